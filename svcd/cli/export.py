@@ -64,7 +64,7 @@ class Period:
 
 @frozen
 class Statement:
-    """All entries of an address in a period, as the node gives them."""
+    """All entries of an address in a period."""
 
     address: str
     entries: list[ResponseObject]
@@ -152,7 +152,7 @@ async def _statement(node: NodeClient, address: str, period: Period) -> Statemen
 
 
 async def _page(node: NodeClient, path: str) -> ResponseObject:
-    """The response to GET ``path``, however many requests the node takes in a second; raises CommandError."""
+    """The response to GET ``path``, repeated after 429 until the node accepts it; raises CommandError."""
     for _ in range(_ATTEMPTS):
         try:
             return await node.get(path)

@@ -268,7 +268,7 @@ def tcp_agent(reactor: Any) -> Any:
 
 
 def unix_socket_agent(reactor: Any, socket: str) -> Any:
-    """An IAgent that connects to the Unix socket with the path ``socket``, whatever the URL.
+    """An IAgent that connects to the Unix socket with the path ``socket``, for any URL.
 
     Run as root, requests raise CommandError unless the path is a socket of root or of the directory's owner, and not a
     link: the owner could otherwise redirect root's orders to another program.

@@ -1,4 +1,4 @@
-"""One run of a command: its runtime, which node it talks to, and how its result is printed."""
+"""One run of a command: its runtime, its node, and the output of its result."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ POLL_SECONDS: Final = 0.5
 
 
 class Runner(Protocol):
-    """Runs a coroutine function with a reactor, and returns or raises what it does."""
+    """Runs a coroutine function with a reactor; returns its result or raises its exception."""
 
     def __call__(self, work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
         """Return when the coroutine has ended; may be called once in a process."""

@@ -1,7 +1,8 @@
 """Evaluates watches as chain and mempool change, and stores the events: one step is one transaction.
 
-The follower runs in a thread of its own, with its own reader of the chain. A step compares the cursor, which is where
-the watches stand, with the tip. So its result does not depend on what happened in between or on how often it runs.
+The follower runs in a thread of its own, with its own reader of the chain. A step compares the cursor, the block up to
+which the watches have been evaluated, with the tip. So the result depends neither on how often steps run nor on the
+changes between two of them.
 """
 
 import json
@@ -53,7 +54,7 @@ _Rows = dict[str, WatchRow]
 
 
 class ChainBehind(Exception):
-    """The chain has lost blocks that the cursor has passed and downloads them again; nothing can be evaluated."""
+    """The node has lost blocks below the cursor and downloads them again; nothing can be evaluated meanwhile."""
 
 
 # The cursor
@@ -61,7 +62,7 @@ class ChainBehind(Exception):
 
 @frozen
 class ChainDelta:
-    """How the chain has moved since the watches were last evaluated."""
+    """The change of the chain since the last evaluation of the watches."""
 
     tip: ChainTip
     before: int
@@ -69,7 +70,7 @@ class ChainDelta:
     fork: int
     """The height of the newest common block; blocks above it up to ``before`` have been undone."""
     greater: bool = True
-    """Whether the chain is to be preferred to the one that was followed (docs/protocol.md 10)."""
+    """Whether fork choice prefers the chain to the one that the cursor is on (docs/protocol.md 10)."""
 
     @property
     def moved(self) -> bool:
@@ -83,7 +84,7 @@ class ChainDelta:
 
 
 def read_delta(watches: WebhookStore, reader: ChainReader) -> ChainDelta | None:
-    """The way from the cursor to the tip, inside a snapshot of ``reader``.
+    """The difference between the cursor and the tip, inside a snapshot of ``reader``.
 
     None while the chain is shorter than the cursor without a fork, as after a power loss: the node downloads the lost
     blocks again, so no payment in them has been undone.
@@ -132,7 +133,7 @@ def _steps(reader: ChainReader, heights: range) -> list[FollowedBlock]:
 
 
 @frozen
-class TrailLag:
+class FollowerLag:
     """How far the cursor is from the tip of this node's chain."""
 
     blocks: int
@@ -162,18 +163,18 @@ class StepContext:
     synced: bool
     """Whether the node's chain is the network's."""
     term: int | None = 0
-    """The term in which this node leads those that share the database; None while another one does."""
+    """The term in which this node is the leader of those that share the database; None while another node is."""
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
     alarms: Sequence[ChainAlarm] = ()
-    """Those that merchants may be told, beside deep reorganisations, which the cursor shows."""
+    """Alarms for merchants, except deep reorganisations, which the cursor shows."""
     pause: Callable[[], None] = _no_pause
     """Called before each watch and each few payments; may block while the chain needs the processor."""
 
 
 @define
 class ChainFollower:
-    """Keeps the watches up to date with chain and mempool; for one thread."""
+    """Evaluates the watches as chain and mempool change; for one thread."""
 
     repository: WatchRepository
     params: NetworkParams
@@ -181,15 +182,15 @@ class ChainFollower:
     every_depth: bool
     """Whether each further confirmation of an unconfirmed payment is an event."""
     mempool: MempoolPaymentIndex = field(factory=MempoolPaymentIndex, init=False)
-    """As far as this thread has been told of it."""
+    """Up to the last change that was passed to this thread."""
     lookup: PaymentLookup = field(init=False)
     _changed_in_mempool: dict[_PaymentKey, None] = field(factory=dict, init=False)
     """Payments of the mempool changes that no committed step has covered yet."""
     _synced: bool = field(default=False, init=False)
     """As of the newest step."""
     _stepped_in: int | None = field(default=None, init=False)
-    """The term of the newest step that was committed; None before the first, and while another node leads."""
-    lag: TrailLag | None = field(default=None, init=False)
+    """The term of the newest committed step; None before the first step, and while another node is the leader."""
+    lag: FollowerLag | None = field(default=None, init=False)
     """How far the watches are behind the tip, as of the newest step."""
 
     @lookup.default
@@ -199,7 +200,7 @@ class ChainFollower:
     def step(self, context: StepContext) -> list[WatchQueue]:
         """Evaluate the watches that changes may affect; returns the queues with new events.
 
-        Evaluates nothing while the chain is behind the cursor, or another node leads. Raises Deposed.
+        Evaluates nothing while the chain is behind the cursor, or another node is the leader. Raises NotLeader.
         """
         self.note_mempool_changes(context.mempool_changes)
         self._synced = context.synced
@@ -207,28 +208,28 @@ class ChainFollower:
             self._stand_by()
             return []
         if self.repository.shared and context.term != self._stepped_in:
-            # The leader before may not have told what this mempool has.
+            # The leader before may not have had all transfers of this mempool.
             self._changed_in_mempool |= dict.fromkeys(self.mempool.payments(self.params))
         with self.reader.snapshot(), self.repository.leading(context.term):
             delta = self._read_delta(context)
             queues = [] if delta is None else self._follow(delta, context)
-            queues += self.repository.asked_again()
+            queues += self.repository.redeliveries_requested()
         if delta is not None:
             self._committed(context.term)
         return queues
 
     def _stand_by(self) -> None:
-        """Note how far the leader has come; what the mempool has is evaluated when this node leads."""
+        """Note the cursor of the leader; the mempool is evaluated when this node becomes the leader."""
         self._changed_in_mempool.clear()
         self._stepped_in = None
         with self.reader.snapshot():
             self._note_lag(read_delta(self.repository.watches, self.reader))
 
     def _read_delta(self, context: StepContext) -> ChainDelta | None:
-        """The way from the cursor to the tip; None while the chain is behind the cursor.
+        """The difference between the cursor and the tip; None while the chain is behind the cursor.
 
-        With a cursor that another node may have moved, so is a branch until this node knows that it is the network's
-        chain: merchants hear of one reorganisation, not of each node's.
+        Also None if several nodes share the cursor and this node's chain is a branch that may not be the network's:
+        merchants must get the events of one reorganisation, not those of each node.
         """
         delta = read_delta(self.repository.watches, self.reader)
         self._note_lag(delta)
@@ -238,9 +239,9 @@ class ChainFollower:
 
     def _note_lag(self, delta: ChainDelta | None) -> None:
         if delta is None:
-            self.lag = TrailLag(0, behind=True)
+            self.lag = FollowerLag(0, behind=True)
         else:
-            self.lag = TrailLag(max(delta.tip.height - delta.before, 0), behind=not delta.greater)
+            self.lag = FollowerLag(max(delta.tip.height - delta.before, 0), behind=not delta.greater)
 
     def add_watch(self, watch: Watch, context: StepContext) -> tuple[list[WatchQueue], Observation]:
         """Store a new watch and evaluate it, after a step for all others; returns all queues with new events.
@@ -278,7 +279,7 @@ class ChainFollower:
     def _committed(self, term: int | None) -> None:
         self._changed_in_mempool.clear()
         self._stepped_in = term
-        self.lag = TrailLag(0, behind=False)
+        self.lag = FollowerLag(0, behind=False)
 
     def _evaluation_context(self, tip_before: int, context: StepContext, *, at_tip: bool = True) -> EvaluationContext:
         # Only at the tip may a watch expire: a payment in a later new block comes first.
@@ -286,9 +287,9 @@ class ChainFollower:
         return EvaluationContext(now=context.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth)
 
     def _follow(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
-        """Evaluate watches and tell alarms on the way from the cursor to the tip, and advance the cursor."""
+        """Evaluate watches and emit alarms for the blocks from the cursor to the tip, and advance the cursor."""
         alarms = self._alarms(delta, context)
-        # Those that are left are not new: a watch that is evaluated for the first time is told them as initial.
+        # The remaining alarms are not new: a watch that is evaluated for the first time gets them as initial events.
         self.repository.watches.end_alarms({alarm.id for alarm in alarms}, context.now)
         return [*self._advance(delta, context), *self._tell_alarms(alarms, delta.tip, context)]
 
@@ -302,7 +303,7 @@ class ChainFollower:
             for height in delta.new_heights[:-1] if block_by_block else ():
                 affected = self._paid_at([height], context) | _by_id(watches.waking_at_height(height))
                 evaluation = self._evaluation_context(before, context, at_tip=False)
-                # A watch is first evaluated at the newest block: what is there is initial, and not told step by step.
+                # A new watch is evaluated at the newest block only: its first events are initial, without history.
                 begun = [row for row in affected.values() if row.wake_height != NOT_EVALUATED.height]
                 queues += self._evaluate(begun, self._tip_at(height), evaluation, context)
                 before = height
@@ -325,7 +326,7 @@ class ChainFollower:
         return alarms
 
     def _tell_alarms(self, alarms: Sequence[AlarmRow], tip: ChainTip, context: StepContext) -> list[WatchQueue]:
-        """Tell each alarm once, when it begins, to one watch of each callback that wants alarms."""
+        """Emit each alarm once, when it begins, for one watch of each callback that wants alarms."""
         watches, queues = self.repository.watches, list[WatchQueue]()
         for alarm in watches.begin_alarms(alarms):
             evaluated = []
@@ -339,7 +340,7 @@ class ChainFollower:
         return queues
 
     def _tell_standing_alarms(self, watch: Watch, observation: Observation) -> tuple[Watch, tuple[WebhookEvent, ...]]:
-        """Tell a new watch the newest alarm of each kind that began before the watch."""
+        """Emit for a new watch the newest alarm of each kind that began before the watch."""
         if not watch.active or EventType.ALARM not in watch.events:
             return watch, ()
         events = []
@@ -362,7 +363,7 @@ class ChainFollower:
             context.pause()
             watch = watch_of(row)
             if len(changed) == _AT_ONCE or (not watch.active and changed):
-                # What an ended watch tells depends on the watches of the same order, which are among the changed ones.
+                # The events of an ended watch depend on other watches of its order, which may have changed.
                 save()
             observation = self.lookup.find_at(watch.terms, tip)
             initial = row.wake_height == NOT_EVALUATED.height
@@ -381,13 +382,13 @@ class ChainFollower:
     def _tell_mismatches(
         self, watch: Watch, observation: Observation, *, initial: bool = False
     ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
-        """Tell of transfers on the chain that are not the payment, each once."""
+        """Emit an event for each transfer on the chain that is not the payment, once."""
         told = watch.told_mismatches
         if told is None:
             return watch, ()
         paid_by = None if observation.location is None else observation.location.txid
         found = []
-        # The payment is among them, and those that have been told may be.
+        # They include the payment, and transfers that have had their event.
         for transfer in self.lookup.received_at(watch.terms, observation.tip, MAX_TOLD_MISMATCHES + 1):
             kind = mismatch_kind(watch, transfer, paid_by)
             if kind is not None and transfer.txid not in told:
@@ -399,7 +400,7 @@ class ChainFollower:
         return tell_mismatches(watch, observation, found, initial=initial) if found else (watch, ())
 
     def _is_followed_by(self, watch: Watch) -> bool:
-        """Whether the merchant has an active watch of the same payment, to which an ended one leaves the order."""
+        """Whether the merchant has an active watch of the same payment, which takes over the order."""
         terms = watch.terms
         active = self.repository.watches.of_payment
         return bool(active(terms.reference, terms.recipient, terms.amount, merchant=watch.merchant))
@@ -421,7 +422,7 @@ class ChainFollower:
         for payment in self._changed_in_mempool:
             affected |= _by_id(watches.of_payment(*payment))
         if self._stepped_in != context.term:
-            # No listener was told of transfers that left the mempool while the node was down, or another one led.
+            # No listener saw the transfers that left the mempool while the node was down or another one was the leader.
             affected |= _by_id(watches.pending())
         return affected | self._paid_at(delta.new_heights, context)
 

@@ -12,13 +12,13 @@ from svcd.commerce.retry_policy import HURRIED_PROBE_DELAY, RETRY_PERIOD, probe_
 from svcd.limits import DEAD_RECEIVER, Limit
 
 FAILURES_TO_OPEN: Final = 5
-"""Consecutive failed attempts at a host, whichever watches they were for."""
+"""Consecutive failed attempts at a host, for any of its watches."""
 
 LIMITS: Final = (Limit("failures in a row that break a host", FAILURES_TO_OPEN, "things", DEAD_RECEIVER),)
 
 
 class DeliveryOutcome(Enum):
-    """What an attempt says about the host."""
+    """The result of an attempt, as far as it concerns the host."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -26,13 +26,13 @@ class DeliveryOutcome(Enum):
     ERROR = "error"
     """The host works but failed at this event; a later attempt may succeed."""
     FAILED = "failed"
-    """The host cannot be reached, or says that it serves nobody at present."""
+    """The host cannot be reached, or answers that it is unavailable."""
     UNTRIED = "untried"
     """Nothing was sent."""
 
 
 class BreakerChange(Enum):
-    """What an outcome did to the breaker."""
+    """The effect of an outcome on the breaker."""
 
     NONE = "none"
     OPENED = "opened"
@@ -41,7 +41,7 @@ class BreakerChange(Enum):
 
 @frozen
 class OpenBreaker:
-    """What the next leader must know of a breaker that is open."""
+    """An open breaker, as stored for the next leader."""
 
     opened_at: int
     probe_at: int
@@ -69,14 +69,14 @@ class CircuitBreaker:
 
     @classmethod
     def restored(cls, kept: OpenBreaker | None) -> "CircuitBreaker":
-        """The breaker as it was kept; a closed one if nothing was."""
+        """The breaker as it was stored; a closed one if none was."""
         breaker = cls()
         if kept is not None:
             breaker.opened_at, breaker.probe_at, breaker._probes = kept.opened_at, kept.probe_at, kept.probes
         return breaker
 
     def kept(self) -> OpenBreaker | None:
-        """What is to be kept of it; None while it is closed."""
+        """The breaker as it is to be stored; None while it is closed."""
         return None if self.opened_at is None else OpenBreaker(self.opened_at, self.probe_at, self._probes)
 
     def gives_up_at(self, due: int) -> int:
@@ -91,7 +91,7 @@ class CircuitBreaker:
         return self.opened_at is not None and self.opened_at + RETRY_PERIOD <= now
 
     def hurry(self, now: int) -> None:
-        """Bring the next probe forward to ``now``, or to HURRIED_PROBE_DELAY after the last that was, if it is open."""
+        """If open, bring the next probe forward to ``now``, or to HURRIED_PROBE_DELAY after the last hurried one."""
         at = now if self._hurried_at is None else max(now, self._hurried_at + HURRIED_PROBE_DELAY)
         if self.is_open and at < self.probe_at:
             self.probe_at = self._hurried_at = at

@@ -84,7 +84,7 @@ class HostQueue:
     _not_woken: _Heap = field(init=False, factory=list)
     """Woken only when the breaker closes: an early attempt was in vain, or the host rejects the event itself."""
     _urgent: _Heap = field(init=False, factory=list)
-    """Those of the others that a probe is made with first."""
+    """Entries that a probe prefers."""
     _stale: int = field(init=False, default=0)
     _serial: "count[int]" = field(init=False, factory=count)
 
@@ -111,7 +111,7 @@ class HostQueue:
             self._stale = 0
 
     def lease(self, now: int) -> tuple[QueueEntry, Lease] | None:
-        """Take out the entry whose turn it is; None if it is no entry's turn."""
+        """Take out the entry that may be leased now; None if there is none."""
         if self._is_full():
             return None
         if self.breaker.is_open and now < self.breaker.probe_at:
@@ -138,7 +138,7 @@ class HostQueue:
         return entry, Lease(entry.queue, kind, early=entry.queue.due > now, last_chance=last_chance)
 
     def ready_at(self) -> int | None:
-        """From when on :meth:`lease` returns an entry; None if not before something else happens."""
+        """The earliest time at which :meth:`lease` returns an entry; None if that needs another call before."""
         heap = _earliest(self._woken, self._scheduled, self._not_woken)
         if heap is None or self._is_full():
             return None
@@ -226,7 +226,7 @@ class DeliveryScheduler:
         return len(self._hosts)
 
     def restore(self, host: str, breaker: OpenBreaker) -> None:
-        """Begin with an open breaker, as another leader has kept it, when a queue of the host is scheduled."""
+        """Restore an open breaker, stored by another leader, as soon as a queue of the host is scheduled."""
         self._kept[host] = breaker
 
     def breaker(self, host: str) -> OpenBreaker | None:
@@ -235,7 +235,7 @@ class DeliveryScheduler:
         return None if queue is None else queue.breaker.kept()
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
-        """Add a queue, or replace the due time that it had."""
+        """Add a queue, or change its due time."""
         active = self._leases.get(queue.watch)
         if active is not None:
             active.rescheduled = None if active.cancelled else queue
@@ -245,7 +245,7 @@ class DeliveryScheduler:
             if entry.queue == queue and entry.queue.urgent >= queue.urgent:
                 self._hurry(queue, now)
                 return
-            # Only the entry goes: the host must not be forgotten in between, nor its breaker.
+            # Remove the entry alone: the host and its breaker must stay.
             self._hosts[entry.queue.host].remove(entry)
         self._add(queue, now, wakeable=True)
         self._hurry(queue, now)
@@ -332,7 +332,7 @@ class DeliveryScheduler:
         self._place(host, now)
 
     def _place(self, host: HostQueue, now: int) -> None:
-        """Put a host into the line or under a timer, or forget it, whichever its state calls for."""
+        """Put a host into the line, set a timer for it, or forget it, as its state requires."""
         if not host.waiting and not host.in_flight:
             self._forget(host)
         if host.in_line:
@@ -358,7 +358,7 @@ class DeliveryScheduler:
             self._line = deque(host for host in self._line if self._hosts.get(host.name) is host)
 
     def _forget(self, host: HostQueue) -> None:
-        # A forgotten host may still be in the line after a new one of its name has come.
+        # A forgotten host may still be in the line when a new one of the same name is added.
         if self._hosts.get(host.name) is host:
             del self._hosts[host.name]
             self._open_breakers -= host.breaker.is_open

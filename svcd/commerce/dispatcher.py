@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
 from svcd.commerce.delivery_scheduler import Lease, LeaseKind
 from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
-from svcd.commerce.leadership import Alone, Deposed, Leadership
+from svcd.commerce.leadership import Leadership, NotLeader, SoleLeader
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
 from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender
@@ -102,7 +102,7 @@ class WebhookDispatcher:
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
-        self._leadership: Leadership = leadership or Alone()
+        self._leadership: Leadership = leadership or SoleLeader()
         self._forward_clock = ForwardClock(clock)
         self._chance = chance
         self._scheduler = FairScheduler(in_flight_share(len(sender.merchants)))
@@ -110,7 +110,7 @@ class WebhookDispatcher:
         self._timer: Timer | None = None
         self._incoming: deque[WatchQueue] = deque()
         self._absent_merchants: set[str] = set()
-        """Merchants that are not configured although events of theirs wait."""
+        """Merchants with waiting events that are not in the configuration."""
         self._incoming_call: Timer | None = None
         self._starting = False
         self._stopping = False
@@ -119,14 +119,14 @@ class WebhookDispatcher:
         self._delivered = self._failed = self._abandoned = self._refused = 0
 
     def enqueue(self, queues: Iterable[WatchQueue]) -> None:
-        """Deliver the events of these queues: all queues after the start, and later those that have new events."""
+        """Deliver the events of these queues: all queues after the start, later the queues with new events."""
         self._incoming.extend(queues)
         if self._incoming_call is None:
             self._take_incoming()
 
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
-        """Begin with the circuit breakers that another leader has kept; to be called before the first queues come."""
-        # Before the node led, the clock may have told the computer's time, which may be ahead of the database's.
+        """Restore the circuit breakers that another leader has stored; to be called before the first queues come."""
+        # Before this node was the leader, the clock may have been the computer's, which may be ahead of the database's.
         self._forward_clock = ForwardClock(self._clock)
         for row in breakers:
             self._scheduler.restore(row.merchant, row.host, OpenBreaker(row.opened_at, row.probe_at, row.probes))
@@ -142,7 +142,7 @@ class WebhookDispatcher:
         self._start_deliveries()
 
     def forget(self) -> None:
-        """Forget all queues and abort what is in flight, because another node delivers now."""
+        """Forget all queues and abort the deliveries in flight, because another node delivers now."""
         self._scheduler = FairScheduler(in_flight_share(len(self._sender.merchants)))
         self._incoming.clear()
         self._held_until = None
@@ -252,10 +252,10 @@ class WebhookDispatcher:
         try:
             outcome, again = await self._deliver(lease)
         except CancelledError:
-            # The node is stopping or leads no longer, and the outbox still has the event.
+            # The node is stopping or has lost the lease, and the outbox still has the event.
             outcome, again = DeliveryOutcome.UNTRIED, retry
-        except Deposed:
-            # The leader has the event, and this node forgets it.
+        except NotLeader:
+            # Another node is the leader now, and will deliver the event.
             outcome, again = DeliveryOutcome.UNTRIED, None
         except Exception:
             self.log.failure("delivering for {watch} failed; it will be retried", watch=lease.queue.watch)
@@ -276,15 +276,15 @@ class WebhookDispatcher:
         if term is None:
             return
         breaker = scheduler.breaker(queue.merchant, queue.host)
-        # Otherwise a new leader keeps its own.
-        with suppress(CancelledError, Deposed):
+        # Otherwise the new leader stores its own.
+        with suppress(CancelledError, NotLeader):
             await self._retried(lambda: self._outbox.keep_breaker(queue.merchant, queue.host, breaker, term))
 
     async def _deliver(self, lease: Lease) -> tuple[DeliveryOutcome, WatchQueue | None]:
         """The outcome of a lease, and the queue if it has more events."""
         term = self._leadership.term
         event = None if term is None else await self._retried(lambda: self._outbox.head(lease.queue.watch, term))
-        # A node that was stopped here for a while must not send what another one has sent since.
+        # A node that was suspended here must not send an event that another one has sent since.
         if event is None or self._leadership.term != term:
             return DeliveryOutcome.UNTRIED, None
         if lease.kind is LeaseKind.GIVE_UP:
@@ -294,7 +294,7 @@ class WebhookDispatcher:
 
     async def _give_up(self, lease: Lease, event: OutboundEvent) -> WatchQueue | None:
         if not _has_outlived_retries(event, self._now()):
-            # A newer event has superseded the one that was to be abandoned.
+            # A newer event has superseded the event to be abandoned.
             return evolve(lease.queue, due=event.waiting_since)
         return await self._record_failure(event, HOST_BROKEN, due=None)
 
@@ -313,7 +313,7 @@ class WebhookDispatcher:
         if lease.last_chance and _has_outlived_retries(event, now):
             return await self._record_failure(event, result.error, due=None, status=result.status)
         if lease.early:
-            # Other events' successes wake this one, however often, and must not use up its attempts.
+            # The successes of other events may wake this one many times, which must not use up its attempts.
             due = lease.queue.due
             return await self._record_failure(event, result.error, due=due, counts=False, status=result.status)
         next_due = next_attempt(event.attempts + 1, now, chance=self._chance(), retry_after=result.retry_after)
@@ -372,8 +372,8 @@ class WebhookDispatcher:
                 result = await operation()
             except CancelledError:
                 raise
-            except Deposed as deposed:
-                self._leadership.deposed(deposed.term)
+            except NotLeader as error:
+                self._leadership.lost(error.term)
                 raise
             except Exception as error:
                 if self._held_until is None and isinstance(error, DatabaseUnavailable):
@@ -403,7 +403,7 @@ class WebhookDispatcher:
 
 
 def _has_outlived_retries(event: OutboundEvent, now: int) -> bool:
-    """Whether all attempts would have been made by now if the host had got them."""
+    """Whether all attempts would have been made by now if the breaker had not prevented them."""
     return event.waiting_since + RETRY_PERIOD <= now
 
 

@@ -28,7 +28,7 @@ class EventType(StrEnum):
 ASIDE: Final = frozenset({EventType.MISMATCHED, EventType.ALARM})
 """Tell nothing new of the payment's state, and are told only if a registration asks."""
 DEFAULT_EVENTS: Final = frozenset(EventType) - ASIDE
-"""What a watch tells if its registration names no events."""
+"""The events of a watch whose registration names none."""
 _PROGRESS: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
 SUPERSEDES: Final[Mapping[EventType, frozenset[EventType]]] = {
     EventType.PENDING: _PROGRESS,
@@ -44,7 +44,7 @@ or its consequences are over. Only a later ``payment.confirmed`` ends those of a
 
 @frozen
 class NodeAlarm:
-    """Something that merchants should know about the chain."""
+    """A condition of the chain or the node that merchants should know."""
 
     kind: str
     """Such as ``deep-reorganisation``."""
@@ -63,7 +63,7 @@ class MismatchedTransfer:
     kind: str
     """A value of svcd.commerce.payment_list.AmountMismatch, or LATE."""
     more: bool = False
-    """Whether this is the last that the watch tells, so that others may follow untold."""
+    """Whether this is the last event of its type from the watch; further mismatches get none."""
 
 
 LATE: Final = "late"
@@ -79,12 +79,12 @@ class WebhookEvent:
     sequence: int
     previous_state: PaymentState
     initial: bool
-    """Whether it reports what was there when the watch began, not a change since."""
+    """Whether it reports the state at the beginning of the watch, not a change."""
     observation: Observation
     alarm: NodeAlarm | None = None
-    """What a ``node.alarm`` tells beside the payment."""
+    """The alarm of a ``node.alarm``, in addition to the payment."""
     mismatch: MismatchedTransfer | None = None
-    """What a ``payment.mismatched`` tells beside the payment."""
+    """The transfer of a ``payment.mismatched``, in addition to the payment."""
 
 
 @frozen(kw_only=True)

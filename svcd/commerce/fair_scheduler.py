@@ -26,14 +26,14 @@ _PREFERRED_SHARE: Final = 2 * MAX_IN_FLIGHT_PER_HOST
 
 
 def in_flight_share(merchants: int) -> int:
-    """The number of deliveries that each of so many merchants may have in flight, whatever the others have."""
+    """The number of deliveries that each of ``merchants`` merchants may always have in flight."""
     merchants = max(merchants, 1)
     share = max(MAX_IN_FLIGHT // merchants, _PREFERRED_SHARE)
     return max(min(share, MAX_IN_FLIGHT_IN_ALL // merchants), LEAST_IN_FLIGHT)
 
 
 def most_in_flight(merchants: int) -> int:
-    """The number of deliveries that all of so many merchants may have in flight together."""
+    """The number of deliveries that ``merchants`` merchants may have in flight together."""
     return merchants * in_flight_share(merchants)
 
 
@@ -43,7 +43,7 @@ class FairScheduler:
 
     _share: int
     _schedulers: dict[str, DeliveryScheduler] = field(init=False, factory=dict)
-    """By merchant; the one whose turn is the longest ago comes first."""
+    """By merchant; the least recently served one comes first."""
 
     @property
     def waiting(self) -> int:
@@ -61,11 +61,11 @@ class FairScheduler:
         return sum(scheduler.open_breakers for scheduler in self._schedulers.values())
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
-        """Add a queue, or replace the due time that it had."""
+        """Add a queue, or change its due time."""
         self._scheduler_of(queue.merchant).schedule(queue, now)
 
     def restore(self, merchant: str, host: str, breaker: OpenBreaker) -> None:
-        """Begin with an open breaker, as another leader has kept it, when a queue of the host is scheduled."""
+        """Restore an open breaker, stored by another leader, as soon as a queue of the host is scheduled."""
         self._scheduler_of(merchant).restore(host, breaker)
 
     def breaker(self, merchant: str, host: str) -> OpenBreaker | None:

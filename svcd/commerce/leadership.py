@@ -17,9 +17,9 @@ from svcd.store.database import DatabaseUnavailable
 from svcd.store.lease_store import LeaderLease, LeaseStore, NodeReport
 
 LEASE_MS: Final = 10_000
-"""How long a lease lasts that is not renewed."""
+"""The duration of a lease, unless it is renewed."""
 RENEW_SECONDS: Final = 2.0
-"""How often the leader renews its lease, and the others look whether it has."""
+"""The interval at which the leader renews its lease, and the standbys read it."""
 SEEN_MS: Final = 6_000
 """A node that has not reported for so long counts as gone."""
 OUTPACED_MS: Final = 10_000
@@ -29,8 +29,8 @@ _MARGIN_SECONDS: Final = 1.0
 """The leader stops so long before its lease ends, in case its clock runs slower than the database's."""
 
 
-class Deposed(Exception):
-    """Another node leads since ``term`` has ended: nothing of the transaction is committed."""
+class NotLeader(Exception):
+    """``term`` has ended and another node may be the leader: nothing of the transaction is committed."""
 
     def __init__(self, term: int) -> None:
         super().__init__(f"term {term} has ended")
@@ -39,7 +39,7 @@ class Deposed(Exception):
 
 @frozen(kw_only=True)
 class NodeState:
-    """A node as it knows itself when it looks at the lease."""
+    """The state of this node when it reads the lease."""
 
     node: str
     """Different for each run of each node."""
@@ -52,7 +52,7 @@ class NodeState:
 
 
 def outpaced(state: NodeState, others: Iterable[NodeReport], now: int) -> NodeState:
-    """The state after a look at the reports of the ``others``."""
+    """The state, with ``outpaced_since`` according to the reports of the ``others``."""
     if not any(report.work > state.work for report in _ready_others(state, others, now)):
         return evolve(state, outpaced_since=None)
     return state if state.outpaced_since is not None else evolve(state, outpaced_since=now)
@@ -71,9 +71,9 @@ def differing(state: NodeState, reports: Iterable[NodeReport], now: int) -> froz
 
 
 def next_lease(lease: LeaderLease, state: NodeState, others: Iterable[NodeReport], now: int) -> LeaderLease | None:
-    """What a node must replace ``lease`` by; None if there is nothing to change.
+    """The lease that this node must write in place of ``lease``; None if nothing changes.
 
-    A node that is not ready leads only as long as no other is: events that wait must be delivered even then.
+    A node that is not ready may be the leader only while no other is ready: waiting events must be delivered even then.
     """
     fit = state.ready and (state.outpaced_since is None or now - state.outpaced_since < OUTPACED_MS)
     may_lead = fit or not any(_ready_others(state, others, now))
@@ -94,47 +94,47 @@ def _ready_others(state: NodeState, reports: Iterable[NodeReport], now: int) -> 
 
 
 class Role(StrEnum):
-    """What a node does for merchants, as operators read it."""
+    """The role of a node among those that share a database of webhooks."""
 
     LEADER = "leader"
-    """It follows the chain, tells and delivers."""
+    """It evaluates the watches and delivers the events."""
     STANDBY = "standby"
-    """It serves requests, and takes over when the leader is gone."""
+    """It serves requests, and takes over if the leader fails."""
 
 
 class Leadership(Protocol):
-    """Whether this node leads those that share the database of webhooks."""
+    """Whether this node is the leader of those that share the database of webhooks."""
 
     @property
     def term(self) -> int | None:
-        """The term in which this node leads; None while it does not."""
+        """The term in which this node is the leader; None while it is not."""
 
     @property
     def leader(self) -> str:
-        """The name of the node that leads, as far as this one knows; "" if none does."""
+        """The name of the leader as this node last read it; "" if there is none."""
 
     @property
     def lease_age(self) -> float:
         """How many seconds ago the leader renewed its lease."""
 
-    def deposed(self, term: int) -> None:
-        """Take note that the database has refused a transaction of ``term``."""
+    def lost(self, term: int) -> None:
+        """Note that the database has refused a transaction of ``term``."""
 
 
-class Alone:
+class SoleLeader:
     """The leadership of a node whose database no other node uses."""
 
     term: int | None = 0
     leader = ""
     lease_age = 0.0
 
-    def deposed(self, term: int) -> None:
-        """Never called: nobody else takes over."""
-        raise RuntimeError(f"nobody can depose the only node, in term {term}")
+    def lost(self, term: int) -> None:
+        """Never called: no other node can take over."""
+        raise RuntimeError(f"the only node cannot lose the lease of term {term}")
 
 
 class DatabaseClock:
-    """A clock whose Unix time is that of the database, once :meth:`told` was called; until then the computer's.
+    """A clock with the Unix time of the database, after :meth:`set_unix_time`; before, with that of the computer.
 
     Nodes whose clocks differ agree on when a watch expires, when an attempt is due and what time an event has.
     """
@@ -146,8 +146,8 @@ class DatabaseClock:
         self.callLater = clock.callLater
         self.getDelayedCalls = clock.getDelayedCalls
 
-    def told(self, unix_ms: int, at: float) -> None:
-        """Take note that the database's time was ``unix_ms`` at ``at``, in seconds of :meth:`seconds`."""
+    def set_unix_time(self, unix_ms: int, at: float) -> None:
+        """Note that the database's time was ``unix_ms`` at ``at``, in seconds of :meth:`seconds`."""
         self._lead = unix_ms / 1000 - at
 
     def unix_seconds(self) -> float:
@@ -156,31 +156,31 @@ class DatabaseClock:
 
 
 @frozen
-class _Look:
-    """What one look at the lease has shown."""
+class _Renewal:
+    """The rows of the shared database after one renewal."""
 
     now: int
     lease: LeaderLease
-    """As this node has left it."""
+    """After the change by this node, if there was one."""
     outpaced_since: int | None
     differing: frozenset[str]
     """The other nodes with another configuration."""
 
 
-def look(store: LeaseStore, state: NodeState) -> _Look:
-    """Report this node, and take, renew or give back the lease where that is this node's part."""
+def renew_lease(store: LeaseStore, state: NodeState) -> _Renewal:
+    """Report the state of this node; take, renew or give back the lease if :func:`next_lease` says so."""
     now, lease, reports = store.now(), store.lease(), store.reports()
     state = outpaced(state, reports, now)
     wanted = next_lease(lease, state, reports, now)
-    # Nothing is locked in between: a node that is stopped here replaces the lease only if nobody else has.
+    # Nothing is locked in between: a node that is suspended here replaces the lease only if it is unchanged.
     if wanted is not None and store.replace(lease, wanted):
         lease = wanted
     store.report(NodeReport(state.node, now, state.ready, state.work, state.settings))
-    return _Look(now, lease, state.outpaced_since, differing(state, reports, now))
+    return _Renewal(now, lease, state.outpaced_since, differing(state, reports, now))
 
 
 def give_back(store: LeaseStore, state: NodeState) -> None:
-    """Let another node lead at once, and count as not ready."""
+    """Give the lease back, so that another node can take it at once, and report this node as not ready."""
     now, lease = store.now(), store.lease()
     if lease.holder == state.node:
         store.replace(lease, released(lease, now))
@@ -189,12 +189,12 @@ def give_back(store: LeaseStore, state: NodeState) -> None:
 
 @frozen(kw_only=True)
 class Candidate:
-    """This node, as the lease asks for it."""
+    """This node as a candidate for the lease."""
 
     name: str
     """Different for each run of each node."""
     ready: Callable[[], bool]
-    """Whether its chain is the network's, and not behind what merchants were told."""
+    """Whether its chain is the network's, and not behind the cursor of the webhooks."""
     work: Callable[[], int]
     """The cumulative work of its chain."""
     settings: bytes | None = None
@@ -202,10 +202,10 @@ class Candidate:
 
 
 class LeaseService(Service):
-    """Looks at the lease again and again, and knows until when this node leads.
+    """Reads and renews the lease periodically, and knows until when this node is the leader.
 
-    That is measured by a clock that runs evenly, from before the lease was asked for: no longer than the database's own
-    time of expiry. A node that was stopped meanwhile knows at once that it leads no longer.
+    That time is measured with a monotonic clock, from before the request to the database, so it never ends after the
+    database's own time of expiry. A node that was suspended knows at once that its lease has expired.
     """
 
     name = "lease"
@@ -218,23 +218,23 @@ class LeaseService(Service):
         *,
         clock: Clock,
         candidate: Candidate,
-        told: Callable[[int, float], object],
+        set_time: Callable[[int, float], object],
     ) -> None:
-        """Make the service, which leads nothing yet.
+        """Make the service of a node that is not the leader yet.
 
         Args:
             store: for ``worker``, which must have one thread.
             worker: where the store is used.
             clock: runs evenly.
             candidate: this node.
-            told: called with the database's time in Unix milliseconds, and when that was in seconds of ``clock``.
+            set_time: called with the database's time in Unix milliseconds, and when that was in seconds of ``clock``.
         """
         self._store = store
         self._worker = worker
         self._clock = clock
         self._candidate = candidate
         self._listeners: list[Callable[[], object]] = []
-        self._told = told
+        self._set_time = set_time
         self._outpaced_since: int | None = None
         self._term: int | None = None
         self._until = 0.0
@@ -245,7 +245,7 @@ class LeaseService(Service):
         self._differing = frozenset[str]()
 
     def subscribe(self, changed: Callable[[], object]) -> None:
-        """Call ``changed`` after this node has begun to lead, and after it has ceased to."""
+        """Call ``changed`` after this node has become the leader, and after it has ceased to be."""
         self._listeners.append(changed)
 
     @property
@@ -263,18 +263,18 @@ class LeaseService(Service):
         """See :class:`Leadership`."""
         return max(self._clock.seconds() - self._renewed, 0.0)
 
-    def deposed(self, term: int) -> None:
+    def lost(self, term: int) -> None:
         """See :class:`Leadership`."""
         if self._term == term:
             self._lead(None, 0.0)
 
     async def startService(self) -> None:
-        """Look for the first time, so that the database's time is known before merchants are served."""
+        """Renew for the first time, so that the database's time is known before merchants are served."""
         super().startService()  # type: ignore[no-untyped-call]
         await self.renew()
 
     async def stopService(self) -> None:
-        """Give the lease back; to be called when nothing more is to be told and delivered."""
+        """Give the lease back; to be called when no more events are written and delivered."""
         super().stopService()  # type: ignore[no-untyped-call]
         try:
             await self._worker.run(give_back, self._store, self._state())
@@ -283,12 +283,12 @@ class LeaseService(Service):
         self._lead(None, 0.0)
 
     async def renew(self) -> None:
-        """Look at the lease once; to be called every RENEW_SECONDS."""
+        """Read the lease and renew it if it is this node's; to be called every RENEW_SECONDS."""
         if not self.running:
             return
         began = self._clock.seconds()
         try:
-            seen = await self._worker.run(look, self._store, self._state())
+            seen = await self._worker.run(renew_lease, self._store, self._state())
         except DatabaseUnavailable as error:
             # The lease runs out by itself.
             if not self._failing:
@@ -300,7 +300,7 @@ class LeaseService(Service):
             self._failing = False
             self.log.info("this node can look at the lease again")
         self._compare(seen.differing)
-        self._told(seen.now, (began + ended) / 2)
+        self._set_time(seen.now, (began + ended) / 2)
         self._outpaced_since, self._leader = seen.outpaced_since, seen.lease.holder
         left = (seen.lease.expires_at - seen.now) / 1000
         self._renewed = began + left - LEASE_MS / 1000
@@ -339,12 +339,12 @@ class LeaseService(Service):
         if term == before:
             return
         if term is not None:
-            self.log.info("this node leads, in term {term}: it tells and delivers events", term=term)
+            self.log.info("this node is the leader in term {term}: it writes and delivers events", term=term)
         elif before is not None:
-            self.log.info("this node leads no longer: it leaves telling and delivering events to another one")
+            self.log.info("this node is no longer the leader: it leaves writing and delivering events to another one")
         for listener in self._listeners:
             listener()
 
     def _ran_out(self, term: int) -> None:
         self._timer = None
-        self.deposed(term)
+        self.lost(term)

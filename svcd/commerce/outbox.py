@@ -31,11 +31,11 @@ class OutboundEvent:
     refusals: int
     """How many of them the receiver answered with a refusal."""
     waiting_since: int
-    """When it was made, or when the merchant asked for it again."""
+    """When it was made, or when the merchant last requested its redelivery."""
     merchant: str
     """The name of the merchant whose event it is."""
     asked_at: int | None = None
-    """When the merchant last asked for it."""
+    """When the merchant last requested its redelivery."""
     term: int = 0
     """The term in which it was read; see svcd.commerce.leadership."""
 
@@ -44,7 +44,7 @@ class OutboundEvent:
 class WebhookOutbox:
     """Reads and updates undelivered events, each call in one transaction; a Deferred fails if the disk does.
 
-    Where several nodes share the database, an update fails with Deposed if another one has led since the event was
+    Where several nodes share the database, an update fails with NotLeader if another one has led since the event was
     read.
     """
 
@@ -52,7 +52,7 @@ class WebhookOutbox:
     _worker: Worker
 
     def head(self, watch: str, term: int = 0) -> Deferred[OutboundEvent | None]:
-        """The event that a watch has to send next; None if there is none, or no such watch."""
+        """The next event of a watch; None if there is none, or no such watch."""
         return self._worker.run(self._head, watch, term)
 
     def delivered(self, event: OutboundEvent, now: int, status: int | None = None) -> Deferred[WatchQueue | None]:
@@ -104,7 +104,7 @@ class WebhookOutbox:
         return self._worker.run(self._refused, event, error, due, due_if_followed, now, status)
 
     def keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> Deferred[None]:
-        """Keep a circuit breaker for the next leader; None for one that is closed."""
+        """Store a circuit breaker for the next leader; None for a closed one."""
         return self._worker.run(self._keep_breaker, merchant, host, breaker, term)
 
     def gone(self, event: OutboundEvent, now: int) -> Deferred[None]:

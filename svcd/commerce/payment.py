@@ -18,7 +18,7 @@ SETTLEMENT_MODEL: Final = "canonical-chain-depth"
 DESCRIPTION: Final = (
     "Experimental, no hard finality: a reorganisation can undo any payment, also one that is confirmed."
 )
-"""What merchants and buyers must know of every payment (docs/payments.md)."""
+"""The warning for merchants and buyers about every payment (docs/payments.md)."""
 MAX_MISMATCHES: Final = 10
 """Transfers of a wrong amount that a verification lists."""
 MAX_COUNTED: Final = 32
@@ -26,7 +26,7 @@ MAX_COUNTED: Final = 32
 
 
 class PaymentState(StrEnum):
-    """How far a payment has come, as this node sees it now."""
+    """The state of a payment, as this node sees it now."""
 
     UNPAID = "unpaid"
     PENDING = "pending"
@@ -66,7 +66,7 @@ class Mismatch:
 
 @frozen(cache_hash=True)
 class Observation:
-    """What chain and mempool show of a payment at one moment."""
+    """The transfers of a payment on the chain and in the mempool at one moment."""
 
     tip: ChainTip
     location: PaymentLocation | None = None

@@ -1,4 +1,4 @@
-"""Lists what an address has received, and what is wrong with it (docs/payments.md "payments")."""
+"""Lists the transfers that an address has received, and their mismatches (docs/payments.md "payments")."""
 
 import json
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Cursor:
 
 
 class AmountMismatch(StrEnum):
-    """What is wrong with a transfer to an order's recipient under its reference."""
+    """Why a transfer to an order's recipient under its reference does not pay the order."""
 
     TOO_LITTLE = "too-little"
     TOO_MUCH = "too-much"
@@ -133,7 +133,7 @@ def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: Pay
 
 
 def mismatch_of(transfer: Transfer, amount: int, paid_by: bytes | None) -> AmountMismatch | None:
-    """What is wrong with a transfer for an order of ``amount``, which the transfer with the txid ``paid_by`` pays."""
+    """The mismatch of a transfer for an order of ``amount``, which the transfer with the txid ``paid_by`` pays."""
     if transfer.amount != amount:
         return AmountMismatch.TOO_LITTLE if transfer.amount < amount else AmountMismatch.TOO_MUCH
     return AmountMismatch.DUPLICATE if paid_by not in (None, transfer.txid) else None

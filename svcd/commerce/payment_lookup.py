@@ -30,7 +30,7 @@ CACHE_SIZE: Final = 1_024
 """Orders whose result is cached until tip or mempool change it, since shops ask for the same order repeatedly."""
 
 OnChain = tuple[ChainTip, tuple[PaymentLocation, ...], tuple[Mismatch, ...]]
-"""What the chain shows of a payment: the tip, the matching transfers, and some of other amounts."""
+"""A payment on the chain: the tip, the matching transfers, and some of other amounts."""
 
 
 def _always() -> bool:
@@ -73,7 +73,7 @@ class PaymentLookup:
         return cls(chain_manager.params, chain_manager.reader, mempool, lambda: chain_manager.tip.hash, synced=synced)
 
     def find(self, terms: PaymentTerms) -> Observation:
-        """What chain and mempool show of the payment, in time that does not grow with either."""
+        """The observation of the payment, in time that does not grow with chain and mempool."""
         if self._announced_tip is None:
             return self._observe(terms, *self._read(terms))
         tip = self._announced_tip()
@@ -145,7 +145,7 @@ class PaymentLookup:
         )
 
     def _observe_chain(self, terms: PaymentTerms, announced_tip: bytes, synced: bool) -> Observation:
-        """The observation of a payment of which the mempool has nothing, as nearly always when it is asked for."""
+        """The observation of a payment without transfers in the mempool, by far the most frequent case."""
         tip, locations, mismatches = self._cached(terms, announced_tip)
         return observe(terms, tip, locations=locations, mismatches=mismatches, synced=synced)
 

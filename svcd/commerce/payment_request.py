@@ -1,4 +1,4 @@
-"""What a merchant asks to be paid: the terms of an order, payment URIs and payment requests (docs/payments.md).
+"""The terms of an order, payment URIs and payment requests (docs/payments.md).
 
 A wallet signs what a payment URI says, so there must be one way to read it: anything ambiguous is refused.
 """
@@ -55,7 +55,7 @@ _REQUIRED_PREFIX: Final = "req-"
 
 @frozen(cache_hash=True)
 class PaymentTerms:
-    """What an order asks for; only a transfer with exactly this reference, recipient and amount pays it."""
+    """The terms of an order; only a transfer with exactly this reference, recipient and amount pays it."""
 
     reference: str
     recipient: str

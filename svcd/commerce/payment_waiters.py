@@ -26,7 +26,7 @@ MAX_WAITING: Final = 500
 """How many wait at once; at most half of the connections, so that others get an answer."""
 MAX_WAITING_OF_CLIENT: Final = 32
 TURN_SECONDS: Final = 0.002
-"""How long waiters are looked at in one turn of the reactor; one takes 0.1 ms, and 4 ms with 1,900 wrong amounts."""
+"""How long one turn of the reactor checks waiters; each takes 0.1 ms, and 4 ms with 1,900 wrong amounts."""
 
 _WAITING: Final = "Waiting verifications without end, to use up connections"
 LIMITS: Final = (
@@ -69,7 +69,7 @@ class _Waiter:
         self.wake()
 
     def leave(self) -> None:
-        """It waits no more, and may still be due to be woken."""
+        """It waits no more, but may still be in the queue of waiters to wake."""
         self._woken = None
         if self.timer is not None:
             self.timer.cancel()
@@ -131,12 +131,12 @@ class PaymentWaiters(Service):
                     return now
 
     def chain_changed(self, change: ChainChange) -> None:
-        """Every payment may have changed, if only its depth."""
+        """Wake all waiters: every payment may have changed, at least in its depth."""
         for waiters in self._by_payee.values():
             self._look_at(waiters)
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Collection[MempoolEntry]) -> None:
-        """The payments of these transfers' payees may have changed."""
+        """Wake the waiters for the payments of these transfers' payees."""
         if not self._by_payee:
             return
         for entry in (*added, *removed):
@@ -144,7 +144,7 @@ class PaymentWaiters(Service):
             self._look_at(self._by_payee.get(payee, {}))
 
     def stopService(self) -> None:
-        """Answer all that wait, and let none wait any more."""
+        """Answer all waiting verifications, and let none wait any more."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._ended = True
         for waiter in [waiter for waiters in self._by_payee.values() for waiter in waiters]:
@@ -198,6 +198,6 @@ class PaymentWaiters(Service):
 
 
 def _shown(terms: PaymentTerms, observation: Observation) -> tuple[object, ...]:
-    """What a client is shown of a payment, without what every block changes."""
+    """The part of an observation that clients see, without the fields that every block changes."""
     depth = min(observation.confirmations, terms.required)
     return depth, observation.location, observation.pending, observation.match_count, observation.mismatches

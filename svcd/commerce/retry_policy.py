@@ -14,12 +14,12 @@ RETRY_DELAYS: Final = (
     *(1 * _SECOND, 2 * _SECOND, 4 * _SECOND, 8 * _SECOND, 30 * _SECOND, 2 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE),
     *(1 * _HOUR, 2 * _HOUR, 4 * _HOUR, 8 * _HOUR, 12 * _HOUR, 24 * _HOUR, 24 * _HOUR),
 )
-"""Between one attempt and the next; dense at first, because most outages are restarts."""
+"""The delays between attempts; short at first, because most outages are restarts."""
 MAX_ATTEMPTS: Final = len(RETRY_DELAYS) + 1
 REFUSAL_DELAYS: Final = (5 * _MINUTE, 1 * _HOUR)
-"""Between one attempt and the next of an event that the receiver refuses: a wrong clock or secret is soon mended."""
+"""The delays between refusals of an event: a wrong clock or secret is usually corrected soon."""
 HURRIED_REFUSAL_DELAY: Final = _SECOND // 2
-"""The same while another event of the watch waits."""
+"""The same while another event of the watch is waiting."""
 MAX_REFUSALS: Final = len(REFUSAL_DELAYS) + 1
 
 LIMITS: Final = (
@@ -32,9 +32,9 @@ RETRY_PERIOD: Final = sum(RETRY_DELAYS) * (100 + _JITTER_PERCENT) // 100
 MAX_RETRY_DELAY: Final = 2 * max(RETRY_DELAYS)
 """The longest delay that a receiver may ask for; no attempt is due later than that."""
 MAX_PROBE_DELAY: Final = 5 * _MINUTE
-"""No longer, because new events wait for the next probe too."""
+"""The longest delay between two probes: new events wait for the next one too."""
 HURRIED_PROBE_DELAY: Final = 15 * _SECOND
-"""Between one probe that is brought forward and the next."""
+"""The least time between two probes that are brought forward."""
 _MAX_DATE_CHARACTERS: Final = 64
 """The longest form in RFC 9110, section 5.6.7, has 33."""
 

@@ -37,12 +37,12 @@ LIMITS: Final = (
 _GONE: Final = 410
 _RETRY_LATER: Final = (429, 503)
 _HOST_FAILED: Final = (429, 502, 503, 504)
-"""The statuses that say that nothing would be accepted at present: a proxy sends 502 and 504 if the shop is down.
+"""The statuses of a host that accepts no event at present: a proxy sends 502 and 504 if the shop is down.
 
 A 500 may be for one kind of event only, so it must not delay the others.
 """
 _MAY_CHANGE: Final = (408, 409, 425, 429)
-"""The statuses below 500 that mean this attempt, not this event (RFC 9110, RFC 8470, RFC 6585)."""
+"""The statuses below 500 that refuse the attempt, not the event (RFC 9110, RFC 8470, RFC 6585)."""
 
 
 class Caller(Protocol):
@@ -72,7 +72,7 @@ class DeliveryResult:
 
 
 class Event(Protocol):
-    """What is sent: an event of a watch (svcd.commerce.outbox.OutboundEvent), or a test."""
+    """An event to send: of a watch (svcd.commerce.outbox.OutboundEvent), or a test."""
 
     @property
     def merchant(self) -> str:
@@ -97,7 +97,7 @@ class Event(Protocol):
 
 @frozen
 class SendingMerchant:
-    """What events of one merchant are sent with."""
+    """The HTTP client and the keys for the events of one merchant."""
 
     caller: Caller
     keys: SigningKeys
@@ -159,7 +159,7 @@ def interpret_reply(reply: Reply) -> DeliveryResult:
 
 
 class TooManyTests(Exception):
-    """The merchant's other tests have not ended yet."""
+    """As many tests of the merchant are running as may run at once."""
 
 
 @frozen(kw_only=True)
@@ -182,7 +182,7 @@ class CallbackTester:
     _clock: Clock
     _new_id: Callable[[], str]
     _running: Counter[str] = field(init=False, factory=Counter)
-    """Tests that have not ended, by merchant."""
+    """The number of running tests, by merchant."""
 
     async def test(self, merchant: str, url: str) -> dict[str, object]:
         """Send a test to ``url``; returns the outcome in the API's form, without the receiver's words.

@@ -1,4 +1,4 @@
-"""What merchants may do with watches: register, show and cancel them (docs/webhooks.md)."""
+"""The merchants' operations on watches: register, list, show, cancel, redeliver (docs/webhooks.md)."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
 from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue
 
 PAGE_SCAN: Final = 2_000
-"""Watches that one page may look at: a state that few of a million watches have must not hold up the others."""
+"""Watches that are read for one page: a state that few of a million watches have must not delay other requests."""
 MAX_WATCHES_OF_PAYMENT: Final = 32
 """A step evaluates all watches of a payment at once, so a merchant has few of each."""
 MAX_CONFIRMED_FACTOR: Final = 4
@@ -29,7 +29,7 @@ LIMITS: Final = (
     ),
 )
 _CLEANUP_BATCH: Final = 1_000
-"""Watches, events or bodies that one transaction settles or deletes."""
+"""Watches, events or bodies that one transaction of the cleanup settles or deletes."""
 _SHOWN_FATES: Final = {"superseded", "abandoned", "refused", "dropped"}
 
 
@@ -38,7 +38,7 @@ class TooManyWatches(Exception):
 
 
 class UnknownWatch(Exception):
-    """A merchant names a watch that it does not have."""
+    """The merchant has no watch of the given id."""
 
 
 class NotRedeliverable(Exception):
@@ -47,7 +47,7 @@ class NotRedeliverable(Exception):
 
 @frozen(kw_only=True)
 class Selection:
-    """Which watches a merchant asks for."""
+    """The filter and the position of a page of watches."""
 
     state: str | None
     """Their `lastState`."""
@@ -64,7 +64,7 @@ class Page:
 
     records: list[dict[str, object]]
     next: str | None
-    """After which watch the next page begins; None if this is the last."""
+    """The id of the last watch of this page; None if no page follows."""
 
 
 @frozen
@@ -108,7 +108,7 @@ class Registration:
     record: dict[str, object]
     """The API's form of the subscription."""
     queues: list[WatchQueue]
-    """Of all watches, those with new events."""
+    """The queues with new events, of this and other watches."""
 
 
 @frozen
@@ -149,7 +149,7 @@ class Subscriptions:
 
         Raises TooManyWatches, or svcd.commerce.chain_follower.ChainBehind.
         """
-        # The context's changes come only once, so they are noted even if no watch begins.
+        # Each change of the mempool is passed only once, so note it even if no watch begins.
         self.follower.note_mempool_changes(context.mempool_changes)
         of_payment = self._of_payment(request)
         existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
@@ -159,13 +159,13 @@ class Subscriptions:
         self._check_limits(request, len(of_payment))
         watch = self._new_watch(request, context.now)
         queues, observation = self.follower.add_watch(watch, context)
-        # The answer shows the watch before its first event.
+        # The response shows the watch before its first event.
         return Registration(_record(watch, observation), queues)
 
     def register_shared(
         self, requests: Sequence[WatchRequest], context: StepContext
     ) -> list[Registration | TooManyWatches]:
-        """Store watches, together, that the leader evaluates in its next step, whichever node that is."""
+        """Store watches together; the leader, which may be another node, evaluates them in its next step."""
         self.follower.note_mempool_changes(context.mempool_changes)
         stored: list[tuple[Watch, bool] | TooManyWatches] = []
         with self.repository.watches.commit():
@@ -228,7 +228,7 @@ class Subscriptions:
         return Page([self._shown(watch_of(row)) for row in rows], following)
 
     def redeliver(self, merchant: str, identifier: str, event_id: str, now: int) -> Redelivery | None:
-        """Let an event be sent again, with the bytes and the id that it had; None if the merchant has no such event.
+        """Queue an event for redelivery, with its bytes and its id; None if the merchant has no such event.
 
         Raises NotRedeliverable.
         """
@@ -248,7 +248,7 @@ class Subscriptions:
         return Redelivery(next(each for each in shown if each["id"] == event_id), [] if queue is None else [queue])
 
     def cancel(self, merchant: str, identifier: str, now: int) -> dict[str, object] | None:
-        """End a watch at its merchant's request; returns what :meth:`show` does."""
+        """End a watch at its merchant's request; returns the same as :meth:`show`."""
         row = self.repository.watches.watch(identifier)
         if row is not None and row.merchant == merchant:
             with self.repository.watches.commit():
@@ -264,7 +264,7 @@ class Subscriptions:
         return [evolve(queue, due=min(queue.due, now + MAX_RETRY_DELAY)) for queue in queued]
 
     def breakers(self) -> list[BreakerRow]:
-        """The circuit breakers that another leader has kept; none where the node is the only one."""
+        """The open circuit breakers that another leader has stored; none if the node is the only one."""
         return self.repository.events.open_breakers() if self.repository.shared else []
 
     def backlog(self) -> Backlog:
@@ -272,7 +272,7 @@ class Subscriptions:
         return Backlog(self.repository.watches.count_active(), self.repository.events.waiting_since())
 
     def clean_up(self, created_before: int, ended_before: int, kept_since: int, term: int = 0) -> CleanupResult:
-        """Abandon undelivered events, delete ended watches and bodies from before the given times. Raises Deposed.
+        """Abandon undelivered events, delete ended watches and bodies from before the given times. Raises NotLeader.
 
         At most a thousand of each at once, because other operations need the thread too.
         """
@@ -296,12 +296,12 @@ class Subscriptions:
         return list(map(watch_of, rows))
 
     def _count_telling(self, request: WatchRequest) -> int:
-        """The merchant's active watches that tell of transfers under the reference, whatever their amounts are."""
+        """The merchant's active watches with `payment.mismatched` under the reference, of any amount."""
         rows = self.repository.watches.telling_mismatches(request.terms.reference, request.terms.recipient)
         return sum(row.merchant == request.merchant and row.ending is None for row in rows)
 
     def _check_limits(self, request: WatchRequest, of_payment: int) -> None:
-        """The limits are for each merchant: none can use up the room of another."""
+        """Raise TooManyWatches if a limit is reached; each merchant has limits of its own."""
         watches, limits, host = self.repository.watches, self.limits, request.host
         advice = "cancel some, wait, or let the operator raise"
         if of_payment >= MAX_WATCHES_OF_PAYMENT:
@@ -325,7 +325,7 @@ class Subscriptions:
 
 
 def _is_same(watch: Watch, request: WatchRequest) -> bool:
-    """Whether the request is the one that began the watch."""
+    """Whether the request has the same terms as the one that began the watch."""
     begun = watch.terms, watch.callback_url, watch.expires_at - watch.created_at, watch.events
     return begun == (request.terms, request.callback_url, request.ttl_ms, request.events)
 

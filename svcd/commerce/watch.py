@@ -16,14 +16,14 @@ from svcd.commerce.payment_list import mismatch_of
 from svcd.commerce.payment_request import PaymentTerms
 
 _MIN_BLOCKS_AFTER_CONFIRMATION: Final = 30
-"""A confirmed payment is watched for at least so many more blocks."""
+"""The blocks for which a confirmed payment is watched at least."""
 
 MAX_TOLD_MISMATCHES: Final = 16
-"""Mismatched transfers that a watch tells, so that nobody can make a shop's node send without end."""
+"""`payment.mismatched` events of a watch at most, so that no sender can make a shop's node send without end."""
 MAX_TOLD_BEFORE_SMALL: Final = 8
-"""After so many, a watch tells no more small ones: those that are cheap to send must not hide a customer's mistake."""
+"""After so many, small ones are ignored: transfers that cost little must not hide a customer's mistake."""
 SMALL_PART: Final = 10
-"""A transfer of less than one part in so many of the order's amount is small."""
+"""A transfer of less than the order's amount divided by this number is small."""
 
 
 class EndReason(StrEnum):
@@ -55,9 +55,9 @@ class Watch:
     created_at: int
     expires_at: int
     events: frozenset[EventType] = DEFAULT_EVENTS
-    """The events that are told; the others are counted in ``sequence`` only."""
+    """The types of events that are sent; the others are only counted in ``sequence``."""
     state: PaymentState = PaymentState.UNPAID
-    """As told by the events so far."""
+    """The state according to the events so far."""
     location: PaymentLocation | None = None
     """Of the payment on the chain, at the last evaluation."""
     epoch: int = 0
@@ -68,7 +68,7 @@ class Watch:
     """Set on confirmation: the height at which the watch may close."""
     ending: EndReason | None = None
     told_mismatches: tuple[bytes, ...] | None = None
-    """Txids of the mismatched transfers that have been told; None if none is to be told, or none any more."""
+    """The txids that have had a `payment.mismatched`; None if no such event is wanted, or none any more."""
 
     @property
     def active(self) -> bool:
@@ -87,14 +87,14 @@ class Watch:
 
 @frozen(kw_only=True)
 class EvaluationContext:
-    """What an evaluation depends on besides the watch and its payment."""
+    """The inputs of an evaluation apart from the watch and its payment."""
 
     now: int
     """Unix milliseconds."""
     tip_before: int
     """The height at the previous evaluation of the watches."""
     synced: bool
-    """Watches expire only while the node is synchronised, because it may lack the newest blocks otherwise."""
+    """Watches expire only while the node is synchronised; otherwise it may lack the newest blocks."""
     every_depth: bool = True
     """Whether each further confirmation of an unconfirmed payment is an event."""
 
@@ -192,7 +192,7 @@ def _evaluate_expiry(evaluation: _Evaluation, context: EvaluationContext) -> _Ev
 def tell_alarm(
     watch: Watch, observation: Observation, alarm: NodeAlarm, *, initial: bool = False
 ) -> tuple[Watch, WebhookEvent]:
-    """The watch after it has told ``alarm``, and the event; the payment's state does not change by it."""
+    """The watch after the event for ``alarm``, and the event; the payment's state does not change."""
     event = WebhookEvent(
         type=EventType.ALARM,
         epoch=watch.epoch,
@@ -208,7 +208,7 @@ def tell_alarm(
 def tell_mismatches(
     watch: Watch, observation: Observation, transfers: Sequence[MismatchedTransfer], *, initial: bool
 ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
-    """The watch after it has told ``transfers``, and the events; the payment's state does not change by them."""
+    """The watch after the events for ``transfers``, and the events; the payment's state does not change."""
     events: list[WebhookEvent] = []
     left = MAX_TOLD_MISMATCHES - len(watch.told_mismatches or ())
     for number, transfer in enumerate(transfers, 1):
@@ -227,7 +227,7 @@ def tell_mismatches(
 
 
 def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> str | None:
-    """What is wrong with a canonical transfer under the watch's reference; ``paid_by`` is the payment's txid."""
+    """The mismatch of a canonical transfer under the watch's reference; ``paid_by`` is the payment's txid."""
     mismatch = mismatch_of(transfer, watch.terms.amount, paid_by)
     if mismatch is not None or watch.active:
         return mismatch
@@ -236,7 +236,7 @@ def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> st
 
 
 def choose_mismatches(watch: Watch, found: Sequence[MismatchedTransfer]) -> list[MismatchedTransfer]:
-    """Those of the ``found`` transfers, in their order, that the watch may still tell."""
+    """The transfers of ``found``, in their order, for which the watch may still emit events."""
     chosen: list[MismatchedTransfer] = []
     told = len(watch.told_mismatches or ())
     for transfer in found:
@@ -248,13 +248,13 @@ def choose_mismatches(watch: Watch, found: Sequence[MismatchedTransfer]) -> list
 
 
 def note_mismatches(watch: Watch, txids: Sequence[bytes]) -> Watch:
-    """The watch that tells the transfers ``txids`` no more, and after MAX_TOLD_MISMATCHES no other either."""
+    """The watch with ``txids`` noted; after MAX_TOLD_MISMATCHES it emits no more `payment.mismatched`."""
     told = (*(watch.told_mismatches or ()), *txids)
     return evolve(watch, told_mismatches=told if len(told) < MAX_TOLD_MISMATCHES else None)
 
 
 def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -> NextEvaluation:
-    """When ``watch``, as the evaluation in ``context`` has left it, must next be evaluated."""
+    """When ``watch``, the result of an evaluation in ``context``, must be evaluated next."""
     if not watch.active:
         return NextEvaluation(None, None)
     expired = context.now >= watch.expires_at and context.synced

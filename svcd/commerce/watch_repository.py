@@ -1,4 +1,4 @@
-"""Watches and their events on disk, as the values that the rest of this package works with."""
+"""Stores watches and their events: converts the values of this package to rows and back."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from svcd.commerce.events import (
     event_body,
     event_id,
 )
-from svcd.commerce.leadership import Deposed
+from svcd.commerce.leadership import NotLeader
 from svcd.commerce.payment import PaymentLocation, PaymentState
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import EndReason, NextEvaluation, Watch
@@ -24,11 +24,11 @@ from svcd.store.webhook_store import WatchChange, WatchRow, WebhookStore
 
 _NEVER: Final = NextEvaluation(None, None)
 NOT_EVALUATED: Final = NextEvaluation(-1, None)
-"""Of a watch that was begun on a node that may not lead: the leader's next step is the first to evaluate it."""
+"""The due time of a new watch from a standby: the leader evaluates it in its next step."""
 
 
 class Fence(Protocol):
-    """Keeps a leader that has lost its lease from writing (svcd.store.lease_store.LeaseStore)."""
+    """Prevents writes by a leader that has lost its lease (svcd.store.lease_store.LeaseStore)."""
 
     def check(self, term: int) -> bool:
         """Whether no newer term has begun, and none begins before the end of the transaction."""
@@ -63,16 +63,16 @@ class WatchRepository:
 
     @contextmanager
     def leading(self, term: int) -> Iterator[None]:
-        """A transaction that only the leader of ``term`` may commit. Raises svcd.commerce.leadership.Deposed."""
+        """A transaction that only the leader of ``term`` may commit. Raises svcd.commerce.leadership.NotLeader."""
         with self.watches.commit():
             yield
-            # In the end, so that a transaction that waits keeps no other node from taking over.
+            # At the end, so that a waiting transaction does not prevent another node from taking over.
             if self.fence is not None and not self.fence.check(term):
-                raise Deposed(term)
+                raise NotLeader(term)
 
-    def asked_again(self) -> list[WatchQueue]:
-        """Take the queues of events that were asked for again on any of the nodes that share the database."""
-        return self.events.take_asked_again() if self.shared else []
+    def redeliveries_requested(self) -> list[WatchQueue]:
+        """Take the queues of events whose redelivery was requested on any of the nodes that share the database."""
+        return self.events.take_redelivery_requests() if self.shared else []
 
     def add(self, watch: Watch, events: Sequence[WebhookEvent], due: NextEvaluation, now: int) -> list[WatchQueue]:
         """Store a new watch and its first events; returns its queue if there are any.
@@ -93,11 +93,11 @@ class WatchRepository:
             for each in evaluations
         ]
         places = self.watches.save(changes)
-        # A confirmation that was undone must not be told even if the reorganisation is not told in its place.
+        # The event of an undone confirmation must not be sent, even if the watch does not want `payment.reorged`.
         undone = [each.watch.id for each in evaluations if _hides_reorganisation(each)]
         self.events.supersede(undone, SUPERSEDES[EventType.REORGED])
         new = [event for each in evaluations for event in self._told(each.watch, each.events, now)]
-        # The last queue of a watch is the present one.
+        # The last queue of a watch is its current one.
         return list({queue.watch: queue for queue in self.events.append(new, now, places)}.values())
 
     def end(self, identifier: str, reason: EndReason, now: int) -> None:

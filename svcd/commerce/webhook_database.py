@@ -42,7 +42,7 @@ _LOG: Final = Logger()
 
 @frozen(kw_only=True)
 class WatchSettings:
-    """How this node keeps watches."""
+    """The settings of this node for watches."""
 
     every_depth: bool
     """Whether each further confirmation of an unconfirmed payment is an event."""
@@ -194,7 +194,7 @@ def _resume(connection: "PostgresqlConnection") -> None:
 
 
 def _refuse_unmoved(path: Path) -> None:
-    """Raise DatabaseError if a file has watches that would be forgotten."""
+    """Raise DatabaseError if a file has watches that would be lost."""
     if not path.exists():
         return
     with explaining_errors(path, WEBHOOKS), closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file:

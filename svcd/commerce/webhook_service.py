@@ -1,6 +1,6 @@
 """The webhook service: follows chain and mempool, serves merchants and feeds the dispatcher (docs/webhooks.md).
 
-Everything durable is on disk. A notification from chain or mempool only says that it is time for a step.
+The whole durable state is on disk. A notification from chain or mempool only requests a step.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
-from svcd.commerce.leadership import Alone, Deposed, Leadership, Role
+from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
 from svcd.commerce.subscriptions import Backlog, Page, Registration, Selection, Subscriptions, WatchRequest
@@ -32,7 +32,7 @@ from svcd.store.database import DatabaseUnavailable, is_damage
 from svcd.store.webhook_events import BreakerRow, WatchQueue
 
 POLL_SECONDS: Final = 1.0
-"""How often it is checked whether watches have expired."""
+"""The interval between two checks for expired watches."""
 BACKLOG_SECONDS: Final = 10.0
 CLEANUP_SECONDS: Final = 3600.0
 _DAY_MS: Final = 86_400_000
@@ -41,7 +41,7 @@ _ENDED_KEPT_MS: Final = 30 * _DAY_MS
 _UNDELIVERED_KEPT_MS: Final = 7 * _DAY_MS
 """An event is abandoned after this time even if no attempt was due because another event's retries came first."""
 
-# The chain comes first
+# Priority of the chain
 _MAX_WAIT_SECONDS: Final = 10.0
 """How long a step waits while blocks are connected."""
 _WAIT_INTERVAL_SECONDS: Final = 0.05
@@ -57,7 +57,7 @@ class Dispatcher(Protocol):
         """Deliver the events of these queues."""
 
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
-        """Begin with the circuit breakers that another leader has kept."""
+        """Restore the circuit breakers that another leader has stored."""
 
     def hurry(self, merchant: str, host: str) -> None:
         """Bring the next probe of a host forward."""
@@ -77,7 +77,7 @@ class Dispatcher(Protocol):
 
 @frozen(kw_only=True)
 class WebhookContext:
-    """What the webhook service knows of the node around it."""
+    """The node around the webhook service."""
 
     clock: Clock
     synced: Callable[[], bool]
@@ -87,11 +87,11 @@ class WebhookContext:
     settled: Callable[[], Awaitable[None]]
     """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
     alarms: Callable[[], Sequence[ChainAlarm]] = tuple
-    """Those that merchants may be told, beside deep reorganisations, which the follower sees itself."""
+    """Alarms for merchants, except deep reorganisations, which the follower detects itself."""
     keep_days: int = 7
     """How long the bodies of events are kept."""
-    leadership: Leadership = field(factory=Alone)
-    """Whether this node follows the chain, tells and delivers."""
+    leadership: Leadership = field(factory=SoleLeader)
+    """Whether this node evaluates the watches and delivers the events."""
     sleep: Callable[[float], object] = time.sleep
     """Blocks the thread of the watches for some seconds."""
 
@@ -176,7 +176,7 @@ class WebhookService(Service):
             self._tasks.start(self._run_steps()).addErrback(self._log_failure)
 
     def leadership_changed(self) -> None:
-        """Begin to tell and deliver, or cease to, after this node has begun or ceased to lead."""
+        """Start or stop evaluating and delivering, after this node has become the leader or has ceased to be."""
         if self._resumed_in not in (None, self._context.leadership.term):
             self._stand_down()
         self.poll()
@@ -221,7 +221,7 @@ class WebhookService(Service):
         return redelivery.record
 
     def test_accepted(self, merchant: str, host: str) -> None:
-        """Try soon what waits for a callback host that has just accepted a test."""
+        """Deliver the waiting events of a callback host soon, because it has just accepted a test."""
         self._dispatcher.hurry(merchant, host)
 
     async def _register(self, request: WatchRequest) -> Registration:
@@ -242,7 +242,7 @@ class WebhookService(Service):
 
     @property
     def shared(self) -> bool:
-        """Whether the leader, which may be another node, tells and delivers what a request has changed."""
+        """Whether the leader, which may be another node, will act on a change by a request."""
         return self._subscriptions.repository.shared
 
     # For the operator
@@ -264,13 +264,13 @@ class WebhookService(Service):
 
     @property
     def ready(self) -> bool:
-        """Whether this node may lead: its chain is the network's, and not behind what merchants were told."""
+        """Whether this node may be the leader: its chain is the network's, and not behind the cursor."""
         lag = self._subscriptions.follower.lag
         return self._context.synced() and not (lag is not None and lag.behind)
 
     @property
     def role(self) -> Role:
-        """Whether this node tells and delivers, or stands by."""
+        """Whether this node is the leader or a standby."""
         return Role.STANDBY if self._context.leadership.term is None else Role.LEADER
 
     @property
@@ -280,7 +280,7 @@ class WebhookService(Service):
 
     @property
     def lag(self) -> int:
-        """How many blocks of this node's chain merchants have not been told of, as of the last step."""
+        """How many blocks of this node's chain are above the cursor, as of the last step."""
         lag = self._subscriptions.follower.lag
         return 0 if lag is None else lag.blocks
 
@@ -319,10 +319,10 @@ class WebhookService(Service):
             self._backlog = await self._worker.run(self._subscriptions.backlog)
 
     async def _clean_up(self) -> None:
-        # The earlier of two clocks: if the computer's is set forward, a week must not pass in a moment.
+        # The earlier of two clocks: setting the computer's clock forward must not abandon events.
         now = min(milliseconds(self._context.clock), int(self._context.clock.seconds() * 1000))
         lost, done = 0, False
-        with suppress(DatabaseUnavailable, Deposed):
+        with suppress(DatabaseUnavailable, NotLeader):
             while self.running and not done and (term := self._context.leadership.term) is not None:
                 result = await self._worker.run(
                     self._subscriptions.clean_up,
@@ -358,14 +358,14 @@ class WebhookService(Service):
                 if self._context.leadership.term == term:
                     self._resumed_in = term
                     busy = {(queue.merchant, queue.host) for queue in queues}
-                    # Others have had nothing to send since, and a breaker ends with the last event.
+                    # Other hosts have no waiting events, and a breaker is deleted with its last event.
                     self._dispatcher.restore(row for row in breakers if (row.merchant, row.host) in busy)
                     self._dispatcher.enqueue(queues)
             budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
             context = self._step_context(budget.pause)
             queues = await self._worker.run(self._subscriptions.follower.step, context)
-        except Deposed as deposed:
-            self._context.leadership.deposed(deposed.term)
+        except NotLeader as error:
+            self._context.leadership.lost(error.term)
             return
         except (sqlite3.OperationalError, DatabaseUnavailable) as error:
             self._log_unwritable(error)
@@ -373,12 +373,12 @@ class WebhookService(Service):
         if self._failing:
             self._failing = False
             self.log.info("the webhooks' database can be written again; no event is lost")
-        # A new leader has read what it must deliver from the database.
+        # A new leader has read the queues from the database.
         if self._resumed_in is not None and self._resumed_in == context.term:
             self._dispatcher.enqueue(queues)
 
     async def _wait_while_busy(self) -> None:
-        """Let the node connect blocks first, for some seconds at most."""
+        """Wait until no blocks are being connected, for some seconds at most."""
         until = self._context.clock.seconds() + _MAX_WAIT_SECONDS
         while self._context.busy() and self._context.clock.seconds() < until and self.running:
             elapsed: Deferred[None] = Deferred()
@@ -386,7 +386,7 @@ class WebhookService(Service):
             await elapsed
 
     async def _wait_for_mempool(self) -> None:
-        """Wait for the transfers of reorganisations, lest a payment that returns to the mempool be reported as gone."""
+        """Wait until the transfers of undone blocks are back in the mempool: until then their payments seem gone."""
         while self._settled_reorganisations < (number := self._reorganisations):
             try:
                 await self._context.settled()
@@ -430,12 +430,12 @@ def build_webhooks(
 ) -> WebhookService:
     """The service on an open database, subscribed to chain and mempool.
 
-    Of nodes that share the database, ``leadership`` tells whether this one leads, and ``clock`` tells the database's
-    time. ``synced`` tells whether the node's chain is the network's; ``chance`` returns random numbers from 0 to 1;
-    bodies of events are kept for ``keep_days``; ``alarms`` gives the alarms that merchants may be told.
+    Where several nodes share the database, ``leadership`` says whether this node is the leader, and ``clock`` has the
+    database's time. ``synced`` returns whether the node's chain is the network's, ``chance`` random numbers from 0 to
+    1, and ``alarms`` the alarms for merchants; bodies of events are kept for ``keep_days``.
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
-    leadership, clock = leadership or Alone(), clock or node.clock
+    leadership, clock = leadership or SoleLeader(), clock or node.clock
     outbox = WebhookOutbox(database.subscriptions.repository, database.worker)
     service = WebhookService(
         database.subscriptions,

@@ -188,7 +188,11 @@ class MerchantServices:
             settings=shared_settings(self._base.config.commerce),
         )
         return LeaseService(
-            store, self._base.pools.lease.worker, clock=self._base.reactor, candidate=candidate, told=self._clock.told
+            store,
+            self._base.pools.lease.worker,
+            clock=self._base.reactor,
+            candidate=candidate,
+            set_time=self._clock.set_unix_time,
         )
 
 

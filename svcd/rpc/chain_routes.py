@@ -272,7 +272,7 @@ class ChainRoutes(ShowsChain):
         place, tip = self._chain_manager.read(lambda reader: reader.transaction(txid))
         if place is None:
             waits = txid in self._transaction_pool.mempool
-            where = "it waits in the mempool" if waits else "it does not wait for one either"
+            where = "it waits in the mempool" if waits else "it is not in the mempool either"
             sentence = f"no block of the chain holds transaction {txid.hex()}; {where}"
             raise HttpError(404, sentence, members={"mempool": waits}, tip=tip_at(tip))
         record = transaction_record(self._params, place, tip.height)

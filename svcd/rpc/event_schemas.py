@@ -1,4 +1,4 @@
-"""The webhooks section of the OpenAPI document: what receivers get (docs/webhooks.md "The body", "Signatures")."""
+"""The webhooks section of the OpenAPI document: the requests to receivers (docs/webhooks.md)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -125,7 +125,7 @@ _CONFIRMATIONS: Final = {PaymentState.CONFIRMING: 3, PaymentState.CONFIRMED: 12}
 
 
 def _payment(state: PaymentState) -> dict[str, object]:
-    """What the example of an event has of a payment in ``state``."""
+    """The members of a payment in ``state`` in the example of an event."""
     depth = _CONFIRMATIONS.get(state, 0)
     more = {} if depth else {**_UNSEEN, "matchCount": 0}
     if state is PaymentState.PENDING:

@@ -114,7 +114,7 @@ LISTED_REFERENCE: Final = Field(
     default=None,
 )
 LISTED_AMOUNTS: Final = tuple(
-    Field(each.name, each.type, f"What the order asks for in {unit}, to tell what is wrong with each.", default=None)
+    Field(each.name, each.type, f"The amount of the order in {unit}: each transfer then has `mismatch`.", default=None)
     for each, unit in ((AMOUNT, "coins"), (AMOUNT_BASE_UNITS, "base units"))
 )
 _LABEL: Final[Schema] = {

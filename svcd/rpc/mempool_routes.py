@@ -44,7 +44,7 @@ class MempoolRoutes(ShowsChain):
         self._params = chain_manager.params
         self._mempool, self._incoming = mempool, incoming
         self._recent: tuple[bytes, RecentFees, ChainPoint] | None = None
-        """The announced tip at the last reading of the newest blocks, its result, and the tip that it rests on."""
+        """The announced tip when the fees were last read, the fees, and the tip of the snapshot that was read."""
         self._reading = DeferredLock()
 
     @Route(

@@ -60,7 +60,7 @@ class NodeDetails:
     webhooks: Callable[[], dict[str, object]] | None
 
     def record(self) -> dict[str, object]:
-        """The state of this moment as a JSON object."""
+        """The current state as a JSON object."""
         node_context, mempool = self.node_context, self.node_context.transaction_pool.mempool
         address = encode_address(key_hash(public_key_of(self.seed)), node_context.chain_manager.params.address_prefix)
         return {

@@ -246,7 +246,8 @@ class ProofRoutes(ShowsChain):
         terms = terms_from(self._params, reference, order)
         excerpt, tip = await self._chain_manager.long_reads.ask(lambda reader: _excerpt(reader, terms, from_))
         if excerpt is None:
-            waits = "one waits in the mempool" if self._payments.find(terms).pending else "none waits for one either"
+            pending = self._payments.find(terms).pending
+            waits = "one waits in the mempool" if pending else "none is in the mempool either"
             raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}", tip=tip)
         return Response(await self._worker.run(render_proof, self._params, excerpt), tip=tip)
 
@@ -294,7 +295,7 @@ class PaymentListRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/commerce/payments",
-        "The transfers that an address has received, and against an amount what is wrong with each",
+        "The transfers that an address has received, with their mismatches if an amount is given",
         bucket="read",
         shows_chain=True,
         cost=4,

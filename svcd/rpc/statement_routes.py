@@ -31,7 +31,7 @@ class StatementCursor:
 
     @property
     def text(self) -> str:
-        """As the API has it."""
+        """The cursor in the API's form."""
         return f"{self.begin[0]}-{self.begin[1]}-{self.block}"
 
 

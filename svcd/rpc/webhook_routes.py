@@ -63,7 +63,7 @@ PAGE_LIMIT: Final = Field("limit", Int(1, MAX_PAGE), "How many webhooks to retur
 EVENTS: Final = Field(
     "events",
     _EVENT_NAMES,
-    "The events to tell; all but `payment.mismatched` and `node.alarm` if it is left out.",
+    "The events to send; all but `payment.mismatched` and `node.alarm` if it is left out.",
     default=None,
 )
 
@@ -89,7 +89,7 @@ _EVENT: Final = named_object(
         "dropped": _FLAG,
     },
     optional=("superseded", "abandoned", "refused", "dropped"),
-    about="An event of a subscription, and what came of its delivery.",
+    about="An event of a subscription, and the result of its delivery.",
 )
 _SUBSCRIPTION: Final = named_object(
     "Subscription",
@@ -139,11 +139,11 @@ TEST: Final = object_schema(
 
 LOOK_UP_SECONDS: Final = 5.0
 LOOK_UP_AGAIN_SECONDS: Final = 30
-"""When to ask again where the callback's name could not be looked up."""
+"""The `Retry-After` if the callback's name could not be resolved."""
 TEST_AGAIN_SECONDS: Final = 10
-"""When to ask for a test again while others run."""
+"""The `Retry-After` of a test while others run."""
 FULL_SECONDS: Final = 60
-"""When to ask again where there is no room: watches end all the time."""
+"""The `Retry-After` if a limit on watches is reached: watches end all the time."""
 
 
 @frozen(kw_only=True)
@@ -223,7 +223,7 @@ class WebhookRoutes:
     @Route(
         "POST",
         "/rpc/commerce/webhooks",
-        "Watch one payment and be told of every change",
+        "Register a watch, which sends an event for every change of one payment",
         bucket="webhooks",
         guards=_GUARDS,
         body_fields=(

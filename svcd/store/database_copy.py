@@ -1,11 +1,11 @@
 """Consistent copies of databases while others write to them (docs/operations.md "Backup").
 
-A copy is made on a connection of its own in one read transaction. What is committed meanwhile goes into the
-write-ahead log, which cannot be reset until the copy is done. SQLite's backup would begin again whenever another
-connection has written; within a read transaction it does not see that.
+A copy is made on a connection of its own in one read transaction. Later commits go into the write-ahead log, which
+cannot be reset until the copy is done. SQLite's backup restarts whenever another connection has written; within a read
+transaction it does not see those writes.
 
-A copy is made in a partial folder, which gets its name in the end. A lock tells it from folders that unfinished copies
-have left: the system releases the lock when the process ends, in whatever way.
+A copy is made in a partial folder, which is renamed at the end. A lock distinguishes it from the folders of interrupted
+copies: the system releases the lock when the process ends, even after `kill -9`.
 """
 
 import fcntl
@@ -23,9 +23,9 @@ from svcd.store.database import is_damage, open_reader
 
 Progress = Callable[[int, int], object]
 PAGES: Final = 256
-"""How much is copied at a time, 1 MiB; other threads run in between."""
+"""Pages copied at a time, 1 MiB; other threads run in between."""
 UNSYNCED_PAGES: Final = 16 * PAGES
-"""How much is written between two fsyncs, 16 MiB, so that neither an abandoned copy nor other writers wait long."""
+"""Pages written between two fsyncs, 16 MiB, so that neither an abandoned copy nor other writers wait long."""
 
 ENDING: Final = ".partial"
 """The suffix of partial folders."""
@@ -73,7 +73,7 @@ def copy_databases(
         if isinstance(error, OSError):
             raise NoRoom(f"{folder} cannot be written: {_reason(error)}") from None
         if isinstance(error, sqlite3.Error) and not is_damage(error):
-            # SQLite does not tell which disk it is.
+            # SQLite does not say which disk failed.
             raise NoRoom(f"the databases cannot be copied to {folder}: {error}") from None
         raise
     with suppress(OSError):
@@ -119,7 +119,7 @@ def _copy(reader: sqlite3.Connection, target: Path, progress: Progress | None) -
         copy.execute("PRAGMA journal_mode = OFF")
         copy.execute("PRAGMA synchronous = OFF")
         reader.backup(copy, pages=PAGES, progress=_progress_handler(progress, file.fileno()))
-        # So that a reader of the copy leaves no -wal and -shm beside it. The node changes the mode when it starts.
+        # A reader of the copy must leave no -wal and -shm beside it. The node changes the mode when it starts.
         copy.execute("PRAGMA journal_mode = DELETE")
     sync(target)
 
@@ -163,7 +163,7 @@ def locked(path: Path) -> Iterator[None]:
     """Lock a partial folder in use; raises OSError if there is none."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        # Some network disks have no such locks. Nobody can lock a folder there, and so none is removed.
+        # Some network disks have no such locks. No folder can be locked there, so none is removed.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -174,7 +174,7 @@ def locked(path: Path) -> Iterator[None]:
 def remove_partial_copies(folder: Path) -> list[Path]:
     """Remove the partial folders that unfinished copies have left beside ``folder``; gives the removed ones.
 
-    They are told by name, mode and owner, and by having databases in them and nothing else.
+    They are recognised by name, mode and owner, and contain databases and nothing else.
     """
     found = {partial_name(folder), *_beside(folder)}
     return [path for path in sorted(found) if _remove_if_ours(path)]

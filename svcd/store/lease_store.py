@@ -22,13 +22,13 @@ class LeaderLease:
     term: int
     """Grows with each change of the leader: a transaction of an earlier term fails."""
     holder: str
-    """The node that leads; "" if the lease was given back."""
+    """The leader; "" if the lease was given back."""
     expires_at: int
 
 
 @frozen
 class NodeReport:
-    """What a node has told the others of itself."""
+    """The state of a node, as it has reported it to the others."""
 
     node: str
     seen_at: int
@@ -51,11 +51,11 @@ class LeaseStore:
         return int(self.connection.execute(_NOW).fetchone()[0])
 
     def lease(self) -> LeaderLease:
-        """The lease as it is."""
+        """The current lease."""
         return LeaderLease(*self.connection.execute("SELECT term, holder, expires_at FROM lease").fetchone())
 
     def replace(self, before: LeaderLease, after: LeaderLease) -> bool:
-        """Replace the lease, unless another node has done so since ``before`` was read; returns whether it is done."""
+        """Replace the lease if it is still ``before``; returns whether it was replaced."""
         changed = self.connection.execute(
             "UPDATE lease SET term = ?, holder = ?, expires_at = ? WHERE term = ? AND holder = ? AND expires_at = ?",
             (after.term, after.holder, after.expires_at, before.term, before.holder, before.expires_at),
@@ -72,7 +72,7 @@ class LeaseStore:
         return row is not None
 
     def report(self, report: NodeReport) -> None:
-        """Write what a node says of itself, and forget nodes that have said nothing for a day."""
+        """Write the report of a node, and delete reports that are older than a day."""
         self.connection.execute(
             "INSERT INTO node_report (node, seen_at, ready, work, settings) VALUES (?, ?, ?, ?, ?) ON CONFLICT (node) "
             "DO UPDATE SET seen_at = excluded.seen_at, ready = excluded.ready, work = excluded.work, "
@@ -82,7 +82,7 @@ class LeaseStore:
         self.connection.execute("DELETE FROM node_report WHERE seen_at < ?", (report.seen_at - _REPORTS_KEPT_MS,))
 
     def reports(self) -> list[NodeReport]:
-        """What all nodes have said of themselves."""
+        """The reports of all nodes."""
         rows = self.connection.execute("SELECT node, seen_at, ready, work, settings FROM node_report ORDER BY node")
         return [
             NodeReport(node, seen_at, bool(ready), int.from_bytes(work, "big"), settings)

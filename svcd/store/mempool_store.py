@@ -81,7 +81,7 @@ class MempoolStore:
 
     def empty_log(self) -> None:
         """Run a checkpoint of the write-ahead log; for any thread, while others read and write."""
-        # Not to be created anew, if it was moved away.
+        # Must not create a new file if the database was moved away.
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")

@@ -63,7 +63,7 @@ def open_offline(path: Path, kind: DatabaseKind = CHAIN) -> Iterator[sqlite3.Con
 def _marker_cleared(marker: UncleanShutdownMarker) -> Iterator[None]:
     """Remove a killed node's marker once the closing of the connection inside has brought the log into the file.
 
-    If the log was missing before, the marker stays, and the node tells what is lost when it starts.
+    If the log was missing before, the marker stays, and the node reports the loss at its next start.
     """
     was_killed = marker.path.exists() and marker.log.exists()
     try:
@@ -75,7 +75,7 @@ def _marker_cleared(marker: UncleanShutdownMarker) -> Iterator[None]:
 
 @contextmanager
 def errors_as_corrupt() -> Iterator[None]:
-    """Turn errors of SQLite inside into Corrupt, for damage of which the caller knows the place."""
+    """Turn errors of SQLite inside into Corrupt, for damage that the caller can locate."""
     try:
         yield
     except sqlite3.Error as error:

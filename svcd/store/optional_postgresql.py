@@ -17,7 +17,7 @@ def postgresql_at(
     resume: "Callable[[PostgresqlConnection], None] | None" = None,
     credentials_in: Path | None = None,
 ) -> "PostgresqlConnection":
-    """A connection to the database that a URI names, not made yet; see svcd.store.postgresql.
+    """A connection to the database that a URI names, not opened yet; see svcd.store.postgresql.
 
     The URI in the file ``credentials_in`` gives user and password of later connections. Raises DatabaseError if psycopg
     is missing or the URI is not one.

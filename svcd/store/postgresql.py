@@ -28,14 +28,14 @@ OLDEST_VERSION: Final = 15
 CONNECT_SECONDS: Final = 3
 STATEMENT_SECONDS: Final = 10
 ANSWER_SECONDS: Final = 15.0
-"""After so long without an answer the connection is given up: a server that hangs, or a firewall that drops all, tells
-nobody."""
+"""The time without an answer after which the connection is closed: a server that hangs, and a firewall that drops
+packets, report no error."""
 LOCK_SECONDS: Final = 5
 """How long a transaction waits for those of other nodes."""
 MIGRATION_LOCK_SECONDS: Final = 1
 """How long a change of the schema waits: whoever asks for a table that it waits for, waits behind it."""
 IDLE_SECONDS: Final = 10
-"""PostgreSQL ends a transaction whose node has been silent for so long, so that a stopped node holds no lock."""
+"""PostgreSQL ends a transaction whose node has sent nothing for so long, so that a suspended node holds no lock."""
 LEAST_PAUSE: Final = 0.25
 MOST_PAUSE: Final = 2.0
 """Seconds between attempts to connect."""
@@ -80,7 +80,7 @@ _TYPES: Final = (
     (re.compile(r"\bBLOB\b"), "BYTEA"),
     (re.compile(r"\) STRICT(, WITHOUT ROWID)?;"), ");"),
 )
-"""How a schema file for SQLite becomes one for PostgreSQL."""
+"""The substitutions that turn a schema file for SQLite into one for PostgreSQL."""
 _UNAVAILABLE: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -96,7 +96,7 @@ T = TypeVar("T")
 
 
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that does not wait for ever."""
+    """A connection whose waits have a limit."""
 
     patience: float = ANSWER_SECONDS
 
@@ -122,11 +122,11 @@ class Moved(Enum):
     """Where the webhooks of a database are (svcd.store.webhook_move)."""
 
     NOT = 0
-    """Here, for nodes to use."""
+    """In this database, for nodes to use."""
     ARRIVING = 1
     """In a file, until the move has ended."""
     LEFT = 2
-    """In a file, to which they were moved from here."""
+    """In a file, to which they were moved from this database."""
 
 
 @frozen
@@ -189,18 +189,18 @@ def _is_plausible(parameters: dict[str, str]) -> bool:
 
 @define(eq=False)
 class PostgresqlConnection:
-    """A connection that is made when it is needed, and made again when it was lost; for one thread.
+    """A connection that is opened when it is needed, and reopened when it was lost; for one thread.
 
     :meth:`transaction` locks a row first, so that the writing transactions of all nodes run one after the other, as
-    SQLite's do. A reading statement outside of one waits for nobody. Whatever keeps PostgreSQL from answering is raised
-    as DatabaseUnavailable; after a failed attempt to connect, the next attempts pause for up to MOST_PAUSE.
+    SQLite's do. A reading statement outside of one never waits. If PostgreSQL does not answer, for any reason, every
+    method raises DatabaseUnavailable; after a failed attempt to connect, the next attempts pause for up to MOST_PAUSE.
     """
 
     address: PostgresqlAddress
     prepare: Callable[["PostgresqlConnection"], None] = lambda connection: None
     """Called with the first connection that is made, before anything else uses it; may raise DatabaseError."""
     now: Callable[[], float] = time.monotonic
-    """Seconds that run evenly."""
+    """A monotonic clock in seconds."""
     resume: Callable[["PostgresqlConnection"], None] | None = None
     """Called with every connection that is made, after ``prepare``, and again once the webhooks were moved or restored;
     may raise DatabaseError. With None, transactions do not mind either."""
@@ -223,7 +223,7 @@ class PostgresqlConnection:
     _why: str = field(default="", init=False)
 
     def connect(self) -> None:
-        """Make the connection unless there is one; raises DatabaseUnavailable, or DatabaseError if it never works."""
+        """Open the connection unless it is open; raises DatabaseUnavailable, or DatabaseError if it can never work."""
         if self._connection is None:
             self._connect()
 
@@ -312,7 +312,7 @@ class PostgresqlConnection:
         self.execute("UPDATE lease SET server = ?", (self._server,))
 
     def set_copy_mark(self) -> None:
-        """Note that the contents are those of a restored backup; see :meth:`is_copy`."""
+        """Note that the contents are a restored backup; see :meth:`is_copy`."""
         self.execute("UPDATE webhook_schema SET restored = 1")
 
     def note_server(self) -> None:
@@ -320,12 +320,12 @@ class PostgresqlConnection:
         self.execute("UPDATE lease SET server = ? WHERE server = ''", (self._server,))
 
     def moved(self) -> Moved:
-        """Where the webhooks are."""
+        """Whether the webhooks are in this database or in a file."""
         (number,) = self.execute("SELECT moved FROM webhook_schema").fetchone()
         return Moved(number)
 
     def set_moved(self, moved: Moved) -> None:
-        """Note where the webhooks are."""
+        """Store whether the webhooks are in this database or in a file."""
         self.execute("UPDATE webhook_schema SET moved = ?", (moved.value,))
 
     def refuse_moved(self) -> None:
@@ -358,7 +358,7 @@ class PostgresqlConnection:
         """
         version = self._schema(genesis)
         if version == migrations(WEBHOOKS)[-1].version:
-            # The usual start needs no right to change the schema.
+            # A start without migrations needs no right to change the schema.
             return
         with self._committing(b"BEGIN"), self._patient():
             self.execute(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK_SECONDS}s'")
@@ -385,7 +385,7 @@ class PostgresqlConnection:
 
     def _schema(self, genesis: bytes) -> int:
         """The version of the schema; 0 if there is none."""
-        # to_regclass() would answer from a cache that does not know what another node has just made.
+        # to_regclass() would answer from a cache, without the tables that another node has just created.
         (tables,) = self.execute(
             "SELECT count(*) FROM pg_tables "
             "WHERE tablename = 'webhook_schema' AND schemaname = ANY (current_schemas(false))"
@@ -419,7 +419,7 @@ class PostgresqlConnection:
         if self._connection is not None:
             return self._connection
         if self._in_transaction or self.now() < self._retry_at:
-            # What follows in a transaction that was lost must not be committed without what came before.
+            # The rest of a lost transaction must not be committed without its beginning.
             raise DatabaseUnavailable(self._why)
         try:
             return self._connect()
@@ -467,7 +467,7 @@ class PostgresqlConnection:
             encoding = connection.info.parameter_status("server_encoding")
             if encoding != "UTF8":
                 raise DatabaseError(f"{self.address.name} has the encoding {encoding}: create one with ENCODING 'UTF8'")
-            # Of one size, so that a statement is prepared once, whatever numbers it is given.
+            # All integers are BIGINT, so that a statement is prepared once and not for each size of number.
             connection.adapters.register_dumper(int, Int8Dumper)
             connection.adapters.register_dumper(int, Int8BinaryDumper)
             connection.execute(_SESSION)

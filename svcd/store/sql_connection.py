@@ -1,16 +1,16 @@
-"""What the store of webhooks asks of its database, and how SQLite does it; svcd.store.postgresql is the other engine.
+"""The connection of the store of webhooks: its protocol, and SQLite's; PostgreSQL's is in svcd.store.postgresql.
 
 Every statement of the store is written once, in the SQL that both engines have:
 
 - ``?`` stands for a value; values are ``int`` (a BIGINT), ``str``, ``bytes`` or None.
-- A result that is a comparison may be a bool or 0 and 1: ask only for its truth.
+- The result of a comparison may be a bool or 0 and 1: use only its truth value.
 - No functions of one engine (``iif``, ``instr``, scalar ``max``), no ``IS`` but with NULL, an alias for each subquery
   in FROM, no literal of bytes, and ``IN ()`` is never empty.
-- Where many rows are to be read or written, :meth:`SqlConnection.select_each` and :meth:`SqlConnection.executemany`
-  take them together: PostgreSQL gets the statements without waiting for the answer to each.
+- Use :meth:`SqlConnection.select_each` and :meth:`SqlConnection.executemany` to read and write many rows: PostgreSQL
+  gets all statements without a round trip for each.
 
-The errors are the engine's own: sqlite3.Error, or :class:`svcd.store.database.DatabaseUnavailable` for whatever keeps
-PostgreSQL from answering.
+The errors are the engine's own: sqlite3.Error, or :class:`svcd.store.database.DatabaseUnavailable` if PostgreSQL does
+not answer.
 """
 
 import sqlite3
@@ -69,7 +69,7 @@ class SqlConnection(Protocol):
         """Commit everything inside together, or nothing; no other transaction of this kind runs meanwhile."""
 
     def probe(self) -> None:
-        """See whether the database accepts as much as an order and its events; raises its error."""
+        """Try to write as much as an order and its events; raises the database's error."""
 
     def is_copy(self) -> bool:
         """Whether this is a restored backup with which no node has been started yet."""

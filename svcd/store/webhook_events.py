@@ -1,4 +1,4 @@
-"""Every SQL statement about the events that webhooks have to send (docs/operations.md "Storage").
+"""The SQL of webhook events and their queues (docs/operations.md "Storage").
 
 Times are Unix milliseconds.
 """
@@ -12,12 +12,12 @@ from attrs import evolve, field, fields, frozen
 from svcd.store.sql_connection import SqlConnection, Values
 
 _KEPT_EVENTS: Final = 32
-"""Events of a watch that are kept once nothing more is to be done about them."""
+"""Settled events of a watch that are kept."""
 
 
 @frozen(kw_only=True)
 class EventRow:
-    """An event as it lies on disk."""
+    """The row of an event."""
 
     sequence: int
     epoch: int
@@ -35,9 +35,9 @@ class EventRow:
     attempted_at: int | None = None
     """The end of the last attempt."""
     redelivery_at: int | None = None
-    """When the merchant asked for it again after it had been settled."""
+    """When the merchant requested its redelivery after it had been settled."""
     asked_at: int | None = None
-    """When the merchant last asked for it, also while it waited."""
+    """When the merchant last requested its redelivery, also while it waited."""
     earlier_attempts: int = 0
     """Attempts before that."""
     due: int | None = None
@@ -57,19 +57,19 @@ class BreakerRow:
 
 @frozen
 class WatchQueue:
-    """A watch that has something to send."""
+    """A watch with a waiting event."""
 
     watch: str
     host: str
     due: int
     merchant: str = "default"
     urgent: bool = field(default=False, eq=False)
-    """Whether a new event is one that shops act on, or the merchant has asked for one: worth a probe of the host."""
+    """Whether the event is one that shops act on, or a requested redelivery: worth a probe of the host."""
 
 
 @frozen
 class WatchPlace:
-    """Where the queue of a watch is."""
+    """The columns of a watch that its queue needs."""
 
     number: int
     host: str
@@ -91,7 +91,7 @@ class NewEvent:
 
 @frozen
 class QueueHead:
-    """The next event that a watch has to send, and where to."""
+    """The next event of a watch and its callback."""
 
     merchant: str
     host: str
@@ -107,20 +107,20 @@ _SHOWN_OF_E: Final = ", ".join(f"e.{name}" for name in _SHOWN_COLUMNS)
 _URGENT: Final = ("payment.confirmed", "payment.reorged")
 _EMPTIED: Final = "body = ?"
 _EMPTY: Final = b""
-"""For bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
+"""The body of an event that will not be sent again: the bodies of a busy shop would fill the disk."""
 _YIELDS: Final = "(e.name IN ('payment.mismatched', 'node.alarm') AND e.attempts > 0)"
-"""A receiver that fails on what goes beside a payment hears of the payment itself without delay."""
+"""These events must not delay those of the payment itself if the receiver fails on them."""
 _IN_TURN: Final = (
     f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {_YIELDS}, "
     f"CASE WHEN {_YIELDS} THEN coalesce(e.due, 0) ELSE 0 END, e.sequence"
 )
-"""New events come first: one that is sent again has been told, or refused, before."""
+"""New events come before redeliveries, which the receiver has accepted or refused before."""
 _WAITS: Final = "fate = 'waiting'"
 _IS_OVER: Final = (
     "name = 'payment.reorged' AND redelivery_at IS NULL AND EXISTS (SELECT * FROM event l WHERE l.watch = event.watch "
     f"AND l.sequence > event.sequence AND l.name = 'payment.confirmed' AND l.{_WAITS} AND l.redelivery_at IS NULL)"
 )
-"""The payment was confirmed again in the step that undid it. Both are told, but if the receiver takes nothing at
+"""The payment was confirmed again in the step that undid it. Both events are sent, but if the receiver fails at
 present, only the confirmation, which must not wait."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
@@ -151,7 +151,7 @@ class EventStore:
         queues: dict[int, WatchQueue] = {}
         later = list(enumerate(new))
         while later:
-            # The events of one watch one after the other, those of all watches together.
+            # The events of one watch are appended in order, those of different watches in one statement.
             first = {each.watch: at for at, each in reversed(later)}
             round_ = {at: each for at, each in later if first[each.watch] == at}
             queues |= zip(round_, self._append_to_each(list(round_.values()), now, places or {}), strict=True)
@@ -173,7 +173,7 @@ class EventStore:
         places = {**known, **{watch: WatchPlace(*row) for watch, (row,) in zip(unknown, found, strict=True)}}
         watches = [places[each.watch] for each in new]
         numbers = [watch.number for watch in watches]
-        # Of a watch that is not due no event waits.
+        # A watch that is not due has no waiting event.
         waiting = [(watch.number, each) for watch, each in zip(watches, new, strict=True) if watch.due is not None]
         for supersedes in {tuple(sorted(each.supersedes)) for _, each in waiting if each.supersedes}:
             self._supersede(
@@ -211,7 +211,7 @@ class EventStore:
         ]
 
     def supersede(self, watches: Collection[str], names: Collection[str]) -> None:
-        """Supersede the waiting events of these names, although no events take their place."""
+        """Supersede the waiting events of these names without a new event."""
         found = self._db.select_each("SELECT number FROM watch WHERE id = ?", [(watch,) for watch in watches])
         numbers = [number for ((number,),) in found]
         self._supersede(numbers, names)
@@ -221,7 +221,7 @@ class EventStore:
         )
 
     def events(self, watch: str) -> list[EventRow]:
-        """The newest events of a watch, newest first, without their bodies, which nobody is shown."""
+        """The newest events of a watch, newest first, without their bodies, which the API does not show."""
         rows = self._db.execute(
             f"SELECT {_SHOWN_OF_E} FROM watch w JOIN event e ON e.watch = w.number WHERE w.id = ? "
             "ORDER BY e.sequence DESC LIMIT ?",
@@ -230,12 +230,12 @@ class EventStore:
         return [EventRow(body=_EMPTY, **dict(zip(_SHOWN_COLUMNS, row, strict=True))) for row in rows]
 
     def queued(self) -> list[WatchQueue]:
-        """Every watch that has something to send."""
+        """The queues of all watches with waiting events."""
         rows = self._db.execute("SELECT id, host, due, merchant FROM watch WHERE due IS NOT NULL ORDER BY due")
         return [WatchQueue(*row) for row in rows]
 
     def head(self, watch: str) -> QueueHead | None:
-        """What a watch has to send next."""
+        """The next event of a watch."""
         row = self._db.execute(
             f"SELECT w.merchant, w.host, w.callback_url, w.due, {_EVENT_OF_E} "
             "FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
@@ -267,12 +267,12 @@ class EventStore:
         return None if queue is None else evolve(queue, urgent=True)
 
     def open_breakers(self) -> list[BreakerRow]:
-        """The circuit breakers that were open when the last leader kept them."""
+        """The open circuit breakers, as the last leader stored them."""
         rows = self._db.execute("SELECT merchant, host, opened_at, probe_at, probes FROM open_breaker")
         return [BreakerRow(*row) for row in rows]
 
     def keep_breaker(self, breaker: BreakerRow) -> None:
-        """Note that a circuit breaker is open, or its newest probe."""
+        """Store that a circuit breaker is open, or its newest probe."""
         self._db.execute(
             "INSERT INTO open_breaker (merchant, host, opened_at, probe_at, probes) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (merchant, host) DO UPDATE SET opened_at = excluded.opened_at, "
@@ -281,17 +281,17 @@ class EventStore:
         )
 
     def forget_breaker(self, merchant: str, host: str) -> None:
-        """Note that a circuit breaker is closed."""
+        """Store that a circuit breaker is closed."""
         self._db.execute("DELETE FROM open_breaker WHERE merchant = ? AND host = ?", (merchant, host))
 
     def ask_again(self, watch: str) -> None:
-        """Note for the leader that an event of a watch was asked for again."""
+        """Note for the leader that the redelivery of an event of a watch was requested."""
         self._db.execute(
             "INSERT INTO asked_again (watch) SELECT number FROM watch WHERE id = ? ON CONFLICT DO NOTHING", (watch,)
         )
 
-    def take_asked_again(self) -> list[WatchQueue]:
-        """The queues of the watches that were noted, which are forgotten."""
+    def take_redelivery_requests(self) -> list[WatchQueue]:
+        """The queues of the noted watches; deletes the notes."""
         rows = self._db.execute(
             "SELECT id, host, due, merchant FROM watch WHERE due IS NOT NULL "
             "AND number IN (SELECT watch FROM asked_again)"

@@ -1,13 +1,14 @@
-"""Carries the webhooks of a stopped node to PostgreSQL, or back (docs/operations.md "Webhooks on PostgreSQL").
+"""Moves the webhooks of a stopped node to PostgreSQL, or back (docs/operations.md "Webhooks on PostgreSQL").
 
-At each moment exactly one of the two is in use, whenever the move is killed. The move to PostgreSQL:
+Even if the move is killed, exactly one of the two is in use at any time. The move to PostgreSQL:
 
 1. copies everything in one transaction, which also notes that the move has not ended: no node uses it yet,
-2. marks the file as moved, from when on no node uses the file,
+2. marks the file as moved, after which no node uses the file,
 3. removes the note.
 
-A move that was killed before 2 is begun again, and after 2 is ended. The move to a file writes a file of another name
-and, in the transaction that reads PostgreSQL, notes there that the webhooks have left it; then it renames the file.
+A repeated command begins again if the move was killed before 2, and finishes it otherwise. The move to a file writes a
+file of another name and, in the transaction that reads PostgreSQL, notes there that the webhooks have left it; then it
+renames the file.
 """
 
 import time
@@ -31,7 +32,7 @@ Step = Callable[[int], object]
 
 USERS_SECONDS: Final = 2.0
 AT_ONCE: Final = 500
-"""Rows that are copied together."""
+"""Rows of one batch."""
 COLUMNS: Final = {
     "watch": ("number", *WATCH_COLUMNS, "due"),
     "event": ("number", "watch", *EVENT_COLUMNS),
@@ -44,7 +45,7 @@ COLUMNS: Final = {
 
 @frozen
 class MoveResult:
-    """How much was moved."""
+    """The numbers of watches and events that were moved."""
 
     watches: int
     events: int
@@ -141,7 +142,7 @@ def _copy(source: SqlConnection, target: SqlConnection, step: Step) -> None:
 
 
 def _rows(source: SqlConnection, table: str, columns: tuple[str, ...]) -> Iterator[list[Row]]:
-    """The rows of a table, some at a time."""
+    """The rows of a table, in batches."""
     names, first = ", ".join(columns), columns[0]
     if table == "watch_count":
         yield source.execute(f"SELECT {names} FROM {table}").fetchall()

@@ -49,14 +49,14 @@ class WatchRow:
 
 @frozen
 class AlarmRow:
-    """An alarm that is on."""
+    """An active alarm."""
 
     id: str
     """The kind and what the alarm is about: two alarms of one kind differ in it."""
     kind: str
     sentence: str
     ends_at: int | None = None
-    """None if the node tells when it is over."""
+    """None if the node reports its end."""
 
 
 @frozen
@@ -66,13 +66,13 @@ class FollowedBlock:
     height: int
     hash: bytes
     work: int = 0
-    """The cumulative work of the chain up to it; 0 if it was not kept."""
+    """The cumulative work of the chain up to it; 0 if it was not stored."""
 
 
 PAGE: Final = 1_000
-"""Watches that are in memory at once where there may be very many."""
+"""Watches that are read at a time, where there may be very many."""
 _STEPS_READ: Final = 16
-"""Followed blocks that are read at once: the first is nearly always the one that is looked for."""
+"""Followed blocks that are read at a time: the first is nearly always the wanted one."""
 WATCH_COLUMNS: Final = tuple(each.name for each in fields(WatchRow))
 _COLUMNS: Final = ", ".join(WATCH_COLUMNS)
 _CHANGING: Final = WATCH_COLUMNS[WATCH_COLUMNS.index("state") :]
@@ -84,7 +84,7 @@ _TELLING: Final = f"SELECT {_COLUMNS} FROM watch WHERE told_mismatches IS NOT NU
 _OF_PAYMENT: Final = f"{_ACTIVE} AND reference = ? AND recipient = ? AND amount = ?"
 _TELLING_OF_ORDER: Final = f"{_TELLING} AND reference = ? AND recipient = ? ORDER BY number"
 _FOLLOWED: Final = "(ending IS NULL OR told_mismatches IS NOT NULL)"
-"""Active, or ended and still to tell of transfers that do not match."""
+"""Active, or ended with `payment.mismatched` events still possible."""
 
 
 def _is_active(watch: WatchRow | None) -> bool:
@@ -172,7 +172,7 @@ class WebhookStore:
         return {identifier: WatchPlace(*place) for ((identifier, *place),) in updated}
 
     def _count(self, changes: Iterable[tuple[WatchRow | None, WatchRow]]) -> None:
-        """Keep the table watch_count as it would be if the watches were counted."""
+        """Update the counts of watches in the table watch_count."""
         active, unconfirmed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for before, after in changes:
             more_active = _is_active(after) - _is_active(before)
@@ -268,11 +268,11 @@ class WebhookStore:
         return [_watch(row) for transfer, rows in pairs for row in (*rows, *telling.get(transfer[:2], ()))]
 
     def telling_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
-        """The watches, ended or not, that tell of transfers of any amount, oldest first."""
+        """The watches, ended or not, with `payment.mismatched` events, oldest first."""
         return list(map(_watch, self._db.execute(_TELLING_OF_ORDER, (reference, recipient))))
 
     def stop_telling_ended(self, merchant: str, reference: str, recipient: str) -> None:
-        """Let a merchant's ended watches under a reference tell of no more transfers."""
+        """Stop the `payment.mismatched` events of a merchant's ended watches under a reference."""
         self._db.execute(
             "UPDATE watch SET told_mismatches = NULL WHERE told_mismatches IS NOT NULL AND ending IS NOT NULL "
             "AND reference = ? AND recipient = ? AND merchant = ?",
@@ -322,12 +322,12 @@ class WebhookStore:
         return [AlarmRow(*row) for row in rows]
 
     def end_alarms(self, on: Collection[str], now: int) -> None:
-        """Forget the alarms that end at ``now`` or before, and of those without an end all but ``on``, by their id."""
+        """Delete the alarms that end at ``now`` or before, and those without an end except the ids in ``on``."""
         over = [row.id for row in self.alarms() if (row.id not in on if row.ends_at is None else row.ends_at <= now)]
         self._db.executemany("DELETE FROM alarm WHERE id = ?", [(each,) for each in over])
 
     def begin_alarms(self, alarms: Sequence[AlarmRow]) -> list[AlarmRow]:
-        """Note that these alarms are on; returns those that were not."""
+        """Store these alarms as active; returns those that were not active."""
         known = {row.id for row in self.alarms()}
         new = [alarm for alarm in alarms if alarm.id not in known]
         self._db.executemany(

@@ -1,4 +1,4 @@
-"""Describes declared routes in OpenAPI 3.1 (https://spec.openapis.org/oas/v3.1.1), from what also reads requests."""
+"""Describes declared routes in OpenAPI 3.1 (https://spec.openapis.org/oas/v3.1.1), from the types of their fields."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ ERROR: Final = named_object("ApiError", _MEMBERS, about="Every answer that is no
 
 ERRORS: Final[Mapping[int, str]] = {
     400: "The request is not valid.",
-    404: "There is no such path, or no such thing.",
+    404: "There is no such path or object.",
     405: "The path does not answer this method; `Allow` lists those it does.",
     408: "The request did not arrive in time; the connection is closed.",
     413: "The body is larger than this path accepts; the connection is closed.",
@@ -43,14 +43,14 @@ _SENTENCES: Final[Mapping[int, str]] = {
     500: "the node failed to answer; its log has the details under 0123456789abcdef",
     503: "the node cannot write to its disk at present; nothing has changed, so try again later",
 }
-"""What an error of each of ERRORS may say."""
+"""An example sentence of each error."""
 
 _RETRY_AFTER: Final[Schema] = {"type": "integer", "minimum": 1, "examples": [2]}
 _HEADERS: Final[Mapping[int, Mapping[str, Schema]]] = {
     401: {"WWW-Authenticate": constant("Bearer")},
     405: {"Allow": {"type": "string", "examples": ["GET, HEAD, OPTIONS"]}},
     429: {"Retry-After": _RETRY_AFTER},
-    503: {"Retry-After": {**_RETRY_AFTER, "description": "Where the cause may soon be gone."}},
+    503: {"Retry-After": {**_RETRY_AFTER, "description": "Present if the cause is likely to end soon."}},
 }
 
 
@@ -73,7 +73,7 @@ class Tag:
 
 @frozen(kw_only=True)
 class Webhook:
-    """A request that the server makes; ``name`` says when. ``body`` is what it posts, with ``headers``."""
+    """A request that the server makes; ``name`` is its occasion. ``body`` is what it posts, with ``headers``."""
 
     name: str
     summary: str
@@ -81,14 +81,14 @@ class Webhook:
     body: Schema
     headers: tuple[Field, ...]
     responses: Mapping[str, str]
-    """What each range of statuses, such as ``2XX``, means."""
+    """The meaning of each range of statuses, such as ``2XX``."""
     values: Mapping[str, object]
     """The members in which the example differs from that of ``body``; None leaves one out."""
 
 
 @frozen(kw_only=True)
 class About:
-    """What a document says of the whole interface.
+    """The parts of a document that concern the whole interface.
 
     ``narrowed`` are components that this server defines more narrowly, by name. Pages of other origins may read what is
     below the path ``shared_below``, "" for nothing.
@@ -221,7 +221,7 @@ class _Builder:
         }
 
     def _any_text(self, declared: Field) -> dict[str, object]:
-        """A placeholder of a path where OPTIONS is answered, whatever stands there."""
+        """A placeholder of a path whose value does not matter, because OPTIONS is answered everywhere."""
         example = str(self._example(declared.schema))
         return self._parameter(Field(declared.name, Text(more={"examples": [example]}), "Any text."), "path")
 
@@ -321,7 +321,7 @@ def _replaced(example: Any, values: Mapping[str, object]) -> Any:
 
 
 def _described(route: Route) -> str:
-    """What an operation costs and how long it may take."""
+    """The cost and the time limit of an operation."""
     cost = "one request" if route.cost == 1 else f"{route.cost:g} requests"
     by_size = (
         f", or as one for each {BYTES_PER_TOKEN // 1024} KiB of the answer, if that is more" if route.by_size else ""

@@ -11,7 +11,7 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
-from svcd.commerce.leadership import DatabaseClock, Deposed, Leadership
+from svcd.commerce.leadership import DatabaseClock, Leadership, NotLeader
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
 from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
 from svcd.commerce.signing import BadSignature, SigningKeys, verify
@@ -732,7 +732,7 @@ def test_a_leader_whose_computer_is_an_hour_ahead_goes_by_the_time_of_the_databa
     database = DatabaseClock(clock)
     world = world_of(MemoryOutbox(), clock, log, database_clock=database)
     # The lease tells the time only after the dispatcher was made.
-    database.told(1000 * START, clock.seconds())
+    database.set_unix_time(1000 * START, clock.seconds())
     world.dispatcher.restore([])
     world.network.answers["shop"] = replying(503)
     world.send(*(f"shop/{number}" for number in range(5)))
@@ -810,11 +810,11 @@ def test_a_delivery_that_another_leader_has_recorded_is_not_recorded_again(log: 
         """Another node leads since the event was read."""
 
         def delivered(self, event: Any, now: int, status: int | None = None) -> Any:
-            return fail(Deposed(event.term or 1))
+            return fail(NotLeader(event.term or 1))
 
     world = world_of(Fenced(), clock, log, leadership=given)
     world.send("shop/1")
-    assert (world.sent(), given.lost) == (1, 1)
+    assert (world.sent(), given.losses) == (1, 1)
     assert world.dispatcher.counts() == counts()
     world.pass_time(HOUR)
     assert world.sent() == 1

@@ -152,7 +152,9 @@ class Members:
         store = SqliteLeases(SqliteConnection(self.database), self.clock, line)
         candidate = Candidate(name=name, ready=lambda: member.ready, work=lambda: member.work)
         time = DatabaseClock(self.clock)
-        service = LeaseService(store, InlineWorker(), clock=self.clock, candidate=candidate, told=time.told)
+        service = LeaseService(
+            store, InlineWorker(), clock=self.clock, candidate=candidate, set_time=time.set_unix_time
+        )
         member = Member(service, store, line)
         return member
 
@@ -293,7 +295,7 @@ class Leases(RuleBasedStateMachine):
             assert term >= self.committed
             self.committed = term
         else:
-            leader.service.deposed(term)
+            leader.service.lost(term)
             assert leader.service.term is None
 
     @rule()
@@ -320,7 +322,7 @@ def test_the_databases_time_is_told_by_a_clock_that_is_an_hour_off() -> None:
     clock.advance(1_000)
     time = DatabaseClock(clock)
     assert milliseconds(time) == 1_000_000
-    time.told(4_600_000, 1_000.0)
+    time.set_unix_time(4_600_000, 1_000.0)
     assert milliseconds(time) == 4_600_000
     clock.advance(2)
     assert milliseconds(time) == 4_602_000

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
 from svcd.commerce.circuit_breaker import OpenBreaker
-from svcd.commerce.leadership import Deposed, Role
+from svcd.commerce.leadership import NotLeader, Role
 from svcd.store.webhook_events import BreakerRow
 from tests.commerce.watched import Given, Watched
 from tests.postgresql import Server
@@ -118,11 +118,11 @@ def test_the_next_leader_tells_what_is_left_and_the_one_before_can_commit_nothin
     pair.take_over()
     assert pair.standby.told() == ["confirming: confirming 1"]
     # The first node still believes that it leads.
-    with pytest.raises(Deposed):
+    with pytest.raises(NotLeader):
         result_of(pair.leader.outbox.delivered(event, 0))
     pair.leader.node.take(*blocks(pair, "b4"))
     pair.turn()
-    assert pair.given[0].lost == 1
+    assert pair.given[0].losses == 1
     assert pair.leader.events() == []
     pair.standby.node.take(*blocks(pair, "b4", "b5"))
     pair.turn()
@@ -207,5 +207,5 @@ def test_the_next_leader_begins_with_the_circuit_breakers_of_hosts_that_still_wa
     result_of(pair.leader.outbox.keep_breaker("other", "shop.example.com", None, 0))
     pair.take_over()
     assert pair.standby.queues.breakers == [BreakerRow("default", "shop.example.com", 1, 2, 3)]
-    with pytest.raises(Deposed):
+    with pytest.raises(NotLeader):
         result_of(pair.leader.outbox.keep_breaker("default", "shop.example.com", None, 0))

@@ -94,7 +94,7 @@ def test_without_psycopg_one_sentence_says_what_to_install(tmp_path: Path, monke
 
 def lead_again(watched: Watched, given: Given) -> None:
     """What the lease service does: the terms that were begun before have ended."""
-    assert given.lost == 1
+    assert given.losses == 1
     assert watched.database.lease is not None
     given.term = watched.database.lease.lease().term
     assert given.term >= 1_000
@@ -137,7 +137,7 @@ def test_after_a_restored_backup_no_id_is_used_for_a_second_event(
     watched.again()
     assert watched.register()["existing"]
     watched.pay("5000 from carol to bob for order-1")
-    assert given.lost == 1, "only once"
+    assert given.losses == 1, "only once"
     watched.close()
 
 

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
-from svcd.commerce.leadership import Alone, Leadership
+from svcd.commerce.leadership import Leadership, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.subscriptions import WatchLimits, WatchRequest
@@ -37,13 +37,13 @@ class Given:
     term: int | None = None
     leader: str = ""
     lease_age: float = 0.0
-    lost: int = 0
-    """How often it was deposed."""
+    losses: int = 0
+    """How often it has lost its term."""
 
-    def deposed(self, term: int) -> None:
+    def lost(self, term: int) -> None:
         assert self.term == term
         self.term = None
-        self.lost += 1
+        self.losses += 1
 
 
 class Queues:
@@ -81,7 +81,7 @@ class Watched:
         self, folder: Path, clock: Clock, *, postgresql: str = "", leadership: Leadership | None = None, **settings: Any
     ) -> None:
         """``postgresql`` is the connection URI of the webhooks' database; "" for a file."""
-        self.leadership: Leadership = leadership or Alone()
+        self.leadership: Leadership = leadership or SoleLeader()
         self.folder = folder
         self.postgresql = postgresql
         self.clock = clock

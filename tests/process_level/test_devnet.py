@@ -78,7 +78,7 @@ def test_a_transfer_lives_through_a_reorganisation(devnet: RunningNode, wallet: 
     body, txid = wallet.sign(
         seed=ALICE_SEED, amount="2500000000", fee="12345", timestamp=now(), paymentReference="order-1"
     )
-    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("it does not wait for one either")
+    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("it is not in the mempool either")
     assert devnet.post("/rpc/broadcast", body).json == {"ok": True, "txid": txid, "state": "accepted"}
     assert devnet.post("/rpc/broadcast", body).json["state"] == "known"
     assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("it waits in the mempool")

@@ -81,7 +81,7 @@ def test_replacement_takes_the_place_of_what_waits(client: Client, pay: Pay) -> 
     client.ok(ROUTE, body(first))
     assert client.ok(ROUTE, body(second))["state"] == "accepted"
     assert client.refusal(f"/rpc/transaction/{first.txid.hex()}", status=404).endswith(
-        "it does not wait for one either"
+        "it is not in the mempool either"
     )
     assert client.refusal(f"/rpc/transaction/{second.txid.hex()}", status=404).endswith("it waits in the mempool")
 

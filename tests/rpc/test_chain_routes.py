@@ -458,7 +458,7 @@ def test_transfers_are_found_in_either_case(client: Client, paid: dict[str, Bloc
 def test_unknown_transfer(still: Client) -> None:
     assert still.get(f"/rpc/transaction/{'AB' * 32}").json == {
         "ok": False,
-        "error": f"no block of the chain holds transaction {'ab' * 32}; it does not wait for one either",
+        "error": f"no block of the chain holds transaction {'ab' * 32}; it is not in the mempool either",
         "mempool": False,
     }
 

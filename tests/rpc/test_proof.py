@@ -140,7 +140,7 @@ def test_one_answer_has_a_thousand_headers(
 
 def test_a_payment_that_is_on_no_chain(node: Node, client: Client, paid: dict[str, Block]) -> None:
     refused = client.refusal(path(node, amount=4999), status=404)
-    assert refused == "no block of the chain holds this payment of order-1; none waits for one either"
+    assert refused == "no block of the chain holds this payment of order-1; none is in the mempool either"
     assert client.refusal(path(node, more="&sinceHeight=6"), status=404) == refused
 
 

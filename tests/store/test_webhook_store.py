@@ -637,7 +637,7 @@ def test_what_shops_act_on_and_what_is_asked_for_is_urgent(watches: WebhookStore
     assert queue is not None
     assert queue.urgent
     events.ask_again("w1")
-    assert [each.urgent for each in events.take_asked_again()] == [True]
+    assert [each.urgent for each in events.take_redelivery_requests()] == [True]
 
 
 def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventStore) -> None:

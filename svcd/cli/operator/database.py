@@ -204,7 +204,7 @@ def locked_database(data_dir: Path) -> Iterator[Path]:
 
 
 def _preload() -> None:
-    """Import and read now what is loaded lazily: the owner of the data may not be allowed to read root's program."""
+    """Load lazy imports and files now: the owner of the data may not be allowed to read root's program."""
     for kind in (CHAIN, MEMPOOL, WEBHOOKS):
         migrations(kind)
     with click.progressbar(length=0, file=sys.stderr, hidden=True):

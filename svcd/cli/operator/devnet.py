@@ -50,7 +50,7 @@ def devnet(session: Session, data_dir: Path, port: int) -> None:
 
 
 def _make_secrets(session: Session, data_dir: Path) -> None:
-    """Make the data directory and what is missing of its secrets; raises CommandError."""
+    """Make the data directory and the missing secrets; raises CommandError."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -88,7 +88,7 @@ def add(session: Session, endpoint: str) -> None:
 def ban(session: Session, target: dict[str, object], seconds: int | None) -> None:
     """Ban TARGET, and drop the peers that it matches.
 
-    TARGET is an endpoint, which is not called any more; a node id, at whatever address; or an IP address, with which
+    TARGET is an endpoint, which is not called any more; a node id, at any address; or an IP address, with which
     the node does not communicate any more. An IPv6 address stands for its /64. Bans survive a restart of the node.
 
     \b

@@ -127,7 +127,7 @@ def parse(data: bytes) -> Keyfile:
 
 
 def password_problem(password: str) -> str | None:
-    """What is wrong with a new password, or None."""
+    """Why a new password is not acceptable, or None."""
     length = len(unicodedata.normalize("NFC", password))
     if length < MIN_PASSWORD:
         return f"the password has {length} characters; choose one of at least {MIN_PASSWORD}"

@@ -17,7 +17,7 @@ from svcd.cli.errors import CommandError
 
 WORDS: Final = 24
 ENTROPY_SIZE: Final = 32
-"""Bytes of entropy in 24 words, besides the checksum of eight bits."""
+"""Bytes of entropy in 24 words, in addition to the checksum of eight bits."""
 ROUNDS: Final = 2_048
 """Iterations of PBKDF2 in BIP-39."""
 _HARDENED: Final = 1 << 31

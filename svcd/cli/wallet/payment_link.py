@@ -1,7 +1,7 @@
 """Payment links: payment URIs, and URLs of checkout and wallet pages that contain the same data.
 
 No server is contacted: the URL of a checkout contains the whole order (docs/pages.md "Checkout"), and that of a wallet
-page the payment URI. A link is therefore trusted no more than a payment URI, whatever its host.
+page the payment URI. A link is therefore trusted no more than a payment URI, and its host does not matter.
 """
 
 import re
@@ -38,7 +38,7 @@ _NUMBER: Final = re.compile("0|[1-9][0-9]{0,14}")
 
 @frozen
 class PaymentLink:
-    """What a link says."""
+    """The content of a link."""
 
     order: PaymentRequest
     until: int | None = None

@@ -1,4 +1,4 @@
-"""The checks before a transfer is signed: pure functions of the request and of what the node says."""
+"""The checks before a transfer is signed: pure functions of the request and the node's responses."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the wallet asks the user: passwords, the 24 words and confirmations."""
+"""The prompts of the wallet: passwords, the 24 words and confirmations."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping

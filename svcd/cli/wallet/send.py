@@ -350,8 +350,8 @@ async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: Accoun
 
 async def _broadcast(node: NodeClient, transfer: Transfer, pending: PendingFile) -> str:
     """Send the transfer and return its state, ``accepted`` or ``known``; raises CommandError."""
-    # An earlier attempt may have reached a node, whatever comes of this one: without it in the file, the payment would
-    # be signed anew and paid twice.
+    # Even if this attempt fails, an earlier one may have reached a node: if the transfer were not in the file, the
+    # payment would be signed anew and paid twice.
     first_attempt = all(stored.transfer.txid != transfer.txid for stored in pending.load())
     pending.save(transfer, acknowledged=False)
     try:

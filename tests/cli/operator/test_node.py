@@ -133,7 +133,7 @@ def test_reorganise_can_drop_the_transfers(node: Node, terminal: Terminal) -> No
     txid = json.loads(terminal.ok("node", "faucet", OTHER, "1", "--json").out)["txid"]
     terminal.ok("node", "mine", 1)
     assert len(json.loads(terminal.ok("node", "reorganise", 1, "--drop-transactions", "--json").out)["hashes"]) == 2
-    assert terminal.failure("tx", txid).endswith("it does not wait for one either")
+    assert terminal.failure("tx", txid).endswith("it is not in the mempool either")
 
 
 def test_reorganise_reports_the_maximum_depth(node: Node, terminal: Terminal) -> None:

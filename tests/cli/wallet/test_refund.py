@@ -164,7 +164,7 @@ def test_what_cannot_be_refunded(rich: Node, terminal: Terminal, paid: str) -> N
     assert terminal.failure("wallet", "refund", own).endswith("; it waits in the mempool")
     terminal.ok("node", "mine", 1)
     assert terminal.failure("wallet", "refund", own).startswith(f"{own} is a transfer from this wallet to itself")
-    assert terminal.failure("wallet", "refund", "ab" * 32).endswith("it does not wait for one either")
+    assert terminal.failure("wallet", "refund", "ab" * 32).endswith("it is not in the mempool either")
     assert "64 hex digits" in terminal.misuse("wallet", "refund", "ab")
     assert waiting(rich) == []
 
