@@ -280,6 +280,15 @@ def circle(below: Mapping[str, Iterable[str]]) -> list[str]:
     return next(filter(None, (search(name, []) for name in below)), [])
 
 
+def test_a_class_name_means_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
 def test_packages_do_not_import_in_a_circle() -> None:
     assert circle({package: {package_of(other) for other in below} for package, below in MAY_IMPORT.items()}) == []
 

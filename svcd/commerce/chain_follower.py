@@ -26,12 +26,12 @@ from svcd.commerce.watch import (
     NextEvaluation,
     Watch,
     choose_mismatches,
+    emit_alarm,
+    emit_mismatches,
     evaluate,
     mismatch_kind,
     next_evaluation,
     note_mismatches,
-    tell_alarm,
-    tell_mismatches,
 )
 from svcd.commerce.watch_repository import NOT_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry
@@ -257,9 +257,9 @@ class ChainFollower:
             evaluation = self._evaluation_context(delta.tip.height, context)
             observation = self.lookup.find_at(watch.terms, delta.tip)
             begun, events = evaluate(watch, observation, evaluation, initial=True)
-            begun, mismatched = self._tell_mismatches(begun, observation, initial=True)
+            begun, mismatched = self._emit_mismatches(begun, observation, initial=True)
             events += mismatched
-            begun, alarms = self._tell_standing_alarms(begun, observation)
+            begun, alarms = self._emit_standing_alarms(begun, observation)
             events += alarms
             following = next_evaluation(begun, delta.tip.height, evaluation)
             queues += self.repository.add(begun, events, following, context.now)
@@ -291,7 +291,7 @@ class ChainFollower:
         alarms = self._alarms(delta, context)
         # The remaining alarms are not new: a watch that is evaluated for the first time gets them as initial events.
         self.repository.watches.end_alarms({alarm.id for alarm in alarms}, context.now)
-        return [*self._advance(delta, context), *self._tell_alarms(alarms, delta.tip, context)]
+        return [*self._advance(delta, context), *self._emit_alarms(alarms, delta.tip, context)]
 
     def _advance(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
         """Evaluate watches for each new block in turn, or for a reorganisation as a whole, and advance the cursor."""
@@ -325,7 +325,7 @@ class ChainFollower:
             alarms.append(AlarmRow(f"{DEEP}:{left.hash.hex()}", DEEP, sentence, ends_at))
         return alarms
 
-    def _tell_alarms(self, alarms: Sequence[AlarmRow], tip: ChainTip, context: StepContext) -> list[WatchQueue]:
+    def _emit_alarms(self, alarms: Sequence[AlarmRow], tip: ChainTip, context: StepContext) -> list[WatchQueue]:
         """Emit each alarm once, when it begins, for one watch of each callback that wants alarms."""
         watches, queues = self.repository.watches, list[WatchQueue]()
         for alarm in watches.begin_alarms(alarms):
@@ -333,19 +333,19 @@ class ChainFollower:
             for row in watches.wanting_alarms():
                 watch = watch_of(row)
                 observation = self.lookup.find_at(watch.terms, tip)
-                told, event = tell_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence))
+                told, event = emit_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence))
                 due = NextEvaluation(row.wake_height, row.wake_at)
                 evaluated.append(EvaluatedWatch(row, told, [event], due))
             queues += self.repository.save(evaluated, context.now)
         return queues
 
-    def _tell_standing_alarms(self, watch: Watch, observation: Observation) -> tuple[Watch, tuple[WebhookEvent, ...]]:
+    def _emit_standing_alarms(self, watch: Watch, observation: Observation) -> tuple[Watch, tuple[WebhookEvent, ...]]:
         """Emit for a new watch the newest alarm of each kind that began before the watch."""
         if not watch.active or EventType.ALARM not in watch.events:
             return watch, ()
         events = []
         for alarm in {each.kind: each for each in self.repository.watches.alarms()}.values():
-            watch, event = tell_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence), initial=True)
+            watch, event = emit_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence), initial=True)
             events.append(event)
         return watch, tuple(events)
 
@@ -368,10 +368,10 @@ class ChainFollower:
             observation = self.lookup.find_at(watch.terms, tip)
             initial = row.wake_height == NOT_EVALUATED.height
             evaluated, events = evaluate(watch, observation, evaluation, initial=initial)
-            evaluated, mismatched = self._tell_mismatches(evaluated, observation, initial=initial)
+            evaluated, mismatched = self._emit_mismatches(evaluated, observation, initial=initial)
             events += mismatched
             if initial:
-                evaluated, alarms = self._tell_standing_alarms(evaluated, observation)
+                evaluated, alarms = self._emit_standing_alarms(evaluated, observation)
                 events += alarms
             following = next_evaluation(evaluated, tip.height, evaluation)
             if evaluated != watch or (following.height, following.at) != (row.wake_height, row.wake_at):
@@ -379,7 +379,7 @@ class ChainFollower:
         save()
         return queues
 
-    def _tell_mismatches(
+    def _emit_mismatches(
         self, watch: Watch, observation: Observation, *, initial: bool = False
     ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
         """Emit an event for each transfer on the chain that is not the payment, once."""
@@ -397,7 +397,7 @@ class ChainFollower:
         found = choose_mismatches(watch, found)
         if found and not watch.active and self._is_followed_by(watch):
             return note_mismatches(watch, [transfer.txid for transfer in found]), ()
-        return tell_mismatches(watch, observation, found, initial=initial) if found else (watch, ())
+        return emit_mismatches(watch, observation, found, initial=initial) if found else (watch, ())
 
     def _is_followed_by(self, watch: Watch) -> bool:
         """Whether the merchant has an active watch of the same payment, which takes over the order."""

@@ -1,5 +1,7 @@
 """The outbox: events on disk that wait for delivery (docs/webhooks.md "Delivery"). Times are Unix milliseconds."""
 
+from collections.abc import Callable
+
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
@@ -7,7 +9,7 @@ from svcd.commerce.circuit_breaker import OpenBreaker
 from svcd.commerce.watch import EndReason
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
-from svcd.store.webhook_events import BreakerRow, WatchQueue
+from svcd.store.webhook_events import BreakerRow, EventStore, WatchQueue
 
 
 @frozen
@@ -57,7 +59,7 @@ class WebhookOutbox:
 
     def delivered(self, event: OutboundEvent, now: int, status: int | None = None) -> Deferred[WatchQueue | None]:
         """Note that the receiver has accepted ``event`` with ``status``; the result is the queue if it has more."""
-        return self._worker.run(self._delivered, event, now, status)
+        return self._update(event, lambda events: events.delivered(event.watch, event.sequence, now, status))
 
     def failed(
         self,
@@ -79,7 +81,19 @@ class WebhookOutbox:
             counts: whether this was one of the attempts that an event has.
             status: of the receiver's answer, if there was one.
         """
-        return self._worker.run(self._failed, event, error, due, now, counts, status)
+        return self._update(
+            event,
+            lambda events: events.failed(
+                event.watch,
+                event.sequence,
+                error=error,
+                due=due,
+                now=now,
+                counts=counts,
+                status=status,
+                asked_at=event.asked_at,
+            ),
+        )
 
     def refused(
         self,
@@ -101,7 +115,19 @@ class WebhookOutbox:
             now: the time of the refusal.
             status: of the receiver's answer.
         """
-        return self._worker.run(self._refused, event, error, due, due_if_followed, now, status)
+        return self._update(
+            event,
+            lambda events: events.refused(
+                event.watch,
+                event.sequence,
+                error=error,
+                due=due,
+                due_if_followed=due_if_followed,
+                now=now,
+                status=status,
+                asked_at=event.asked_at,
+            ),
+        )
 
     def keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> Deferred[None]:
         """Store a circuit breaker for the next leader; None for a closed one."""
@@ -109,7 +135,7 @@ class WebhookOutbox:
 
     def gone(self, event: OutboundEvent, now: int) -> Deferred[None]:
         """End the watch because its receiver answered 410, and drop its undelivered events."""
-        return self._worker.run(self._gone, event, now)
+        return self._worker.run(self._end, event, now)
 
     def _head(self, watch: str, term: int) -> OutboundEvent | None:
         head = self._repository.events.head(watch)
@@ -132,40 +158,6 @@ class WebhookOutbox:
             term=term,
         )
 
-    def _delivered(self, event: OutboundEvent, now: int, status: int | None) -> WatchQueue | None:
-        with self._repository.leading(event.term):
-            return self._repository.events.delivered(event.watch, event.sequence, now, status)
-
-    def _failed(
-        self, event: OutboundEvent, error: str, due: int | None, now: int, counts: bool, status: int | None
-    ) -> WatchQueue | None:
-        with self._repository.leading(event.term):
-            return self._repository.events.failed(
-                event.watch,
-                event.sequence,
-                error=error,
-                due=due,
-                now=now,
-                counts=counts,
-                status=status,
-                asked_at=event.asked_at,
-            )
-
-    def _refused(
-        self, event: OutboundEvent, error: str, due: int | None, due_if_followed: int, now: int, status: int | None
-    ) -> WatchQueue | None:
-        with self._repository.leading(event.term):
-            return self._repository.events.refused(
-                event.watch,
-                event.sequence,
-                error=error,
-                due=due,
-                due_if_followed=due_if_followed,
-                now=now,
-                status=status,
-                asked_at=event.asked_at,
-            )
-
     def _keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> None:
         if not self._repository.shared:
             return
@@ -176,9 +168,20 @@ class WebhookOutbox:
                 row = BreakerRow(merchant, host, breaker.opened_at, breaker.probe_at, breaker.probes)
                 self._repository.events.keep_breaker(row)
 
-    def _gone(self, event: OutboundEvent, now: int) -> None:
+    def _end(self, event: OutboundEvent, now: int) -> None:
         with self._repository.leading(event.term):
             self._repository.events.failed(
                 event.watch, event.sequence, error="status 410", due=None, now=now, status=410, asked_at=event.asked_at
             )
             self._repository.end(event.watch, EndReason.GONE, now)
+
+    def _update(
+        self, event: OutboundEvent, change: Callable[[EventStore], WatchQueue | None]
+    ) -> Deferred[WatchQueue | None]:
+        """Change ``event`` in a transaction of the leader that has read it."""
+
+        def update() -> WatchQueue | None:
+            with self._repository.leading(event.term):
+                return change(self._repository.events)
+
+        return self._worker.run(update)

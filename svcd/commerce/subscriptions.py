@@ -59,7 +59,7 @@ class Selection:
 
 
 @frozen
-class Page:
+class WatchPage:
     """A page of watches in the API's form."""
 
     records: list[dict[str, object]]
@@ -212,7 +212,7 @@ class Subscriptions:
             return None
         return self._shown(watch_of(row))
 
-    def page(self, merchant: str, selection: Selection) -> Page:
+    def page(self, merchant: str, selection: Selection) -> WatchPage:
         """A page of a merchant's watches, newest first. Raises UnknownWatch for an unknown ``after``."""
         try:
             rows, following = self.repository.watches.page(
@@ -225,7 +225,7 @@ class Subscriptions:
             )
         except KeyError as error:
             raise UnknownWatch from error
-        return Page([self._shown(watch_of(row)) for row in rows], following)
+        return WatchPage([self._shown(watch_of(row)) for row in rows], following)
 
     def redeliver(self, merchant: str, identifier: str, event_id: str, now: int) -> Redelivery | None:
         """Queue an event for redelivery, with its bytes and its id; None if the merchant has no such event.

@@ -189,41 +189,37 @@ def _evaluate_expiry(evaluation: _Evaluation, context: EvaluationContext) -> _Ev
     return evolve(evaluation, watch=evolve(evaluation.watch, ending=EndReason.EXPIRED))
 
 
-def tell_alarm(
+def emit_alarm(
     watch: Watch, observation: Observation, alarm: NodeAlarm, *, initial: bool = False
 ) -> tuple[Watch, WebhookEvent]:
     """The watch after the event for ``alarm``, and the event; the payment's state does not change."""
-    event = WebhookEvent(
-        type=EventType.ALARM,
-        epoch=watch.epoch,
-        sequence=watch.sequence + 1,
-        previous_state=watch.state,
-        initial=initial,
-        observation=observation,
-        alarm=alarm,
-    )
+    event = evolve(_unchanged(watch, EventType.ALARM, observation, initial=initial), alarm=alarm)
     return evolve(watch, sequence=event.sequence), event
 
 
-def tell_mismatches(
+def emit_mismatches(
     watch: Watch, observation: Observation, transfers: Sequence[MismatchedTransfer], *, initial: bool
 ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
     """The watch after the events for ``transfers``, and the events; the payment's state does not change."""
     events: list[WebhookEvent] = []
     left = MAX_TOLD_MISMATCHES - len(watch.told_mismatches or ())
     for number, transfer in enumerate(transfers, 1):
-        event = WebhookEvent(
-            type=EventType.MISMATCHED,
-            epoch=watch.epoch,
-            sequence=watch.sequence + 1,
-            previous_state=watch.state,
-            initial=initial,
-            observation=observation,
-            mismatch=evolve(transfer, more=number == left),
-        )
+        event = _unchanged(watch, EventType.MISMATCHED, observation, initial=initial)
         watch = evolve(watch, sequence=event.sequence)
-        events.append(event)
+        events.append(evolve(event, mismatch=evolve(transfer, more=number == left)))
     return note_mismatches(watch, [transfer.txid for transfer in transfers]), tuple(events)
+
+
+def _unchanged(watch: Watch, kind: EventType, observation: Observation, *, initial: bool) -> WebhookEvent:
+    """The next event of ``watch``, which does not change the payment's state."""
+    return WebhookEvent(
+        type=kind,
+        epoch=watch.epoch,
+        sequence=watch.sequence + 1,
+        previous_state=watch.state,
+        initial=initial,
+        observation=observation,
+    )
 
 
 def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> str | None:

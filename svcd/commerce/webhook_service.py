@@ -20,7 +20,7 @@ from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
-from svcd.commerce.subscriptions import Backlog, Page, Registration, Selection, Subscriptions, WatchRequest
+from svcd.commerce.subscriptions import Backlog, Registration, Selection, Subscriptions, WatchPage, WatchRequest
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.changes import ChainChange
@@ -204,7 +204,7 @@ class WebhookService(Service):
             self._dispatcher.cancel(identifier)
         return record
 
-    async def page(self, merchant: str, selection: Selection) -> Page:
+    async def page(self, merchant: str, selection: Selection) -> WatchPage:
         """A page of a merchant's subscriptions; raises UnknownWatch."""
         return await self._worker.run(self._subscriptions.page, merchant, selection)
 

@@ -49,7 +49,7 @@ from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import LOOKED_AT, ChainReader
 from svcd.web.field_types import or_null
-from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body, tip_of, to_response
+from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body, tip_of, to_response, too_many_requests
 from svcd.web.routes import Field, Route, named_object, object_schema
 
 UNPAID: Final = f"state={PaymentState.UNPAID}"
@@ -182,7 +182,7 @@ class CommerceRoutes(ShowsChain):
         try:
             observation = await self._waiters.changed(terms, state, seconds=wait, client=client)
         except TooManyWaiting as many:
-            raise HttpError(429, str(many), ((b"Retry-After", b"%d" % RETRY_SECONDS),)) from many
+            raise too_many_requests(RETRY_SECONDS, str(many)) from many
         return self._rendered(terms, observation)
 
 

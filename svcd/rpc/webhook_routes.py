@@ -23,7 +23,7 @@ from svcd.rpc import fields, schemas
 from svcd.rpc.event_schemas import EVENT_ID, SUBSCRIPTION_ID
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_null
-from svcd.web.responses import HttpError, Renderable, service_unavailable
+from svcd.web.responses import HttpError, Renderable, service_unavailable, too_many_requests
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, named_object, object_schema, require_bearer
 
 LEAST_TTL: Final = 60
@@ -274,7 +274,7 @@ class WebhookRoutes:
         try:
             return 201, {"subscription": await self._service.register(request)}
         except TooManyWatches as full:
-            raise HttpError(429, str(full), ((b"Retry-After", b"%d" % FULL_SECONDS),)) from full
+            raise too_many_requests(FULL_SECONDS, str(full)) from full
         except ChainBehind as behind:
             sentence = "the node has lost its newest blocks and fetches them again; try again in some minutes"
             raise HttpError(503, sentence) from behind
@@ -374,7 +374,7 @@ class WebhookRoutes:
             return {"test": test}
         except TooManyTests as error:
             sentence = f"{MAX_TESTS} tests have not ended yet; try again in {TEST_AGAIN_SECONDS} s"
-            raise HttpError(429, sentence, ((b"Retry-After", b"%d" % TEST_AGAIN_SECONDS),)) from error
+            raise too_many_requests(TEST_AGAIN_SECONDS, sentence) from error
 
     @property
     def _service(self) -> WebhookService:

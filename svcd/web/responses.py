@@ -192,10 +192,10 @@ def request_timeout(part: str, seconds: float) -> HttpError:
     return HttpError(408, f"the request's {part} did not arrive within {seconds:g} seconds")
 
 
-def too_many_requests(seconds: float) -> HttpError:
+def too_many_requests(seconds: float, sentence: str = "") -> HttpError:
     """429 with ``Retry-After`` in whole seconds, rounded up (RFC 9110 section 10.2.3); ``seconds`` is positive."""
     wait = ceil(seconds)
-    return HttpError(429, f"too many requests; try again in {wait} s", ((b"Retry-After", b"%d" % wait),))
+    return HttpError(429, sentence or f"too many requests; try again in {wait} s", ((b"Retry-After", b"%d" % wait),))
 
 
 def internal_error(error_id: str) -> HttpError:
