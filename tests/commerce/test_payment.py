@@ -35,14 +35,6 @@ def location(height: int, position: int = 0, txid: bytes = b"\x22" * 32) -> Paym
 # States
 
 
-def test_without_a_transfer_the_payment_is_unpaid() -> None:
-    assert payment_state(TERMS, observe(TERMS, TIP)) is PaymentState.UNPAID
-
-
-def test_a_transfer_in_the_mempool_is_pending() -> None:
-    assert payment_state(TERMS, observe(TERMS, TIP, pending=[b"t" * 32])) is PaymentState.PENDING
-
-
 @pytest.mark.parametrize(
     ("height", "depth", "state"),
     [

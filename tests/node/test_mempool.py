@@ -333,20 +333,26 @@ def test_a_transfer_with_an_earlier_number_takes_its_place(bench: Bench) -> None
     assert [entry.sequence for entry in bench.pool.entries()] == [1, 2, 3]
 
 
+class Lookups(dict[bytes, MempoolEntry]):
+    """Entries by txid; notes the txids that were looked up."""
+
+    def __init__(self, entries: dict[bytes, MempoolEntry]) -> None:
+        super().__init__(entries)
+        self.keys_read: list[bytes] = []
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        self.keys_read.append(key)
+        return super().get(key, default)
+
+
 def test_asking_for_what_came_last_looks_at_no_more_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = bench_of_senders(500)
     bench.pool.since(0, 1)
-    looked_at: list[bytes] = []
-
-    class Watched(dict[bytes, MempoolEntry]):
-        def get(self, key: bytes, default: Any = None) -> Any:
-            looked_at.append(key)
-            return super().get(key, default)
-
-    monkeypatch.setattr(bench.pool, "_entries", Watched(bench.pool._entries))
+    lookups = Lookups(bench.pool._entries)
+    monkeypatch.setattr(bench.pool, "_entries", lookups)
     assert [entry.sequence for entry in bench.pool.since(400, 10)] == list(range(401, 411))
     assert [entry.sequence for entry in bench.pool.since(995, 10)] == list(range(996, 1001))
-    assert len(looked_at) == 15
+    assert len(lookups.keys_read) == 15
 
 
 def test_asking_again_does_not_go_past_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,16 +361,10 @@ def test_asking_again_does_not_go_past_what_has_left(monkeypatch: pytest.MonkeyP
     bench.pool.since(0, 1)
     bench.pool.drop([entry.transfer.txid for entry in bench.pool.entries()[:450]])
     assert [entry.sequence for entry in bench.pool.since(0, 2)] == [451, 452]
-    looked_at: list[bytes] = []
-
-    class Watched(dict[bytes, MempoolEntry]):
-        def get(self, key: bytes, default: Any = None) -> Any:
-            looked_at.append(key)
-            return super().get(key, default)
-
-    monkeypatch.setattr(bench.pool, "_entries", Watched(bench.pool._entries))
+    lookups = Lookups(bench.pool._entries)
+    monkeypatch.setattr(bench.pool, "_entries", lookups)
     assert [entry.sequence for entry in bench.pool.since(0, 2)] == [451, 452]
-    assert len(looked_at) == 2
+    assert len(lookups.keys_read) == 2
 
 
 def test_of_a_sender_whose_fees_keep_changing_no_more_is_remembered_than_of_others() -> None:

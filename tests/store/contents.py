@@ -1,6 +1,10 @@
 """What a database holds, table by table, so that two moments can be compared to the last byte."""
 
+import resource
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 Contents = dict[str, list[tuple[object, ...]]]
 
@@ -13,3 +17,14 @@ def contents(connection: sqlite3.Connection, tables: list[str] | None = None) ->
     if tables is None:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}  # noqa: S608
+
+
+@contextmanager
+def room_for_pages(pages: int, log: Path) -> Iterator[None]:
+    """A full disk: inside, the write-ahead log may grow by ``pages`` pages only, as any other file of the process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + pages * 4096, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -43,8 +43,7 @@ def ticking() -> Callable[[], float]:
     return lambda: float(next(times))
 
 
-@pytest.fixture
-def session() -> Session:
+def offline(*, at_terminal: bool) -> Session:
     """A session without a network."""
     runtime = Runtime(
         run=_nothing,
@@ -53,9 +52,14 @@ def session() -> Session:
         operator_agent=_nothing,
         random=_nothing,
         environ={},
-        stderr_is_terminal=lambda: False,
+        stderr_is_terminal=lambda: at_terminal,
     )
     return Session(runtime)
+
+
+@pytest.fixture
+def session() -> Session:
+    return offline(at_terminal=False)
 
 
 @pytest.fixture
@@ -207,16 +211,7 @@ def test_files_without_a_proof_are_rejected(session: Session, tmp_path: Path) ->
 
 
 def test_progress_is_shown_at_a_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runtime = Runtime(
-        run=_nothing,
-        run_twistd=_nothing,
-        agent=_nothing,
-        operator_agent=_nothing,
-        random=_nothing,
-        environ={},
-        stderr_is_terminal=lambda: True,
-    )
-    verify_proof(Session(runtime), ProofClaim((file,), TERMS, TIP))
+    verify_proof(offline(at_terminal=True), ProofClaim((file,), TERMS, TIP))
     assert "Checking the work" in capsys.readouterr().err
 
 

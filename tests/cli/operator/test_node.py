@@ -92,14 +92,18 @@ def test_mine_reports_partial_success(terminal: Terminal, clock: Clock, monkeypa
     assert [json.loads(body)["blocks"] for _, body in resource.seen] == [2, 2, 2]
 
 
-def test_mine_reports_a_failure_of_the_first_request_verbatim(node: Node, terminal: Terminal, clock: Clock) -> None:
-    terminal.operator.site = site_of(Fixed((400, b'{"ok":false,"error":"not now"}')), clock)
-    assert terminal.failure("node", "mine", 1) == "not now"
-
-
-def test_a_response_without_blocks_is_an_error(terminal: Terminal, clock: Clock) -> None:
-    terminal.operator.site = site_of(Fixed((200, b'{"ok":true,"hashes":[]}')), clock)
-    assert terminal.failure("node", "mine", 1) == "the node answers that it made no blocks"
+@pytest.mark.parametrize(
+    ("status", "body", "sentence"),
+    [
+        (400, b'{"ok":false,"error":"not now"}', "not now"),
+        (200, b'{"ok":true,"hashes":[]}', "the node answers that it made no blocks"),
+    ],
+)
+def test_mine_reports_a_failure_of_the_first_request(
+    terminal: Terminal, clock: Clock, status: int, body: bytes, sentence: str
+) -> None:
+    terminal.operator.site = site_of(Fixed((status, body)), clock)
+    assert terminal.failure("node", "mine", 1) == sentence
 
 
 def test_a_producer_is_a_seed(terminal: Terminal) -> None:
