@@ -1,7 +1,7 @@
 """The routes that other nodes call (docs/http.md "Between nodes")."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -154,6 +154,20 @@ def ban_persistent(routes: "PeerRoutes", client: str) -> None:
     routes.post_bans.ban(client, seconds=PERSISTENT_BAN_SECONDS, why="malformed posts for a minute on end")
 
 
+_post: Final = partial(
+    Route,
+    "POST",
+    bucket="p2p",
+    malformed_tokens=MALFORMED_TOKENS,
+    on_persistence=ban_persistent,
+    with_client=True,
+    errors={403: "The caller is banned."},
+)
+"""A route to which a sender posts, with the price of such posts (docs/peers.md "Prices")."""
+_large: Final = partial(Route, bucket="p2p", cost=4, by_size=MAX_REPLY_BYTES, cancellable=True)
+"""A route whose response has up to 3 MiB of headers or blocks."""
+
+
 class PeerRoutes:
     """Routes for handshakes, gossip, blocks and transfers that are posted, and the mempool."""
 
@@ -181,18 +195,12 @@ class PeerRoutes:
         work = str(node.chain_manager.tip.work)
         return {"status": {**claims, "cumulativeWork": work, "peers": len(self._peers.all()), "time": str(now)}}
 
-    @Route(
-        "POST",
+    @_post(
         "/p2p/hello",
         "Exchange signed hellos",
-        bucket="p2p",
-        malformed_tokens=MALFORMED_TOKENS,
-        on_persistence=ban_persistent,
         query_fields=(_CALL_BACK,),
         body_fields=(Field("hello", Custom(_HELLO), "The signed hello of the caller."),),
-        with_client=True,
         answers={200: object_schema({"hello": _HELLO})},
-        errors={403: "The caller is banned."},
     )
     async def hello(self, call_back: bool, hello: object, client: str | None) -> Renderable:
         """Answer POST /p2p/hello.
@@ -213,17 +221,11 @@ class PeerRoutes:
         self._peers.hello_received(theirs, client or "exempt", call_back=call_back)
         return {"hello": self._node.hello().message()}
 
-    @Route(
-        "POST",
+    @_post(
         "/p2p/transaction",
         "Hand in a transfer",
-        bucket="p2p",
-        malformed_tokens=MALFORMED_TOKENS,
-        on_persistence=ban_persistent,
         body_fields=(Field("transaction", Custom(SIGNED_TRANSACTION, fold_case), "The signed transfer."),),
-        with_client=True,
         answers={200: RECEIPT},
-        errors={403: "The caller is banned."},
     )
     async def transaction(self, transaction: object, client: str | None) -> Renderable:
         """Answer POST /p2p/transaction."""
@@ -238,18 +240,12 @@ class PeerRoutes:
             raise HttpError(400, violation.detail, tokens=tokens) from violation
         return {"txid": transfer.txid.hex(), "state": state.value}
 
-    @Route(
-        "POST",
+    @_post(
         "/p2p/block",
         "Hand in a block",
-        bucket="p2p",
-        malformed_tokens=MALFORMED_TOKENS,
-        on_persistence=ban_persistent,
         body_fields=(Field("block", Custom(POSTED_BLOCK), "The block."),),
         raw_body=True,
-        with_client=True,
         answers={200: object_schema({"hash": HASH, "state": _enum("connected", "side", "known", "orphan", "early")})},
-        errors={403: "The caller is banned."},
         seconds=60,
     )
     async def block(self, body: bytes, client: str | None) -> Renderable:
@@ -276,21 +272,15 @@ class PeerRoutes:
             return {"hash": block_hash.hex(), "state": outcome.code.value}
         return {"hash": block_hash.hex(), "state": outcome.value}
 
-    @Route(
-        "POST",
+    @_post(
         "/p2p/header",
         "Announce a new block by its header",
-        bucket="p2p",
-        malformed_tokens=MALFORMED_TOKENS,
-        on_persistence=ban_persistent,
         body_fields=(
             Field("header", Custom(HEADER), "The header of the block."),
             Field("endpoint", _ENDPOINT, 'Where the caller serves the block; "" for nowhere.', default=None),
             Field("push", Bool(), "Whether the caller sends the block.", default=False),
         ),
-        with_client=True,
         answers={200: object_schema({"hash": HASH, "state": _enum(KNOWN, ASKED, WANTED, "orphan", "early")})},
-        errors={403: "The caller is banned."},
     )
     async def header(self, header: object, endpoint: Endpoint | None, push: bool, client: str | None) -> Renderable:
         """Answer POST /p2p/header."""
@@ -375,13 +365,10 @@ class BlockRoutes:
     def __init__(self, chain_manager: ChainManager) -> None:
         self._chain_manager = chain_manager
 
-    @Route(
+    @_large(
         "GET",
         "/p2p/headers",
         "Canonical headers in order of height, at most 3 MiB",
-        bucket="p2p",
-        cost=4,
-        by_size=MAX_REPLY_BYTES,
         query_fields=(_FROM, _query_number("limit", 1, MAX_HEADERS, MAX_HEADERS, _HOW_MANY)),
         answers={200: _HEADERS_REPLY},
     )
@@ -389,14 +376,10 @@ class BlockRoutes:
         """Answer GET /p2p/headers."""
         return await self._ask(partial(_headers_answer, from_, limit))
 
-    @Route(
+    @_large(
         "POST",
         "/p2p/headers",
         "Canonical headers above the last common block, which a locator finds",
-        bucket="p2p",
-        cost=4,
-        by_size=MAX_REPLY_BYTES,
-        cancellable=True,
         body_fields=(
             _hash_list("locator", MAX_LOCATOR, "Hashes of blocks of the asking node, the newest first."),
             Field("limit", Int(1, MAX_HEADERS), _HOW_MANY, default=MAX_HEADERS),
@@ -406,59 +389,50 @@ class BlockRoutes:
     async def headers_after(self, locator: list[bytes], limit: int) -> Renderable:
         """Answer POST /p2p/headers."""
 
-        def answer(tip: ChainPoint, params: NetworkParams, reader: ChainReader) -> bytes:
-            return _headers_answer(reader.last_common(locator) + 1, limit, tip, params, reader)
+        def answer(tip: ChainPoint, reader: ChainReader) -> bytes:
+            return _headers_answer(reader.last_common(locator) + 1, limit, tip, reader)
 
         return await self._ask(answer)
 
-    @Route(
+    @_large(
         "GET",
         "/p2p/blocks",
         "Canonical blocks in order of height; fewer than asked for where they would be more than 3 MiB",
-        bucket="p2p",
-        cost=4,
-        by_size=MAX_REPLY_BYTES,
         query_fields=(_FROM, _query_number("limit", 1, MAX_BLOCKS, MAX_BLOCKS, "How many blocks to return at most.")),
         answers={200: _BLOCKS_REPLY},
     )
     async def blocks(self, from_: int, limit: int) -> Renderable:
         """Answer GET /p2p/blocks."""
         wanted = range(from_, min(from_ + limit, self._chain_manager.tip.height + 1))
-        return await self._ask(partial(_blocks_answer, wanted))
+        return await self._ask(partial(_blocks_answer, wanted, self._chain_manager.params))
 
-    @Route(
+    @_large(
         "POST",
         "/p2p/blocks",
         "Blocks by hash, canonical or not, in the order of the hashes, at most 3 MiB; unknown ones are left out",
-        bucket="p2p",
-        cost=4,
-        by_size=MAX_REPLY_BYTES,
-        cancellable=True,
         body_fields=(_hash_list("hashes", MAX_HASHES, "The blocks to return."),),
         answers={200: _BLOCKS_REPLY},
     )
     async def blocks_by_hash(self, hashes: list[bytes]) -> Renderable:
         """Answer POST /p2p/blocks."""
-        return await self._ask(partial(_blocks_answer, hashes))
+        return await self._ask(partial(_blocks_answer, hashes, self._chain_manager.params))
 
-    async def _ask(self, question: Callable[[ChainPoint, NetworkParams, ChainReader], bytes]) -> Renderable:
-        chain_manager = self._chain_manager
-        return Response(await chain_manager.long_reads.ask(partial(question, chain_manager.tip, chain_manager.params)))
+    async def _ask(self, question: Callable[[ChainPoint, ChainReader], bytes]) -> Renderable:
+        return Response(await self._chain_manager.long_reads.ask(partial(question, self._chain_manager.tip)))
 
 
-def _headers_answer(first: int, limit: int, tip: ChainPoint, _params: NetworkParams, reader: ChainReader) -> bytes:
-    headers = list(_bounded(reader.headers(first, limit=limit)))
-    return _rendered("headers", headers, f'"from":"{first}","height":"{tip.height}"')
+def _headers_answer(first: int, limit: int, tip: ChainPoint, reader: ChainReader) -> bytes:
+    return _rendered("headers", reader.headers(first, limit=limit), f'"from":"{first}","height":"{tip.height}"')
 
 
 def _blocks_answer(
-    wanted: Iterable[int] | Iterable[bytes], tip: ChainPoint, params: NetworkParams, reader: ChainReader
+    wanted: Iterable[int] | Iterable[bytes], params: NetworkParams, tip: ChainPoint, reader: ChainReader
 ) -> bytes:
-    return _rendered("blocks", list(_bounded(_wires(wanted, params, reader))), f'"height":"{tip.height}"')
+    return _rendered("blocks", _wires(wanted, params, reader), f'"height":"{tip.height}"')
 
 
-def _rendered(name: str, items: Sequence[bytes], rest: str) -> bytes:
-    return b"".join([b'{"ok":true,"%s":[' % name.encode(), b",".join(items), b"],", rest.encode(), b"}"])
+def _rendered(name: str, items: Iterable[bytes], rest: str) -> bytes:
+    return b'{"ok":true,"%s":[%s],%s}' % (name.encode(), b",".join(_bounded(items)), rest.encode())
 
 
 def _bounded(items: Iterable[bytes]) -> Iterator[bytes]:
