@@ -524,4 +524,4 @@ def _block_at(height: int, params: NetworkParams, reader: ChainReader) -> tuple[
     stored = reader.canonical(height)
     if stored is None:
         return None
-    return stored.point, reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))
+    return stored.point, reader.wire(stored, params)

@@ -50,7 +50,7 @@ from svcd.p2p.client import (
 )
 from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, check_hello, parse_hello
 from svcd.p2p.peers import Peers
-from svcd.store.chain_store import ChainReader, StoredBlock
+from svcd.store.chain_store import ChainReader
 from svcd.web.connections import DEFAULT_BODY_CAP
 from svcd.web.field_types import Bool, Custom, Int, Schema, Text, with_example
 from svcd.web.responses import HttpError, Renderable, Response
@@ -450,8 +450,4 @@ def _wires(wanted: Iterable[int] | Iterable[bytes], params: NetworkParams, reade
     for name in wanted:
         stored = reader.canonical(name) if isinstance(name, int) else reader.stored(name)
         if stored is not None:
-            yield _wire(stored, params, reader)
-
-
-def _wire(stored: StoredBlock, params: NetworkParams, reader: ChainReader) -> bytes:
-    return reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))
+            yield reader.wire(stored, params)

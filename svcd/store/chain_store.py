@@ -299,6 +299,10 @@ class ChainReader:
             raise Corrupt(f"the stored block at height {block.point.height} does not have its own hash")
         return header
 
+    def wire(self, stored: StoredBlock, params: NetworkParams) -> bytes:
+        """The canonical JSON of a stored block."""
+        return self.block_header(stored, params).wire(b",".join(self.bodies(stored)))
+
     def block(self, stored: StoredBlock, params: NetworkParams) -> Block:
         """The parsed block; raises Corrupt if the stored header is damaged."""
         transfers = [parse_transfer(json.loads(body), params) for body in self.bodies(stored)]
