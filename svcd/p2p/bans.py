@@ -17,7 +17,6 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from svcd.chain.address import node_id
 from svcd.interfaces import Clock
 from svcd.limits import MALFORMED_POSTS, ORPHANS, Limit
 from svcd.net.addresses import untranslated
@@ -56,14 +55,9 @@ class Ban:
     """Whether the operator made the ban."""
 
 
-def key_name(node_key: bytes) -> str:
-    """The name of a ban of a node, by its key."""
-    return node_name(node_id(node_key))
-
-
-def node_name(node: str) -> str:
-    """The name of a ban of a node, by its id."""
-    return f"node:{node}"
+def node_name(node_id: str) -> str:
+    """The name of a ban of a node."""
+    return f"node:{node_id}"
 
 
 def endpoint_name(endpoint: str) -> str:
@@ -125,10 +119,10 @@ class Bans:
             del self._automatic[min(self._automatic, key=lambda other: end_of(self._automatic[other]))]
 
     def ban_node(
-        self, node_key: bytes, endpoint: str, *, address: str = "", seconds: float, now: float, why: str = ""
+        self, node_id: str, endpoint: str, *, address: str = "", seconds: float, now: float, why: str = ""
     ) -> None:
         """Ban a node and its endpoint, so that a new key does not evade the ban; with ``address`` all nodes there."""
-        names = [key_name(node_key), endpoint_name(endpoint), *([address_name(address)] if address else [])]
+        names = [node_name(node_id), endpoint_name(endpoint), *([address_name(address)] if address else [])]
         for name in names:
             self.ban(name, seconds=seconds, now=now, why=why)
 
@@ -137,13 +131,9 @@ class Bans:
         at = [address_name(text) for text in (address_in(endpoint), address) if text]
         return any(self.is_banned(name, now) for name in [endpoint_name(endpoint), *at])
 
-    def forbids(self, node_key: bytes, endpoint: str, address: str, now: float) -> bool:
-        """Whether a node is banned: its key, its endpoint or its address."""
-        return self.is_banned(key_name(node_key), now) or self.is_endpoint_banned(endpoint, now, address=address)
-
-    def hides(self, node: str, endpoint: str, now: float) -> bool:
-        """Whether a node must not be named to others: its id or its endpoint is banned."""
-        return self.is_banned(node_name(node), now) or self.is_endpoint_banned(endpoint, now)
+    def forbids(self, node_id: str, endpoint: str, now: float, *, address: str = "") -> bool:
+        """Whether a node is banned: its id, its endpoint or its address."""
+        return self.is_banned(node_name(node_id), now) or self.is_endpoint_banned(endpoint, now, address=address)
 
     def is_ignored(self, address: str, now: float) -> bool:
         """Whether posts from an address are ignored."""

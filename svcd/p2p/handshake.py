@@ -346,7 +346,7 @@ class Handshakes:
             # A node that replays the hello of another one must not make the latter's own hello look old.
             self._replies.take(hello)
         # The key, and the address behind a name, are known only now.
-        if self._bans.forbids(hello.node_key, endpoint, address, node.now()):
+        if self._bans.forbids(hello.node_id, endpoint, node.now(), address=address):
             raise HandshakeFailed("the node that answers there, or its address, is banned here")
         if hello.place != endpoint:
             said = hello.endpoint or "nothing: it has no publicUrl"

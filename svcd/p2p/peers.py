@@ -24,7 +24,7 @@ from svcd.p2p.address_book import (
     group_of_endpoint,
     take_group,
 )
-from svcd.p2p.bans import INVALID_SECONDS, Bans, address_name, key_name
+from svcd.p2p.bans import INVALID_SECONDS, Bans, address_name, node_name
 from svcd.p2p.client import PeerClient, PeerStatus
 from svcd.p2p.handshake import HandshakeFailed, HandshakeResult, Handshakes, Hello, LocalNode
 from svcd.p2p.transport import FailureKind, PeerCallFailed
@@ -464,18 +464,20 @@ class Peers:
             self.log.error("{alarm}", alarm=self.alarm)
             return
         address = peer.address if self.settings.diverse else ""
-        self.bans.ban_node(peer.node_key, peer.endpoint, address=address, seconds=seconds, now=now, why=why)
+        self.bans.ban_node(peer.node_id, peer.endpoint, address=address, seconds=seconds, now=now, why=why)
         self.log.warn("banned {endpoint} for {seconds} s: {why}", endpoint=peer.endpoint, seconds=seconds, why=why)
         self._lost(peer.endpoint)
 
-    def is_banned(self, node_key: bytes) -> bool:
-        """Whether the node with this key is banned."""
-        return self.bans.is_banned(key_name(node_key), self.node.now())
+    def is_banned(self, node_id: str) -> bool:
+        """Whether the node with this id is banned."""
+        return self.bans.is_banned(node_name(node_id), self.node.now())
 
     def drop_banned(self) -> list[Peer]:
         """Drop the peers that are banned by now; returns them."""
         now = self.node.now()
-        banned = [peer for peer in self.all() if self.bans.forbids(peer.node_key, peer.endpoint, peer.address, now)]
+        banned = [
+            peer for peer in self.all() if self.bans.forbids(peer.node_id, peer.endpoint, now, address=peer.address)
+        ]
         for peer in banned:
             self._lost(peer.endpoint)
         return banned

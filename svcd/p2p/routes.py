@@ -216,7 +216,7 @@ class PeerRoutes:
         except HelloRefused as refused:
             tokens = MALFORMED_TOKENS if refused.fault is Fault.FORMAT else 0.0
             raise HttpError(400, refused.detail, tokens=tokens) from refused
-        if self._peers.is_banned(theirs.node_key):
+        if self._peers.is_banned(theirs.node_id):
             raise HttpError(403, "this node key is banned here")
         self._peers.hello_received(theirs, client or "exempt", call_back=call_back)
         return {"hello": self._node.hello().message()}
@@ -345,7 +345,7 @@ class PeerRoutes:
                     "lastSeen": str(int(entry.last_seen * 1000)),
                 }
                 for entry in self._peers.book.sample(
-                    min(limit, MAX_PEERS), unless=lambda entry: bans.hides(entry.node_id, entry.endpoint, now)
+                    min(limit, MAX_PEERS), unless=lambda entry: bans.forbids(entry.node_id, entry.endpoint, now)
                 )
             ]
         }

@@ -40,7 +40,7 @@ def is_clean(node: Node, *remotes: RemoteNode) -> bool:
         node.knows(remote)
         and not node.peer(remote).claim_backoff.failures
         and not node.peer(remote).failures
-        and not node.peers.is_banned(remote.key.public)
+        and not node.peers.is_banned(remote.key.node_id)
         for remote in remotes
     )
 

@@ -266,7 +266,7 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
     node.run(0.5)
     assert node.tip.hash == paid.header.hash
     assert node.knows(first) is not banned
-    assert node.peers.is_banned(first.key.public) is banned
+    assert node.peers.is_banned(first.key.node_id) is banned
     assert node.knows(second)
     assert node.knows(third)
 

@@ -908,8 +908,8 @@ def test_a_body_that_does_not_fit_its_header(
     node.transport.latency[honest.endpoint] = 0.5
     meet(node, liar, honest)
     node.run(30)
-    assert node.peers.is_banned(liar.key.public) is defended
-    assert not node.peers.is_banned(honest.key.public)
+    assert node.peers.is_banned(liar.key.node_id) is defended
+    assert not node.peers.is_banned(honest.key.node_id)
     assert node.tip.height == 40
 
 

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.address import node_id
-from svcd.p2p.bans import MAX_OWN, Ban, Bans, address_in, address_name, endpoint_name, key_name, posts_name
+from svcd.p2p.bans import MAX_OWN, Ban, Bans, address_in, address_name, endpoint_name, node_name, posts_name
 
 NOW = 1_800_000_000.0
 
 
 def test_everything_has_a_name_of_its_own() -> None:
-    assert key_name(b"k" * 32) == "node:" + node_id(b"k" * 32)
+    assert node_name(node_id(b"k" * 32)) == "node:" + node_id(b"k" * 32)
     assert endpoint_name("http://192.0.2.1") == "endpoint:http://192.0.2.1"
     assert address_name("192.0.2.1") == "address:192.0.2.1"
     assert posts_name("192.0.2.1") == "posts:192.0.2.1"
@@ -39,7 +39,7 @@ def test_nobody_becomes_an_address_of_ours_by_a_translator_s_prefix(inside: str)
 
 def test_behind_a_translator_a_ban_is_of_one_ipv4_host() -> None:
     bans = Bans()
-    bans.ban_node(b"k" * 32, "http://a.example", address="64:ff9b::102:304", seconds=60, now=NOW)
+    bans.ban_node("n", "http://a.example", address="64:ff9b::102:304", seconds=60, now=NOW)
     assert not bans.is_endpoint_banned("http://b.example", NOW, address="64:ff9b::5db8:d822")
     assert bans.is_endpoint_banned("http://b.example", NOW, address="64:ff9b::102:304")
     assert bans.is_endpoint_banned("http://b.example", NOW, address="1.2.3.4"), (
@@ -205,8 +205,8 @@ def test_with_every_ban_there_is_one_peer_less_and_half_of_them_stay(outbound: i
 
 def test_a_node_is_banned_with_its_endpoint() -> None:
     bans = Bans()
-    bans.ban_node(b"k" * 32, "http://192.0.2.1:8645", seconds=60, now=NOW, why="its block broke a rule")
-    assert bans.is_banned(key_name(b"k" * 32), NOW)
+    bans.ban_node("n", "http://192.0.2.1:8645", seconds=60, now=NOW, why="its block broke a rule")
+    assert bans.is_banned(node_name("n"), NOW)
     assert bans.is_endpoint_banned("http://192.0.2.1:8645", NOW + 59)
     assert not bans.is_endpoint_banned("http://192.0.2.1:8646", NOW)
     assert not bans.is_endpoint_banned("http://192.0.2.1:8645", NOW + 60)
@@ -227,7 +227,7 @@ def test_a_node_is_banned_with_its_endpoint() -> None:
 )
 def test_or_with_everybody_at_its_address(address: str, others: list[str], remotes: list[str]) -> None:
     bans = Bans()
-    bans.ban_node(b"k" * 32, "https://node.example", address=address, seconds=60, now=NOW)
+    bans.ban_node("n", "https://node.example", address=address, seconds=60, now=NOW)
     assert all(bans.is_endpoint_banned(other, NOW) for other in others)
     assert not any(bans.is_endpoint_banned(remote, NOW) for remote in remotes)
     assert bans.is_endpoint_banned("https://other.example", NOW, address=address), "whatever name leads there"
@@ -244,9 +244,9 @@ def test_an_address_that_posted_nonsense_is_called_all_the_same() -> None:
 
 
 def test_whom_we_must_not_talk_to() -> None:
-    bans, node, endpoint = Bans(), b"k" * 32, "https://node.example"
-    assert not bans.forbids(node, endpoint, "192.0.2.1", NOW)
-    for name in (key_name(node), endpoint_name(endpoint), address_name("192.0.2.1")):
+    bans, node, endpoint = Bans(), "svcnode_n", "https://node.example"
+    assert not bans.forbids(node, endpoint, NOW, address="192.0.2.1")
+    for name in (node_name(node), endpoint_name(endpoint), address_name("192.0.2.1")):
         bans.ban_by_operator(name, seconds=None, now=NOW)
-        assert bans.forbids(node, endpoint, "192.0.2.1", NOW)
+        assert bans.forbids(node, endpoint, NOW, address="192.0.2.1")
         bans.unban(name, NOW)

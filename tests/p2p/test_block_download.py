@@ -288,7 +288,7 @@ def test_failures_are_asked_for_elsewhere_and_cost_no_ban(node: Node, grow: Grow
     meet(node, broken, good)
     assert followed(node, chain, within=15)
     assert is_clean(node, good)
-    assert not node.peers.is_banned(broken.key.public)
+    assert not node.peers.is_banned(broken.key.node_id)
 
 
 def test_a_distant_peer_is_waited_for_where_there_is_no_other(node: Node, grow: Grow) -> None:
@@ -306,7 +306,7 @@ def test_one_that_never_answers_is_given_up(node: Node, grow: Grow) -> None:
     node.run(70)
     assert not node.network.sync.running
     assert node.peers.network_view().behind == ""
-    assert not node.peers.is_banned(remote.key.public), "slowness is no crime"
+    assert not node.peers.is_banned(remote.key.node_id), "slowness is no crime"
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -375,7 +375,7 @@ def test_only_the_sender_of_a_false_block_pays(
         node.transport.latency[remote.endpoint] = 0.1
     meet(node, *honest, criminal)
     assert followed(node, chain, within=15)
-    assert node.peers.is_banned(criminal.key.public)
+    assert node.peers.is_banned(criminal.key.node_id)
     assert is_clean(node, *honest)
 
 
@@ -430,8 +430,8 @@ def test_an_invalid_block_is_the_fault_of_the_peer_whose_chain_it_is(
     meet(node, criminal)
     meet(node, sender)
     node.run(5)
-    assert node.peers.is_banned(criminal.key.public)
-    assert not node.peers.is_banned(sender.key.public)
+    assert node.peers.is_banned(criminal.key.node_id)
+    assert not node.peers.is_banned(sender.key.node_id)
     assert node.tip.height == 39
 
 

@@ -223,7 +223,7 @@ def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, lie: str) -> No
     honest.blocks = grow(70)
     assert followed(node, grow(70), within=30)
     assert is_clean(node, honest)
-    assert not node.peers.is_banned(liar.key.public)
+    assert not node.peers.is_banned(liar.key.node_id)
 
 
 def test_unproven_claims_are_bounded_together(make_node: MakeNode) -> None:
@@ -424,7 +424,7 @@ def test_a_header_that_breaks_a_rule_costs_a_day_and_nobody_downloads_a_block(
     honest = node.remote(2, blocks=grow(30))
     meet(node, criminal, honest)
     node.run(5)
-    assert node.peers.is_banned(criminal.key.public)
+    assert node.peers.is_banned(criminal.key.node_id)
     assert not node.knows(criminal)
     assert asked_for(node, criminal) == []
     assert is_clean(node, honest)
@@ -439,7 +439,7 @@ def test_the_part_of_a_chain_before_a_bad_header_is_followed_first(
     meet(node, criminal)
     assert followed(node, grow(39), within=3)
     node.run(1)
-    assert node.peers.is_banned(criminal.key.public)
+    assert node.peers.is_banned(criminal.key.node_id)
 
 
 def test_an_early_header_is_nobody_s_crime(node: Node, grow: Grow, builder: ChainBuilder) -> None:
@@ -460,7 +460,7 @@ def test_most_peers_send_invalid_chains(node: Node, grow: Grow, builder: ChainBu
     remotes = [node.remote(number, blocks=chain, work=10**6 - number) for number in range(6)]
     meet(node, *remotes)
     node.run(200)
-    banned = [remote for remote in remotes if node.peers.is_banned(remote.key.public)]
+    banned = [remote for remote in remotes if node.peers.is_banned(remote.key.node_id)]
     assert len(banned) <= 3
     assert node.peers.alarm
     assert node.tip.height == 19
@@ -513,7 +513,7 @@ def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end
     meet(node, remote)
     node.run(10)
     assert node.peer(remote).claim_backoff.failures == 1
-    assert not node.peers.is_banned(remote.key.public)
+    assert not node.peers.is_banned(remote.key.node_id)
     assert turns["all"] <= 2 * chain_sync.MAX_RESTARTS + 2
 
 
@@ -685,7 +685,7 @@ def test_a_long_chain_without_blocks_is_left_and_its_rest_doubles(node: Node, gr
     node.run(58)
     assert not node.network.sync.running
     assert node.peers.network_view().behind == ""
-    assert not node.peers.is_banned(miner.key.public)
+    assert not node.peers.is_banned(miner.key.node_id)
     assert node.until(lambda: node.network.sync.running, within=65)
     node.run(65)
     assert not node.network.sync.running
@@ -741,7 +741,7 @@ def test_a_chain_whose_state_is_invalid_is_remembered(
     criminal, honest = node.remote(1, blocks=chain, work=10**6), node.remote(2, blocks=grow(36))
     meet(node, criminal, honest)
     node.run(5)
-    assert node.peers.is_banned(criminal.key.public)
+    assert node.peers.is_banned(criminal.key.node_id)
     assert is_clean(node, honest)
     assert node.tip.height in (36, 39)
     assert node.peers.network_view().behind == ""
@@ -827,7 +827,7 @@ def test_an_invalid_range_costs_a_day(node: Node, grow: Grow, builder: ChainBuil
     criminal = old(node.remote(1, blocks=[*grow(39), bad]))
     meet(node, criminal)
     node.run(5)
-    assert node.peers.is_banned(criminal.key.public)
+    assert node.peers.is_banned(criminal.key.node_id)
 
 
 def test_ranges_of_known_blocks_are_no_progress(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -983,7 +983,7 @@ def test_the_node_ends_on_the_heaviest_valid_chain_that_an_honest_peer_serves(
     meet(node, *(everyone[index] for index in data.draw(st.permutations(range(len(everyone))))))
     best = max(honest, key=lambda remote: remote.tip.work)
     assert node.until(lambda: node.tip.work >= best.tip.work, within=400), (node.tip.height, best.tip.height)
-    assert not any(node.peers.is_banned(remote.key.public) for remote in honest)
+    assert not any(node.peers.is_banned(remote.key.node_id) for remote in honest)
     for remote in honest:
         has = {block.header.hash.hex() for block in remote.blocks}
         sent = Counter(name for names in asked_for(node, remote) for name in names if name in has)

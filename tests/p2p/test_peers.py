@@ -14,7 +14,7 @@ from svcd.interfaces import milliseconds
 from svcd.node.status import NO_PEER_MET
 from svcd.p2p import peers
 from svcd.p2p.address_book import BUCKET_SIZE, AddressEntry, group_of_endpoint
-from svcd.p2p.bans import endpoint_name, key_name
+from svcd.p2p.bans import endpoint_name, node_name
 from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.service import FORMAT, PeersFile, PeersService, read_peers_file, write_peers_file
 from svcd.p2p.transport import FailureKind
@@ -164,7 +164,7 @@ def test_our_own_endpoint_is_never_called(node: Node) -> None:
 
 def test_a_banned_key_is_not_met(node: Node) -> None:
     remote = node.remote()
-    node.peers.bans.ban(key_name(remote.key.public), seconds=HOUR, now=node.local.now())
+    node.peers.bans.ban(node_name(remote.key.node_id), seconds=HOUR, now=node.local.now())
     node.hint(remote)
     node.run(HOUR - 1)
     assert not node.knows(remote)
@@ -971,7 +971,7 @@ def test_a_peer_that_broke_a_rule_is_banned_for_a_day(make_node: MakeNode) -> No
     node.meet(remote, outbound=False)
     punish(node, remote)
     assert not node.knows(remote)
-    assert node.peers.is_banned(remote.key.public)
+    assert node.peers.is_banned(remote.key.node_id)
     node.run(DAY - 10)
     assert not node.knows(remote)
     assert greetings(node, remote.endpoint) == 1, "it is not even called"
@@ -1022,7 +1022,7 @@ def test_more_than_half_of_the_outbound_peers_are_not_banned(node: Node) -> None
     node.run(1)
     for remote in remotes:
         punish(node, remote)
-    banned = [remote for remote in remotes if node.peers.is_banned(remote.key.public)]
+    banned = [remote for remote in remotes if node.peers.is_banned(remote.key.node_id)]
     assert len(banned) == 3
     assert len(outbound(node)) == 5
     assert "most peers send blocks that break a rule" in node.peers.alarm
@@ -1036,7 +1036,7 @@ def test_acquaintances_do_not_count_for_the_alarm(node: Node) -> None:
     for remote in remotes:
         node.meet(remote, outbound=False)
         punish(node, remote)
-    assert all(node.peers.is_banned(remote.key.public) for remote in remotes)
+    assert all(node.peers.is_banned(remote.key.node_id) for remote in remotes)
     assert node.peers.alarm == ""
 
 

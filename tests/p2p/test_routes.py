@@ -14,7 +14,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.interfaces import milliseconds
 from svcd.p2p import routes
-from svcd.p2p.bans import address_in, address_name, endpoint_name, key_name, posts_name
+from svcd.p2p.bans import address_in, address_name, endpoint_name, node_name, posts_name
 from svcd.p2p.client import MAX_HASHES, MAX_HEADERS, MAX_LOCATOR, split_blocks
 from svcd.p2p.handshake import check_hello, parse_hello
 from svcd.p2p.routes import BlockRoutes
@@ -127,7 +127,7 @@ def test_a_hello_that_is_refused_costs_nothing(node: Node, client: Client) -> No
 
 def test_a_banned_key_is_refused(node: Node, client: Client) -> None:
     remote = node.remote()
-    node.peers.bans.ban(key_name(remote.key.public), seconds=60, now=node.local.now())
+    node.peers.bans.ban(node_name(remote.key.node_id), seconds=60, now=node.local.now())
     refusal = client.refusal("/p2p/hello", {"hello": remote.hello().message()}, status=403)
     assert refusal == "this node key is banned here"
     node.run(5)
@@ -528,7 +528,7 @@ def test_nobody_is_sent_to_whoever_is_banned(node: Node, client: Client, whose: 
     for remote in (good, bad):
         node.meet(remote)
     names = {
-        "node": key_name(bad.key.public),
+        "node": node_name(bad.key.node_id),
         "endpoint": endpoint_name(bad.endpoint),
         "address": address_name(address_in(bad.endpoint)),
     }

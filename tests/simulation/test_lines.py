@@ -67,7 +67,7 @@ def check_company(new: SimulatedNode, peers: list[SimulatedNode]) -> None:
     """No peer of the new node is banned or doubted."""
     known = new.neighbours.peers
     assert not [peer.endpoint for peer in known.all() if peer.claim_backoff.failures], "honest peers are doubted"
-    assert not [peer.endpoint for peer in peers if known.is_banned(peer.key.public)], "honest peers are banned"
+    assert not [peer.endpoint for peer in peers if known.is_banned(peer.key.node_id)], "honest peers are banned"
 
 
 def catching_up(make_world: MakeWorld, chain: ReadyChain, *, peers: int, latency: float) -> CatchingUp:

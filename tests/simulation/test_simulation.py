@@ -177,7 +177,7 @@ def check_company(world: World) -> None:
     for node in world.honest:
         peers = node.neighbours.peers
         assert {peer.endpoint for peer in peers.outbound()} & public, f"{node.endpoint} is eclipsed"
-        banned = [other.endpoint for other in world.honest if peers.is_banned(other.key.public)]
+        banned = [other.endpoint for other in world.honest if peers.is_banned(other.key.node_id)]
         banned += [endpoint for endpoint in sorted(public) if peers.bans.is_endpoint_banned(endpoint, peers.node.now())]
         assert not banned, f"{node.endpoint} banned honest nodes"
 
