@@ -96,6 +96,7 @@ def _read(text: str) -> Address | None:
     return address and untranslated(address)
 
 
+@lru_cache(4_096)
 def address_in(endpoint: str) -> str:
     """The address in an endpoint, an IPv4 address in IPv6 as IPv4; "" for a name."""
     return str(_read(Endpoint(endpoint).host) or "")
