@@ -433,10 +433,7 @@ class ChainSync:
             if is_last(reply):
                 return None
             # The last common block lies between two hashes of the locator.
-            hashes, limit = (
-                closer_locator(chain_manager, reply.headers[-1].height, chain_manager.tip.height),
-                PROOF_HEADERS,
-            )
+            hashes, limit = closer_locator(chain_manager, reply.headers[-1].height), PROOF_HEADERS
         else:
             raise FalseClaim("its headers do not go on")
         headers = reply.headers[stored:]

@@ -21,6 +21,8 @@ from svcd.p2p.client import MAX_HEADERS, HeadersReply
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 
+CLOSER_HASHES: Final = 100
+"""Hashes in a locator between the last common block found so far and the tip."""
 FIRST_HEADERS: Final = 128
 """Headers in the first request about a claim, which proves most claims."""
 PROOF_HEADERS: Final = 500
@@ -53,9 +55,10 @@ def locator(chain_manager: ChainManager) -> list[bytes]:
     return _hashes_at(chain_manager, heights)
 
 
-def closer_locator(chain_manager: ChainManager, low: int, high: int, count: int = 100) -> list[bytes]:
-    """Hashes of at most ``count`` canonical blocks, spread evenly from height ``high`` down to ``low``."""
-    step = max(-(-(high - low) // (count - 1)), 1)
+def closer_locator(chain_manager: ChainManager, low: int) -> list[bytes]:
+    """Hashes of at most CLOSER_HASHES canonical blocks, spread evenly from the tip down to height ``low``."""
+    high = chain_manager.tip.height
+    step = max(-(-(high - low) // (CLOSER_HASHES - 1)), 1)
     return _hashes_at(chain_manager, [*range(high, low, -step), low])
 
 

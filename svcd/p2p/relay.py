@@ -21,7 +21,7 @@ from svcd.interfaces import Timer
 from svcd.limits import Limit
 from svcd.node.changes import ChainChange, CommittedBlock
 from svcd.node.mempool import MempoolEntry, Removals
-from svcd.p2p.client import WANTED, HeadersReply
+from svcd.p2p.client import WANTED
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.peers import Backoff, Peer, Peers
 from svcd.p2p.transport import PeerCallFailed
@@ -379,8 +379,8 @@ class BranchPush:
         self._records: Recent[str, _PushRecord] = Recent(_REMEMBERED_PUSHES)
         self._unfinished: set[str] = set()
         """Endpoints of peers whose last round was full: they need not lag before the next one."""
-        self._placed: dict[str, ChainPoint] = {}
-        """By endpoint, the last block that a peer has placed; on a side branch no request shows it."""
+        self._placed: dict[str, bytes] = {}
+        """By endpoint, the hash of the last block that a peer has placed; on a side branch no request shows it."""
 
     def tick(self) -> None:
         """Start a round with a peer that lags; to be called every second."""
@@ -413,7 +413,7 @@ class BranchPush:
         return self._records.get(self._peers.reputation_key(peer)) or _PushRecord()
 
     async def _run_round(self, peer: Peer) -> None:
-        self._placed = {endpoint: point for endpoint, point in self._placed.items() if self._peers.get(endpoint)}
+        self._placed = {endpoint: placed for endpoint, placed in self._placed.items() if self._peers.get(endpoint)}
         self._unfinished = {other for other in self._unfinished - {peer.endpoint} if self._peers.get(other)}
         await self._peers.poll_status(peer)
         work_before = peer.status.work if peer.status is not None else 0
@@ -435,7 +435,9 @@ class BranchPush:
     def _note_round(self, peer: Peer, work_before: int, *, taken: bool) -> None:
         """Record a round, before which the peer showed ``work_before``."""
         record, now = self._record(peer), self._peers.node.now()
-        work = self._work_on_our_chain(peer)
+        shown = self._tip_on_our_chain(peer)
+        # Other claims prove nothing.
+        work = 0 if shown is None else shown.work
         progress = work > max(work_before, record.best_work)
         if progress:
             record.best_work, record.backoff = work, Backoff()
@@ -447,10 +449,11 @@ class BranchPush:
         record.ended = now
         self._records[self._peers.reputation_key(peer)] = record
 
-    def _work_on_our_chain(self, peer: Peer) -> int:
-        """The work of the tip that a peer shows if it is on our chain; else 0, for other claims prove nothing."""
-        ours = None if peer.status is None else self._peers.node.chain_manager.reader.canonical(peer.status.height)
-        return ours.point.work if ours is not None and peer.status and ours.point.hash == peer.status.hash else 0
+    def _tip_on_our_chain(self, peer: Peer) -> ChainPoint | None:
+        """The tip that a peer shows; None if it is not on our chain."""
+        status = peer.status
+        ours = None if status is None else self._peers.node.chain_manager.reader.canonical(status.height)
+        return ours.point if ours is not None and status is not None and ours.point.hash == status.hash else None
 
     async def _push(self, peer: Peer) -> bool:
         """Post in order the blocks that the peer lacks; True if the round was full before the last one.
@@ -458,7 +461,8 @@ class BranchPush:
         Raises PeerCallFailed or _BlockNotAccepted.
         """
         node, began, size = self._peers.node, self._peers.node.now(), 0
-        height = max(await self._last_common(peer), self._height_placed(peer))
+        common = await self._last_common(peer)
+        height = max(common, node.chain_manager.reader.last_common([self._placed.get(peer.endpoint, b"")]))
         while node.now() - began < ROUND_SECONDS:
             height += 1
             found = await node.chain_manager.long_reads.ask(partial(_block_at, height, node.params))
@@ -473,10 +477,9 @@ class BranchPush:
 
     async def _last_common(self, peer: Peer) -> int:
         """The height of the last common block; raises PeerCallFailed or _BlockNotAccepted."""
-        chain_manager, status = self._peers.node.chain_manager, peer.status
-        ours = None if status is None else chain_manager.reader.canonical(status.height)
-        if status is not None and ours is not None and ours.point.hash == status.hash:
-            return status.height
+        chain_manager, shown = self._peers.node.chain_manager, self._tip_on_our_chain(peer)
+        if shown is not None:
+            return shown.height
         if peer.serves_headers is False:
             raise _BlockNotAccepted("it serves no headers, so the last common block cannot be found")
         hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
@@ -487,21 +490,12 @@ class BranchPush:
             reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=left)
             if reply.first <= least:
                 raise _BlockNotAccepted("its headers do not lead upwards from the last common block")
-            common = self._common_height(reply)
+            newest_first = [header.hash for header in reversed(reply.headers)]
+            common = max(chain_manager.reader.last_common(newest_first), reply.first - 1)
             if common - reply.first + 1 < SEARCH_HEADERS:
                 return common
-            hashes, least = closer_locator(chain_manager, common, chain_manager.tip.height), common
+            hashes, least = closer_locator(chain_manager, common), common
         raise _BlockNotAccepted("the last common block was not found in time")
-
-    def _common_height(self, reply: HeadersReply) -> int:
-        """The height of the last block of our chain that a reply shows, or that it has below its first header."""
-        common, reader = reply.first - 1, self._peers.node.chain_manager.reader
-        for header in reply.headers:
-            ours = reader.canonical(common + 1)
-            if ours is None or ours.point.hash != header.hash:
-                break
-            common += 1
-        return common
 
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
         """Post one block; raises PeerCallFailed or _BlockNotAccepted."""
@@ -510,13 +504,7 @@ class BranchPush:
             # It may have lost blocks that it once had; then the next round begins with the last common one.
             self._placed.pop(peer.endpoint, None)
             raise _BlockNotAccepted(f"it answers block {point.height} with {reply.state}")
-        self._placed[peer.endpoint] = point
-
-    def _height_placed(self, peer: Peer) -> int:
-        """The height of the last block that the peer has placed, if that is still on our chain; else 0."""
-        point = self._placed.get(peer.endpoint)
-        ours = None if point is None else self._peers.node.chain_manager.reader.canonical(point.height)
-        return ours.point.height if ours is not None and ours.point == point else 0
+        self._placed[peer.endpoint] = point.hash
 
 
 def _block_at(height: int, params: NetworkParams, reader: ChainReader) -> tuple[ChainPoint, bytes] | None:

@@ -145,7 +145,7 @@ def test_no_locator_is_too_long(low: int, span: int) -> None:
     class ChainManager:
         tip, reader = Point(), Reader()
 
-    closer_locator(ChainManager(), low, low + span)  # type: ignore[arg-type]
+    closer_locator(ChainManager(), low)  # type: ignore[arg-type]
     assert len(heights) <= MAX_LOCATOR
     assert (heights[0], heights[-1]) == (low + span, low)
     heights.clear()
