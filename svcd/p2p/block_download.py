@@ -288,7 +288,7 @@ class BlockDownload:
             if peer.endpoint not in self._sources and self._may_have_chain(peer):
                 self._sources[peer.endpoint] = _Source(peer)
         for source in sorted(self._sources.values(), key=self._order):
-            if self._peers.get(source.peer.endpoint) is not source.peer:
+            if not self._peers.has(source.peer):
                 if not source.requests:
                     del self._sources[source.peer.endpoint]
                 continue

@@ -280,7 +280,7 @@ class ChainSync:
     def _end_checks(self, now: float) -> None:
         """End the checks of peers that have left, and all checks that take long but the best few."""
         for check in tuple(self._checks.values()):
-            if self._peers.get(check.peer.endpoint) is not check.peer:
+            if not self._peers.has(check.peer):
                 check.end()
         long = [check for check in self._checks.values() if now - check.began >= PROOF_SECONDS and not check.by_ranges]
         for check in sorted(long, key=lambda check: check.proven, reverse=True)[MAX_LONG_CLAIMS:]:

@@ -199,7 +199,7 @@ class HeaderFeed:
         """The source's headers after a block; the source is asked again if it is overloaded or a reply is lost."""
         source = self._chain.source
         for last in (*[False] * (TRIES - 1), True):
-            if self._peers.get(source.endpoint) is not source:
+            if not self._peers.has(source):
                 break
             try:
                 return await self._peers.client.headers(source.endpoint, [after], limit)

@@ -260,6 +260,10 @@ class Peers:
         """A verified peer by its endpoint."""
         return self._peers.get(endpoint)
 
+    def has(self, peer: Peer) -> bool:
+        """Whether ``peer`` has not been dropped."""
+        return self._peers.get(peer.endpoint) is peer
+
     def outbound(self) -> list[Peer]:
         """The outbound peers."""
         return [peer for peer in self._peers.values() if peer.outbound]
@@ -417,14 +421,12 @@ class Peers:
     def _lost(self, endpoint: str, *, retry_after: float = 0.0) -> None:
         """Note that an endpoint does not answer, and drop its peer."""
         self.book.failed(endpoint, self.node.now(), retry_after=retry_after)
-        peer = self._peers.get(endpoint)
-        if peer is not None:
-            self.drop(peer)
+        self._peers.pop(endpoint, None)
         self.client.caller.forget(endpoint)
 
     def drop(self, peer: Peer) -> None:
         """Stop talking to a peer, for now."""
-        if self._peers.get(peer.endpoint) is peer:
+        if self.has(peer):
             del self._peers[peer.endpoint]
             self.client.caller.forget(peer.endpoint)
 
@@ -455,7 +457,7 @@ class Peers:
 
         Does nothing if it is no peer any more.
         """
-        if self._peers.get(peer.endpoint) is not peer:
+        if not self.has(peer):
             return
         now, seconds = self.node.now(), INVALID_SECONDS
         if peer.outbound and not self.bans.may_ban_outbound(len(self.outbound()), now):

@@ -198,7 +198,7 @@ class Relay:
         block = queue.waiting
         if block is not None and queue.in_flight < BLOCKS_IN_FLIGHT:
             queue.waiting = None
-            if self._peers.get(peer.endpoint) is peer and not (peer.knows(block.hash) or peer.knows(block.digest)):
+            if self._peers.has(peer) and not (peer.knows(block.hash) or peer.knows(block.digest)):
                 peer.mark_known(block.hash)
                 queue.in_flight += 1
                 self._start(self._send_block(peer, queue, block, whole=queue.whole))
@@ -277,7 +277,7 @@ class Relay:
     # Transfers
 
     def _send_waiting(self, peer: Peer, queue: _TransferQueue) -> None:
-        if self._peers.get(peer.endpoint) is not peer:
+        if not self._peers.has(peer):
             return
         for _ in range(queue.width - len(queue.in_flight)):
             entry = queue.next_for(peer)
@@ -426,7 +426,7 @@ class BranchPush:
             taken = True
         except (PeerCallFailed, _BlockNotAccepted) as failed:
             self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
-        if self._peers.get(peer.endpoint) is peer:
+        if self._peers.has(peer):
             await self._peers.poll_status(peer)
         self._note_round(peer, work_before, taken=taken)
         if full:
@@ -466,7 +466,7 @@ class BranchPush:
         while node.now() - began < ROUND_SECONDS:
             height += 1
             found = await node.chain_manager.long_reads.ask(partial(_block_at, height, node.params))
-            if found is None or self._peers.get(peer.endpoint) is not peer:
+            if found is None or not self._peers.has(peer):
                 return False
             point, wire = found
             size += max(len(wire), LEAST_BLOCK_BYTES)
