@@ -310,7 +310,7 @@ class BlockDownload:
         """Whether a peer may have blocks of a chain with more work than the one here."""
         tip, status = self._node.chain_manager.tip, peer.status
         ahead = status is None or (status.work >= tip.work and status.hash != tip.hash)
-        return ahead and peer.serves_headers is not False
+        return ahead and peer.serves_headers
 
     def _choose(self, source: _Source) -> list[_QueuedBlock]:
         """The next blocks to request from ``source``; none while enough is in flight."""

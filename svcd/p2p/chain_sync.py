@@ -307,7 +307,7 @@ class ChainSync:
             return False
         if self._is_coming(status.hash):
             return False
-        if peer.serves_headers is False and (self._fetches_ranges() or self._following is not None):
+        if not peer.serves_headers and (self._fetches_ranges() or self._following is not None):
             return False
         # A tip with equal work may win, so it is checked once.
         return status.work > tip.work or (
@@ -353,9 +353,9 @@ class ChainSync:
     async def _check(self, check: _ClaimCheck) -> None:
         peer = check.peer
         try:
-            if peer.serves_headers is not False:
+            if peer.serves_headers:
                 await self._prove(check)
-            if peer.serves_headers is False and not self._fetches_ranges() and self._following is None:
+            if not peer.serves_headers and not self._fetches_ranges() and self._following is None:
                 check.by_ranges = True
                 await self._follow_by_ranges(check)
         except FalseClaim as why:
@@ -399,7 +399,7 @@ class ChainSync:
                 chain = check.chain = await self._first_headers(check)
             else:
                 raise FalseClaim("its chain changed while its headers were fetched, again and again")
-        if claim is not None and peer.serves_headers is not False:
+        if claim is not None and peer.serves_headers:
             peer.checked_tip = claim.hash
             stored = self._node.chain_manager.reader.point(claim.hash)
             shown = max(
@@ -420,7 +420,6 @@ class ChainSync:
                     raise
                 peer.serves_headers = False
                 return None
-            peer.serves_headers = True
             stored = self._count_stored(reply)
             while stored and stored == len(reply.headers) and not self._is_canonical(reply.headers[-1]):
                 # A side branch that is stored here in part.
@@ -561,7 +560,7 @@ class ChainSync:
             return
         chain, feed = following.chain, following.feed
         feed.note_wait(now, blocks_wait=not following.download.pending())
-        others = [peer for peer in self._peers.all() if peer is not chain.source and peer.serves_headers is not False]
+        others = [peer for peer in self._peers.all() if peer is not chain.source and peer.serves_headers]
         able = any(
             peer.status and peer.status.work > chain.tip.work and peer.claim_backoff.until <= now for peer in others
         )

@@ -106,8 +106,8 @@ class Peer:
     """Whether there has been a reason since to poll it again at once."""
     paused_until: float = 0.0
     """Until when it is asked nothing, after it has answered 429 or 503."""
-    serves_headers: bool | None = None
-    """Whether it answers requests for headers; None while unknown."""
+    serves_headers: bool = True
+    """Whether it answers requests for headers, as far as is known."""
     claim_backoff: Backoff = field(factory=Backoff)
     """Until when its claims are not checked, and how many in a row it did not prove."""
     checked_tip: bytes = b""
@@ -125,8 +125,8 @@ class Peer:
     """When it last answered."""
     address: str = ""
     """The IP address at which it answered the handshake; "" if unknown."""
-    takes_headers: bool | None = None
-    """Whether it takes announcements of blocks by header; None while unknown."""
+    takes_headers: bool = True
+    """Whether it takes announcements of blocks by header, as far as is known."""
     _known: Recent[bytes, None] = field(factory=partial(Recent, _REMEMBERED))
 
     def group(self) -> str:

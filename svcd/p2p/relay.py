@@ -225,7 +225,7 @@ class Relay:
 
         ``push`` tells the peer to wait for the block instead of requesting it.
         """
-        if peer.takes_headers is False:
+        if not peer.takes_headers:
             return await self._upload(peer, block)
         try:
             state = await self._send_header(peer, block, push=push)
@@ -234,7 +234,6 @@ class Relay:
                 raise
             peer.takes_headers = False
             return await self._upload(peer, block)
-        peer.takes_headers = True
         return await self._upload(peer, block, push=push) if state == WANTED else state
 
     async def _send_header(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
@@ -480,7 +479,7 @@ class BranchPush:
         chain_manager, shown = self._peers.node.chain_manager, self._tip_on_our_chain(peer)
         if shown is not None:
             return shown.height
-        if peer.serves_headers is False:
+        if not peer.serves_headers:
             raise _BlockNotAccepted("it serves no headers, so the last common block cannot be found")
         hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
         for _ in range(SEARCH_QUESTIONS):
