@@ -94,7 +94,7 @@ class _TransferQueue:
     waiting: deque[MempoolEntry] = field(factory=lambda: deque(maxlen=QUEUE))
     in_flight: set[bytes] = field(factory=set)
     width: int = IN_FLIGHT
-    """How many may be in flight; only one to a peer that has just put us off."""
+    """How many may be in flight; only one to a peer that has just taken nothing."""
 
     def next_for(self, peer: Peer) -> MempoolEntry | None:
         """The first transfer that ``peer`` lacks; it is in flight from now on."""
@@ -284,28 +284,22 @@ class Relay:
                 self._start(self._send_transfer(peer, queue, entry))
 
     async def _send_transfer(self, peer: Peer, queue: _TransferQueue, entry: MempoolEntry) -> None:
-        try:
-            sent = await self._offer_transfer(peer, entry)
-        finally:
-            queue.in_flight.discard(entry.transfer.txid)
-        if sent:
-            queue.width = min(queue.width + 1, IN_FLIGHT)
-            self._send_waiting(peer, queue)
-        else:
-            # It is sent again with the next new transfer: the peer puts us off for now.
-            queue.width = 1
-            queue.put_back(entry)
-
-    async def _offer_transfer(self, peer: Peer, entry: MempoolEntry) -> bool:
-        """Send a transfer; False if it is to be sent again later."""
+        txid = entry.transfer.txid
         try:
             await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
+            peer.mark_known(txid)
+            self._sent_txids[txid] = None
         except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
-            return failed.status not in _RETRY_STATUSES
-        peer.mark_known(entry.transfer.txid)
-        self._sent_txids[entry.transfer.txid] = None
-        return True
+            if failed.status in _RETRY_STATUSES:
+                # It is sent again with the next new transfer: the peer takes nothing for now.
+                queue.width = 1
+                queue.put_back(entry)
+                return
+        finally:
+            queue.in_flight.discard(txid)
+        queue.width = min(queue.width + 1, IN_FLIGHT)
+        self._send_waiting(peer, queue)
 
     def _start(self, work: Coroutine[Deferred[object], object, None]) -> None:
         if self._stopping:
