@@ -9,16 +9,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, cast
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
-from svcd.interfaces import Clock, Timer
+from svcd.interfaces import Clock
 from svcd.limits import STALLING_PEER, Limit
 from svcd.node.changes import BlockOutcome, BlockStatus
 from svcd.p2p.client import LEAST_BYTES, MAX_HASHES, MAX_REPLY_BYTES, BlocksReply
@@ -139,36 +140,23 @@ class Wakeup:
     """An event that one coroutine waits for, with a timeout; an event that comes before the wait is not lost."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._clock = cast(IReactorTime, clock)
         self._set = False
         self._waiting: Deferred[None] | None = None
-        self._timer: Timer | None = None
 
     async def wait(self, seconds: float) -> None:
         """Wait for the event, at most ``seconds``."""
         if not self._set:
             self._waiting = Deferred()
-            self._timer = self._clock.callLater(seconds, self._time_out)
-            await self._waiting
+            await self._waiting.addTimeout(seconds, self._clock, lambda *_: None)
         self._set = False
 
     def set(self) -> None:
         """Wake the coroutine."""
         self._set = True
-        self.cancel_timer()
         waiting, self._waiting = self._waiting, None
-        if waiting is not None:
+        if waiting is not None and not waiting.called:
             waiting.callback(None)
-
-    def _time_out(self) -> None:
-        self._timer = None
-        self.set()
-
-    def cancel_timer(self) -> None:
-        """Cancel the timeout."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
 
 
 class BlockDownload:
@@ -244,7 +232,6 @@ class BlockDownload:
             raise self._failure
         finally:
             self._cancel_all()
-            self._wakeup.cancel_timer()
 
     def _cancel_all(self) -> None:
         for source in self._sources.values():

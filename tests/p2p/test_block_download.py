@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
@@ -468,9 +468,21 @@ def test_news_that_come_before_are_heard_once() -> None:
     wakeup.set()
     wakeup.set()
     assert has_result(waiting(wakeup))
-    assert not has_result(waiting(wakeup))
-    wakeup.cancel_timer()
+    second = waiting(wakeup)
+    assert not has_result(second)
+    wakeup.set()
+    assert has_result(second)
+
+
+def test_a_wait_that_is_cancelled_leaves_no_timer() -> None:
+    clock = Clock()
+    wakeup = Wakeup(clock)
+    done = waiting(wakeup)
+    done.addErrback(lambda failure: failure.trap(CancelledError))
+    done.cancel()
     assert clock.getDelayedCalls() == []
+    wakeup.set()
+    assert has_result(waiting(wakeup))
 
 
 @given(st.lists(st.integers(1, 100_000), max_size=30))
