@@ -175,7 +175,6 @@ class BlockDownload:
         self._sources: dict[str, _Source] = {}
         self._bytes_per_transaction = float(_TRANSACTION_BYTES)
         self._batches = 0
-        self._batch_number = 0
         self._postponed: list[Block] = []
         """Blocks for which the chain manager had no room."""
         self._submit_after = 0.0
@@ -487,15 +486,14 @@ class BlockDownload:
 
     def _submit(self, blocks: list[Block]) -> None:
         self._batches += 1
-        self._batch_number += 1
-        number = self._batch_number
-        work = self._node.chain_manager.submit_blocks(blocks, partial(self._progress.enters, number))
+        first = blocks[0].header.hash
+        work = self._node.chain_manager.submit_blocks(blocks, partial(self._progress.enters, first))
         work.addCallback(self._connected, blocks)
         work.addErrback(self._connect_failed)
-        work.addBoth(self._batch_ended, number)
+        work.addBoth(self._batch_ended, first)
 
-    def _batch_ended(self, _: object, number: int) -> None:
-        self._progress.leaves(number)
+    def _batch_ended(self, _: object, first: bytes) -> None:
+        self._progress.leaves(first)
         self._batches -= 1
         if self._postponed and not self._batches:
             self._requeue_postponed()
