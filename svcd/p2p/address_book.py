@@ -128,12 +128,15 @@ class AddressBook:
             return False
         if not trusted and not self._may_hint(source, now):
             return False
-        bucket = self._new_bucket(endpoint, source)
+        return self._add_hint(AddressEntry(endpoint=endpoint, source=source), now, trusted=trusted)
+
+    def _add_hint(self, entry: AddressEntry, now: float, *, trusted: bool = False) -> bool:
+        """Put a new entry into the bucket of its hint; False if there is no room for it."""
+        bucket = self._new_bucket(entry.endpoint, entry.source)
         if len(bucket) >= BUCKET_SIZE and not self._make_room(bucket, now, trusted=trusted):
             return False
-        entry = AddressEntry(endpoint=endpoint, source=source)
         bucket.append(entry)
-        self._index[endpoint] = entry
+        self._index[entry.endpoint] = entry
         return True
 
     def _may_hint(self, source: str, now: float) -> bool:
@@ -189,7 +192,9 @@ class AddressBook:
                 if oldest.verified:
                     # A party with many endpoints must not push out those that still answer.
                     self._tried_collisions.setdefault(oldest.endpoint, entry.endpoint)
-                    self._put_among_hints(entry)
+                    entry.verified = False
+                    if entry.endpoint not in self._index:
+                        self._add_hint(entry, entry.last_seen)
                     return
                 self.forget(oldest.endpoint)
             self._remove_from(self._tried, entry)
@@ -197,14 +202,6 @@ class AddressBook:
             bucket.append(entry)
         entry.verified = True
         self._index[entry.endpoint] = entry
-
-    def _put_among_hints(self, entry: AddressEntry) -> None:
-        entry.verified = False
-        if entry.endpoint not in self._index:
-            bucket = self._new_bucket(entry.endpoint, entry.source)
-            if len(bucket) < BUCKET_SIZE or self._make_room(bucket, entry.last_seen, trusted=False):
-                bucket.append(entry)
-                self._index[entry.endpoint] = entry
 
     def next_collision(self, now: float, *, exclude: Collection[str]) -> Endpoint | None:
         """A verified endpoint to test because another waits for its place; None if none is due."""
@@ -243,11 +240,8 @@ class AddressBook:
             return
         if entry.verified:
             self._promote(entry)
-            return
-        bucket = self._new_bucket(entry.endpoint, entry.source)
-        if len(bucket) < BUCKET_SIZE:
-            bucket.append(entry)
-            self._index[entry.endpoint] = entry
+        else:
+            self._add_hint(entry, entry.last_seen)
 
     def try_again(self, endpoint: str) -> None:
         """Let an endpoint be called at once, however often calls have failed."""
