@@ -139,9 +139,9 @@ class _Following:
 
     chain: HeaderChain
     download: BlockDownload
+    feed: HeaderFeed
     retried: bool
     """Whether its blocks were not available before."""
-    feed: HeaderFeed | None = None
     done: Deferred[None] | None = None
 
 
@@ -323,8 +323,7 @@ class ChainSync:
         chain, download, feed = following.chain, following.download, following.feed
         if work <= chain.tip.work:
             return False
-        starved = feed is not None and feed.starved >= PROOF_SECONDS
-        idle = starved or self._node.now() - download.last_block >= PROOF_SECONDS
+        idle = feed.starved >= PROOF_SECONDS or self._node.now() - download.last_block >= PROOF_SECONDS
         return download.lacks_chain(peer) or (idle and peer is not chain.source)
 
     # Checking a claim
@@ -505,7 +504,9 @@ class ChainSync:
             return
         self._settled = True
         download = BlockDownload(self._peers, self._progress, chain)
-        following = self._following = _Following(chain, download, chain.window[0].hash in self._unavailable)
+        feed = HeaderFeed(self._peers, chain, download.wake)
+        following = _Following(chain, download, feed, retried=chain.window[0].hash in self._unavailable)
+        self._following = following
         self._progress.begin(chain.fork.height, self.best_height())
         following.done = Deferred.fromCoroutine(self._fetch(following))
         following.done.addErrback(self._log_failure).addBoth(self._followed)
@@ -524,7 +525,6 @@ class ChainSync:
     async def _fetch(self, following: _Following) -> None:
         chain, download = following.chain, following.download
         first, source = chain.window[0].hash, chain.source
-        feed = following.feed = HeaderFeed(self._peers, chain, download.wake)
         self._progress.sent_by(source.endpoint)
         try:
             await download.run()
@@ -544,7 +544,7 @@ class ChainSync:
             self.log.info("catching up waits: {why}", why=str(busy))
             source.claim_backoff.until = self._node.now() + 1.0
         finally:
-            feed.stop()
+            following.feed.stop()
 
     def _note_unavailable(self, first: bytes, source: Peer) -> None:
         found = self._unavailable.get(first) or _Unavailable()
@@ -556,7 +556,7 @@ class ChainSync:
     def _replace_slow_source(self, now: float) -> None:
         """Take the headers from another peer if the blocks wait for them for too long."""
         following = self._following
-        if following is None or following.feed is None:
+        if following is None:
             return
         chain, feed = following.chain, following.feed
         feed.note_wait(now, blocks_wait=not following.download.pending())
