@@ -34,7 +34,6 @@ from svcd.p2p.headers import (
     HeaderFeed,
     check_count,
     closer_locator,
-    is_last,
     locator,
 )
 from svcd.p2p.peers import Backoff, Peer, Peers
@@ -422,13 +421,13 @@ class ChainSync:
             stored = self._count_stored(reply)
             while stored and stored == len(reply.headers) and not self._is_canonical(reply.headers[-1]):
                 # A side branch that is stored here in part.
-                if is_last(reply):
+                if reply.is_last:
                     return None
                 reply = await self._request_headers(check, [reply.headers[-1].hash], PROOF_HEADERS)
                 stored = self._count_stored(reply)
             if stored < len(reply.headers):
                 break
-            if is_last(reply):
+            if reply.is_last:
                 return None
             # The last common block lies between two hashes of the locator.
             hashes, limit = closer_locator(chain_manager, reply.headers[-1].height), PROOF_HEADERS

@@ -84,6 +84,11 @@ class HeadersReply:
     height: int
     """The height of the peer's tip, as it claims."""
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the reply ends with the tip of the peer."""
+        return not self.headers or self.headers[-1].height >= self.height
+
 
 @frozen
 class BlocksReply:

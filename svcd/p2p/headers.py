@@ -67,17 +67,12 @@ def _hashes_at(chain_manager: ChainManager, heights: Sequence[int]) -> list[byte
     return [stored.point.hash for stored in found if stored is not None]
 
 
-def is_last(reply: HeadersReply) -> bool:
-    """Whether a reply ends with the tip of the peer."""
-    return not reply.headers or reply.headers[-1].height >= reply.height
-
-
 def check_count(reply: HeadersReply, limit: int) -> None:
     """Raise FalseClaim for fewer headers than the ``limit`` if the peer says that it has more.
 
     Otherwise one header at a time could keep a claim, or a download, open.
     """
-    if len(reply.headers) < limit and not is_last(reply):
+    if len(reply.headers) < limit and not reply.is_last:
         raise FalseClaim("it sends fewer headers than requested and says that it has more")
 
 
@@ -126,7 +121,7 @@ class HeaderChain:
         if check.points and check.points[-1].work > self.tip.work:
             self.tip = check.points[-1]
         self.claimed_height = reply.height
-        self.complete = check.failure is not None or is_last(reply)
+        self.complete = check.failure is not None or reply.is_last
         self.failure = check.failure if isinstance(check.failure, RuleViolation) else None
         self.early = isinstance(check.failure, NotYet)
 
@@ -180,7 +175,7 @@ class HeaderFeed:
                     raise ChainChanged
                 check_count(reply, limit)
                 limit = _next_limit(limit, seconds)
-                if not is_last(reply):
+                if not reply.is_last:
                     request = self._request(reply.headers[-1].hash, limit)
                 chain.append(reply, await node.chain_manager.check_headers(chain.window_tip, reply.headers))
                 self._wake()
@@ -198,13 +193,13 @@ class HeaderFeed:
     async def _headers_after(self, after: bytes, limit: int) -> HeadersReply:
         """The source's headers after a block; the source is asked again if it is overloaded or a reply is lost."""
         source = self._chain.source
-        for last in (*[False] * (TRIES - 1), True):
+        for left in reversed(range(TRIES)):
             if not self._peers.has(source):
                 break
             try:
                 return await self._peers.client.headers(source.endpoint, [after], limit)
             except PeerCallFailed as failed:
-                if last or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
+                if not left or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
                     raise
                 if failed.retry_after:
                     await self._sleep(failed.retry_after)
