@@ -5,7 +5,7 @@ delays no other. What a peer is known to have is not sent to it, nor back to its
 """
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,7 @@ from svcd.interfaces import Timer
 from svcd.limits import Limit
 from svcd.node.changes import ChainChange, CommittedBlock
 from svcd.node.mempool import MempoolEntry, Removals
+from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.client import WANTED
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.peers import Backoff, Peer, Peers
@@ -128,10 +129,9 @@ class Relay:
 
     log = Logger()
 
-    def __init__(self, peers: Peers, recent: Callable[[int], Iterable[MempoolEntry]]) -> None:
-        """``recent(count)`` gives the newest transfers of the mempool, at most ``count``, in order of arrival."""
+    def __init__(self, peers: Peers, transaction_pool: TransactionPool) -> None:
         self._peers = peers
-        self._recent = recent
+        self._transaction_pool = transaction_pool
         self._node = peers.node
         self._client = peers.client
         self._sent_txids: Recent[bytes, None] = Recent(_REMEMBERED_TXIDS)
@@ -179,7 +179,9 @@ class Relay:
 
     def peer_added(self, peer: Peer) -> None:
         """Queue for a new peer the transfers that no peer has taken: they came while none could be reached."""
-        waiting = [entry for entry in self._recent(QUEUE) if entry.transfer.txid not in self._sent_txids]
+        pool = self._transaction_pool
+        newest = pool.mempool.since(max(pool.sequence - QUEUE, 0), QUEUE)
+        waiting = [entry for entry in newest if entry.transfer.txid not in self._sent_txids]
         self._transfers[peer.endpoint] = _TransferQueue(deque(waiting, QUEUE))
         self._send_waiting(peer, self._transfers[peer.endpoint])
 

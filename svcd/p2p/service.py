@@ -17,7 +17,6 @@ from twisted.logger import Logger
 
 from svcd.interfaces import Worker
 from svcd.net.targets import BadTarget, Endpoint
-from svcd.node import mempool
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry
 from svcd.p2p.announcements import Announcements
@@ -223,11 +222,7 @@ def build_peer_network(
     progress = SyncProgress(node.clock)
     announcements = Announcements(peers)
     sync = ChainSync(peers, progress, is_coming=announcements.is_coming)
-
-    def recent(count: int) -> list[mempool.MempoolEntry]:
-        return transaction_pool.mempool.since(max(transaction_pool.sequence - count, 0), count)
-
-    relay = Relay(peers, recent)
+    relay = Relay(peers, transaction_pool)
     peers.on_status, peers.on_added = sync.check_claims, relay.peer_added
     peers.behind, peers.best_height = sync.behind, sync.best_height
     for listener in (progress, relay, announcements):
