@@ -141,10 +141,6 @@ class Peer:
         """Whether a request from the address of ``client`` may be this peer's; None is an exempt client."""
         return client is None or not self.address or self.is_at(client)
 
-    def is_due(self, last: float, seconds: float, now: float) -> bool:
-        """Whether to ask something again that was asked at ``last`` and is asked every so many ``seconds``."""
-        return max(last + seconds, self.paused_until) <= now
-
     def note_status(self, status: PeerStatus, work: int, now: float) -> None:
         """Note the chain that it claims; ``work`` is that of the chain here."""
         grew = self.status is None or status.work > self.status.work
@@ -495,12 +491,14 @@ class Peers:
         slot = float(self.node.params.slot_seconds) if self.reachable else 0.0
         gossip = HUNGRY_SECONDS if len(self.outbound()) < self.settings.outbound else GOSSIP_SECONDS
         for peer in self.all():
+            if peer.paused_until > now:
+                continue
             usual = max(slot, MIN_POLL_SECONDS) if peer.outbound else INBOUND_POLL_SECONDS
-            if peer.is_due(peer.polled_at, ASK_AGAIN_SECONDS if peer.has_news else usual, now):
+            if peer.polled_at + (ASK_AGAIN_SECONDS if peer.has_news else usual) <= now:
                 self._start(self.poll_status(peer))
-            if peer.is_due(peer.handshake_at, RENEW_SECONDS, now):
+            if peer.handshake_at + RENEW_SECONDS <= now:
                 self._start(self.connect(peer.endpoint, outbound=peer.outbound))
-            if peer.is_due(peer.gossiped_at, gossip, now):
+            if peer.gossiped_at + gossip <= now:
                 self._start(self._gossip(peer))
 
     def poll_all(self) -> None:
@@ -510,7 +508,7 @@ class Peers:
         """
         for peer in self.all():
             peer.has_news = True
-            if peer.is_due(peer.polled_at, ASK_AGAIN_SECONDS, self.node.now()):
+            if max(peer.polled_at + ASK_AGAIN_SECONDS, peer.paused_until) <= self.node.now():
                 self._start(self.poll_status(peer))
 
     async def poll_status(self, peer: Peer) -> None:
