@@ -158,7 +158,7 @@ class AddressBook:
         return self._new.setdefault(self._place("new", f"{share} {source}", NEW_BUCKETS), [])
 
     def _make_room(self, bucket: list[AddressEntry], now: float, *, trusted: bool) -> bool:
-        """Drop the worst entry of a full bucket if it is bad at all: a flood must not push out good hints."""
+        """Drop the worst entry of a full bucket, but no good one: a flood must not push out good hints."""
         worst = max(bucket, key=lambda entry: entry.failures)
         stale = worst.last_seen and now - worst.last_seen >= _STALE_SECONDS
         if not worst.failures and not stale and not trusted:

@@ -138,7 +138,7 @@ class PushPromises:
     """
 
     def __init__(self, peers: Peers, is_missing: Callable[[bytes], bool]) -> None:
-        """``is_missing`` tells whether a block, by its hash, is still awaited."""
+        """``is_missing`` tells for the hash of a block whether the block has not come yet."""
         self._peers = peers
         self._is_missing = is_missing
         self._promises: OrderedDict[bytes, _Promise] = OrderedDict()
@@ -230,7 +230,7 @@ class _BlockSource:
     def has_head_start(self, now: float, size: int) -> bool:
         """Whether no other peer is asked even if nothing comes; ``size`` is the estimated one of the block.
 
-        A push is invisible until the whole block is here. An outbound peer gets the time that takes.
+        This node sees nothing of a push before the whole block is here. An outbound peer gets the time for that.
         """
         patience = HEAD_START_SECONDS
         if self.pushes and self.peer.outbound:
@@ -411,7 +411,7 @@ class Announcements:
         fetch.timer = self._node.clock.callLater(seconds, self._continue, fetch)
 
     def _continue(self, fetch: _AnnouncedBlock) -> None:
-        """Ask one more peer if it is time, and look again soon; give up if no peer is left."""
+        """Ask one more peer if it is time, and continue in half a second; give up if no peer is left."""
         fetch.timer = None
         if fetch.over:
             return
@@ -427,7 +427,7 @@ class Announcements:
             self._ask(peer, fetch)
         elif peer is None and not fetch.sources:
             self._end(fetch)
-            # Peers that have the block show more work: synchronisation finds it.
+            # Peers that have the block show more work, so synchronisation finds it.
             self._peers.poll_all()
             return
         self._continue_later(fetch, _LOOK_SECONDS)

@@ -61,17 +61,17 @@ def node_name(node_id: str) -> str:
 
 
 def endpoint_name(endpoint: str) -> str:
-    """The name of a ban of an endpoint, in any spelling; raises BadTarget if it is none."""
+    """The name of a ban of an endpoint, in any spelling; raises BadTarget for other text."""
     return f"endpoint:{Endpoint(endpoint)}"
 
 
 def address_name(address: str) -> str:
-    """The name of a ban of an address; raises ValueError if it is none."""
+    """The name of a ban of an address; raises ValueError for other text."""
     return f"address:{_group(address)}"
 
 
 def posts_name(address: str) -> str:
-    """The name of a ban of posts from an address; raises ValueError if it is none."""
+    """The name of a ban of posts from an address; raises ValueError for other text."""
     return f"posts:{_group(address)}"
 
 
@@ -216,7 +216,7 @@ class PostBans:
         return self._bans.is_banned(address_name(client), now)
 
     def _can_be_banned(self, client: str) -> bool:
-        """Whether posts from an address may be banned at all.
+        """Whether posts from an address may be banned.
 
         All clients of an untrusted proxy post from its address, which is mostly on loopback.
         """

@@ -49,7 +49,7 @@ and twice as long; all later blocks wait for it."""
 UNKNOWN_SECONDS: Final = 15.0
 """How long a peer whose rate is not known is assumed to need for a block."""
 SLOW_BACKOFF: Final = 60.0
-"""How long nothing is requested from such a slow peer."""
+"""How long nothing is requested from a peer that was too slow."""
 ABSENT_BACKOFF: Final = 10.0
 """How long nothing is requested from a peer that had none of the blocks requested."""
 _HEADER_BYTES: Final = 1_000
@@ -364,7 +364,7 @@ class BlockDownload:
         source.last_answer = now
         arrived = {block.header.hash: block for block in reply.blocks}
         source.off_chain = not arrived
-        # A large reply may have ended at its limit, so a block missing after its last one may be there.
+        # A large reply may have ended at its size limit, so the peer may have the blocks after its last one.
         cut = bool(arrived) and reply.size + self._node.params.max_block_bytes > MAX_REPLY_BYTES
         last = max((index for index, each in enumerate(request.wanted) if each.header.hash in arrived), default=-1)
         for index, wanted in enumerate(request.wanted):
@@ -430,7 +430,7 @@ class BlockDownload:
             return
         now = self._node.now()
         elapsed = now - request.began
-        # A reply larger than expected may go on for ever: the bytes received count as half of it.
+        # A reply that is larger than expected may never end, so its received bytes count as half of it.
         rest = max(request.size - request.received, request.received if request.received > request.size else 0)
         left = rest / max(request.received / elapsed, 1.0) if elapsed else 0.0
         others = [source for source in self._sources.values() if self._could_deliver(source, head, request, now)]

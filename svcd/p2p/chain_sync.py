@@ -46,7 +46,7 @@ T = TypeVar("T")
 MAX_CLAIMS: Final = 2
 """Claims that are checked at a time, for at most PROOF_SECONDS each."""
 MAX_LONG_CLAIMS: Final = 4
-"""Claims that are checked beside these for longer: those with the most verified work."""
+"""Claims whose check takes longer and continues beside these: those with the most verified work."""
 CLAIM_APART_SECONDS: Final = 2.0
 """Between the beginnings of two checks: most peers have the same chain, and its headers are fetched once."""
 PROOF_SECONDS: Final = 10.0
@@ -56,7 +56,7 @@ MAX_PROOF_SECONDS: Final = 600.0
 MAX_SEARCHES: Final = 6
 """Requests to find the last common block in the canonical chain; three find it in a chain of 500,000 blocks."""
 MAX_RESTARTS: Final = 5
-"""How often the check of one claim begins anew because the peer's chain changed."""
+"""How often the check of one claim begins again because the peer's chain changed."""
 HOLD_SECONDS: Final = 90.0
 """How long a proven chain keeps the node in catching-up without another block of it."""
 FAR_BLOCKS: Final = 6
@@ -115,7 +115,7 @@ class _ClaimCheck:
         return 0 if self.chain is None else self.chain.tip.work - self.chain.fork.work
 
     def end(self) -> None:
-        """Make no further request; the check notices at its next one, for it may be the caller itself."""
+        """Make no further request: the check, which may be the caller itself, ends at its next one."""
         self.ended = True
         if self.call is not None:
             self.call.cancel()
@@ -256,7 +256,7 @@ class ChainSync:
     # Choosing claims
 
     def check_claims(self) -> None:
-        """Check what peers claim, as far as there is room; to be called after every poll and every second."""
+        """Check as many claims as there is room for; to be called after every poll and every second."""
         if self._stopping:
             return
         now = self._node.now()
@@ -407,7 +407,7 @@ class ChainSync:
                 raise FalseClaim("its headers have less work than it claims")
 
     async def _first_headers(self, check: _ClaimCheck) -> HeaderChain | None:
-        """The first headers of a peer's chain that are not stored here; None if it has none, or no headers at all."""
+        """The first headers of a peer's chain that are not stored here; None if all are, or if it serves no headers."""
         chain_manager, peer = self._node.chain_manager, check.peer
         hashes, limit = locator(chain_manager), FIRST_HEADERS
         for search in range(MAX_SEARCHES + 1):

@@ -238,7 +238,7 @@ _AT_ONCE: Final = 8
 
 @frozen
 class LocalNode:
-    """This node, as far as every module of p2p needs to know it."""
+    """What every module of p2p needs of this node."""
 
     params: NetworkParams
     chain_manager: ChainManager
@@ -301,7 +301,7 @@ class Handshakes:
 
     def __init__(self, node: LocalNode, client: HelloClient, bans: Bans) -> None:
         self.endpoints: set[Endpoint] = set()
-        """Endpoints of which an answer is awaited."""
+        """The endpoints that have not answered yet."""
         self._node = node
         self._client = client
         self._bans = bans
@@ -343,7 +343,7 @@ class Handshakes:
         node = self._node
         check_hello(hello, node.params, own=node.key.node_id, now=milliseconds(node.clock))
         if hello.place == endpoint:
-            # A node that replays the hello of another one must not make the latter's own hello look old.
+            # A node that replays the hello of another node must not make that node's own hello look old.
             self._replies.take(hello)
         # The key, and the address behind a name, are known only now.
         if self._bans.forbids(hello.node_id, endpoint, node.now(), address=address):

@@ -34,7 +34,7 @@ REPLY_SECONDS: Final = 5.0
 TRIES: Final = 3
 """How often the source of a proven chain is asked for the same headers."""
 _FULL_WINDOW_SECONDS: Final = 0.5
-"""Between two looks whether a full window has room again."""
+"""Between two checks whether a full window has room again."""
 LIMITS: Final = (Limit("verified headers ahead of the blocks", WINDOW_HEADERS, "things", ENDLESS_ANSWER),)
 
 
@@ -206,7 +206,7 @@ class HeaderFeed:
         raise ChainChanged
 
     def _failed(self, failure: Failure) -> None:
-        """Give the source up: its verified blocks are still fetched, and the next check goes on from there."""
+        """Abandon the source: blocks with verified headers are still fetched, and the next check continues there."""
         if failure.check(CancelledError):  # type: ignore[no-untyped-call]
             return
         error, source = failure.value, self._chain.source
@@ -224,7 +224,7 @@ class HeaderFeed:
 
 
 def _next_limit(limit: int, seconds: float) -> int:
-    """How many headers to request after a reply to a request for ``limit`` that took so many seconds."""
+    """How many headers to request next, if the reply to a request for ``limit`` headers took ``seconds``."""
     if seconds > REPLY_SECONDS:
         return max(limit // 2, FIRST_HEADERS)
     return min(limit * 2, MAX_HEADERS) if seconds < REPLY_SECONDS / 2 else limit

@@ -151,7 +151,7 @@ class Peer:
 
     @property
     def lags(self) -> bool:
-        """Whether it has less work and gets no further, though a new block has had time to reach it."""
+        """Whether its chain has less work and has not grown for long enough that a new block should have reached it."""
         return self.lags_since is not None and self.last_seen - self.lags_since >= LAG_SECONDS
 
     def knows(self, item: bytes) -> bool:
@@ -232,7 +232,7 @@ class Peers:
 
     @property
     def reachable(self) -> bool:
-        """Whether other nodes can call this one: it names an endpoint, and one has called it lately."""
+        """Whether other nodes can call this one: it has an endpoint, and another node has called it lately."""
         called = self._called_at
         return bool(self.node.key.endpoint) and called is not None and self.node.now() - called < CALLED_SECONDS
 
@@ -265,7 +265,7 @@ class Peers:
         return [peer for peer in self._peers.values() if peer.outbound]
 
     def in_relay_order(self) -> list[Peer]:
-        """Every peer, outbound ones first, each half shuffled anew by each call.
+        """Every peer, outbound ones first, each half in a new random order.
 
         With a fixed order a few inbound peers could keep what is new to themselves.
         """
@@ -293,7 +293,7 @@ class Peers:
     def network_view(self) -> NetworkView:
         """The present state, for the status.
 
-        A peer's mere claim of more work counts for nothing here; :attr:`behind` tells what headers prove.
+        An unproven claim of more work has no effect here; :attr:`behind` is about what headers prove.
         """
         lonely = not self.ever_verified and not self.settings.alone
         behind = self.alarm or (NO_PEER_MET if lonely else self.behind())
@@ -451,7 +451,7 @@ class Peers:
     def ban(self, peer: Peer, why: str) -> None:
         """Ban a peer that broke a rule of the chain under its own key, unless too many would be banned.
 
-        Does nothing if it is no peer any more.
+        Does nothing if the peer has been dropped.
         """
         if not self.has(peer):
             return
@@ -471,7 +471,7 @@ class Peers:
         return self.bans.is_banned(node_name(node_id), self.node.now())
 
     def drop_banned(self) -> list[Peer]:
-        """Drop the peers that are banned by now; returns them."""
+        """Drop the banned peers; returns them."""
         now = self.node.now()
         banned = [
             peer for peer in self.all() if self.bans.forbids(peer.node_id, peer.endpoint, now, address=peer.address)
@@ -563,7 +563,7 @@ class Peers:
     # Choosing
 
     def hint(self, endpoint: str, *, source: str) -> None:
-        """Note the text of an endpoint that ``source`` (a group) told; text that is no endpoint is left out."""
+        """Add an endpoint that ``source`` (a network group) named to the address book; ignore any other text."""
         try:
             place = Endpoint(endpoint)
         except BadTarget:
@@ -595,7 +595,7 @@ class Peers:
                 self._start(self.connect(tested, outbound=False, keep=False))
 
     def _promote(self, count: int, groups: set[str] | None) -> None:
-        """Make at most ``count`` inbound peers outbound: for when nobody else is left to choose from.
+        """Make at most ``count`` inbound peers outbound, for want of other endpoints to choose from.
 
         While others are known, inbound peers must not fill outbound places (docs/threats.md "Eclipse").
         """

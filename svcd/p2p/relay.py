@@ -38,7 +38,7 @@ WHOLE_BLOCKS: Final = 2
 UPLOADS: Final = 2
 """Larger blocks that are sent at a time, to all peers together."""
 UPLOAD_SECONDS: Final = 20.0
-"""How long one of them keeps others waiting: a peer that takes a block slowly must not keep it from the others."""
+"""How long one of them keeps others waiting: a peer that takes a block slowly must not delay it for all others."""
 QUEUE: Final = 2_048
 """Transfers that may wait for one peer; beyond that the oldest are dropped, and reach it through others."""
 BLOCKS_IN_FLIGHT: Final = 2

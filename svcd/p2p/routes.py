@@ -314,7 +314,7 @@ class PeerRoutes:
     def transactions(self, after: int, limit: int) -> Renderable:
         """Answer GET /p2p/transactions."""
         if after > self._transaction_pool.sequence:
-            # A number of an earlier run: numbers may begin anew with each.
+            # The number is of an earlier run: numbers may begin again with each run.
             after = 0
         found = self._transaction_pool.mempool.since(after, limit)
         last = found[-1].sequence if found else after
@@ -436,7 +436,7 @@ def _rendered(name: str, items: Iterable[bytes], rest: str) -> bytes:
 
 
 def _bounded(items: Iterable[bytes]) -> Iterator[bytes]:
-    """The first of ``items`` and those after it, as far as they are 3 MiB together."""
+    """The first of ``items``, and further ones up to 3 MiB in all."""
     size = 0
     for index, item in enumerate(items):
         size += len(item)
