@@ -101,15 +101,6 @@ class BlocksReply:
 
 
 @frozen
-class SubmitReply:
-    """A peer's reply to a block, header or transfer."""
-
-    accepted: bool
-    state: str
-    """The state that the peer reports, or its reason for refusing."""
-
-
-@frozen
 class PeerClient:
     """Calls the routes of other nodes; every method raises PeerCallFailed."""
 
@@ -189,8 +180,8 @@ class PeerClient:
         reply = await self._call(endpoint, request)
         return BlocksReply(await self.parser.run(_read_bodies, reply, headers, self.params), len(reply))
 
-    async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> SubmitReply:
-        """Announce a new block by its header in canonical JSON; the reply says whether the peer wants the block.
+    async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> str:
+        """Announce a new block by its header in canonical JSON; the peer's state of the block, such as WANTED.
 
         ``ours`` is the endpoint at which this node serves the block; "" for none. With ``push`` this node posts the
         block as soon as the peer answers that it wants it.
@@ -216,15 +207,15 @@ class PeerClient:
 
         return _read(answer, read)
 
-    async def send_transaction(self, endpoint: str, wire: bytes) -> SubmitReply:
-        """Offer a transfer."""
+    async def send_transaction(self, endpoint: str, wire: bytes) -> str:
+        """Offer a transfer; its state at the peer, or why the peer refuses it."""
         return await self._offer(endpoint, "/p2p/transaction", b'{"transaction":' + wire + b"}", CallKind.TELL)
 
-    async def send_block(self, endpoint: str, wire: bytes) -> SubmitReply:
-        """Offer a block."""
+    async def send_block(self, endpoint: str, wire: bytes) -> str:
+        """Offer a block; its state at the peer, or why the peer refuses it."""
         return await self._offer(endpoint, "/p2p/block", b'{"block":' + wire + b"}", CallKind.URGENT)
 
-    async def _offer(self, endpoint: str, path: str, body: bytes, kind: CallKind) -> SubmitReply:
+    async def _offer(self, endpoint: str, path: str, body: bytes, kind: CallKind) -> str:
         request = PeerRequest(
             path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, kind=kind
         )
@@ -232,9 +223,9 @@ class PeerClient:
             reply = await self._call(endpoint, request)
         except PeerCallFailed as failed:
             if failed.kind is FailureKind.REFUSED and failed.status == 400:
-                return SubmitReply(False, failed.detail)
+                return failed.detail
             raise
-        return SubmitReply(True, _read(_object(reply), lambda receipt: _text(receipt["state"])))
+        return _read(_object(reply), lambda receipt: _text(receipt["state"]))
 
     async def _ask(
         self, endpoint: str, path: str, *, body: bytes | None = None, max_bytes: int, seconds: float

@@ -227,24 +227,25 @@ class Relay:
 
         ``push`` tells the peer to wait for the block instead of requesting it.
         """
-        if not peer.takes_headers:
-            return await self._upload(peer, block)
-        try:
-            state = await self._send_header(peer, block, push=push)
-        except PeerCallFailed as failed:
-            if failed.status not in (404, 405):
-                raise
-            peer.takes_headers = False
-            return await self._upload(peer, block)
-        return await self._upload(peer, block, push=push) if state == WANTED else state
+        if peer.takes_headers:
+            try:
+                state = await self._send_header(peer, block, push=push)
+            except PeerCallFailed as failed:
+                if failed.status not in (404, 405):
+                    raise
+                peer.takes_headers = False
+            else:
+                if state != WANTED:
+                    return state
+        return await self._upload(peer, block, push=push)
 
     async def _send_header(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        return (await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)).state
+        return await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)
 
     async def _post(self, peer: Peer, block: CommittedBlock) -> str:
-        return (await self._client.send_block(peer.endpoint, block.wire)).state
+        return await self._client.send_block(peer.endpoint, block.wire)
 
-    async def _upload(self, peer: Peer, block: CommittedBlock, *, push: bool = False) -> str:
+    async def _upload(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
         """Send a block whole, a larger one only while few are being sent; the peer's answer. Raises PeerCallFailed.
 
         If the block had to wait for that, its header is sent once more, for the peer may have the block by now.
@@ -494,11 +495,11 @@ class BranchPush:
 
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
         """Post one block; raises PeerCallFailed or _BlockNotAccepted."""
-        reply = await self._peers.client.send_block(peer.endpoint, wire)
-        if not reply.accepted or reply.state not in _PLACED:
+        state = await self._peers.client.send_block(peer.endpoint, wire)
+        if state not in _PLACED:
             # It may have lost blocks that it once had; then the next round begins with the last common one.
             self._placed.pop(peer.endpoint, None)
-            raise _BlockNotAccepted(f"it answers block {point.height} with {reply.state}")
+            raise _BlockNotAccepted(f"it answers block {point.height} with {state}")
         self._placed[peer.endpoint] = point.hash
 
 

@@ -17,7 +17,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.transition import ChainPoint
 from svcd.net.calls import CallKind
 from svcd.p2p import client as client_module
-from svcd.p2p.client import MAX_TRANSACTIONS, TRANSACTIONS_BYTES, PeerClient, PeerStatus, SubmitReply, split_blocks
+from svcd.p2p.client import MAX_TRANSACTIONS, TRANSACTIONS_BYTES, PeerClient, PeerStatus, split_blocks
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
@@ -269,7 +269,7 @@ def test_as_many_transfers_as_are_asked_for_fit_into_an_answer() -> None:
 def test_a_transfer_is_offered_byte_for_byte() -> None:
     wire = ChainBuilder().transfer("alice", "bob", 5).wire
     client, script = scripted(RECEIPT)
-    assert outcome(client.send_transaction(THERE, wire)) == SubmitReply(True, "accepted")
+    assert outcome(client.send_transaction(THERE, wire)) == "accepted"
     request = the_request(script)
     assert request.body == b'{"transaction":' + wire + b"}"
     assert (request.path, request.max_bytes, request.seconds) == ("/p2p/transaction", 4_096, 10.0)
@@ -278,7 +278,7 @@ def test_a_transfer_is_offered_byte_for_byte() -> None:
 def test_a_block_is_offered_byte_for_byte() -> None:
     wire = ChainBuilder().block().wire()
     client, script = scripted({"ok": True, "hash": "ab" * 32, "state": "connected"})
-    assert outcome(client.send_block(THERE, wire)) == SubmitReply(True, "connected")
+    assert outcome(client.send_block(THERE, wire)) == "connected"
     request = the_request(script)
     assert request.body == b'{"block":' + wire + b"}"
     assert (request.path, request.max_bytes, request.seconds) == ("/p2p/block", 4_096, 10.0)
@@ -288,18 +288,20 @@ def test_a_block_is_offered_byte_for_byte() -> None:
 def test_a_header_is_announced_byte_for_byte(ours: str) -> None:
     header = ChainBuilder().block().header
     client, script = scripted({"ok": True, "hash": "ab" * 32, "state": "wanted"})
-    assert outcome(client.announce(THERE, header.wire(), ours)) == SubmitReply(True, "wanted")
+    assert outcome(client.announce(THERE, header.wire(), ours)) == "wanted"
     request = the_request(script)
     assert request.body == canonical({"endpoint": ours, "header": json.loads(header.wire())})
     assert (request.path, request.max_bytes, request.seconds) == ("/p2p/header", 4_096, 10.0)
     assert request.kind is CallKind.URGENT
 
 
-def test_a_refused_offer_is_a_receipt_too() -> None:
-    client, _ = scripted({"ok": False, "error": "nonce 3 is already used"}, 400)
-    receipt = outcome(client.send_transaction(THERE, b"{}"))
-    assert not receipt.accepted
-    assert "nonce 3 is already used" in receipt.state
+@pytest.mark.parametrize("why", ["nonce 3 is already used", "connected"])
+def test_a_refused_offer_has_its_reason_as_state(why: str) -> None:
+    """Whatever the reason says, it is no state of an accepted offer."""
+    client, _ = scripted({"ok": False, "error": why}, 400)
+    state = outcome(client.send_block(THERE, b"{}"))
+    assert state.startswith("it answered 400: ")
+    assert why in state
 
 
 @pytest.mark.parametrize("status", [403, 404, 413, 429, 500, 503])
