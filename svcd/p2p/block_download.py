@@ -87,7 +87,8 @@ class _QueuedBlock:
     size: int
     """Bytes, estimated."""
     block: Block | None = None
-    requested: bool = False
+    request: "_BlocksRequest | None" = None
+    """The request under way for it."""
     stored: bool = False
     """Whether the block arrived by another way than this download."""
     lacking: dict[str, float] = field(factory=dict)
@@ -320,14 +321,14 @@ class BlockDownload:
         return (
             wanted
             for wanted in self._queue
-            if wanted.block is None and not wanted.requested and wanted.lacking.get(endpoint, 0.0) <= now
+            if wanted.block is None and wanted.request is None and wanted.lacking.get(endpoint, 0.0) <= now
         )
 
     def _request(self, source: _Source, wanted: list[_QueuedBlock], now: float) -> None:
         request = _BlocksRequest(source, wanted, now)
         source.requests.append(request)
         for each in wanted:
-            each.requested = True
+            each.request = request
             self._window_bytes += each.size
         headers = [each.header for each in wanted]
         call = self._peers.client.blocks_by_hash(source.peer.endpoint, headers, partial(self._note_bytes, request))
@@ -353,7 +354,7 @@ class BlockDownload:
     def _request_ended(self, result: BlocksReply | Failure, request: _BlocksRequest) -> BlocksReply | Failure:
         request.source.requests.remove(request)
         for wanted in request.wanted:
-            wanted.requested = False
+            wanted.request = None
             self._window_bytes -= wanted.size
         return result
 
@@ -425,7 +426,7 @@ class BlockDownload:
     def _check_slow_peer(self) -> None:
         """Request the first missing block from another peer, if its sender takes far longer."""
         head = next((wanted for wanted in self._queue if wanted.block is None), None)
-        request = None if head is None else self._request_of(head)
+        request = None if head is None else head.request
         if head is None or request is None or self._batches:
             return
         now = self._node.now()
@@ -441,10 +442,6 @@ class BlockDownload:
         if left > SLOW_SECONDS + 2 * quicker:
             request.source.backoff_until = now + SLOW_BACKOFF
             self._cancel(request)
-
-    def _request_of(self, wanted: _QueuedBlock) -> _BlocksRequest | None:
-        requests = (request for source in self._sources.values() for request in source.requests)
-        return next((request for request in requests if wanted in request.wanted), None)
 
     def _could_deliver(self, source: _Source, wanted: _QueuedBlock, request: _BlocksRequest, now: float) -> bool:
         endpoint = source.peer.endpoint
