@@ -40,22 +40,19 @@ class PeerAdministration:
 
     async def add(self, endpoint: str) -> dict[str, object]:
         """Add an endpoint to the address book, and connect to it at once; returns the outcome."""
-        return await self._add(_endpoint(endpoint))
-
-    async def _add(self, endpoint: Endpoint) -> dict[str, object]:
-        peers, now = self._peers, self._peers.node.now()
-        if endpoint == peers.node.key.endpoint or peers.book.is_own(endpoint, now):
-            raise HttpError(400, f"{endpoint} is this node itself")
-        if peers.bans.is_endpoint_banned(endpoint, now):
-            raise HttpError(400, f"{endpoint} is banned here; lift the ban first")
-        peers.hint(endpoint, source=OPERATOR)
-        if peers.book.get(endpoint) is None:
-            raise HttpError(400, f"the address book has no room for {endpoint}: nodes that answer have its place")
-        peers.book.try_again(endpoint)
-        known = peers.get(endpoint)
+        place, peers, now = _endpoint(endpoint), self._peers, self._peers.node.now()
+        if place == peers.node.key.endpoint or peers.book.is_own(place, now):
+            raise HttpError(400, f"{place} is this node itself")
+        if peers.bans.is_endpoint_banned(place, now):
+            raise HttpError(400, f"{place} is banned here; lift the ban first")
+        peers.hint(place, source=OPERATOR)
+        if peers.book.get(place) is None:
+            raise HttpError(400, f"the address book has no room for {place}: nodes that answer have its place")
+        peers.book.try_again(place)
+        known = peers.get(place)
         missing = peers.settings.outbound > len(peers.outbound())
         try:
-            peer = await peers.handshake(endpoint, outbound=known.outbound if known else missing)
+            peer = await peers.handshake(place, outbound=known.outbound if known else missing)
         except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}
         full = "it answers and is in the address book, but there is no place for one more peer"
