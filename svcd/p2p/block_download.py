@@ -403,7 +403,7 @@ class BlockDownload:
             self.log.failure("fetching blocks failed", failure)
         elif error.retry_after:
             source.backoff_until = self._node.now() + error.retry_after
-        elif error.status in (404, 405):
+        elif error.is_unknown_route:
             peer.serves_headers = False
             source.backoff_until = inf
         elif error.kind is FailureKind.INVALID:

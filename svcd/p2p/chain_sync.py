@@ -414,7 +414,7 @@ class ChainSync:
             try:
                 reply = await self._request_headers(check, hashes, limit)
             except PeerCallFailed as failed:
-                if search or failed.status not in (404, 405):
+                if search or not failed.is_unknown_route:
                     raise
                 peer.serves_headers = False
                 return None

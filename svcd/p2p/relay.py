@@ -45,8 +45,6 @@ BLOCKS_IN_FLIGHT: Final = 2
 """Blocks that may be in flight to one peer; of later ones only the newest waits."""
 IN_FLIGHT: Final = 4
 """Transfers that may be in flight to one peer; one for each connection (svcd.net.http_client)."""
-_RETRY_STATUSES: Final = {0, 429, 503}
-"""Statuses after which the same transfer is offered again: no reply, too many requests, service unavailable."""
 _REMEMBERED_TXIDS: Final = 16_384
 
 # Of branch pushes
@@ -231,7 +229,7 @@ class Relay:
             try:
                 state = await self._send_header(peer, block, push=push)
             except PeerCallFailed as failed:
-                if failed.status not in (404, 405):
+                if not failed.is_unknown_route:
                     raise
                 peer.takes_headers = False
             else:
@@ -294,8 +292,8 @@ class Relay:
             self._sent_txids[txid] = None
         except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
-            if failed.status in _RETRY_STATUSES:
-                # It is sent again with the next new transfer: the peer takes nothing for now.
+            if failed.retry_after or not failed.status:
+                # It is sent again with the next new transfer: the peer is overloaded, or has not answered.
                 queue.width = 1
                 queue.put_back(entry)
                 return
