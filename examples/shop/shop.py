@@ -208,7 +208,7 @@ def ship(reference: str) -> ResponseReturnValue:
         (reference,),
     )
     if not shipped.rowcount:
-        abort(409, f"{row['what']} was not shipped now; it is {status(row)}, or to be refunded.")
+        abort(409, f"{row['what']} cannot be shipped: it is {status(row)!r}, or has a refund.")
     return redirect(url_for("pages.merchant"), 303)
 
 

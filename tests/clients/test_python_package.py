@@ -37,6 +37,40 @@ def test_the_changelog_names_the_version() -> None:
     assert PROJECT["version"] in (CLIENT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+PROGRAM = """
+from svc_pay import (
+    DEVNET, AsyncClient, Client, EventName, Key, Order, Payment, State, WatchEvent, Webhook, check_proof, sign_transfer,
+)
+
+
+def sell(node: Client, webhook: Webhook, body: bytes, headers: dict[str, str]) -> str:
+    order: Order = node.payment_request("svcd1…", 5, reference="order-1").order
+    names: list[EventName] = ["payment.confirmed"]
+    node.register(order, "https://shop.example.com/paid", events=names)
+    paid: Payment = node.wait_for(order, State.CONFIRMED, timeout=60)
+    proven: int = check_proof(node.proof(order), order, tip=node.block_hash(3)).confirmations
+    event = webhook.verify(body, headers)
+    if isinstance(event, WatchEvent) and event.settles(order):
+        return f"{event.payment.state.value} {paid.settled} {proven} {event.place[0] + 1}"
+    return event.name
+
+
+async def pay(node: AsyncClient, key: Key) -> str:
+    transfer = sign_transfer(key, DEVNET, recipient="svcd1…", amount=5, nonce=0)
+    return await node.broadcast(transfer)
+
+
+def wrong(node: Client, webhook: Webhook) -> None:
+    node.payment_request("svcd1…", 2.5)  # type: ignore[arg-type]
+    node.payment_request("svcd1…", 5, refrence="order-1")  # type: ignore[call-arg]
+    node.payment("order-1")  # type: ignore[arg-type]
+    webhook.verify("{}", {})  # type: ignore[arg-type]
+    webhook.verify(b"{}", {}).payment  # type: ignore[attr-defined]
+    node.register(Order("order-1", "svcd1…", 5), "https://shop.example/", events=["paid"])  # type: ignore[list-item]
+"""
+"""What somebody writes who uses the client, and what the types do not allow."""
+
+
 @pytest.mark.slow
 def test_it_is_installed_with_its_types(tmp_path: Path) -> None:
     # A copy is installed, for setuptools leaves its workings behind.
@@ -44,5 +78,8 @@ def test_it_is_installed_with_its_types(tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "./clients/python", cwd=tmp_path)
-    program = "import svc_pay, pathlib; print(pathlib.Path(svc_pay.__file__).with_name('py.typed').is_file())"
-    assert run(python, "-I", "-c", program, cwd=tmp_path) == "True\n"
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    run(python, "-I", "program.py", cwd=tmp_path)
+    # Without a configuration file, which would find the sources in place of what was installed.
+    checked = ("--strict", "--config-file=", f"--python-executable={python}", "program.py")
+    assert run(sys.executable, "-I", "-m", "mypy", *checked, cwd=tmp_path).startswith("Success")

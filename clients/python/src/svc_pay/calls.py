@@ -39,6 +39,7 @@ from svc_pay.model import (
     Watch,
 )
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
+from svc_pay.webhooks import EventName
 
 MAXIMUM_FEE: Final = 1_000_000
 """The greatest fee in base units that is paid because a node suggests it."""
@@ -291,7 +292,9 @@ def proof(order: Order) -> Steps[list[bytes]]:
 # Watches
 
 
-def register(order: Order, callback_url: str, *, events: Sequence[str] | None, ttl_seconds: int | None) -> Steps[Watch]:
+def register(
+    order: Order, callback_url: str, *, events: Sequence[EventName] | None, ttl_seconds: int | None
+) -> Steps[Watch]:
     """See :meth:`svc_pay.Client.register`."""
     body: dict[str, object] = {
         "reference": order.reference,

@@ -26,11 +26,12 @@ from svc_pay.model import (
     Watch,
 )
 from svc_pay.wallet import Key, SignedTransfer
+from svc_pay.webhooks import EventName
 
 T = TypeVar("T")
 
 TIMEOUT = 15.0
-"""Seconds until a call is given up, in addition to the time of a long poll."""
+"""Seconds to wait for a connection and for each part of an answer, in addition to the time of a long poll."""
 
 _TOKEN: Final = re.compile("[!-~]+")
 
@@ -176,7 +177,12 @@ class Client:
         return self._run(calls.block_hash(height))
 
     def register(
-        self, order: Order, callback_url: str, *, events: Sequence[str] | None = None, ttl_seconds: int | None = None
+        self,
+        order: Order,
+        callback_url: str,
+        *,
+        events: Sequence[EventName] | None = None,
+        ttl_seconds: int | None = None,
     ) -> Watch:
         """Register a watch; store the order before that. The same registration again returns the same watch."""
         return self._run(calls.register(order, callback_url, events=events, ttl_seconds=ttl_seconds))
@@ -315,7 +321,12 @@ class AsyncClient:
         return await self._run(calls.block_hash(height))
 
     async def register(
-        self, order: Order, callback_url: str, *, events: Sequence[str] | None = None, ttl_seconds: int | None = None
+        self,
+        order: Order,
+        callback_url: str,
+        *,
+        events: Sequence[EventName] | None = None,
+        ttl_seconds: int | None = None,
     ) -> Watch:
         """Register a watch; store the order before that. The same registration again returns the same watch."""
         return await self._run(calls.register(order, callback_url, events=events, ttl_seconds=ttl_seconds))

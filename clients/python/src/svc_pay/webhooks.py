@@ -24,7 +24,7 @@ EventName = Literal[
     "payment.mismatched",
     "node.alarm",
 ]
-EVENT_NAMES: Final = get_args(EventName)
+EVENT_NAMES: Final[tuple[EventName, ...]] = get_args(EventName)
 
 
 @dataclass(frozen=True, slots=True)
