@@ -19,6 +19,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
+from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, least_fee
 from svcd.limits import MEMPOOL_FLOOD, Limit
 
 MAX_PER_SENDER: Final = 16
@@ -27,8 +28,6 @@ MAX_PER_SENDER: Final = 16
 LIMITS: Final = (Limit("nonces ahead of the account's", MAX_PER_SENDER, "things", MEMPOOL_FLOOD),)
 _BEHIND_GAPS: Final = 10
 """One in so many transfers may wait behind a gap in its sender's nonces, where no block can include it yet."""
-RATE_SCALE: Final = 2**20
-"""A factor on fees per byte that makes them integers."""
 
 
 @frozen(eq=False, weakref_slot=False)
@@ -38,6 +37,11 @@ class MempoolEntry:
     transfer: Transfer
     sequence: int
     """Its number in the local order of arrival."""
+
+    @property
+    def arrival(self) -> int:
+        """When it came into the mempool, by the local clock: Unix milliseconds (see TransactionPool.sequence)."""
+        return self.sequence // 1_000
 
     @property
     def rate(self) -> int:
@@ -210,6 +214,8 @@ class Mempool:
         self._in_line = 0
         """How many entries the lines have."""
         self._evictions = EvictionQueue(self._is_last)
+        self.fees = FeeHistogram()
+        """All entries by fee rate; for reading only."""
         self._arrivals: list[MempoolEntry] | None = []
         """All entries in order of arrival, and some that have left; None if it must be built anew."""
 
@@ -266,6 +272,16 @@ class Mempool:
         queue = self._queues.get(sender)
         return () if queue is None else queue.entries
 
+    def block_rate(self, entry: MempoolEntry) -> int | None:
+        """The fee rate by which ``entry`` gets into a block: the least of it and of its sender's transfers before it.
+
+        None if it is behind a gap in the nonces.
+        """
+        line = self._queues[entry.transfer.sender].line
+        first = self._queues[entry.transfer.sender].account.nonce
+        before = line[: max(entry.transfer.nonce - first + 1, 0)]
+        return min(each.rate for each in before) if before and before[-1] is entry else None
+
     def floor(self, size: int) -> int | None:
         """The least fee with which a transfer of ``size`` bytes is let in: 0 while there is room.
 
@@ -280,7 +296,7 @@ class Mempool:
                     return None
                 rate = max(rate, key[1] if key[0] else -1)
                 count, total = count - 1, total - len(self._entries[key[-1]].transfer.wire)
-        return _least_fee(rate + 1, size)
+        return least_fee(rate + 1, size)
 
     def lines(self) -> Iterator[tuple[MempoolEntry, ...]]:
         """A snapshot of every sender's executable entries, the line whose first entry has the highest fee rate first.
@@ -321,7 +337,8 @@ class Mempool:
             least = -(-replaced.transfer.fee * 11 // 10)
             raise RuleViolation(
                 Refusal.FEE,
-                f"nonce {transfer.nonce} is taken by a waiting transfer; replacing it needs a fee of {least}",
+                f"nonce {transfer.nonce} is taken by a waiting transfer; replacing it needs a fee of "
+                f"{least} base units",
             )
         cost = transfer.amount + transfer.fee + (queue.cost() if queue else 0)
         if replaced is not None:
@@ -367,6 +384,7 @@ class Mempool:
         queue.put(entry)
         self._entries[transfer.txid] = entry
         self._bytes += len(transfer.wire)
+        self.fees.add(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         self._align(transfer.sender, queue)
 
     def settle(
@@ -413,6 +431,7 @@ class Mempool:
             del self._entries[transfer.txid]
             queue.remove(entry)
             self._bytes -= len(transfer.wire)
+            self.fees.remove(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         for sender, queue in senders.items():
             self._align(sender, queue)
         # Those that have left would stay in memory, and every query would pass them.
@@ -511,13 +530,8 @@ def _best_first(heads: list[int], lines: dict[int, tuple[MempoolEntry, ...]]) ->
 def _full(transfer: Transfer, key: EvictionKey | None) -> str:
     if key is None:
         return "the pool is full of transfers that others build on; send this one again later"
-    least = _least_fee(key[1] + 1, len(transfer.wire))
+    least = least_fee(key[1] + 1, len(transfer.wire))
     return f"the pool is full: for this transfer the fee must exceed {least - 1} base units"
-
-
-def _least_fee(rate: int, size: int) -> int:
-    """The least fee of ``size`` bytes that has at least ``rate``; rates are rounded down."""
-    return -(-rate * size // RATE_SCALE)
 
 
 def _nonce(entry: MempoolEntry) -> int:

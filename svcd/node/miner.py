@@ -23,10 +23,8 @@ from svcd.interfaces import Clock, Timer, Worker, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import ChainView, OpenChain
 from svcd.node.changes import ChainChange
+from svcd.node.fee_histogram import block_room
 from svcd.node.mempool import Mempool, MempoolEntry, Removals
-
-_HEADER_ROOM: Final = 1_280
-"""More bytes than any block has without its transactions."""
 
 
 @frozen
@@ -80,7 +78,7 @@ def create_template(view: ChainView, *, seed: bytes, slot: int, transfers: Itera
     params, parent = view.params, view.tip
     public_key = public_key_of(seed)
     producer = key_hash(public_key)
-    room = params.max_block_bytes - _HEADER_ROOM
+    room = block_room(params)
     wanted: list[Transfer] = []
     for transfer in transfers:
         room -= len(transfer.wire) + 1

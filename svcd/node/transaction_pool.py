@@ -112,7 +112,10 @@ class TransactionPool:
 
     @property
     def sequence(self) -> int:
-        """The number of the newest transfer. Each run begins at its Unix time in µs, so that no number is reused."""
+        """The number of the newest transfer: its arrival in Unix µs, or one more than the last number if that is greater.
+
+        So no number is used again after a restart.
+        """
         return self._sequence
 
     @property
@@ -211,7 +214,7 @@ class TransactionPool:
         return [item for item, verdict in zip(items, verdicts, strict=True) if verdict is None]
 
     def _next_sequence(self) -> int:
-        self._sequence += 1
+        self._sequence = max(self._sequence + 1, milliseconds(self._clock) * 1_000)
         return self._sequence
 
     # Admission

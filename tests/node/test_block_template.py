@@ -14,7 +14,8 @@ from svcd.chain.errors import Refusal
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.node.mempool import MempoolEntry
-from svcd.node.miner import _HEADER_ROOM, BlockTemplate, WorkSearch, by_fee_rate, create_template
+from svcd.node.fee_histogram import HEADER_ROOM
+from svcd.node.miner import BlockTemplate, WorkSearch, by_fee_rate, create_template
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node
 from tests.node.conftest import MakeNode
@@ -132,7 +133,7 @@ def test_no_more_transfers_are_taken_from_the_pool_than_fit(node: Node, chain: C
 @pytest.mark.parametrize("spare", [-1, 0])
 def test_a_block_has_no_more_bytes_than_allowed(make_node: MakeNode, spare: int) -> None:
     width = len(ChainBuilder().transfer("alice", "bob", 100).wire) + 1
-    params = evolve(TEST_PARAMS, max_block_bytes=_HEADER_ROOM + 5 * width + spare)
+    params = evolve(TEST_PARAMS, max_block_bytes=HEADER_ROOM + 5 * width + spare)
     chain, node = ChainBuilder(params), make_node(params=params)
     template = propose(node, [chain.transfer("alice", "bob", 100 + number) for number in range(9)])
     assert {len(transfer.wire) + 1 for transfer in template.transfers} == {width}
@@ -161,7 +162,7 @@ def largest_header(params: NetworkParams) -> Header:
 
 @pytest.mark.parametrize("params", [MAINNET, DEVNET, TEST_PARAMS], ids=lambda params: params.name)
 def test_the_room_that_is_kept_for_the_header_is_enough(params: NetworkParams) -> None:
-    assert len(largest_header(params).wire(b"")) <= _HEADER_ROOM
+    assert len(largest_header(params).wire(b"")) <= HEADER_ROOM
 
 
 # The order

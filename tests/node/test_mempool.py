@@ -157,7 +157,7 @@ def test_a_replacement_needs_ten_per_cent_more(bench: Bench, fee: int, least: in
     bench.admit(first)
     refusal = bench.refusal("alice", fee=least - 1, amount=2)
     assert refusal.code is Refusal.FEE
-    assert refusal.detail == f"nonce 0 is taken by a waiting transfer; replacing it needs a fee of {least}"
+    assert refusal.detail == f"nonce 0 is taken by a waiting transfer; replacing it needs a fee of {least} base units"
     assert bench.add("alice", fee=least, amount=2) == [first.txid]
     assert first.txid not in bench.pool
     assert len(bench.pool) == 1
