@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from struct import Struct
@@ -39,6 +40,16 @@ class StoredTransfer:
     point: ChainPoint
     position: int
     body: bytes
+
+
+@frozen
+class BlockFigures:
+    """How large a block is, and what its transfers pay."""
+
+    size: int
+    """Bytes of the canonical JSON of the block."""
+    fees: "array[int]"
+    """The fees in base units, ascending."""
 
 
 def stored_block(row: Sequence[object]) -> StoredBlock:
@@ -127,6 +138,19 @@ NEWEST_FEES: Final = (
     "WHERE c.height > (SELECT max(height) FROM canonical) - ?"
 )
 """In SQLite, so that the interpreter is free for other threads meanwhile."""
+FIGURES: Final = (
+    "SELECT ifnull(sum(length(x.body)), 0), "
+    "json_group_array(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)) "
+    "FROM block_transaction x WHERE x.block = ?"
+)
+SIDE_BLOCKS: Final = f"""
+    WITH RECURSIVE side (id) AS (
+        SELECT b.id FROM canonical c JOIN block p ON p.id = c.block JOIN block b ON b.parent = p.hash
+        WHERE c.height >= ?1 AND NOT EXISTS (SELECT 1 FROM canonical k WHERE k.height = b.height AND k.block = b.id)
+        UNION ALL SELECT b.id FROM side JOIN block p ON p.id = side.id JOIN block b ON b.parent = p.hash LIMIT ?2
+    )
+    {_STORED} FROM side JOIN block b ON b.id = side.id ORDER BY b.height DESC, b.id DESC LIMIT ?3"""
+"""By the parents, since there is no index of blocks by height."""
 _PLACED: Final = (
     f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
     "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
@@ -143,6 +167,8 @@ RECEIVED: Final = (
 LOOKED_AT: Final = 1_000
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
+_TRANSACTIONS: Final = b',"transactions":[]'
+"""The bytes around the transfers of a block that its header does not have."""
 FEW: Final = 10
 """Up to so many transfers to a payee are all read with one statement."""
 _PAGES_OF_A_BLOCK: Final = 64
@@ -287,6 +313,20 @@ class ChainReader:
         """The fees of all transfers in the canonical block at ``height``; milliseconds for a full one."""
         ((fees,),) = self._db.execute(FEES_IN, (height,)).fetchall()
         return int(fees)
+
+    def figures(self, block: StoredBlock) -> BlockFigures:
+        """Size and fees of any stored block; a millisecond for a full one, in memory."""
+        ((size, fees),) = self._db.execute(FIGURES, (block.id,)).fetchall()
+        ordered = array("q", sorted(json.loads(fees)))
+        return BlockFigures(len(block.header) + len(_TRANSACTIONS) + size + max(len(ordered) - 1, 0), ordered)
+
+    def side_blocks(self, first: int, *, limit: int) -> list[StoredBlock]:
+        """Blocks that lost to canonical ones, on branches from canonical blocks at height ``first`` and above.
+
+        The highest first; of many branches, some.
+        """
+        rows = self._db.execute(SIDE_BLOCKS, (first, 16 * limit, limit))
+        return [stored_block(row) for row in rows]
 
     def newest_fees(self, blocks: int) -> list[int]:
         """The fees of all transfers in the newest ``blocks`` blocks; milliseconds for full ones."""

@@ -380,15 +380,18 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.newest_fees(10),
         lambda: store.producers(1, 2),
         lambda: store.fees_in(2),
+        lambda: store.figures(last),
+        lambda: store.side_blocks(1, limit=3),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
         lambda: store.save_disconnected([(1, blocks["b2"].transfers[0])]),
         lambda: store.retract(last, blocks["b3"].transfers),
         lambda: store.delete_with_descendants(last),
     ):
-        # The ranges of account_rows are no table.
+        # The ranges of account_rows and the branches of side_blocks are no tables.
         walks = {plan for plan in plans(connection, ask) if plan.startswith("SCAN")} - {
             "SCAN CONSTANT ROW",
             "SCAN range",
+            "SCAN side",
         }
         assert walks == set()
 
@@ -398,6 +401,35 @@ def test_the_tip_is_found_at_the_end_of_its_table(
 ) -> None:
     grow(store, chain, chain.block())
     assert not any("TEMP B-TREE" in plan for plan in plans(connection, store.tip)), "nothing is sorted"
+
+
+def test_figures_of_blocks(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = paying(chain)
+    for stored, block in zip(grow(store, chain, *blocks.values()), blocks.values(), strict=True):
+        figures = store.figures(stored)
+        assert figures.size == len(block.wire())
+        assert list(figures.fees) == sorted(transfer.fee for transfer in block.transfers)
+
+
+def test_side_blocks_and_what_builds_on_them(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = chain.chain(
+        """
+        genesis: b[1..5]
+        b1: c2 c3
+        b3: d4
+        genesis: e1
+        """
+    )
+    grow(store, chain, *[blocks[f"b{height}"] for height in range(1, 6)])
+    put(store, chain, *[blocks[name] for name in ("c2", "c3", "d4", "e1")])
+
+    def side(first: int, limit: int = 9) -> list[bytes]:
+        return [stored.point.hash for stored in store.side_blocks(first, limit=limit)]
+
+    assert side(1) == [blocks[name].header.hash for name in ("d4", "c3", "c2")]
+    assert side(1, limit=2) == [blocks[name].header.hash for name in ("d4", "c3")]
+    assert side(2) == [blocks["d4"].header.hash]
+    assert side(4) == []
 
 
 # Commits
