@@ -19,8 +19,8 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
-from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, least_fee
 from svcd.limits import MEMPOOL_FLOOD, Limit
+from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, least_fee
 
 MAX_PER_SENDER: Final = 16
 """How many transfers of one sender may wait."""

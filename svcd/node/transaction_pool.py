@@ -112,7 +112,7 @@ class TransactionPool:
 
     @property
     def sequence(self) -> int:
-        """The number of the newest transfer: its arrival in Unix µs, or one more than the last number if that is greater.
+        """The number of the newest transfer: its arrival in Unix µs, or one more than the number before, if greater.
 
         So no number is used again after a restart.
         """

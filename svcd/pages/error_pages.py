@@ -1,18 +1,16 @@
 """The page for an error: what it means to a reader of the page, and the node's own sentence below that."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from attrs import frozen
 
-from svcd.pages.html import Content, coins, tag, visible
+from svcd.pages.html import Content, in_coins, tag, visible
 from svcd.pages.layout import Page
 from svcd.pages.texts import message
 from svcd.web.responses import HttpError, reason_phrase
 
 CHECKOUT: Final = "/pay/"
-_BASE_UNITS: Final = re.compile(r"\b([0-9]{1,17}) base units?\b")
 
 
 @frozen
@@ -70,8 +68,7 @@ def _explain(error: HttpError, route: str) -> tuple[Explanation, str]:
     """The explanation, and the node's own sentence if it says more."""
     if isinstance(error, NotFound):
         return error.explanation, ""
-    sentence = visible(error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + ".")
-    sentence = _BASE_UNITS.sub(lambda match: coins(int(match[1])), sentence)
+    sentence = in_coins(visible(error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + "."))
     explanation = _ON_ROUTES.get((route, error.status)) or _ANYWHERE.get(error.status)
     if explanation is None:
         return Explanation(reason_phrase(error.status).decode("ascii"), sentence), ""

@@ -1,7 +1,4 @@
-"""The explorer: the overview, a block, a transfer, an address, the mempool, the peers (docs/pages.md)."""
-
-from collections.abc import Sequence
-from typing import Final
+"""The explorer: a block, a transfer, an address, the peers (docs/pages.md)."""
 
 from twisted.web.template import Tag
 
@@ -9,17 +6,15 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
 from svcd.chain.block import Header
 from svcd.chain.transition import ChainPoint
-from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount
 from svcd.chain.work import block_work
 from svcd.pages.error_pages import NotFound
+from svcd.pages.expectation import arrived, expected_of
 from svcd.pages.html import (
-    UNIT,
     Content,
     amount,
     badge,
-    byte_size,
+    coins,
     copyable,
-    duration,
     empty_list,
     facts,
     grouped,
@@ -29,8 +24,6 @@ from svcd.pages.html import (
     plural,
     scaled,
     section,
-    stat,
-    stats,
     tag,
     utc,
     visible,
@@ -38,138 +31,17 @@ from svcd.pages.html import (
 )
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.qr import qr_code
-from svcd.pages.routes import AFTER, BLOCK, FIRST, page
+from svcd.pages.routes import BLOCK, FIRST, page
 from svcd.pages.sources import (
-    BlockRow,
     PeerRow,
     Sources,
     TransferRow,
-    block_intervals,
-    newest_blocks,
     parse_body,
     transfer_row,
 )
-from svcd.pages.tables import Column, blocks_table, reference_link, table, transfers_table
+from svcd.pages.tables import PAGE_SIZE, Column, reference_link, size_and_fullness, table, transfers_table
 from svcd.rpc.fields import ADDRESS, BEFORE, NEWEST, TXID
 from svcd.store.chain_store import StoredBlock
-
-WIDTH: Final = 300
-HEIGHT: Final = 80
-_MIN_BAR: Final = 1
-
-
-def bar_chart(values: Sequence[int], *, mark: int, top: int, label: str) -> Tag:
-    """A bar chart, cut off at ``top``, with a line at ``mark``; ``label`` is the text for screen readers."""
-    step = WIDTH / max(len(values), 1)
-    drawn = []
-    for index, value in enumerate(values):
-        height = max(min(value, top) * HEIGHT / top, _MIN_BAR)
-        drawn.append(f"M{index * step:.2f} {HEIGHT}v-{height:.2f}h{step * 0.72:.2f}v{height:.2f}z")
-    y = HEIGHT - mark * HEIGHT / top
-    line = tag("path", d=f"M0 {y:.2f}H{WIDTH}", class_="mark")
-    return _svg(tag("path", d="".join(drawn), class_="bars"), line, label=label)
-
-
-def line_chart(values: Sequence[int], *, label: str) -> Tag:
-    """A line chart scaled from the least value to the greatest; equal values give a line at half height."""
-    low, high = min(values), max(values)
-    step = WIDTH / max(len(values) - 1, 1)
-    room = HEIGHT - 8
-    points = []
-    for index, value in enumerate(values):
-        # A difficulty may exceed the range of a float, so the ratio is computed in integers.
-        part = 500 if high == low else (value - low) * 1000 // (high - low)
-        points.append(f"{index * step:.2f} {4 + room - part * room / 1000:.2f}")
-    line = "M" + "L".join(points)
-    if len(points) == 1:
-        line += f"H{WIDTH}"
-    area = tag("path", d=f"{line}V{HEIGHT}H0z", class_="area")
-    return _svg(area, tag("path", d=line, class_="line"), label=label)
-
-
-def _svg(*shapes: Tag, label: str) -> Tag:
-    box = f"0 0 {WIDTH} {HEIGHT}"
-    return tag("svg", *shapes, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label, class_="plot")
-
-
-PAGE_SIZE: Final = 20
-"""Rows on one page of a list."""
-CHARTED: Final = 100
-"""Blocks in the charts of the overview."""
-LISTED: Final = 12
-"""Blocks in the table of the overview."""
-
-
-class OverviewPage:
-    """The start page: height, difficulty, block times, newest blocks."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-
-    @page("/", "The newest blocks", cost=4)
-    def overview(self) -> CachedPage:
-        """Answer GET /."""
-        sources = self._sources
-        tip = sources.chain_manager.tip
-        return CachedPage(("overview", tip.hash, len(sources.mempool), sources.second), self._draw)
-
-    def _draw(self) -> Page:
-        sources = self._sources
-        with sources.reader.snapshot():
-            tip = sources.tip()
-            blocks = newest_blocks(sources, tip, limit=CHARTED)
-        news = tag("p", class_="news", role="status", data_height=str(tip.height))
-        return Page(
-            title="Explorer",
-            content=(
-                tag("h1", "Explorer"),
-                stats(*self._stats(tip, blocks)),
-                tag("div", *self._charts(blocks), class_="cards"),
-                section(
-                    "Newest blocks",
-                    news,
-                    tag("div", blocks_table(sources, blocks[:LISTED], caption="Newest blocks"), class_="card"),
-                ),
-            ),
-            here="/",
-            json="/rpc/status",
-            scripts=("copy.mjs", "explorer.mjs"),
-        )
-
-    def _stats(self, tip: ChainPoint, blocks: list[BlockRow]) -> list[Tag]:
-        sources = self._sources
-        waiting = len(sources.mempool)
-        difficulty = block_work(blocks[0].header.base_target) if tip.height else 0
-        return [
-            stat("Height", grouped(tip.height), when(blocks[0].time, sources.now) if tip.height else "The genesis"),
-            stat("Difficulty", scaled(difficulty) if difficulty else "–", "Average attempts per block"),
-            stat("Waiting", grouped(waiting), tag("a", "Transfers in the mempool", href="/mempool", class_="alone")),
-            stat("Coins issued", grouped(tip.issued // BASE_UNITS_PER_COIN), "Of " + self._most()),
-        ]
-
-    def _most(self) -> str:
-        return grouped(self._sources.params.supply_limit // BASE_UNITS_PER_COIN)
-
-    def _charts(self, blocks: list[BlockRow]) -> list[Content]:
-        params = self._sources.params
-        due = params.slots_per_block * params.slot_seconds
-        seconds = block_intervals(self._sources, blocks)
-        work = [block_work(block.header.base_target) for block in reversed(blocks) if block.header.height]
-        if not seconds:
-            return [tag("p", "There are not enough blocks for a chart yet.", class_="card empty")]
-        mean = sum(seconds) // len(seconds)
-        top = min(max(*seconds, 2 * due), max(4 * due, 2 * mean))
-        speed = f"{plural(len(seconds), 'block')}, {duration(mean)} apart on average; the target is {duration(due)}"
-        span = f"{scaled(min(work))} to {scaled(max(work))}" if min(work) != max(work) else f"{scaled(work[0])}, steady"
-        return [
-            _chart("Time between blocks", bar_chart(seconds, mark=due, top=top, label=speed), speed),
-            _chart("Difficulty", line_chart(work, label=span), f"{span}, over {plural(len(work), 'block')}"),
-        ]
-
-
-def _chart(heading: str, drawing: Tag, note: str) -> Tag:
-    caption = tag("figcaption", note, class_="soft small")
-    return tag("figure", tag("h2", heading), drawing, caption, class_="card stack")
 
 
 class BlockPage:
@@ -235,10 +107,22 @@ class BlockPage:
             ("Parent", copyable(parent, "the hash of the parent", "block", parent)),
             ("Made by", copyable(producer, "the address", "address", producer)),
             ("Reward", tag("span", amount(params.reward(header.height)), " and the fees")),
+            *self._figures(stored, header),
             ("Slot", grouped(header.slot)),
             ("Difficulty", f"{scaled(block_work(header.base_target))}, eased × {points} by holding"),
             ("State root", copyable(header.state_root.hex(), "the state root")),
         ]
+
+    def _figures(self, stored: StoredBlock, header: Header) -> list[tuple[str, Content]]:
+        figures = self._sources.reader.figures(stored)
+        count = header.transaction_count
+        size = ("Size", size_and_fullness(self._sources.params, count=count, size=figures.size))
+        if not figures.fees:
+            return [size, ("Fees", "none")]
+        lowest, highest = figures.fees[0], figures.fees[-1]
+        median = figures.fees[len(figures.fees) // 2]
+        spread = coins(lowest) if lowest == highest else f"{coins(lowest)} to {coins(highest)}, median {coins(median)}"
+        return [size, ("Fees", tag("span", amount(sum(figures.fees)), f" together; {spread} for each transfer"))]
 
     def _previous_and_next(self, height: int, tip: ChainPoint) -> Tag:
         links = []
@@ -291,7 +175,8 @@ class TransactionPage:
                     "this node has no transfer with this id: it may not have arrived yet, or was refused or replaced, "
                     "or has expired",
                 )
-            row, state = TransferRow(entry.transfer), badge("waiting for a block", "warn")(**{"data-block": ""})
+            row = TransferRow(entry.transfer, entry=entry)
+            state = badge("waiting for a block", "warn")(**{"data-block": ""})
         state(**{"data-txid": txid.hex()})
         return Page(
             title="Transfer",
@@ -311,6 +196,9 @@ class TransactionPage:
         if row.height is not None and row.time is not None:
             pairs.append(("Block", link(grouped(row.height), "block", str(row.height))))
             pairs.append(("Time", tag("span", utc(row.time), " (", when(row.time, sources.now), ")")))
+        if row.entry is not None:
+            pairs.append(("Expected", expected_of(sources, row.entry)))
+            pairs.append(("Arrived", arrived(row.entry, sources.now)))
         pairs += [
             ("From", copyable(sender, "the sender’s address", "address", sender)),
             ("To", copyable(recipient, "the recipient’s address", "address", recipient)),
@@ -376,47 +264,6 @@ class AddressPage:
             since = self._sources.params.slot_time(account.held_since)
             pairs.append(("Holding since", tag("span", utc(since), " (", when(since, self._sources.now), ")")))
         return pairs
-
-
-class MempoolPage:
-    """The transfers in the mempool."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-
-    @page("/mempool", "The transfers in the mempool", query_fields=(AFTER,))
-    def mempool(self, after: int) -> Page:
-        """Answer GET /mempool."""
-        pool = self._sources.mempool
-        found = pool.since(after, PAGE_SIZE + 1)
-        shown = found[:PAGE_SIZE]
-        rows = [TransferRow(entry.transfer) for entry in shown]
-        if rows:
-            transfers = transfers_table(self._sources, rows, caption="Waiting transfers", dated=False)
-            listed: Content = tag("div", transfers, class_="card")
-        else:
-            listed = empty_list("The mempool is empty." if not after else "There are no more transfers.")
-        pages: list[Content] = []
-        if after:
-            pages.append(tag("a", "← From the beginning", href="/mempool", class_="button"))
-        if len(found) > PAGE_SIZE:
-            pages.append(tag("a", "More →", href=f"/mempool?after={shown[-1].sequence}", class_="button"))
-        numbers = stats(
-            stat("Waiting", grouped(len(pool)), "In order of arrival"),
-            stat("Size", byte_size(pool.size)),
-            stat("Least fee", format_amount(self._sources.params.minimum_fee), UNIT),
-        )
-        return Page(
-            title="Mempool",
-            content=(
-                tag("h1", "Mempool"),
-                numbers,
-                listed,
-                *([pagination(*pages)] if pages else []),
-            ),
-            here="/mempool",
-            json=f"/p2p/transactions?after={after}" if self._sources.serves_peers else "",
-        )
 
 
 class PeersPage:

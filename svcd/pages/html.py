@@ -20,6 +20,7 @@ Content = Tag | str | Message
 UNIT: Final = "SVC"
 _SHOWN_ENDS: Final = 8
 _UNGROUPED_DECIMALS: Final = 4
+_BASE_UNITS: Final = re.compile(r"\b([0-9]{1,17}) base units?\b")
 _AGES: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 
@@ -139,6 +140,11 @@ def amount(units: int, *, class_: str = "amount") -> Tag:
 def coins(units: int) -> str:
     """An amount in coins for a sentence, with narrow spaces between groups of digits."""
     return "\N{NARROW NO-BREAK SPACE}".join(_groups(format_amount(units))) + f" {UNIT}"
+
+
+def in_coins(sentence: str) -> str:
+    """A sentence of a node with the amounts in coins that it gives in base units."""
+    return _BASE_UNITS.sub(lambda match: coins(int(match[1])), sentence)
 
 
 def digit_groups(number: str) -> list[Content]:

@@ -1,7 +1,7 @@
 """The frame of every page: head, navigation, search, warnings about the node (docs/pages.md "Every page")."""
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 from attrs import field, frozen
@@ -43,6 +43,13 @@ class Page:
     refresh: int = 0
     """Seconds after which a browser without scripts reloads the page; 0 for never."""
     scripts: tuple[str, ...] = ("copy.mjs",)
+    markup: Mapping[str, Callable[[Catalogue], bytes]] = field(factory=dict)
+    """HTML to be put in the places of the placeholders with these names."""
+
+
+def placeholder(name: str) -> Tag:
+    """The place of the markup ``name`` in the content of a page; no text looks like it, since text is escaped."""
+    return tag("slot", name=name)
 
 
 @frozen
@@ -70,7 +77,11 @@ class Layout:
         main = tag("main", *self._warnings(), *search, *page.content, id="main", **classes)
         texts = [tag("script", catalogue.for_scripts(SCRIPT), type="application/json", id="texts")]
         body = tag("body", skip, self._header(page), main, self._footer(page), *(texts if page.scripts else []))
-        return b"<!DOCTYPE html>\n" + flattened(tag("html", self._head(page), body, lang=catalogue.language), catalogue)
+        root = tag("html", self._head(page), body, lang=catalogue.language)
+        html = b"<!DOCTYPE html>\n" + flattened(root, catalogue)
+        for name, markup in page.markup.items():
+            html = html.replace(b'<slot name="%b"></slot>' % name.encode("ascii"), markup(catalogue))
+        return html
 
     def insert_warnings(self, html: bytes, catalogue: Catalogue) -> bytes:
         """The static page ``html`` with the warnings about this node at the beginning of its ``main`` element."""

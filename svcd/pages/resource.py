@@ -10,8 +10,10 @@ from twisted.web.resource import Resource
 
 from svcd.pages.checkout import CheckoutPage
 from svcd.pages.error_pages import error_page
-from svcd.pages.explorer import AddressPage, BlockPage, MempoolPage, OverviewPage, PeersPage, TransactionPage
+from svcd.pages.explorer import AddressPage, BlockPage, PeersPage, TransactionPage
 from svcd.pages.layout import CachedPage, Layout, Page
+from svcd.pages.mempool_page import MempoolPage
+from svcd.pages.overview import OverviewPage
 from svcd.pages.qr import QrCodeRoute
 from svcd.pages.reference import ReferencePage
 from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM, VARY

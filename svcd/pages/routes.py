@@ -53,6 +53,7 @@ AFTER: Final = Field("after", HEIGHT_TYPE, "Where the list begins.", default=0)
 FILE_NAME: Final = Field("name", Text(), "The name of a file.")
 SEARCH_TEXT: Final = Field("q", Text(convert=parse_search_text), "The text to search for.", default="")
 
+FEE: Final = Field("fee", Text(convert=parse_search_text), "Say when a transfer with this fee gets in.", default="")
 
 EXPECTED_RECIPIENT: Final = Field(
     "recipient", Text(convert=parse_search_text), "Compare the payments with this recipient.", default=""

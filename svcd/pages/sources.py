@@ -5,21 +5,20 @@ The functions that read the chain expect the caller to hold an open snapshot of 
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
-from attrs import frozen
+from attrs import field, frozen
 
 from svcd.chain.address import encode_address, key_hash
-from svcd.chain.block import Header, parse_header
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
-from svcd.node.mempool import Mempool
+from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkObserver
+from svcd.pages.recent_blocks import RecentBlocks
 from svcd.store.chain_store import ChainReader, StoredTransfer
 
 
@@ -50,6 +49,11 @@ class Sources:
     clock: Clock
     serves_peers: bool
     """Whether the ``/p2p`` routes are on the same site as the pages."""
+    recent: RecentBlocks = field(init=False)
+
+    @recent.default
+    def _recent_blocks(self) -> RecentBlocks:
+        return RecentBlocks(self.chain_manager)
 
     @property
     def params(self) -> NetworkParams:
@@ -85,16 +89,6 @@ class Sources:
 
 
 @frozen
-class BlockRow:
-    """A block in a table."""
-
-    hash: bytes
-    header: Header
-    time: int
-    """Start of the block's slot, in Unix milliseconds."""
-
-
-@frozen
 class TransferRow:
     """A transfer in a table; ``height`` and ``time`` are None while it is in the mempool."""
 
@@ -103,25 +97,8 @@ class TransferRow:
     position: int = 0
     time: int | None = None
     """Start of the slot of its block, in Unix milliseconds."""
-
-
-def newest_blocks(sources: Sources, tip: ChainPoint, *, limit: int) -> list[BlockRow]:
-    """At most ``limit`` canonical blocks up to ``tip``, newest first."""
-    first = max(tip.height - limit + 1, 0)
-    texts = sources.reader.headers(first, limit=tip.height - first + 1)
-    headers = [parse_header(json.loads(text), sources.params) for text in reversed(texts)]
-    # Each header holds the hash of its parent, so no header has to be hashed.
-    hashes = [tip.hash, *(header.parent_hash for header in headers)]
-    return [
-        BlockRow(block_hash, header, sources.params.slot_time(header.slot))
-        for block_hash, header in zip(hashes, headers, strict=False)
-    ]
-
-
-def block_intervals(sources: Sources, blocks: list[BlockRow]) -> list[int]:
-    """Seconds between consecutive blocks, oldest first; the genesis is left out, since nobody mined it."""
-    slots = [block.header.slot for block in reversed(blocks) if block.header.height]
-    return [(later - earlier) * sources.params.slot_seconds for earlier, later in pairwise(slots)]
+    entry: MempoolEntry | None = None
+    """The waiting transfer."""
 
 
 def transfer_row(sources: Sources, place: StoredTransfer) -> TransferRow:

@@ -1,16 +1,31 @@
 """Tables, and the tables of blocks and transfers that several pages show."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from attrs import frozen
 from twisted.web.template import Tag
 
-from svcd.pages.html import Content, address_link, amount, badge, grouped, link, short_link, tag, when
-from svcd.pages.sources import BlockRow, Sources, TransferRow
+from svcd.chain.params import NetworkParams
+from svcd.pages.html import (
+    Content,
+    address_link,
+    amount,
+    badge,
+    byte_size,
+    grouped,
+    link,
+    short_link,
+    tag,
+    when,
+)
+from svcd.pages.recent_blocks import BlockRow
+from svcd.pages.sources import Sources, TransferRow
 from svcd.pages.texts import Message
 
 T = TypeVar("T")
+PAGE_SIZE: Final = 20
+"""Rows on one page of a list."""
 
 
 @frozen
@@ -46,8 +61,20 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: str | Mes
     return tag("table", hidden, tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="rows")
 
 
+def fullness(params: NetworkParams, *, count: int, size: int) -> int:
+    """How full a block is in percent, by transfers or by bytes, whichever is more; at least 1 if it has transfers."""
+    share = max(count * 100 // params.max_block_transactions, size * 100 // params.max_block_bytes)
+    return min(max(share, 1), 100) if count else 0
+
+
+def size_and_fullness(params: NetworkParams, *, count: int, size: int) -> str:
+    """``12 kB, 3 % full``, or ``781 bytes, empty``."""
+    full = f"{fullness(params, count=count, size=size)} % full" if count else "empty"
+    return f"{byte_size(size)}, {full}"
+
+
 def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) -> Tag:
-    """A table of blocks."""
+    """A table of blocks of which ``sources.recent`` has the figures."""
     now = sources.now
     columns: list[Column[BlockRow]] = [
         Column(
@@ -56,7 +83,7 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) 
             place="phone-title",
         ),
         Column("Time", lambda block: when(block.time, now), place="phone-note"),
-        Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex())),
+        Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex()), place="roomy"),
         Column("Made by", lambda block: _producer(sources, block)),
         Column(
             "Transfers",
@@ -65,8 +92,46 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) 
             place="phone-value",
             labelled=True,
         ),
+        Column("Fees", lambda block: _fees(sources, block), number=True),
+        Column("Size", lambda block: _size(sources, block), number=True, place="phone-extra"),
     ]
     return table(columns, blocks, caption=caption)
+
+
+def replaced_table(sources: Sources, blocks: Iterable[BlockRow]) -> Tag:
+    """A table of blocks that are not on the chain."""
+    now = sources.now
+    columns: list[Column[BlockRow]] = [
+        Column("Replaced", lambda block: short_link(block.hash.hex(), "block", block.hash.hex()), place="phone-title"),
+        Column("Time", lambda block: when(block.time, now), place="phone-note"),
+        Column("Made by", lambda block: _producer(sources, block)),
+        Column(
+            "Transfers",
+            lambda block: grouped(block.header.transaction_count),
+            number=True,
+            place="phone-extra",
+            labelled=True,
+        ),
+        Column(
+            "Replaced by",
+            lambda block: link(f"Block {grouped(block.header.height)}", "block", str(block.header.height)),
+            number=True,
+            place="phone-value",
+        ),
+    ]
+    return table(columns, blocks, caption="Replaced blocks")
+
+
+def _fees(sources: Sources, block: BlockRow) -> Content:
+    figures = sources.recent.figures(block)
+    return amount(sum(figures.fees)) if figures is not None and figures.fees else "–"
+
+
+def _size(sources: Sources, block: BlockRow) -> Content:
+    figures = sources.recent.figures(block)
+    if figures is None:
+        return "–"
+    return size_and_fullness(sources.params, count=block.header.transaction_count, size=figures.size)
 
 
 def _producer(sources: Sources, block: BlockRow) -> Content:

@@ -143,7 +143,7 @@ FIGURES: Final = (
     "json_group_array(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)) "
     "FROM block_transaction x WHERE x.block = ?"
 )
-SIDE_BLOCKS: Final = f"""
+REPLACED_BLOCKS: Final = f"""
     WITH RECURSIVE side (id) AS (
         SELECT b.id FROM canonical c JOIN block p ON p.id = c.block JOIN block b ON b.parent = p.hash
         WHERE c.height >= ?1 AND NOT EXISTS (SELECT 1 FROM canonical k WHERE k.height = b.height AND k.block = b.id)
@@ -320,12 +320,12 @@ class ChainReader:
         ordered = array("q", sorted(json.loads(fees)))
         return BlockFigures(len(block.header) + len(_TRANSACTIONS) + size + max(len(ordered) - 1, 0), ordered)
 
-    def side_blocks(self, first: int, *, limit: int) -> list[StoredBlock]:
+    def replaced_blocks(self, first: int, *, limit: int) -> list[StoredBlock]:
         """Blocks that lost to canonical ones, on branches from canonical blocks at height ``first`` and above.
 
         The highest first; of many branches, some.
         """
-        rows = self._db.execute(SIDE_BLOCKS, (first, 16 * limit, limit))
+        rows = self._db.execute(REPLACED_BLOCKS, (first, 16 * limit, limit))
         return [stored_block(row) for row in rows]
 
     def newest_fees(self, blocks: int) -> list[int]:

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.browser.chain import COIN, FAUCET, SHOP, Chain, fresh
-from tests.browser.watching import Watched
+from tests.browser.conftest import Watch
+from tests.browser.watching import Watched, overflow
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -67,3 +68,32 @@ def test_new_blocks_are_told_of(watched: Watched, chain: Chain) -> None:
     with page.expect_navigation():
         page.click(".news a")
     assert chain.node.status()["height"] in page.inner_text("main")
+
+
+def test_a_chart_is_read_with_the_keyboard(watched: Watched, chain: Chain) -> None:
+    chain.pay(FAUCET, SHOP, COIN, fresh("chart"))
+    chain.node.mine(1)
+    height = int(chain.node.status()["height"])
+    page = watched.go("/")
+    chart = page.locator("[data-chart='Transfers per block']")
+    caption = page.locator("figure", has=chart).locator("figcaption")
+    note = caption.inner_text()
+    chart.focus()
+    assert caption.inner_text() == f"Block {height}: 1 transfer" == chart.get_attribute("aria-valuetext")
+    page.keyboard.press("ArrowLeft")
+    assert caption.inner_text().startswith(f"Block {height - 1}: ")
+    page.keyboard.press("Home")
+    assert chart.get_attribute("aria-valuenow") == "0"
+    page.keyboard.press("Tab")
+    page.wait_for_function("([element, text]) => element.textContent === text", arg=[caption.element_handle(), note])
+    chart.locator(".spot").last.hover()
+    assert caption.inner_text() == f"Block {height}: 1 transfer"
+
+
+def test_the_values_of_charts_are_there_without_scripts(watch: Watch, chain: Chain) -> None:
+    chain.node.mine(2)
+    page = watch(java_script_enabled=False, viewport={"width": 390, "height": 800}).go("/")
+    assert page.locator(".spot title").count() > 4
+    page.click("text=The values as a table")
+    assert page.locator("table.values tbody tr").first.is_visible()
+    assert overflow(page) == 0

@@ -13,8 +13,8 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import MempoolEntry
 from svcd.node.fee_histogram import HEADER_ROOM
+from svcd.node.mempool import MempoolEntry
 from svcd.node.miner import BlockTemplate, WorkSearch, by_fee_rate, create_template
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node

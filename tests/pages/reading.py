@@ -17,6 +17,7 @@ class Document(HTMLParser):
         self.links: list[str] = []
         self.loads: list[str] = []
         self.ids: list[str] = []
+        self.tooltips: list[str] = []
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
         self.visible = ""
@@ -71,7 +72,11 @@ class Document(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1][0] == "title":
-            self._title.append(data)
+            # In a drawing a title is a tooltip.
+            if self._open[-2][0] == "head":
+                self._title.append(data)
+            else:
+                self.tooltips.append(data)
             return
         if self._open and self._open[-1][0] == "script":
             self.texts |= json.loads(data)

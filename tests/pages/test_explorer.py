@@ -5,13 +5,17 @@ from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
 import pytest
+from attrs import evolve
 
+from svcd.chain.units import format_amount
+from svcd.node.fee_estimator import RECENT_BLOCKS, recent_fees, suggested_fee
 from svcd.node.status import NetworkView
+from svcd.pages.html import coins, grouped
 from svcd.pages.sources import PeerRow
 from tests.chains import COIN
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
-from tests.rpc.node import Node
+from tests.rpc.node import PARAMS, Node
 
 CHAIN = """
     genesis: b[1..5]
@@ -64,8 +68,8 @@ def test_the_overview_shows_the_newest_blocks_first(shown: Shown) -> None:
     assert heights == [f"/block/{height}" for height in range(30, 18, -1)]
     assert f"/block/{blocks['b30'].header.hash.hex()}" in page.links
     assert f"/block/{blocks['b19'].header.hash.hex()}" in page.links
-    assert len(page.all("svg", class_="plot")) == 2
-    assert "29 blocks, " in page.text
+    assert len(page.all("svg", class_="plot")) == 4
+    assert {"Block 30: 0 transfers", "Block 30: 0 SVC"} <= set(page.tooltips)
     assert page.all("a", rel="alternate")[0]["href"] == "/rpc/status"
 
 
@@ -73,6 +77,37 @@ def test_the_overview_of_a_chain_without_blocks(still: Shown) -> None:
     page = still.see("/")
     assert "not enough blocks for a chart" in page.text
     assert not page.all("svg", class_="plot")
+
+
+def test_the_overview_shows_size_and_fees_of_blocks(shown: Shown) -> None:
+    blocks = shown.node.grow(CHAIN)
+    text = shown.see("/").visible
+    size = len(blocks["b1"].wire())
+    assert f"{grouped(size)} bytes, 1 % full" in text
+    fees = sum(transfer.fee for transfer in blocks["b1"].transfers)
+    assert coins(fees) in text
+    assert f"Block 1: {coins(fees)}" in shown.see("/").tooltips
+    block = shown.see("/block/1").visible
+    assert f"{grouped(size)} bytes, 1 % full" in block
+    assert f"together; {coins(fees // 2)} for each transfer" in block
+
+
+def test_figures_of_many_blocks_arrive_in_the_background(shown: Shown) -> None:
+    shown.node.grow("genesis: b[1..30]\nb1 pays 5 from alice to bob")
+    figures = {shown.see("/").visible.count("empty") for _ in range(2)}
+    assert figures == {12}
+
+
+def test_replaced_blocks_are_told_on_the_overview(shown: Shown) -> None:
+    lost = shown.node.grow(CHAIN)["c3"].header.hash.hex()
+    page = shown.see("/")
+    assert "Replaced blocks" in page.visible
+    assert f"/block/{lost}" in page.links
+    assert "not on the chain" in shown.see(f"/block/{lost}").visible
+
+
+def test_no_block_was_replaced(still: Shown) -> None:
+    assert "Replaced" not in still.see("/").visible
 
 
 def test_a_block_by_height_and_by_hash(shown: Shown) -> None:
@@ -166,6 +201,62 @@ def test_mempool_is_paginated(shown: Shown) -> None:
     assert "no more transfers" in shown.see("/mempool?after=9007199254740991").visible
 
 
+FULL_AFTER_TWO = evolve(PARAMS, max_block_transactions=2, slot_seconds=30)
+
+
+def test_the_next_block_has_room(shown: Shown) -> None:
+    assert "No transfer waits." in shown.see("/").visible
+    shown.wait(shown.node.builder.transfer("alice", "bob", 7))
+    text = shown.see("/").visible
+    assert "1 transfer waits, and the next block has room for more." in text
+    assert "0.0001 SVC is expected in the next block" in text
+    assert "Next blocks" not in shown.see("/mempool").visible
+
+
+def test_a_crowded_mempool_says_what_gets_in_and_when(open_node: Callable[..., Node]) -> None:
+    shown = show(open_node(params=FULL_AFTER_TWO))
+    builder = shown.node.builder
+    for fee, names in ((40_000, ("alice", "bob")), (20_000, ("carol",))):
+        shown.wait(*[builder.transfer(name, "dave", 7, fee=fee) for name in names])
+    late = builder.transfer("carol", "dave", 8, fee=30_000)
+    shown.wait(late)
+    overview, mempool = shown.see("/").visible, shown.see("/mempool").visible
+    assert shown.see("/mempool").source.count('"badge good">next block<') == 2
+    for text in (overview, mempool):
+        assert "4 transfers wait, more than the next block holds." in text
+        assert "100 % full" in text
+        assert "0.0001 SVC is expected within 3 blocks, in about 3 minutes" in text
+    assert "Next blocks" in mempool
+    # After a cheaper one of its sender, whatever it pays.
+    assert "within 2 blocks, in about 2 minutes" in shown.see(f"/tx/{late.txid.hex()}").visible
+    assert mempool.count("within 2 blocks") == 2
+    fees = {fee: shown.see(f"/mempool?fee={fee}").visible for fee in ("0.0001", "0.0003", "0.01", "0.00009", "x")}
+    assert "0.0001 SVC is expected within 3 blocks, in about 3 minutes" in fees["0.0001"]
+    assert "is expected within 2 blocks" in fees["0.0003"]
+    assert "0.01 SVC is expected in the next block" in fees["0.01"]
+    assert "at least 0.0001 SVC" in fees["0.00009"]
+    assert "Amount must be a decimal" in fees["x"]
+
+
+def test_the_suggested_fee_is_that_of_the_json_route(open_node: Callable[..., Node]) -> None:
+    shown = show(open_node(params=FULL_AFTER_TWO))
+    builder = shown.node.builder
+    shown.node.take(builder.block(transfers=[builder.transfer("alice", "bob", 5, fee=30_000)]))
+    shown.wait(*[builder.transfer(name, "dave", 7, fee=50_000) for name in ("alice", "bob", "carol")])
+    pool, recent = shown.node.node_context.transaction_pool.mempool, shown.node.node_context.chain_manager.reader
+    fee = suggested_fee(pool, FULL_AFTER_TWO, recent_fees(recent.newest_fees(RECENT_BLOCKS)))
+    assert fee > FULL_AFTER_TWO.minimum_fee
+    assert f"Fee{format_amount(fee)}SVC, suggested now" in shown.see("/mempool").visible
+
+
+def test_the_age_of_a_waiting_transfer_is_its_time_in_the_mempool(shown: Shown) -> None:
+    transfer = shown.node.builder.transfer("alice", "bob", 7)
+    shown.wait(transfer)
+    shown.node.clock.advance(90)
+    assert "1 minute ago" in shown.see("/mempool").visible
+    assert "1 minute ago" in shown.see(f"/tx/{transfer.txid.hex()}").visible
+
+
 def test_peers(shown: Shown) -> None:
     assert "has not verified any other node" in shown.see("/peers").visible
     shown.around.here = NetworkView(2, 9, "")
@@ -247,6 +338,6 @@ def test_amounts_do_not_wrap(shown: Shown) -> None:
     shown.node.grow(f"genesis: b1\nb1 pays {COIN * 999 + 12345678} from alice to bob")
     page = shown.see("/block/1")
     assert "999.12345678 SVC" in page.visible
-    assert len(page.all("span", class_="amount")) == 2
+    assert len(page.all("span", class_="amount")) == 3
     sheet = shown.ask("/static/style.css").body.decode()
     assert ".amount {\n  white-space: nowrap;" in sheet

@@ -3,7 +3,18 @@
 import re
 from pathlib import Path
 
-from svcd.pages import checkout, explorer, qr, reference, search, static_files
+from svcd.pages import (
+    checkout,
+    explorer,
+    mempool_page,
+    overview,
+    qr,
+    recent_blocks,
+    reference,
+    search,
+    static_files,
+    tables,
+)
 from svcd.pages.routes import SECURITY_HEADERS
 from svcd.web.routes import routes_of
 from tests.pages.conftest import Shown
@@ -17,7 +28,7 @@ def test_the_table_names_every_page(still: Shown) -> None:
     named = {re.sub(r"\?.*|\{.*", "", row[0]) for row in ROWS if row[0].startswith("/")}
     declared = {
         route.path
-        for module in (checkout, explorer, qr, reference, search, static_files)
+        for module in (checkout, explorer, mempool_page, overview, qr, reference, search, static_files)
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__ == module.__name__
         for route, _ in routes_of(object.__new__(each))
@@ -33,8 +44,8 @@ def test_the_table_names_every_header_and_its_value() -> None:
 
 
 def test_the_numbers_match_the_code() -> None:
-    assert f"No list is longer than {explorer.PAGE_SIZE} rows" in PROSE
-    assert explorer.PAGE_SIZE == reference.PAYMENTS
-    assert f"more than {explorer.CHARTED} blocks" in PROSE
+    assert f"No list is longer than {tables.PAGE_SIZE} rows" in PROSE
+    assert tables.PAGE_SIZE == reference.PAYMENTS
+    assert f"more than {recent_blocks.SHOWN} blocks" in PROSE
     assert f"more than {qr.MAX_CHARACTERS} characters" in PROSE
     assert f"every {checkout.REFRESH_SECONDS} seconds" in PROSE

@@ -381,13 +381,13 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.producers(1, 2),
         lambda: store.fees_in(2),
         lambda: store.figures(last),
-        lambda: store.side_blocks(1, limit=3),
+        lambda: store.replaced_blocks(1, limit=3),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
         lambda: store.save_disconnected([(1, blocks["b2"].transfers[0])]),
         lambda: store.retract(last, blocks["b3"].transfers),
         lambda: store.delete_with_descendants(last),
     ):
-        # The ranges of account_rows and the branches of side_blocks are no tables.
+        # The ranges of account_rows and the branches of replaced_blocks are no tables.
         walks = {plan for plan in plans(connection, ask) if plan.startswith("SCAN")} - {
             "SCAN CONSTANT ROW",
             "SCAN range",
@@ -411,7 +411,7 @@ def test_figures_of_blocks(store: ChainWriter, chain: ChainBuilder) -> None:
         assert list(figures.fees) == sorted(transfer.fee for transfer in block.transfers)
 
 
-def test_side_blocks_and_what_builds_on_them(store: ChainWriter, chain: ChainBuilder) -> None:
+def test_replaced_blocks_and_what_builds_on_them(store: ChainWriter, chain: ChainBuilder) -> None:
     blocks = chain.chain(
         """
         genesis: b[1..5]
@@ -424,7 +424,7 @@ def test_side_blocks_and_what_builds_on_them(store: ChainWriter, chain: ChainBui
     put(store, chain, *[blocks[name] for name in ("c2", "c3", "d4", "e1")])
 
     def side(first: int, limit: int = 9) -> list[bytes]:
-        return [stored.point.hash for stored in store.side_blocks(first, limit=limit)]
+        return [stored.point.hash for stored in store.replaced_blocks(first, limit=limit)]
 
     assert side(1) == [blocks[name].header.hash for name in ("d4", "c3", "c2")]
     assert side(1, limit=2) == [blocks[name].header.hash for name in ("d4", "c3")]

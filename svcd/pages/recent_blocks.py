@@ -1,0 +1,131 @@
+"""The newest blocks with their sizes and fees, each block read once, and the blocks that lost to them."""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from svcd.chain.block import Header, parse_header
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint
+from svcd.node.chain_manager import ChainManager
+from svcd.node.fee_estimator import RECENT_BLOCKS, RecentFees, recent_fees
+from svcd.recent import Recent
+from svcd.store.chain_store import BlockFigures, ChainReader
+from svcd.web.responses import Cached
+
+SHOWN: Final = 50
+"""The newest blocks that are kept."""
+REPLACED: Final = 6
+"""Blocks that lost that are kept."""
+_AT_ONCE: Final = 4
+"""Blocks whose figures the reactor's thread may read: a millisecond each."""
+_REMEMBERED: Final = 2 * SHOWN
+
+
+@frozen
+class BlockRow:
+    """A block in a table."""
+
+    hash: bytes
+    header: Header
+    time: int
+    """Start of the block's slot, in Unix milliseconds."""
+
+
+@frozen
+class NewestBlocks:
+    """The newest blocks up to ``tip``, newest first, and blocks that lost to one of them."""
+
+    tip: ChainPoint
+    blocks: Sequence[BlockRow]
+    replaced: Sequence[BlockRow]
+
+    def intervals(self, params: NetworkParams) -> list[int]:
+        """Seconds between consecutive blocks, oldest first; the genesis is left out, since nobody mined it."""
+        slots = [block.header.slot for block in reversed(self.blocks) if block.header.height]
+        return [(later - earlier) * params.slot_seconds for earlier, later in pairwise(slots)]
+
+
+class RecentBlocks:
+    """Reads the newest blocks once for each tip; for the reactor's thread."""
+
+    log = Logger()
+
+    def __init__(self, chain_manager: ChainManager) -> None:
+        self.revision = 0
+        """Changes when figures arrive that were missing."""
+        self._chain_manager = chain_manager
+        self._params = chain_manager.params
+        self._newest: Cached[NewestBlocks] = Cached()
+        self._fees: Cached[RecentFees] = Cached()
+        self._figures: Recent[bytes, BlockFigures] = Recent(_REMEMBERED)
+        self._reading = False
+
+    def newest(self) -> NewestBlocks:
+        """The newest blocks of the commit that the reader sees; starts reading what is missing of their figures."""
+        reader = self._chain_manager.reader
+        with reader.snapshot():
+            tip = reader.tip() or self._chain_manager.tip
+            newest = self._newest.get(tip.hash, lambda: self._read(reader, tip))
+            missing = [block.hash for block in newest.blocks if block.hash not in self._figures]
+            if missing and len(missing) <= _AT_ONCE:
+                self._figures.update(_figures_of(reader, missing))
+        if len(missing) > _AT_ONCE and not self._reading:
+            self._reading = True
+            reading = Deferred.fromCoroutine(self._read_figures(missing))
+            reading.addErrback(lambda failure: self.log.failure("reading the figures of blocks failed", failure))
+        return newest
+
+    def figures(self, block: BlockRow) -> BlockFigures | None:
+        """Size and fees of a block that :meth:`newest` has given; None if they are being read."""
+        return self._figures.get(block.hash)
+
+    def fees(self) -> RecentFees:
+        """The fees in the newest blocks, as GET /rpc/fees gives them once all figures have been read."""
+        newest = self.newest()
+        blocks = newest.blocks[:RECENT_BLOCKS]
+        return self._fees.get((newest.tip.hash, self.revision), lambda: self._recent_fees(blocks))
+
+    def _recent_fees(self, blocks: Sequence[BlockRow]) -> RecentFees:
+        found = [figures for block in blocks if (figures := self.figures(block)) is not None]
+        return recent_fees(fee for figures in found for fee in figures.fees)
+
+    def _read(self, reader: ChainReader, tip: ChainPoint) -> NewestBlocks:
+        params = self._params
+        first = max(tip.height - SHOWN + 1, 0)
+        texts = reader.headers(first, limit=tip.height - first + 1)
+        headers = [parse_header(json.loads(text), params) for text in reversed(texts)]
+        # Each header holds the hash of its parent, so no header has to be hashed.
+        hashes = [tip.hash, *(header.parent_hash for header in headers)]
+        blocks = [_row(block_hash, header, params) for block_hash, header in zip(hashes, headers, strict=False)]
+        lost = [
+            _row(stored.point.hash, reader.block_header(stored, params), params)
+            for stored in reader.replaced_blocks(first, limit=REPLACED)
+        ]
+        return NewestBlocks(tip, blocks, lost)
+
+    async def _read_figures(self, missing: Sequence[bytes]) -> None:
+        try:
+            for start in range(0, len(missing), _AT_ONCE):
+                # A few at a time: others wait for long reads, too.
+                some = missing[start : start + _AT_ONCE]
+                self._figures.update(
+                    await self._chain_manager.long_reads.ask(lambda reader, some=some: _figures_of(reader, some))  # type: ignore[misc]
+                )
+        finally:
+            self._reading = False
+            self.revision += 1
+
+
+def _row(block_hash: bytes, header: Header, params: NetworkParams) -> BlockRow:
+    return BlockRow(block_hash, header, params.slot_time(header.slot))
+
+
+def _figures_of(reader: ChainReader, hashes: Sequence[bytes]) -> dict[bytes, BlockFigures]:
+    blocks = [stored for block_hash in hashes if (stored := reader.stored(block_hash)) is not None]
+    return {stored.point.hash: reader.figures(stored) for stored in blocks}
