@@ -334,11 +334,10 @@ class Mempool:
         queue = self._queues.get(transfer.sender)
         replaced = queue.at(transfer.nonce) if queue else None
         if replaced is not None and transfer.fee * 10 < replaced.transfer.fee * 11:
-            least = -(-replaced.transfer.fee * 11 // 10)
+            nonce, least = transfer.nonce, -(-replaced.transfer.fee * 11 // 10)
             raise RuleViolation(
                 Refusal.FEE,
-                f"nonce {transfer.nonce} is taken by a waiting transfer; replacing it needs a fee of "
-                f"{least} base units",
+                f"nonce {nonce} is taken by a waiting transfer; replacing it needs a fee of {least} base units",
             )
         cost = transfer.amount + transfer.fee + (queue.cost() if queue else 0)
         if replaced is not None:

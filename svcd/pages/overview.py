@@ -115,7 +115,9 @@ class OverviewPage:
 
     def _fees(self, blocks: Sequence[BlockRow]) -> str:
         fees = [self._paid(block) for block in blocks]
-        series = _series("Fees per block", blocks, fees, coins, f"{coins(sum(fees))} together")
+        known = [block for block in blocks if self._sources.recent.figures(block) is not None]
+        note = f"{coins(sum(fees))} together" if known == blocks else "Some blocks are being read: reload the page"
+        series = _series("Fees per block", blocks, fees, coins, note)
         return bar_chart(series, top=round_top(max(fees)), axis=coins)
 
     def _intervals(self, newest: NewestBlocks, blocks: Sequence[BlockRow]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 from attrs import frozen
@@ -22,8 +22,10 @@ SHOWN: Final = 50
 """The newest blocks that are kept."""
 REPLACED: Final = 6
 """Blocks that lost that are kept."""
-_AT_ONCE: Final = 4
-"""Blocks whose figures the reactor's thread may read: a millisecond each."""
+_TRANSFERS_AT_ONCE: Final = 4_000
+"""Transfers whose fees the reactor's thread may read, two full blocks: a millisecond each."""
+_BLOCKS_AT_ONCE: Final = 4
+"""Blocks that a thread reads before others may use it."""
 _REMEMBERED: Final = 2 * SHOWN
 
 
@@ -72,12 +74,13 @@ class RecentBlocks:
         with reader.snapshot():
             tip = reader.tip() or self._chain_manager.tip
             newest = self._newest.get(tip.hash, lambda: self._read(reader, tip))
-            missing = [block.hash for block in newest.blocks if block.hash not in self._figures]
-            if missing and len(missing) <= _AT_ONCE:
-                self._figures.update(_figures_of(reader, missing))
-        if len(missing) > _AT_ONCE and not self._reading:
+            missing = [block for block in newest.blocks if block.hash not in self._figures]
+            counts = accumulate(block.header.transaction_count for block in missing)
+            few = sum(count <= _TRANSFERS_AT_ONCE for count in counts)
+            self._figures.update(_figures_of(reader, missing[:few]))
+        if len(missing) > few and not self._reading:
             self._reading = True
-            reading = Deferred.fromCoroutine(self._read_figures(missing))
+            reading = Deferred.fromCoroutine(self._read_figures(missing[few:]))
             reading.addErrback(lambda failure: self.log.failure("reading the figures of blocks failed", failure))
         return newest
 
@@ -109,11 +112,11 @@ class RecentBlocks:
         ]
         return NewestBlocks(tip, blocks, lost)
 
-    async def _read_figures(self, missing: Sequence[bytes]) -> None:
+    async def _read_figures(self, missing: Sequence[BlockRow]) -> None:
         try:
-            for start in range(0, len(missing), _AT_ONCE):
+            for start in range(0, len(missing), _BLOCKS_AT_ONCE):
                 # A few at a time: others wait for long reads, too.
-                some = missing[start : start + _AT_ONCE]
+                some = missing[start : start + _BLOCKS_AT_ONCE]
                 self._figures.update(
                     await self._chain_manager.long_reads.ask(lambda reader, some=some: _figures_of(reader, some))  # type: ignore[misc]
                 )
@@ -126,6 +129,6 @@ def _row(block_hash: bytes, header: Header, params: NetworkParams) -> BlockRow:
     return BlockRow(block_hash, header, params.slot_time(header.slot))
 
 
-def _figures_of(reader: ChainReader, hashes: Sequence[bytes]) -> dict[bytes, BlockFigures]:
-    blocks = [stored for block_hash in hashes if (stored := reader.stored(block_hash)) is not None]
-    return {stored.point.hash: reader.figures(stored) for stored in blocks}
+def _figures_of(reader: ChainReader, blocks: Sequence[BlockRow]) -> dict[bytes, BlockFigures]:
+    found = [stored for block in blocks if (stored := reader.stored(block.hash)) is not None]
+    return {stored.point.hash: reader.figures(stored) for stored in found}
