@@ -14,7 +14,6 @@ from svcd.node.fee_histogram import RATE_SCALE, ExpectedBlock, block_room, least
 from svcd.node.mempool import MempoolEntry
 from svcd.pages.html import (
     Content,
-    about_time,
     address_link,
     amount,
     badge,
@@ -65,7 +64,7 @@ def blocks_until(sources: Sources, fee: int) -> int:
 def expected_in(sources: Sources, blocks: int) -> str:
     """``in the next block, in about a minute``."""
     params = sources.params
-    time = about_time(min(blocks, _MOST_BLOCKS) * params.slots_per_block * params.slot_seconds)
+    time = _about(min(blocks, _MOST_BLOCKS) * params.slots_per_block * params.slot_seconds)
     if blocks > _MOST_BLOCKS:
         return f"in more than {grouped(_MOST_BLOCKS)} blocks, in more than {time.removeprefix('about ')}"
     return f"in the next block, in {time}" if blocks == 1 else f"within {grouped(blocks)} blocks, in {time}"
@@ -152,6 +151,14 @@ def _place(sources: Sources, entry: MempoolEntry) -> Tag:
         return badge("earlier one missing", "warn")
     blocks = sources.mempool.fees.blocks_until(rate, sources.params)
     return badge("next block", "good") if blocks == 1 else badge(f"within {plural(blocks, 'block')}")
+
+
+def _about(seconds: int) -> str:
+    """A duration as people say it, rounded up."""
+    minutes = -(-seconds // 60)
+    if minutes > 120:
+        return f"about {plural(-(-minutes // 60), 'hour')}"
+    return "less than a minute" if seconds < 60 else f"about {plural(minutes, 'minute')}"
 
 
 def _rounded_up(fee: int) -> int:

@@ -27,9 +27,12 @@ from svcd.pages.recent_blocks import BlockRow, NewestBlocks
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
 from svcd.pages.tables import blocks_table, replaced_table
-from svcd.web.responses import Cached
+from svcd.pages.texts import Catalogue
+from svcd.recent import Recent
 
 _CHARTS: Final = "charts"
+_DRAWN: Final = 8
+"""Drawn charts that are kept, one for each language."""
 LISTED: Final = 12
 """Blocks in the table of the overview."""
 
@@ -39,7 +42,7 @@ class OverviewPage:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._drawn: Cached[bytes] = Cached()
+        self._drawn: Recent[tuple[bytes, int, str], bytes] = Recent(_DRAWN)
 
     @page("/", "The newest blocks", cost=4)
     def overview(self) -> CachedPage:
@@ -65,7 +68,7 @@ class OverviewPage:
             ),
             here="/",
             json="/rpc/status",
-            markup={_CHARTS: self._drawn.get((newest.tip.hash, sources.recent.revision), lambda: self._charts(newest))},
+            markup={_CHARTS: lambda catalogue: self._markup(newest, catalogue)},
             scripts=("copy.mjs", "explorer.mjs", "charts.mjs"),
         )
 
@@ -92,6 +95,13 @@ class OverviewPage:
         lead = "Other blocks have won over these. Their transfers are in other blocks or wait again, if they still can."
         listed = replaced_table(self._sources, newest.replaced)
         return [section("Replaced blocks", tag("p", lead, class_="soft"), tag("div", listed, class_="card"))]
+
+    def _markup(self, newest: NewestBlocks, catalogue: Catalogue) -> bytes:
+        """The charts, drawn once for each change of what they show."""
+        key = newest.tip.hash, self._sources.recent.revision, catalogue.language
+        if key not in self._drawn:
+            self._drawn[key] = self._charts(newest)
+        return self._drawn[key]
 
     def _charts(self, newest: NewestBlocks) -> bytes:
         blocks = [block for block in reversed(newest.blocks) if block.header.height]

@@ -2,8 +2,10 @@
 
 const PAGE = 10;
 
-/** The index that a key leads to from `at`, of `count` values; null for a key that leads nowhere. */
+/** The index that a key leads to from `at`, of `count` values; null for a key that leads nowhere.
+ * @type {(key: string, at: number, count: number) => number | null} */
 export function next(key, at, count) {
+  /** @type {Record<string, number>} */
   const places = {
     ArrowLeft: at - 1,
     ArrowDown: at - 1,
@@ -17,13 +19,17 @@ export function next(key, at, count) {
   return Object.hasOwn(places, key) ? Math.min(Math.max(places[key], 0), count - 1) : null;
 }
 
+/** Make a chart readable, if it is whole.
+ * @type {(area: HTMLElement) => void} */
 function readable(area) {
-  const caption = area.closest("figure").querySelector("figcaption");
+  const caption = area.closest("figure")?.querySelector("figcaption");
+  if (!caption) return;
   const note = caption.textContent;
   const spots = [...area.querySelectorAll(".spot")];
-  const readings = spots.map((spot) => spot.querySelector("title").textContent);
+  const readings = spots.map((spot) => spot.querySelector("title")?.textContent ?? "");
   let at = spots.length - 1;
 
+  /** @type {(index: number) => void} */
   const show = (index) => {
     spots[at].classList.remove("on");
     at = index;
@@ -39,11 +45,11 @@ function readable(area) {
   };
 
   // The caption says the value; a tooltip would cover the chart.
-  for (const spot of spots) spot.querySelector("title").remove();
+  for (const spot of spots) spot.querySelector("title")?.remove();
   const attributes = {
     tabindex: "0",
     role: "slider",
-    "aria-label": area.dataset.chart,
+    "aria-label": area.dataset.chart ?? "",
     "aria-valuemin": "0",
     "aria-valuemax": String(at),
     "aria-valuenow": String(at),
@@ -51,7 +57,7 @@ function readable(area) {
   };
   for (const [name, value] of Object.entries(attributes)) area.setAttribute(name, value);
   area.addEventListener("pointermove", ({ target }) => {
-    const index = spots.indexOf(target);
+    const index = target instanceof Element ? spots.indexOf(target) : -1;
     if (index >= 0) show(index);
   });
   area.addEventListener("pointerleave", leave);
@@ -65,4 +71,6 @@ function readable(area) {
   });
 }
 
-for (const area of globalThis.document?.querySelectorAll("[data-chart]") ?? []) readable(area);
+/** @type {NodeListOf<HTMLElement> | undefined} */
+const areas = globalThis.document?.querySelectorAll("[data-chart]");
+for (const area of areas ?? []) readable(area);
