@@ -7,7 +7,7 @@ from attrs import frozen
 
 from svcd.pages.html import Content, in_coins, tag, visible
 from svcd.pages.layout import Page
-from svcd.pages.texts import message
+from svcd.pages.texts import Message, message
 from svcd.web.responses import HttpError, reason_phrase
 
 CHECKOUT: Final = "/pay/"
@@ -39,11 +39,11 @@ _ANYWHERE: Final[Mapping[int, Explanation]] = {
 
 
 class NotFound(HttpError):
-    """404 for what a page was asked to show, with a title and a sentence for the reader of the page."""
+    """404 for what a page was asked to show: ``sentence`` for programs, title and advice for the reader of the page."""
 
-    def __init__(self, title: str, sentence: str) -> None:
+    def __init__(self, sentence: str, title: Message, advice: Message) -> None:
         super().__init__(404, sentence)
-        self.explanation = Explanation(title, sentence[:1].upper() + sentence[1:] + ".")
+        self.explanation = Explanation(title, advice)
 
 
 def error_page(error: HttpError, route: str) -> Page:

@@ -14,18 +14,18 @@ from svcd.node.fee_histogram import RATE_SCALE, ExpectedBlock, block_room, least
 from svcd.node.mempool import MempoolEntry
 from svcd.pages.html import (
     Content,
+    about_time,
     address_link,
     amount,
     badge,
     coins,
-    grouped,
-    plural,
     short_link,
     tag,
     when,
 )
 from svcd.pages.sources import Sources
 from svcd.pages.tables import Column, fullness, table
+from svcd.pages.texts import Message, grouped, message
 
 NEXT_BLOCKS: Final = 6
 """The next blocks that the page of the mempool lists."""
@@ -38,7 +38,7 @@ def expected_fullness(params: NetworkParams, block: ExpectedBlock) -> int:
     return fullness(params, count=block.count, size=block.size + params.max_block_bytes - block_room(params))
 
 
-def meter(percent: int, label: str) -> Tag:
+def meter(percent: int, label: Message) -> Tag:
     """A bar that is full by ``percent``."""
     return tag("progress", value=str(percent), max="100", aria_label=label)
 
@@ -61,20 +61,29 @@ def blocks_until(sources: Sources, fee: int) -> int:
     return sources.mempool.fees.blocks_until(rate, sources.params, size=LARGEST_TRANSFER)
 
 
-def expected_in(sources: Sources, blocks: int) -> str:
-    """``in the next block, in about a minute``."""
+def expected_time(sources: Sources, blocks: int) -> Message:
+    """``in about a minute``."""
     params = sources.params
-    time = _about(min(blocks, _MOST_BLOCKS) * params.slots_per_block * params.slot_seconds)
+    time = about_time(min(blocks, _MOST_BLOCKS) * params.slots_per_block * params.slot_seconds)
+    more = blocks > _MOST_BLOCKS
+    return message("explorer.in-more-than", time=time) if more else message("explorer.in-time", time=time)
+
+
+def expected_in(sources: Sources, blocks: int) -> Message:
+    """``in the next block, in about a minute``."""
+    time = expected_time(sources, blocks)
     if blocks > _MOST_BLOCKS:
-        return f"in more than {grouped(_MOST_BLOCKS)} blocks, in more than {time.removeprefix('about ')}"
-    return f"in the next block, in {time}" if blocks == 1 else f"within {grouped(blocks)} blocks, in {time}"
+        return message("explorer.beyond", count=_MOST_BLOCKS, time=time)
+    return (
+        message("explorer.in-next", time=time) if blocks == 1 else message("explorer.within", count=blocks, time=time)
+    )
 
 
-def expected_of(sources: Sources, entry: MempoolEntry) -> str:
+def expected_of(sources: Sources, entry: MempoolEntry) -> Message:
     """When a waiting transfer is expected in a block."""
     rate = sources.mempool.block_rate(entry)
     if rate is None:
-        return "after an earlier transfer of the sender, which is missing here"
+        return message("explorer.after-missing")
     return expected_in(sources, sources.mempool.fees.blocks_until(rate, sources.params))
 
 
@@ -83,10 +92,15 @@ def next_block(sources: Sources) -> Tag:
     params, mempool = sources.params, sources.mempool
     block, *more = mempool.fees.expected_blocks(params, most=2)
     percent = expected_fullness(params, block)
-    label = f"The next block is {percent} % full"
+    label = message("explorer.next-block-full", percent=percent)
     return tag(
         "div",
-        tag("div", tag("h2", "Next block"), tag("strong", f"{percent} % full"), class_="row apart"),
+        tag(
+            "div",
+            tag("h2", message("explorer.next-block")),
+            tag("strong", message("explorer.percent-full", percent=percent)),
+            class_="row apart",
+        ),
         meter(percent, label),
         tag("p", *_advice(sources, bool(more))),
         class_="card stack",
@@ -94,17 +108,21 @@ def next_block(sources: Sources) -> Tag:
 
 
 def _advice(sources: Sources, crowded: bool) -> list[Content]:
-    count = len(sources.mempool)
+    params, count = sources.params, len(sources.mempool)
     if crowded:
-        fee = suggested(sources)
-        later = expected_in(sources, blocks_until(sources, fee))
-        waiting = f"{plural(count, 'transfer waits', 'transfers wait')}, more than the next block holds. "
-        enough = f"A fee of {coins(fee_within(sources, 1))} is expected to be enough for it. "
-        return [f"{waiting}{enough}A transfer with the suggested fee of {coins(fee)} is expected {later}."]
-    enough = f"A transfer with the fee of {coins(suggested(sources))} is expected {expected_in(sources, 1)}."
-    if not count:
-        return [f"No transfer waits. {enough}"]
-    return [f"{plural(count, 'transfer waits', 'transfers wait')}, and the next block has room for more. {enough}"]
+        later = expected_in(sources, blocks_until(sources, params.minimum_fee))
+        waiting = message("explorer.crowded", count=count)
+        enough = message("explorer.enough", fee=coins(fee_within(sources, 1)))
+        return [
+            waiting,
+            " ",
+            enough,
+            " ",
+            message("explorer.least-expected", fee=coins(params.minimum_fee), when=later),
+        ]
+    waiting = message("explorer.room", count=count) if count else message("explorer.nothing-waits")
+    fee, soon = coins(suggested(sources)), expected_in(sources, 1)
+    return [waiting, " ", message("explorer.fee-expected", fee=fee, when=soon)]
 
 
 def next_blocks_table(sources: Sources, blocks: list[ExpectedBlock]) -> Tag:
@@ -112,13 +130,28 @@ def next_blocks_table(sources: Sources, blocks: list[ExpectedBlock]) -> Tag:
     params = sources.params
     numbered = list(enumerate(blocks, 1))
     columns: list[Column[tuple[int, ExpectedBlock]]] = [
-        Column("Block", lambda row: "Next" if row[0] == 1 else f"Number {row[0]}", place="phone-title"),
-        Column("Expected", lambda row: expected_in(sources, row[0]).rpartition(", ")[2], place="phone-note"),
-        Column("Transfers", lambda row: grouped(row[1].count), number=True, labelled=True, place="phone-extra"),
-        Column("Full", lambda row: f"{expected_fullness(params, row[1])} %", number=True),
-        Column("Enough fee", lambda row: amount(fee_within(sources, row[0])), number=True, place="phone-value"),
+        Column(
+            message("explorer.block"),
+            lambda row: message("explorer.next") if row[0] == 1 else message("explorer.number", place=row[0]),
+            place="phone-title",
+        ),
+        Column(message("explorer.expected"), lambda row: expected_time(sources, row[0]), place="phone-note"),
+        Column(
+            message("explorer.transfers"),
+            lambda row: grouped(row[1].count),
+            number=True,
+            labelled=True,
+            place="phone-extra",
+        ),
+        Column(message("explorer.full"), lambda row: f"{expected_fullness(params, row[1])} %", number=True),
+        Column(
+            message("explorer.enough-fee"),
+            lambda row: amount(fee_within(sources, row[0])),
+            number=True,
+            place="phone-value",
+        ),
     ]
-    return table(columns, numbered, caption="The next blocks")
+    return table(columns, numbered, caption=message("explorer.next-blocks-caption"))
 
 
 def arrived(entry: MempoolEntry, now: int) -> Tag:
@@ -131,34 +164,34 @@ def waiting_table(sources: Sources, entries: Sequence[MempoolEntry]) -> Tag:
     now = sources.now
     columns: list[Column[MempoolEntry]] = [
         Column(
-            "Transfer",
+            message("explorer.transfer"),
             lambda entry: short_link(entry.transfer.txid.hex(), "tx", entry.transfer.txid.hex()),
             place="phone-title",
         ),
-        Column("Arrived", lambda entry: arrived(entry, now), place="phone-note"),
-        Column("To", lambda entry: address_link(sources.address(entry.transfer.recipient)), place="roomy"),
-        Column("Amount", lambda entry: amount(entry.transfer.amount), number=True, place="phone-value"),
-        Column("Fee", lambda entry: amount(entry.transfer.fee), number=True),
-        Column("Expected", lambda entry: _place(sources, entry), place="phone-extra"),
+        Column(message("explorer.arrived"), lambda entry: arrived(entry, now), place="phone-note"),
+        Column(
+            message("explorer.to"), lambda entry: address_link(sources.address(entry.transfer.recipient)), place="roomy"
+        ),
+        Column(
+            message("explorer.amount"), lambda entry: amount(entry.transfer.amount), number=True, place="phone-value"
+        ),
+        Column(message("explorer.fee"), lambda entry: amount(entry.transfer.fee), number=True),
+        Column(message("explorer.expected"), lambda entry: _place(sources, entry), place="phone-extra"),
     ]
-    return table(columns, entries, caption="Waiting transfers")
+    return table(columns, entries, caption=message("explorer.waiting-transfers"))
 
 
 def _place(sources: Sources, entry: MempoolEntry) -> Tag:
     """In which block a transfer is expected."""
     rate = sources.mempool.block_rate(entry)
     if rate is None:
-        return badge("earlier one missing", "warn")
+        return badge(message("explorer.earlier-missing"), "warn")
     blocks = sources.mempool.fees.blocks_until(rate, sources.params)
-    return badge("next block", "good") if blocks == 1 else badge(f"within {plural(blocks, 'block')}")
-
-
-def _about(seconds: int) -> str:
-    """A duration as people say it, rounded up."""
-    minutes = -(-seconds // 60)
-    if minutes > 120:
-        return f"about {plural(-(-minutes // 60), 'hour')}"
-    return "less than a minute" if seconds < 60 else f"about {plural(minutes, 'minute')}"
+    return (
+        badge(message("explorer.badge-next"), "good")
+        if blocks == 1
+        else badge(message("explorer.badge-within", count=blocks))
+    )
 
 
 def _rounded_up(fee: int) -> int:

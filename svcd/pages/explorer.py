@@ -17,11 +17,9 @@ from svcd.pages.html import (
     copyable,
     empty_list,
     facts,
-    grouped,
     link,
     notice,
     pagination,
-    plural,
     scaled,
     section,
     tag,
@@ -40,6 +38,7 @@ from svcd.pages.sources import (
     transfer_row,
 )
 from svcd.pages.tables import PAGE_SIZE, Column, reference_link, size_and_fullness, table, transfers_table
+from svcd.pages.texts import Message, grouped, message
 from svcd.rpc.fields import ADDRESS, BEFORE, NEWEST, TXID
 from svcd.store.chain_store import StoredBlock
 
@@ -58,7 +57,11 @@ class BlockPage:
             tip = sources.tip()
             stored = reader.canonical(block) if isinstance(block, int) else reader.stored(block)
             if stored is None:
-                raise NotFound("No such block", f"the newest block of this node’s chain is {grouped(tip.height)}")
+                raise NotFound(
+                    f"the newest block of this node’s chain is {tip.height}",
+                    message("explorer.no-block"),
+                    message("explorer.no-block-text", height=tip.height),
+                )
             canonical = reader.is_canonical(stored)
         shown = ("block", stored.point.hash, canonical, first, tip.height, sources.second)
         return CachedPage(shown, lambda: self._draw(stored, tip, first, canonical=canonical))
@@ -70,84 +73,102 @@ class BlockPage:
         rows = [TransferRow(parse_body(sources, body)) for body in bodies]
         about = facts(self._facts(stored, header, tip.height - height + 1 if canonical else 0))
         return Page(
-            title=f"Block {grouped(height)}",
+            title=message("explorer.block-at", height=height),
             content=(
                 tag(
                     "div",
-                    tag("h1", f"Block {grouped(height)}"),
+                    tag("h1", message("explorer.block-at", height=height)),
                     self._previous_and_next(height, tip),
                     class_="row apart",
                 ),
                 *([] if canonical else [_not_canonical(height)]),
                 tag("div", about, class_="card"),
-                section(plural(header.transaction_count, "transfer"), *self._transfers(stored, rows, first, header)),
+                section(
+                    message("explorer.count-transfers", count=header.transaction_count),
+                    *self._transfers(stored, rows, first, header),
+                ),
             ),
             json=f"/rpc/block/{height}" if canonical else "",
         )
 
-    def _facts(self, stored: StoredBlock, header: Header, confirmations: int) -> list[tuple[str, Content]]:
+    def _facts(self, stored: StoredBlock, header: Header, confirmations: int) -> list[tuple[Message, Content]]:
         params, time = self._sources.params, self._sources.params.slot_time(header.slot)
-        pairs: list[tuple[str, Content]] = [
+        pairs: list[tuple[Message, Content]] = [
             (
-                "State",
-                badge(plural(confirmations, "confirmation"), "good")
+                message("explorer.state"),
+                badge(message("script.confirmations", count=confirmations), "good")
                 if confirmations
-                else badge("not on the chain", "bad"),
+                else badge(message("explorer.not-on-the-chain"), "bad"),
             ),
-            ("Time", tag("span", utc(time), " (", when(time, self._sources.now), ")")),
-            ("Hash", copyable(stored.point.hash.hex(), "the hash")),
+            (message("explorer.time"), tag("span", utc(time), " (", when(time, self._sources.now), ")")),
+            (message("explorer.hash"), copyable(stored.point.hash.hex(), message("explorer.the-hash"))),
         ]
         if not header.height:
-            return [*pairs, ("Coins issued", amount(stored.point.issued))]
+            return [*pairs, (message("explorer.coins-issued"), amount(stored.point.issued))]
         producer = self._sources.address_of_key(header.producer_key)
         parent = header.parent_hash.hex()
         points = f"{header.multiplier // 10_000}.{header.multiplier % 10_000 // 100:02d}"
         return [
             *pairs,
-            ("Parent", copyable(parent, "the hash of the parent", "block", parent)),
-            ("Made by", copyable(producer, "the address", "address", producer)),
-            ("Reward", tag("span", amount(params.reward(header.height)), " and the fees")),
+            (message("explorer.parent"), copyable(parent, message("explorer.the-parent"), "block", parent)),
+            (message("explorer.made-by"), copyable(producer, message("explorer.the-address"), "address", producer)),
+            (message("explorer.reward"), message("explorer.and-the-fees", amount=amount(params.reward(header.height)))),
             *self._figures(stored, header),
-            ("Slot", grouped(header.slot)),
-            ("Difficulty", f"{scaled(block_work(header.base_target))}, eased × {points} by holding"),
-            ("State root", copyable(header.state_root.hex(), "the state root")),
+            (message("explorer.slot"), grouped(header.slot)),
+            (
+                message("explorer.difficulty"),
+                message("explorer.eased", difficulty=scaled(block_work(header.base_target)), points=points),
+            ),
+            (message("explorer.state-root"), copyable(header.state_root.hex(), message("explorer.the-state-root"))),
         ]
 
-    def _figures(self, stored: StoredBlock, header: Header) -> list[tuple[str, Content]]:
+    def _figures(self, stored: StoredBlock, header: Header) -> list[tuple[Message, Content]]:
         figures = self._sources.reader.figures(stored)
         count = header.transaction_count
-        size = ("Size", size_and_fullness(self._sources.params, count=count, size=figures.size))
+        size = (message("explorer.size"), size_and_fullness(self._sources.params, count=count, size=figures.size))
         if not figures.fees:
-            return [size, ("Fees", "none")]
+            return [size, (message("explorer.fees"), message("explorer.none"))]
         lowest, highest = figures.fees[0], figures.fees[-1]
         median = figures.fees[len(figures.fees) // 2]
-        spread = coins(lowest) if lowest == highest else f"{coins(lowest)} to {coins(highest)}, median {coins(median)}"
-        return [size, ("Fees", tag("span", amount(sum(figures.fees)), f" together; {spread} for each transfer"))]
+        total = amount(sum(figures.fees))
+        if lowest == highest:
+            return [size, (message("explorer.fees"), message("explorer.fees-same", total=total, fee=coins(lowest)))]
+        spread = message(
+            "explorer.fees-spread", total=total, lowest=coins(lowest), highest=coins(highest), median=coins(median)
+        )
+        return [size, (message("explorer.fees"), spread)]
 
     def _previous_and_next(self, height: int, tip: ChainPoint) -> Tag:
         links = []
         if height:
-            links.append(link("← Earlier", "block", str(height - 1), class_="button small"))
+            links.append(link(message("explorer.earlier"), "block", str(height - 1), class_="button small"))
         if height < tip.height:
-            links.append(link("Later →", "block", str(height + 1), class_="button small"))
+            links.append(link(message("explorer.later"), "block", str(height + 1), class_="button small"))
         return tag("div", *links, class_="row")
 
     def _transfers(self, stored: StoredBlock, rows: list[TransferRow], first: int, header: Header) -> list[Content]:
         if not rows:
-            return [empty_list("No transfers in this block." if not first else "There are no more transfers.")]
+            return [empty_list(message("explorer.no-more-transfers") if first else message("explorer.no-transfers"))]
         path = f"/block/{stored.point.hash.hex()}"
         pages: list[Content] = []
         if first:
-            pages.append(tag("a", "← Earlier ones", href=f"{path}?first={max(first - PAGE_SIZE, 0)}", class_="button"))
+            pages.append(
+                tag(
+                    "a",
+                    message("explorer.earlier-ones"),
+                    href=f"{path}?first={max(first - PAGE_SIZE, 0)}",
+                    class_="button",
+                )
+            )
         if first + len(rows) < header.transaction_count:
-            pages.append(tag("a", "More →", href=f"{path}?first={first + len(rows)}", class_="button"))
-        transfers = transfers_table(self._sources, rows, caption="Transfers of this block", dated=False)
+            pages.append(tag("a", message("explorer.more"), href=f"{path}?first={first + len(rows)}", class_="button"))
+        transfers = transfers_table(self._sources, rows, caption=message("explorer.transfers-of-block"), dated=False)
         return [tag("div", transfers, class_="card"), *([pagination(*pages)] if pages else [])]
 
 
 def _not_canonical(height: int) -> Tag:
-    there = link(f"the block at height {grouped(height)}", "block", str(height))
-    return notice("warn", "This block is not on the chain: a competing block won. See ", there, ".")
+    there = link(message("explorer.block-at-height", height=height), "block", str(height))
+    return notice("warn", message("explorer.lost", block=there))
 
 
 class TransactionPage:
@@ -165,23 +186,24 @@ class TransactionPage:
             place = sources.reader.transaction(txid)
         if place is not None:
             row = transfer_row(sources, place)
-            state = badge(plural(tip.height - place.point.height + 1, "confirmation"), "good")
+            state = badge(message("script.confirmations", count=tip.height - place.point.height + 1), "good")
             state(**{"data-block": place.point.hash.hex()})
         else:
             entry = sources.mempool.get(txid)
             if entry is None:
                 raise NotFound(
-                    "No such transfer",
                     "this node has no transfer with this id: it may not have arrived yet, or was refused or replaced, "
                     "or has expired",
+                    message("explorer.no-transfer"),
+                    message("explorer.no-transfer-text"),
                 )
             row = TransferRow(entry.transfer, entry=entry)
-            state = badge("waiting for a block", "warn")(**{"data-block": ""})
+            state = badge(message("explorer.waiting-for-a-block"), "warn")(**{"data-block": ""})
         state(**{"data-txid": txid.hex()})
         return Page(
-            title="Transfer",
+            title=message("explorer.transfer"),
             content=(
-                tag("h1", "Transfer"),
+                tag("h1", message("explorer.transfer")),
                 tag("div", amount(row.transfer.amount, class_="amount big"), class_="card"),
                 tag("div", facts(self._facts(row, state)), class_="card"),
             ),
@@ -189,24 +211,27 @@ class TransactionPage:
             scripts=("copy.mjs", "transfer-page.mjs"),
         )
 
-    def _facts(self, row: TransferRow, state: Tag) -> list[tuple[str, Content]]:
+    def _facts(self, row: TransferRow, state: Tag) -> list[tuple[Message, Content]]:
         sources, transfer = self._sources, row.transfer
         sender, recipient = sources.address(transfer.sender), sources.address(transfer.recipient)
-        pairs: list[tuple[str, Content]] = [("State", state)]
+        pairs: list[tuple[Message, Content]] = [(message("explorer.state"), state)]
         if row.height is not None and row.time is not None:
-            pairs.append(("Block", link(grouped(row.height), "block", str(row.height))))
-            pairs.append(("Time", tag("span", utc(row.time), " (", when(row.time, sources.now), ")")))
+            pairs.append((message("explorer.block"), link(grouped(row.height), "block", str(row.height))))
+            pairs.append((message("explorer.time"), tag("span", utc(row.time), " (", when(row.time, sources.now), ")")))
         if row.entry is not None:
-            pairs.append(("Expected", expected_of(sources, row.entry)))
-            pairs.append(("Arrived", arrived(row.entry, sources.now)))
+            pairs.append((message("explorer.expected"), expected_of(sources, row.entry)))
+            pairs.append((message("explorer.arrived"), arrived(row.entry, sources.now)))
         pairs += [
-            ("From", copyable(sender, "the sender’s address", "address", sender)),
-            ("To", copyable(recipient, "the recipient’s address", "address", recipient)),
-            ("Reference", reference_link(transfer.reference) if transfer.reference else "none"),
-            ("Fee", amount(transfer.fee)),
-            ("Nonce", grouped(transfer.nonce)),
-            ("Signed", utc(transfer.timestamp)),
-            ("Transaction id", copyable(transfer.txid.hex(), "the transaction id")),
+            (message("explorer.from"), copyable(sender, message("explorer.the-sender"), "address", sender)),
+            (message("explorer.to"), copyable(recipient, message("explorer.the-recipient"), "address", recipient)),
+            (
+                message("explorer.reference"),
+                reference_link(transfer.reference) if transfer.reference else message("explorer.none"),
+            ),
+            (message("explorer.fee"), amount(transfer.fee)),
+            (message("explorer.nonce"), grouped(transfer.nonce)),
+            (message("explorer.signed"), utc(transfer.timestamp)),
+            (message("explorer.transaction-id"), copyable(transfer.txid.hex(), message("explorer.the-transaction-id"))),
         ]
         return pairs
 
@@ -230,20 +255,24 @@ class AddressPage:
             rows = [*self._waiting(key), *rows]
         pages: list[Content] = []
         if before:
-            pages.append(link("← Newest", "address", address, class_="button"))
+            pages.append(link(message("explorer.newest"), "address", address, class_="button"))
         if len(places) > PAGE_SIZE:
             last = places[PAGE_SIZE - 1]
             older = f"/address/{address}?before={last.point.height}-{last.position}"
-            pages.append(tag("a", "Older →", href=older, class_="button"))
+            pages.append(tag("a", message("explorer.older"), href=older, class_="button"))
         if rows:
-            transfers = transfers_table(sources, rows, caption="Transfers of this address", of=key)
+            transfers = transfers_table(sources, rows, caption=message("explorer.transfers-of-address"), of=key)
             listed: list[Content] = [tag("div", transfers, class_="card")]
         else:
-            listed = [empty_list("There is no transfer from or to this address.")]
-        code = tag("div", qr_code(address, "QR code of the address"), class_="code")
+            listed = [empty_list(message("explorer.no-transfers-of-address"))]
+        code = tag("div", qr_code(address, message("explorer.qr-code")), class_="code")
         about = tag("div", facts(self._facts(address, key, account)), code, class_="card beside")
-        transfers = section("Transfers", *listed, *([pagination(*pages)] if pages else []))
-        return Page(title="Address", content=(tag("h1", "Address"), about, transfers), json=f"/rpc/balance/{address}")
+        transfers = section(message("explorer.transfers"), *listed, *([pagination(*pages)] if pages else []))
+        return Page(
+            title=message("explorer.address"),
+            content=(tag("h1", message("explorer.address")), about, transfers),
+            json=f"/rpc/balance/{address}",
+        )
 
     def _waiting(self, key: bytes) -> list[TransferRow]:
         """The newest transfers from or to an address that wait for a block."""
@@ -251,18 +280,26 @@ class AddressPage:
         found |= {entry.sequence: entry for entry in self._sources.mempool.sent_by(key)}
         return [TransferRow(found[number].transfer) for number in sorted(found, reverse=True)[:PAGE_SIZE]]
 
-    def _facts(self, address: str, key: bytes, account: Account | None) -> list[tuple[str, Content]]:
-        pairs: list[tuple[str, Content]] = [("Address", copyable(address, "the address"))]
+    def _facts(self, address: str, key: bytes, account: Account | None) -> list[tuple[Message, Content]]:
+        pairs: list[tuple[Message, Content]] = [
+            (message("explorer.address"), copyable(address, message("explorer.the-address")))
+        ]
         if account is None:
-            return [*pairs, ("Balance", amount(0)), ("State", "in no block of this chain yet")]
+            return [
+                *pairs,
+                (message("explorer.balance"), amount(0)),
+                (message("explorer.state"), message("explorer.in-no-block")),
+            ]
         pending = self._sources.mempool.pending_nonce(key, account)
-        sent = grouped(account.nonce)
+        sent: Content = grouped(account.nonce)
         if pending > account.nonce:
-            sent += f", and {grouped(pending - account.nonce)} in the mempool"
-        pairs += [("Balance", amount(account.balance)), ("Transfers sent", sent)]
+            sent = message("explorer.sent-and-waiting", sent=account.nonce, waiting=pending - account.nonce)
+        pairs += [(message("explorer.balance"), amount(account.balance)), (message("explorer.transfers-sent"), sent)]
         if account.held_since is not None:
             since = self._sources.params.slot_time(account.held_since)
-            pairs.append(("Holding since", tag("span", utc(since), " (", when(since, self._sources.now), ")")))
+            pairs.append(
+                (message("explorer.holding-since"), tag("span", utc(since), " (", when(since, self._sources.now), ")"))
+            )
         return pairs
 
 
@@ -279,22 +316,35 @@ class PeersPage:
         now, neighbourhood = sources.now, sources.peers.network_view()
         sample = sorted(sources.sample(), key=lambda peer: peer.endpoint)
         columns: list[Column[PeerRow]] = [
-            Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash"), place="phone-title"),
-            Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small"), place="phone-note"),
-            Column("Height", lambda peer: grouped(peer.height), number=True, place="phone-value", labelled=True),
-            Column("Last seen", lambda peer: when(peer.last_seen, now), place="phone-extra"),
+            Column(
+                message("explorer.address"),
+                lambda peer: tag("bdi", visible(peer.endpoint), class_="hash"),
+                place="phone-title",
+            ),
+            Column(
+                message("explorer.node"),
+                lambda peer: tag("bdi", visible(peer.node_id), class_="hash small"),
+                place="phone-note",
+            ),
+            Column(
+                message("explorer.height"),
+                lambda peer: grouped(peer.height),
+                number=True,
+                place="phone-value",
+                labelled=True,
+            ),
+            Column(message("explorer.last-seen"), lambda peer: when(peer.last_seen, now), place="phone-extra"),
         ]
         if sample:
-            listed: Content = tag("div", table(columns, sample, caption="Verified peers"), class_="card")
+            listed: Content = tag(
+                "div", table(columns, sample, caption=message("explorer.verified-peers")), class_="card"
+            )
         else:
-            listed = empty_list("This node has not verified any other node yet.")
-        connected = plural(neighbourhood.known_peers, "verified peer")
-        lead = tag(
-            "p", f"Connected to {connected}. The table lists nodes that answered calls from this node.", class_="lead"
-        )
+            listed = empty_list(message("explorer.no-peers"))
+        lead = tag("p", message("explorer.connected", count=neighbourhood.known_peers), class_="lead")
         return Page(
-            title="Peers",
-            content=(tag("h1", "Peers"), lead, listed),
+            title=message("frame.peers"),
+            content=(tag("h1", message("frame.peers")), lead, listed),
             here="/peers",
             json="/p2p/peers" if sources.serves_peers else "",
         )

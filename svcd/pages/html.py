@@ -21,7 +21,6 @@ UNIT: Final = "SVC"
 _SHOWN_ENDS: Final = 8
 _UNGROUPED_DECIMALS: Final = 4
 _BASE_UNITS: Final = re.compile(r"\b([0-9]{1,17}) base units?\b")
-_AGES: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -41,16 +40,11 @@ def scaled(number: int) -> str:
     return f"{integer}{decimals} {_PREFIXES[power]}"
 
 
-def byte_size(count: int) -> str:
+def byte_size(count: int) -> Message | str:
     """A number of bytes: ``12 kB``."""
     if count < 10_000:
-        return f"{grouped(count)} bytes"
+        return message("frame.bytes", count=count)
     return f"{count // 1_000} kB" if count < 10_000_000 else f"{count // 1_000_000} MB"
-
-
-def plural(count: int, one: str, many: str = "") -> str:
-    """``1 block``, ``2 blocks``."""
-    return f"{grouped(count)} {one if count == 1 else many or one + 's'}"
 
 
 def duration(seconds: int) -> str:
@@ -76,15 +70,18 @@ def time_left(seconds: int) -> Message:
     return message("script.under-a-minute-left") if seconds < 60 else message("script.minutes-left", count=minutes)
 
 
-def ago(time: int, now: int) -> str:
+def ago(time: int, now: int) -> Message:
     """The age of ``time`` at ``now``, both in Unix milliseconds: ``3 minutes ago``."""
     seconds = (now - time) // 1000
     if seconds < 0:
-        return "in a moment" if seconds > -60 else "later"
-    for name, size in _AGES:
-        if seconds >= size:
-            return f"{plural(seconds // size, name)} ago"
-    return "just now"
+        return message("frame.in-a-moment") if seconds > -60 else message("frame.later")
+    if seconds >= 86_400:
+        return message("frame.days-ago", count=seconds // 86_400)
+    if seconds >= 3_600:
+        return message("frame.hours-ago", count=seconds // 3_600)
+    if seconds >= 60:
+        return message("frame.minutes-ago", count=seconds // 60)
+    return message("frame.seconds-ago", count=seconds) if seconds else message("frame.just-now")
 
 
 def utc(time: int) -> str:

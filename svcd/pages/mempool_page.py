@@ -15,13 +15,10 @@ from svcd.pages.expectation import (
     waiting_table,
 )
 from svcd.pages.html import (
-    UNIT,
     Content,
     byte_size,
     coins,
     empty_list,
-    grouped,
-    in_coins,
     notice,
     pagination,
     section,
@@ -33,6 +30,7 @@ from svcd.pages.layout import Page
 from svcd.pages.routes import AFTER, FEE, page
 from svcd.pages.sources import Sources
 from svcd.pages.tables import PAGE_SIZE
+from svcd.pages.texts import grouped, message
 
 
 class MempoolPage:
@@ -50,19 +48,21 @@ class MempoolPage:
         if shown:
             listed: Content = tag("div", waiting_table(sources, shown), class_="card")
         else:
-            listed = empty_list("The mempool is empty." if not after else "There are no more transfers.")
+            listed = empty_list(message("explorer.no-more-transfers") if after else message("explorer.mempool-empty"))
         pages: list[Content] = []
         if after:
-            pages.append(tag("a", "← From the beginning", href="/mempool", class_="button"))
+            pages.append(tag("a", message("explorer.from-beginning"), href="/mempool", class_="button"))
         if len(found) > PAGE_SIZE:
-            pages.append(tag("a", "More →", href=f"/mempool?after={shown[-1].sequence}", class_="button"))
+            pages.append(
+                tag("a", message("explorer.more"), href=f"/mempool?after={shown[-1].sequence}", class_="button")
+            )
         return Page(
-            title="Mempool",
+            title=message("frame.mempool"),
             content=(
-                tag("h1", "Mempool"),
+                tag("h1", message("frame.mempool")),
                 self._stats(),
                 *([] if after else [next_block(sources), *self._next_blocks(), self._form(fee)]),
-                section("Waiting transfers", listed, *([pagination(*pages)] if pages else [])),
+                section(message("explorer.waiting-transfers"), listed, *([pagination(*pages)] if pages else [])),
             ),
             here="/mempool",
             json=f"/p2p/transactions?after={after}" if sources.serves_peers else "",
@@ -72,10 +72,14 @@ class MempoolPage:
         sources, pool = self._sources, self._sources.mempool
         floor = mempool_floor(pool, sources.params)
         return stats(
-            stat("Waiting", grouped(len(pool)), "In order of arrival"),
-            stat("Size", byte_size(pool.size)),
-            stat("Fee", format_amount(suggested(sources)), f"{UNIT}, suggested now"),
-            stat("Least fee", "–" if floor is None else format_amount(floor), f"{UNIT}, for a place here"),
+            stat(message("explorer.stat-waiting"), grouped(len(pool)), message("explorer.in-order")),
+            stat(message("explorer.size"), byte_size(pool.size)),
+            stat(message("explorer.fee"), format_amount(suggested(sources)), message("explorer.suggested")),
+            stat(
+                message("explorer.least-fee"),
+                "–" if floor is None else format_amount(floor),
+                message("explorer.taken-now"),
+            ),
         )
 
     def _next_blocks(self) -> list[Tag]:
@@ -83,7 +87,7 @@ class MempoolPage:
         blocks = sources.mempool.fees.expected_blocks(sources.params, most=NEXT_BLOCKS)
         if len(blocks) == 1:
             return []
-        return [section("Next blocks", tag("div", next_blocks_table(sources, blocks), class_="card"))]
+        return [section(message("explorer.next-blocks"), tag("div", next_blocks_table(sources, blocks), class_="card"))]
 
     def _form(self, fee: str) -> Tag:
         """Asks for a fee, and says when it gets in."""
@@ -93,11 +97,11 @@ class MempoolPage:
         field = tag("input", id="fee", name="fee", value=fee, inputmode="decimal", maxlength="32", autocomplete="off")
         return tag(
             "section",
-            tag("h2", "When does a transfer get in?"),
+            tag("h2", message("explorer.when-in")),
             tag(
                 "form",
-                tag("div", tag("label", f"Fee in {UNIT}", for_="fee"), class_="field"),
-                tag("div", field, tag("button", "Look", type="submit"), class_="search"),
+                tag("div", tag("label", message("explorer.fee-in-svc"), for_="fee"), class_="field"),
+                tag("div", field, tag("button", message("explorer.look"), type="submit"), class_="search"),
                 action="/mempool",
                 method="get",
                 class_="stack",
@@ -110,11 +114,10 @@ class MempoolPage:
         sources = self._sources
         try:
             fee = parse_amount(text)
-        except RuleViolation as error:
-            sentence = in_coins(error.detail)
-            return notice("bad", f"{sentence[:1].upper()}{sentence[1:]}.")
+        except RuleViolation:
+            return notice("bad", message("explorer.fee-wrong"))
         least = max(mempool_floor(sources.mempool, sources.params) or 0, sources.params.minimum_fee)
         if fee < least:
-            return notice("warn", f"The fee must be at least {coins(least)} now.")
+            return notice("warn", message("explorer.fee-too-low", least=coins(least)))
         when = expected_in(sources, blocks_until(sources, fee))
-        return notice("good", f"A transfer that is sent now with the fee of {coins(fee)} is expected {when}.")
+        return notice("good", message("explorer.sent-now", fee=coins(fee), when=when))

@@ -1,8 +1,10 @@
 """The start page: the next block, the newest blocks, the blocks that lost, and charts (docs/pages.md)."""
 
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import Final
 
+from attrs import frozen
 from twisted.web.template import Tag
 
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount
@@ -10,11 +12,8 @@ from svcd.chain.work import block_work
 from svcd.pages.charts import Series, bar_chart, line_chart, round_top, seconds_top, values_table
 from svcd.pages.expectation import next_block, suggested
 from svcd.pages.html import (
-    UNIT,
     coins,
     duration,
-    grouped,
-    plural,
     scaled,
     section,
     stat,
@@ -27,7 +26,7 @@ from svcd.pages.recent_blocks import BlockRow, NewestBlocks
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
 from svcd.pages.tables import blocks_table, replaced_table
-from svcd.pages.texts import Catalogue
+from svcd.pages.texts import Catalogue, Message, grouped, message
 from svcd.recent import Recent
 
 _CHARTS: Final = "charts"
@@ -55,14 +54,14 @@ class OverviewPage:
         sources = self._sources
         newest = sources.recent.newest()
         news = tag("p", class_="news", role="status", data_height=str(newest.tip.height))
-        blocks = blocks_table(sources, newest.blocks[:LISTED], caption="Newest blocks")
+        blocks = blocks_table(sources, newest.blocks[:LISTED], caption=message("explorer.newest-blocks"))
         return Page(
-            title="Explorer",
+            title=message("frame.explorer"),
             content=(
-                tag("h1", "Explorer"),
+                tag("h1", message("frame.explorer")),
                 stats(*self._stats(newest)),
                 next_block(sources),
-                section("Newest blocks", news, tag("div", blocks, class_="card")),
+                section(message("explorer.newest-blocks"), news, tag("div", blocks, class_="card")),
                 *self._replaced(newest),
                 placeholder(_CHARTS),
             ),
@@ -76,72 +75,93 @@ class OverviewPage:
         sources, tip = self._sources, newest.tip
         latest = newest.blocks[0]
         difficulty = scaled(block_work(latest.header.base_target)) if tip.height else "–"
-        most = grouped(sources.params.supply_limit // BASE_UNITS_PER_COIN)
+        most = sources.params.supply_limit // BASE_UNITS_PER_COIN
         return [
-            stat("Height", grouped(tip.height), when(latest.time, sources.now) if tip.height else "The genesis"),
             stat(
-                "Waiting",
-                grouped(len(sources.mempool)),
-                tag("a", "Transfers in the mempool", href="/mempool", class_="alone"),
+                message("explorer.height"),
+                grouped(tip.height),
+                when(latest.time, sources.now) if tip.height else message("explorer.genesis"),
             ),
-            stat("Fee", format_amount(suggested(sources)), f"{UNIT}, suggested now"),
-            stat("Difficulty", difficulty, "Average attempts per block"),
-            stat("Coins issued", grouped(tip.issued // BASE_UNITS_PER_COIN), f"Of {most}"),
+            stat(
+                message("explorer.stat-waiting"),
+                grouped(len(sources.mempool)),
+                tag("a", message("explorer.mempool-link"), href="/mempool", class_="alone"),
+            ),
+            stat(message("explorer.fee"), format_amount(suggested(sources)), message("explorer.suggested")),
+            stat(message("explorer.difficulty"), difficulty, message("explorer.attempts")),
+            stat(
+                message("explorer.coins-issued"),
+                grouped(tip.issued // BASE_UNITS_PER_COIN),
+                message("explorer.of-most", most=most),
+            ),
         ]
 
     def _replaced(self, newest: NewestBlocks) -> list[Tag]:
         if not newest.replaced:
             return []
-        lead = "Other blocks have won over these. Their transfers are in other blocks or wait again, if they still can."
         listed = replaced_table(self._sources, newest.replaced)
-        return [section("Replaced blocks", tag("p", lead, class_="soft"), tag("div", listed, class_="card"))]
+        lead = tag("p", message("explorer.replaced-text"), class_="soft")
+        return [section(message("explorer.replaced-blocks"), lead, tag("div", listed, class_="card"))]
 
     def _markup(self, newest: NewestBlocks, catalogue: Catalogue) -> bytes:
         """The charts, drawn once for each change of what they show."""
         key = newest.tip.hash, self._sources.recent.revision, catalogue.language
         if key not in self._drawn:
-            self._drawn[key] = self._charts(newest)
+            self._drawn[key] = _Charts(self._sources, newest, catalogue.text).draw()
         return self._drawn[key]
 
-    def _charts(self, newest: NewestBlocks) -> bytes:
-        blocks = [block for block in reversed(newest.blocks) if block.header.height]
+
+@frozen
+class _Charts:
+    """The charts and their values in one language."""
+
+    _sources: Sources
+    _newest: NewestBlocks
+    _say: Callable[[Message], str]
+
+    def draw(self) -> bytes:
+        """Their HTML."""
+        blocks = [block for block in reversed(self._newest.blocks) if block.header.height]
         if len(blocks) < 2:
-            return b'<p class="card empty">There are not enough blocks for a chart yet.</p>'
-        charts = [self._transfers(blocks), self._fees(blocks), self._intervals(newest, blocks), _difficulty(blocks)]
-        heading = f"The last {plural(len(blocks), 'block')}"
-        values = (
-            f'<details class="card"><summary>The values as a table</summary>{self._values(newest, blocks)}</details>'
-        )
+            return f'<p class="card empty">{escape(self._say(message("explorer.too-few-blocks")))}</p>'.encode()
+        charts = [self._transfers(blocks), self._fees(blocks), self._intervals(blocks), self._difficulty(blocks)]
+        heading = escape(self._say(message("explorer.last-blocks", count=len(blocks))))
+        summary = escape(self._say(message("explorer.values")))
+        values = f'<details class="card"><summary>{summary}</summary>{self._values(blocks)}</details>'
         drawn = f'<section><h2>{heading}</h2><div class="charts">{"".join(charts)}</div>{values}</section>'
         return drawn.encode("utf-8")
 
     def _transfers(self, blocks: Sequence[BlockRow]) -> str:
         counts = [block.header.transaction_count for block in blocks]
         top = round_top(max(counts))
-        total = sum(counts)
-        full = f"a block holds {grouped(self._sources.params.max_block_transactions)} at most"
-        series = _series("Transfers per block", blocks, counts, _transfers, f"{_transfers(total)}; {full}")
+        most = self._sources.params.max_block_transactions
+        total = message("explorer.count-transfers", count=sum(counts))
+        note = message("explorer.together-and-most", transfers=total, most=most)
+        series = self._series(message("explorer.transfers-per-block"), blocks, counts, self._count, note)
         return bar_chart(series, top=top, axis=grouped)
 
     def _fees(self, blocks: Sequence[BlockRow]) -> str:
         fees = [self._paid(block) for block in blocks]
         known = [block for block in blocks if self._sources.recent.figures(block) is not None]
-        note = f"{coins(sum(fees))} together" if known == blocks else "Some blocks are being read: reload the page"
-        series = _series("Fees per block", blocks, fees, coins, note)
+        together = message("explorer.together", amount=coins(sum(fees)))
+        note = together if known == blocks else message("explorer.being-read")
+        series = self._series(message("explorer.fees-per-block"), blocks, fees, coins, note)
         return bar_chart(series, top=round_top(max(fees)), axis=coins)
 
-    def _intervals(self, newest: NewestBlocks, blocks: Sequence[BlockRow]) -> str:
+    def _intervals(self, blocks: Sequence[BlockRow]) -> str:
         params = self._sources.params
         due = params.slots_per_block * params.slot_seconds
-        seconds = newest.intervals(params)
+        seconds = self._newest.intervals(params)
         mean = sum(seconds) // len(seconds)
         top = seconds_top(min(max(*seconds, 2 * due), max(4 * due, 2 * mean)))
-        speed = f"{duration(mean)} on average; the target is {duration(due)}"
-        series = _series("Time between blocks", blocks[1:], seconds, duration, speed)
+        speed = message("explorer.average", mean=duration(mean), due=duration(due))
+        series = self._series(message("explorer.time-between"), blocks[1:], seconds, duration, speed)
         return bar_chart(series, top=top, axis=duration, mark=due)
 
-    def _values(self, newest: NewestBlocks, blocks: Sequence[BlockRow]) -> str:
-        seconds = dict(zip([block.hash for block in blocks[1:]], newest.intervals(self._sources.params), strict=True))
+    def _values(self, blocks: Sequence[BlockRow]) -> str:
+        seconds = dict(
+            zip([block.hash for block in blocks[1:]], self._newest.intervals(self._sources.params), strict=True)
+        )
         rows = [
             (
                 grouped(block.header.height),
@@ -152,35 +172,45 @@ class OverviewPage:
             )
             for block in reversed(blocks)
         ]
-        headings = ("Block", "Transfers", f"Fees in {UNIT}", "Time", "Difficulty")
-        return values_table(headings, rows, caption="The values of the charts")
+        headings = (
+            message("explorer.block"),
+            message("explorer.transfers"),
+            message("explorer.fees-in"),
+            message("explorer.time"),
+            message("explorer.difficulty"),
+        )
+        caption = self._say(message("explorer.values-of-charts"))
+        return values_table([self._say(heading) for heading in headings], rows, caption=caption)
 
     def _paid(self, block: BlockRow) -> int:
         """The fees in a block; 0 while they are being read."""
         figures = self._sources.recent.figures(block)
         return 0 if figures is None else sum(figures.fees)
 
+    def _difficulty(self, blocks: Sequence[BlockRow]) -> str:
+        work = [block_work(block.header.base_target) for block in blocks]
+        low, high = min(work), max(work)
+        steady = message("explorer.steady", difficulty=scaled(low))
+        note = steady if low == high else message("explorer.from-to", low=scaled(low), high=scaled(high))
+        return line_chart(self._series(message("explorer.difficulty"), blocks, work, scaled, note), axis=scaled)
 
-def _difficulty(blocks: Sequence[BlockRow]) -> str:
-    work = [block_work(block.header.base_target) for block in blocks]
-    low, high = min(work), max(work)
-    note = f"{scaled(low)}, steady" if low == high else f"{scaled(low)} to {scaled(high)}"
-    return line_chart(_series("Difficulty", blocks, work, scaled, note), axis=scaled)
+    def _count(self, count: int) -> str:
+        return self._say(message("explorer.count-transfers", count=count))
 
-
-def _transfers(count: int) -> str:
-    return plural(count, "transfer")
-
-
-def _series(
-    heading: str, blocks: Sequence[BlockRow], values: Sequence[int], text: Callable[[int], str], note: str
-) -> Series:
-    heights = [grouped(block.header.height) for block in blocks]
-    return Series(
-        heading=heading,
-        values=values,
-        readings=[f"Block {height}: {text(value)}" for height, value in zip(heights, values, strict=True)],
-        note=note,
-        first=f"Block {heights[0]}",
-        last=f"Block {heights[-1]}",
-    )
+    def _series(
+        self,
+        heading: Message,
+        blocks: Sequence[BlockRow],
+        values: Sequence[int],
+        written: Callable[[int], str],
+        note: Message,
+    ) -> Series:
+        names = [self._say(message("explorer.block-at", height=block.header.height)) for block in blocks]
+        return Series(
+            heading=self._say(heading),
+            values=values,
+            readings=[f"{name}: {written(value)}" for name, value in zip(names, values, strict=True)],
+            note=self._say(note),
+            first=names[0],
+            last=names[-1],
+        )

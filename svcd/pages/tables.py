@@ -21,7 +21,7 @@ from svcd.pages.html import (
 )
 from svcd.pages.recent_blocks import BlockRow
 from svcd.pages.sources import Sources, TransferRow
-from svcd.pages.texts import Message
+from svcd.pages.texts import Message, message
 
 T = TypeVar("T")
 PAGE_SIZE: Final = 20
@@ -32,7 +32,7 @@ PAGE_SIZE: Final = 20
 class Column(Generic[T]):
     """A column of a table: its heading, and the function that makes the cell of a row."""
 
-    heading: str | Message
+    heading: Message
     cell: Callable[[T], Content]
     number: bool = False
     place: str = "desk"
@@ -50,7 +50,7 @@ class Column(Generic[T]):
         return {"class": " ".join(["number"] * self.number + ["labelled"] * self.labelled + [self.place])}
 
 
-def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: str | Message) -> Tag:
+def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: Message) -> Tag:
     """A table, whose rows have two lines on a phone; ``caption`` is for screen readers."""
     heads = [tag("th", column.heading, scope="col", **column.attributes) for column in columns]
     body = [
@@ -67,33 +67,38 @@ def fullness(params: NetworkParams, *, count: int, size: int) -> int:
     return min(max(share, 1), 100) if count else 0
 
 
-def size_and_fullness(params: NetworkParams, *, count: int, size: int) -> str:
+def size_and_fullness(params: NetworkParams, *, count: int, size: int) -> Message:
     """``12 kB, 3 % full``, or ``781 bytes, empty``."""
-    full = f"{fullness(params, count=count, size=size)} % full" if count else "empty"
-    return f"{byte_size(size)}, {full}"
+    if not count:
+        return message("explorer.size-empty", size=byte_size(size))
+    return message("explorer.size-full", size=byte_size(size), percent=fullness(params, count=count, size=size))
 
 
-def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) -> Tag:
+def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: Message) -> Tag:
     """A table of blocks of which ``sources.recent`` has the figures."""
     now = sources.now
     columns: list[Column[BlockRow]] = [
         Column(
-            "Height",
+            message("explorer.height"),
             lambda block: link(grouped(block.header.height), "block", str(block.header.height)),
             place="phone-title",
         ),
-        Column("Time", lambda block: when(block.time, now), place="phone-note"),
-        Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex()), place="roomy"),
-        Column("Made by", lambda block: _producer(sources, block)),
+        Column(message("explorer.time"), lambda block: when(block.time, now), place="phone-note"),
         Column(
-            "Transfers",
+            message("explorer.hash"),
+            lambda block: short_link(block.hash.hex(), "block", block.hash.hex()),
+            place="roomy",
+        ),
+        Column(message("explorer.made-by"), lambda block: _producer(sources, block)),
+        Column(
+            message("explorer.transfers"),
             lambda block: grouped(block.header.transaction_count),
             number=True,
             place="phone-value",
             labelled=True,
         ),
-        Column("Fees", lambda block: _fees(sources, block), number=True),
-        Column("Size", lambda block: _size(sources, block), number=True, place="phone-extra"),
+        Column(message("explorer.fees"), lambda block: _fees(sources, block), number=True),
+        Column(message("explorer.size"), lambda block: _size(sources, block), number=True, place="phone-extra"),
     ]
     return table(columns, blocks, caption=caption)
 
@@ -102,24 +107,30 @@ def replaced_table(sources: Sources, blocks: Iterable[BlockRow]) -> Tag:
     """A table of blocks that are not on the chain."""
     now = sources.now
     columns: list[Column[BlockRow]] = [
-        Column("Replaced", lambda block: short_link(block.hash.hex(), "block", block.hash.hex()), place="phone-title"),
-        Column("Time", lambda block: when(block.time, now), place="phone-note"),
-        Column("Made by", lambda block: _producer(sources, block)),
         Column(
-            "Transfers",
+            message("explorer.replaced"),
+            lambda block: short_link(block.hash.hex(), "block", block.hash.hex()),
+            place="phone-title",
+        ),
+        Column(message("explorer.time"), lambda block: when(block.time, now), place="phone-note"),
+        Column(message("explorer.made-by"), lambda block: _producer(sources, block)),
+        Column(
+            message("explorer.transfers"),
             lambda block: grouped(block.header.transaction_count),
             number=True,
             place="phone-extra",
             labelled=True,
         ),
         Column(
-            "Replaced by",
-            lambda block: link(f"Block {grouped(block.header.height)}", "block", str(block.header.height)),
+            message("explorer.replaced-by"),
+            lambda block: link(
+                message("explorer.block-at", height=block.header.height), "block", str(block.header.height)
+            ),
             number=True,
             place="phone-value",
         ),
     ]
-    return table(columns, blocks, caption="Replaced blocks")
+    return table(columns, blocks, caption=message("explorer.replaced-blocks"))
 
 
 def _fees(sources: Sources, block: BlockRow) -> Content:
@@ -139,28 +150,38 @@ def _producer(sources: Sources, block: BlockRow) -> Content:
 
 
 def transfers_table(
-    sources: Sources, rows: Iterable[TransferRow], *, caption: str, of: bytes | None = None, dated: bool = True
+    sources: Sources, rows: Iterable[TransferRow], *, caption: Message, of: bytes | None = None, dated: bool = True
 ) -> Tag:
     """A table of transfers, as seen by the account ``of`` if given; ``dated`` adds the time of each block."""
     now = sources.now
-    columns: list[Column[TransferRow]] = [Column("Transfer", _txid, place="phone-title")]
+    columns: list[Column[TransferRow]] = [Column(message("explorer.transfer"), _txid, place="phone-title")]
     if dated:
         columns.append(
-            Column("Time", lambda row: _waiting() if row.time is None else when(row.time, now), place="phone-note")
+            Column(
+                message("explorer.time"),
+                lambda row: _waiting() if row.time is None else when(row.time, now),
+                place="phone-note",
+            )
         )
     if of is not None:
-        columns.append(Column("Direction", lambda row: _direction(row, of), place="phone-extra"))
-        columns.append(Column("With", lambda row: address_link(sources.address(_counterparty(row, of)))))
+        columns.append(Column(message("explorer.direction"), lambda row: _direction(row, of), place="phone-extra"))
+        columns.append(
+            Column(message("explorer.with"), lambda row: address_link(sources.address(_counterparty(row, of))))
+        )
     else:
-        columns.append(Column("From", lambda row: address_link(sources.address(row.transfer.sender))))
-        columns.append(Column("To", lambda row: address_link(sources.address(row.transfer.recipient))))
-    columns.append(Column("Reference", _reference))
-    columns.append(Column("Amount", lambda row: amount(row.transfer.amount), number=True, place="phone-value"))
+        columns.append(Column(message("explorer.from"), lambda row: address_link(sources.address(row.transfer.sender))))
+        columns.append(
+            Column(message("explorer.to"), lambda row: address_link(sources.address(row.transfer.recipient)))
+        )
+    columns.append(Column(message("explorer.reference"), _reference))
+    columns.append(
+        Column(message("explorer.amount"), lambda row: amount(row.transfer.amount), number=True, place="phone-value")
+    )
     return table(columns, rows, caption=caption)
 
 
 def _waiting() -> Tag:
-    return badge("waiting", "warn")
+    return badge(message("explorer.waiting"), "warn")
 
 
 def _txid(row: TransferRow) -> Tag:
@@ -175,8 +196,8 @@ def _counterparty(row: TransferRow, of: bytes) -> bytes:
 def _direction(row: TransferRow, of: bytes) -> Tag:
     sends, receives = row.transfer.sender == of, row.transfer.recipient == of
     if sends and receives:
-        return badge("to itself")
-    return badge("out") if sends else badge("in", "good")
+        return badge(message("explorer.to-itself"))
+    return badge(message("explorer.out")) if sends else badge(message("explorer.in"), "good")
 
 
 def _reference(row: TransferRow) -> Content:

@@ -90,6 +90,15 @@ class Catalogue:
             value = parameters[part] if index % 2 else part
             yield grouped(value) if isinstance(value, int) else value
 
+    def text(self, shown: Message) -> str:
+        """A text without elements in its placeholders; raises KeyError, or TypeError for an element."""
+        written = []
+        for piece in self.pieces(shown):
+            if isinstance(piece, Tag):
+                raise TypeError(f"{shown.key} is to be plain text, and has an element in it")
+            written.append(self.text(piece) if isinstance(piece, Message) else piece)
+        return "".join(written)
+
     def fill(self, html: str) -> str:
         """A static page with its texts, escaped, in the place of ``{{section.name}}``; raises KeyError."""
 

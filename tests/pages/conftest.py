@@ -12,6 +12,7 @@ from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkView, NoPeers
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
+from svcd.pages.texts import Catalogues
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.payment_routes import CommerceRoutes
 from svcd.rpc.sites import PublicSite
@@ -71,7 +72,12 @@ class Shown:
 
 
 def show(
-    node: Node, *, hosts: PageHosts | None = None, rates: dict[str, Rate] = UNLIMITED, serves_peers: bool = False
+    node: Node,
+    *,
+    hosts: PageHosts | None = None,
+    rates: dict[str, Rate] = UNLIMITED,
+    serves_peers: bool = False,
+    catalogues: Catalogues | None = None,
 ) -> Shown:
     """A node's public site with pages."""
     chain_manager, transaction_pool, clock = (
@@ -98,7 +104,9 @@ def show(
         CommerceRoutes(chain_manager, payments, waiters, random=bytes, webhooks_enabled=False),
     ]
     public = PublicSite(COMMON, RateLimiter(Clients(), rates, clock))
-    return Shown(node, node.sites.public(routes, public, pages=pages_resource(sources, hosts)), around, peers)
+    return Shown(
+        node, node.sites.public(routes, public, pages=pages_resource(sources, hosts, catalogues)), around, peers
+    )
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ class Document(HTMLParser):
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
         self.visible = ""
+        self.said = ""
+        """The text outside of details, one element apart from the other."""
         self.texts: dict[str, object] = {}
         """The texts for scripts."""
         self._open: list[tuple[str, bool]] = []
@@ -82,6 +84,8 @@ class Document(HTMLParser):
             self.texts |= json.loads(data)
             return
         self.text += data
+        if not any(name == "details" for name, _ in self._open[2:]):
+            self.said += f" {data}"
         if not self._hidden:
             self.visible += data
 

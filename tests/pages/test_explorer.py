@@ -256,7 +256,7 @@ def test_a_crowded_mempool_says_what_gets_in_and_when(open_node: Callable[..., N
     assert "is expected within 2 blocks" in fees["0.0003"]
     assert "0.01 SVC is expected in the next block" in fees["0.01"]
     assert "at least 0.0001 SVC" in fees["0.00009"]
-    assert "Amount must be a decimal" in fees["x"]
+    assert "A fee is a number of coins" in fees["x"]
 
 
 def test_the_suggested_fee_is_that_of_the_json_route(open_node: Callable[..., Node]) -> None:

@@ -41,7 +41,7 @@ def test_any_text_survives_escaping(text: str) -> None:
     ],
 )
 def test_relative_times(seconds: int, says: str) -> None:
-    assert ago(1_000_000_000, 1_000_000_000 + seconds * 1000) == says
+    assert ENGLISH.text(ago(1_000_000_000, 1_000_000_000 + seconds * 1000)) == says
 
 
 def test_absolute_times_are_in_utc() -> None:

@@ -3,9 +3,11 @@
 import ast
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from svcd import pages
 from svcd.pages.bundles import imported_modules
@@ -13,6 +15,11 @@ from svcd.pages.html import tag
 from svcd.pages.layout import flattened
 from svcd.pages.static_files import WALLET_SCRIPT
 from svcd.pages.texts import SCRIPT, Catalogue, Catalogues, Message, load, message
+from tests.chains import COIN
+from tests.pages.conftest import Shown as Shown
+from tests.pages.conftest import show
+from tests.pages.reading import Document
+from tests.rpc.node import Node
 
 PAGES = Path(pages.__file__).parent
 FOLDER = PAGES / "texts"
@@ -192,6 +199,76 @@ def test_scripts_have_no_texts_of_their_own() -> None:
             if speaks and words not in NAMES and not listed and not DEVELOPERS.search(before):
                 left.append(f"{name}: {words}")
     assert left == []
+
+
+NOT_TEXTS = re.compile(
+    r"\b(?:svcd?1[a-z0-9]+(?:…[a-z0-9]+)?|[0-9a-f]{8,}(?:…[0-9a-f]{8})?|[0-9a-f]{8}…|SVC(?:-TEST)?|UTC|JSON|Devnet|kB|MB|"
+    r"svc wallet|web\+svc|order-1|https?://\S+|shop\.example|127\.0\.0\.1)\b"
+)
+"""Hashes, addresses, names and units, and what the test itself says."""
+SPOKEN = ("aria-label", "title", "placeholder", "alt", "data-busy", "data-label", "data-chart")
+
+
+def folder_in_pseudo_language(folder: Path) -> Path:
+    """The English texts, in a language without a Latin letter outside of the placeholders."""
+
+    def odd(text: str) -> str:
+        return "".join(
+            part if part.startswith("{") else re.sub("[A-Za-z]", "ж", part) for part in re.split(r"(\{[a-z]+\})", text)
+        )
+
+    texts = {
+        section: {
+            name: odd(text) if isinstance(text, str) else {form: odd(each) for form, each in text.items()}
+            for name, text in entries.items()
+        }
+        for section, entries in ENGLISH.items()
+    }
+    (folder / "en.json").write_text(json.dumps(ENGLISH))
+    (folder / "eo.json").write_text(json.dumps(texts))
+    return folder
+
+
+def test_every_text_of_every_page_is_in_the_catalogue(open_node: Callable[..., Node], tmp_path: Path) -> None:
+    """And another language is one file more."""
+    shown = show(open_node(), catalogues=load(folder_in_pseudo_language(tmp_path)), serves_peers=True)
+    builder = shown.node.builder
+    paid = f"b2 pays {5 * COIN // 2} from alice to bob for order-1"
+    mistaken = f"b3 pays {COIN} from alice to bob for 2"
+    shown.node.grow(f"genesis: b[1..30]\n{paid}\n{mistaken}")
+    waiting = builder.transfer("carol", "bob", COIN, reference="order-1")
+    shown.wait(waiting)
+    shown.around.here = evolve(shown.around.here, behind="a peer has more work")
+    bob = shown.node.address("bob")
+    pay = f"/pay/?recipient={bob}&amount=2.5&label=7&returnUrl=https%3A%2F%2Fshop.example%2F&sinceHeight=0&reference="
+    targets = [
+        *(
+            "/",
+            "/block/0",
+            "/block/1",
+            "/block/2",
+            "/block/3?first=1",
+            "/block/99",
+            "/block/!",
+            f"/tx/{waiting.txid.hex()}",
+        ),
+        *(f"/tx/{'0' * 64}", f"/address/{bob}", "/address/1", "/mempool", "/mempool?after=9", "/mempool?fee=0.1"),
+        *("/mempool?fee=1e3", "/mempool?fee=0.00000001", "/peers", "/reference/order-1", "/reference/2", "/search"),
+        *(
+            f"/reference/order-1?recipient={bob}&amount=2",
+            "/reference/order-1?amount=1e3",
+            "/search?q=2",
+            "/search?q=!!",
+        ),
+        *(f"{pay}order-1", f"{pay}2", f"{pay}9&until=1", f"{pay}9", "/pay/", "/wallet/", "/777"),
+    ]
+    for target in targets:
+        page = Document(shown.ask(target, Accept_Language="eo").body.decode())
+        (html,) = page.all("html")
+        assert html["lang"] == "eo"
+        said = [page.said, *[found[name] for _, found in page.elements for name in SPOKEN if name in found]]
+        left = [words for words in said for words in re.findall("[A-Za-z]{2,}", NOT_TEXTS.sub("", words))]
+        assert left == [], target
 
 
 def test_no_text_is_unused() -> None:
