@@ -1,36 +1,88 @@
-// Ed25519 keys in WebCrypto, made from a seed of 32 bytes (RFC 8032; PKCS #8 as in RFC 8410).
+// Ed25519 keys in WebCrypto, made from a seed of 32 bytes (RFC 8032; JWK as in RFC 8037).
 
-import { bytesOf, joined } from "./bytes.mjs";
+import { bytesOf, hexOf, joined } from "./bytes.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @typedef {{ privateKey: CryptoKey, publicKey: Bytes }} Key */
 
-const PKCS8_START = bytesOf("302e020100300506032b657004220420");
 const NAME = "Ed25519";
+/** PKCS #8 up to the key (RFC 8410). */
+const X25519_START = bytesOf("302e020100300506032b656e04220420");
+const X25519_BASE = Uint8Array.of(9, ...new Uint8Array(31));
+/** The prime of the field of Curve25519. */
+const PRIME = 2n ** 255n - 19n;
 
-/** Throw `no-ed25519` unless this browser can sign with Ed25519. */
+/** Throw `no-ed25519` unless this browser can make a key and sign with it. */
 export async function checkSupport() {
   try {
-    // WebKit refuses a seed of zeros.
-    const seed = crypto.getRandomValues(new Uint8Array(32));
-    await crypto.subtle.importKey("pkcs8", joined(PKCS8_START, seed), NAME, false, ["sign"]);
+    await keyOf(new Uint8Array(32).fill(1));
   } catch {
     throw new Problem("no-ed25519", message("wallet-script.no-ed25519"));
   }
 }
 
-/** The 32-byte public key and the private key of a seed; the private key cannot be read out of the browser again.
+/** The 32-byte public key and the private key of a seed; the private key cannot be read out of the browser.
+ *
+ * It is imported as a JWK, because WebKitGTK 2.50 refuses PKCS #8 with a seed that begins with a zero.
  * @type {(seed: Bytes) => Promise<Key>} */
 export async function keyOf(seed) {
-  const pkcs8 = joined(PKCS8_START, seed);
-  const readable = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, true, ["sign"]);
-  const { x = "" } = await crypto.subtle.exportKey("jwk", readable);
-  const privateKey = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, false, ["sign"]);
+  const y = await ordinateOf(seed);
+  /** @type {unknown} */
+  let cause;
+  for (const signOfX of [0x00, 0x80]) {
+    const publicKey = Uint8Array.of(...y.subarray(0, 31), Number(y.at(31)) | signOfX);
+    const pair = { kty: "OKP", crv: NAME, d: base64url(seed), x: base64url(publicKey) };
+    try {
+      const privateKey = await crypto.subtle.importKey("jwk", pair, NAME, false, ["sign"]);
+      const verifier = await crypto.subtle.importKey("raw", publicKey, NAME, false, ["verify"]);
+      if (await crypto.subtle.verify(NAME, verifier, await sign(privateKey, y), y)) return { privateKey, publicKey };
+    } catch (problem) {
+      // Of the two public keys most browsers refuse the wrong one at once.
+      cause = problem;
+    }
+  }
+  throw new RangeError("this browser computes with Ed25519 and X25519 differently", { cause });
+}
+
+/** @type {(bytes: Bytes) => string} */
+const base64url = (bytes) =>
+  btoa(String.fromCharCode(...bytes))
+    .replaceAll("+", "-")
+    .replaceAll("/", "_")
+    .replaceAll("=", "");
+
+/** The y coordinate of the public key of a seed, little-endian.
+ *
+ * WebCrypto gives no public key for a private one, and Firefox 140 exports none that was imported without it. But
+ * X25519 with the same scalar gives the u coordinate of the same point (RFC 7748, 4.1), from which y follows, but for
+ * the sign of x: the browser computes all that depends on the seed, this page only with what is public.
+ * @type {(seed: Bytes) => Promise<Bytes>} */
+async function ordinateOf(seed) {
+  const scalar = new Uint8Array(await crypto.subtle.digest("SHA-512", seed)).slice(0, 32);
+  // X25519 ignores the lowest bits, and WebKitGTK 2.50 refuses a scalar that begins with a zero.
+  scalar[0] = Number(scalar[0]) | 1;
+  const pkcs8 = joined(X25519_START, scalar);
+  const own = await crypto.subtle.importKey("pkcs8", pkcs8, "X25519", false, ["deriveBits"]);
+  scalar.fill(0);
   pkcs8.fill(0);
-  const text = atob(x.replaceAll("-", "+").replaceAll("_", "/"));
-  return { privateKey, publicKey: Uint8Array.from(text, (character) => character.charCodeAt(0)) };
+  const base = await crypto.subtle.importKey("raw", X25519_BASE, "X25519", false, []);
+  const point = new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: base }, own, 256));
+  const u = BigInt(`0x${hexOf(point.reverse())}`);
+  const y = ((u + PRIME - 1n) * power(u + 1n, PRIME - 2n)) % PRIME;
+  return bytesOf(y.toString(16).padStart(64, "0")).reverse();
+}
+
+/** A power in the field.
+ * @type {(base: bigint, exponent: bigint) => bigint} */
+function power(base, exponent) {
+  let result = 1n;
+  for (const bit of exponent.toString(2)) {
+    result = (result * result) % PRIME;
+    if (bit === "1") result = (result * base) % PRIME;
+  }
+  return result;
 }
 
 /** The 64-byte signature of a message.
