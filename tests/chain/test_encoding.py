@@ -50,6 +50,7 @@ ACCEPTED: dict[str, tuple[bytes, object]] = {
     "UTF-8": ('"é\U0001f600"'.encode(), "é\U0001f600"),
     "same key in two objects": (b'[{"a":1},{"a":2}]', [{"a": 1}, {"a": 2}]),
     "depth 8": (nested(8), json.loads(nested(8))),
+    "depth 8 around text": ('[[[[[[[["é"]]]]]]]]'.encode(), [[[[[[[["é"]]]]]]]]),
 }
 
 TRAPS: dict[str, tuple[bytes, str]] = {
@@ -99,6 +100,10 @@ TRAPS: dict[str, tuple[bytes, str]] = {
     ),
     "objects without end": (b"[" + b"{}," * 100_000 + b"{}]", "more arrays, objects or members"),
     "numbers without end": (b"[" + b"1," * 100_000 + b"1]", "more arrays, objects or members"),
+    "eight levels that are never closed": (b"[[]," + b"[" * 7, "not JSON: expecting value"),
+    "depth 9 that strings conceal": (b'["]",' * 9 + b"1" + b"]" * 9, "more than 8 levels"),
+    "depth 9 in objects that strings conceal": (b'{"a":"}","b":' * 9 + b"1" + b"}" * 9, "more than 8 levels"),
+    "depth 1,010 that strings conceal": (b'["]",' * 1_010 + b"1" + b"]" * 1_010, "more than 8 levels"),
 }
 
 
@@ -156,7 +161,36 @@ def test_full_block_of_the_shortest_transfers_is_accepted() -> None:
     assert parse_json(spread) == parse_json(full)
 
 
-TEXTS = ["[" * 500, "{]" * 500, "," * 5_000, '"[' * 500, "\\[" * 500, '\\"{,' * 500, "]]]][[[["]
+@pytest.mark.parametrize("part", [b"[]", b"{}"])
+def test_so_many_values_and_no_more(part: bytes) -> None:
+    """1,000, one more for each 200 bytes, and the array around them."""
+    assert parse_json(b"[" + b",".join([part] * 1_014) + b"]") == [json.loads(part)] * 1_014
+    with refuses(Refusal.ENCODING, "more arrays, objects or members than JSON of 3046 bytes may have"):
+        parse_json(b"[" + b",".join([part] * 1_015) + b"]")
+
+
+def test_so_many_commas_and_no_more() -> None:
+    """1,000, and one more for each 32 bytes."""
+    assert parse_json(b"[" + b",".join([b"1"] * 1_067) + b"]") == [1] * 1_067
+    with refuses(Refusal.ENCODING, "more arrays, objects or members"):
+        parse_json(b"[" + b",".join([b"1"] * 1_068) + b"]")
+
+
+@pytest.mark.parametrize("data", [b'{"a":' + nested(8) + b"}", b'{"a":[' + b"1," * 1_060 + nested(7) + b"]}"])
+def test_nesting_is_found_before_an_object_is_parsed(data: bytes) -> None:
+    with refuses(Refusal.ENCODING, "more than 8 levels"):
+        parse_wire_object(data)
+
+
+def test_brackets_in_strings_count_only_in_json_of_more_than_64_kib() -> None:
+    data = b'["' + b"[" * 500 + b"k" * (64 * 1024 - 504) + b'"]'
+    assert len(data) == 64 * 1024
+    parse_json(data)
+    with refuses(Refusal.ENCODING, "more than 8 levels"):
+        parse_json(data + b" ")
+
+
+TEXTS = ["[" * 500, "[" * 500 + "\\", "{]" * 500, "," * 5_000, '"[' * 500, "\\[" * 500, '\\"{,' * 500, "]]]][[[["]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -223,6 +257,7 @@ def test_sentences_of_strict_json(data: bytes, sentence: str) -> None:
     ("message", "text", "comma", "sentence"),
     [
         ("Illegal trailing comma before end of array", "[1, ]", 2, "expecting value at character 4"),
+        ("Illegal trailing comma before end of array", "[[],]", 3, "expecting value at character 4"),
         (
             "Illegal trailing comma before end of object",
             '{"a":1,}',

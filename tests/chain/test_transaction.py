@@ -1,6 +1,7 @@
 """Transfer v2 (docs/protocol.md 4)."""
 
 import json
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
@@ -105,6 +106,13 @@ def test_transfers_in_another_text_are_those_of_strict_json_or_left_to_its_parse
 
 @pytest.mark.parametrize("text", [b"", b",", SIGNED.wire + b",", SIGNED.wire * 2, SIGNED.wire.replace(b":3,", b":03,")])
 def test_a_text_that_is_no_sequence_of_transfers_is_left_to_the_parser_of_json(text: bytes) -> None:
+    assert parse_canonical_transfers(text, TEST_PARAMS) is None
+
+
+@pytest.mark.parametrize("name", ["amount", "fee", "nonce", "timestamp"])
+def test_a_number_above_the_bound_is_left_to_the_parser_of_json(name: str) -> None:
+    text = re.sub(rb'"%b":"\d+"' % name.encode(), rb'"%b":"%d"' % (name.encode(), MAX_INTEGER + 1), SIGNED.wire)
+    assert text != SIGNED.wire
     assert parse_canonical_transfers(text, TEST_PARAMS) is None
 
 

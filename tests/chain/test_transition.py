@@ -421,6 +421,14 @@ def test_a_header_that_shows_that_it_breaks_a_rule(fields: dict[str, Any], code:
     assert caught.value.detail.startswith(reason)
 
 
+def test_a_block_may_have_as_many_transactions_as_the_rules_allow() -> None:
+    chain = ChainBuilder()
+    b1 = chain.block()
+    b2 = chain.block(b1, transfers=[chain.transfer("alice", "bob", 5)])
+    full = evolve(b2.header, transaction_count=TEST_PARAMS.max_block_transactions)
+    assert check_header(TEST_PARAMS, chain.point_after(b1), full) == evolve(chain.point_after(b2), hash=full.hash)
+
+
 def test_roots_of_a_block() -> None:
     chain = ChainBuilder()
     b1 = chain.block()

@@ -11,6 +11,7 @@ from svcd.net.addresses import (
     BadAddress,
     category_of,
     ipv4_inside,
+    may_be_translated,
     parse_literal,
     text_of,
     untranslated,
@@ -254,7 +255,43 @@ def test_the_text_of_an_address_is_read_as_that_address_and_is_short(address: IP
         assert text == str(address)
 
 
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("1:0:0:0:2:0:0:3", "1::2:0:0:3"),
+        ("2001:db8:1:0:0:0:0:1", "2001:db8:1::1"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("8.8.8.8", "8.8.8.8"),
+    ],
+)
+def test_the_longest_run_of_zeros_is_left_out(address: str, text: str) -> None:
+    assert text_of(ip_address(address)) == text
+
+
+def test_the_sentence_of_a_refusal_and_its_setting() -> None:
+    with pytest.raises(BadAddress) as caught:
+        PUBLIC.check(ip_address("10.0.0.1"))
+    assert str(caught.value) == "10.0.0.1 is an address of a private network"
+    assert BadAddress(ip_address("10.0.0.1"), "private").setting == ""
+
+
 # Translators (NAT64)
+
+
+@pytest.mark.parametrize(
+    ("address", "could_be"),
+    [
+        ("2606:4700::1111", True),
+        ("fd00::1", True),
+        ("64:ff9b:1::1", True),
+        ("64:ff9b::808:808", False),
+        ("fe80::1", False),
+        ("8.8.8.8", False),
+    ],
+)
+def test_an_address_that_could_be_below_a_translator_s_prefix(address: str, could_be: bool) -> None:
+    assert may_be_translated(ip_address(address)) is could_be
+
 
 RFC_6052 = {
     "2001:db8::/32": "2001:db8:c000:221::",
