@@ -63,7 +63,7 @@ def collect_from(
 ) -> Metrics:
     """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built.
 
-    ``on_demand`` says that nobody makes blocks but the operator by hand, on a devnet.
+    ``on_demand`` says that only the operator makes blocks, by hand, on a devnet.
     """
     metrics = Metrics(CollectorRegistry(), node_context.clock)
     metrics.add(

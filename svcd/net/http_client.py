@@ -228,7 +228,7 @@ class Exchange:
     async def send_for_head(self, request: OutboundRequest, max_bytes: int, progress: Progress) -> Reply:
         """Send ``request`` through treq and receive the head of the response, of up to ``max_bytes``.
 
-        The connection is closed at once, whatever follows the head. Raises CallFailed.
+        The connection is closed right after the head. Raises CallFailed.
         """
         return await self._leased(request, max_bytes, progress, self._receive_head)
 
@@ -358,7 +358,7 @@ class _Pin:
 @implementer(IAgent)
 @frozen
 class _TargetAgent:
-    """Calls one target, whatever URL it is asked for: treq rewrites some URLs and cannot parse IPv6 addresses.
+    """Calls one target and ignores the URL of the request: treq rewrites some URLs and cannot parse IPv6 addresses.
 
     It does not offer gzip, which treq adds to every request.
     """

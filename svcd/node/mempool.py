@@ -490,7 +490,7 @@ class Mempool:
     def _victims(self, transfer: Transfer, replaced: MempoolEntry | None) -> Removals:
         """The entries to be evicted so that ``transfer`` fits: the last ones of other senders.
 
-        Those that no block can include yet go first, whatever they pay, then those with a lower fee rate.
+        Those that no block can include yet go first, regardless of their fee, then those with a lower fee rate.
         """
         victims = {replaced: RemovalReason.REPLACED} if replaced else {}
         count, size = self._with(transfer, victims)

@@ -26,7 +26,7 @@ ALARM_CHECK_SECONDS: Final = 10.0
 
 @frozen
 class ChainAlarm:
-    """Something about the chain that merchants may be told."""
+    """A condition of the chain or the node, for events to merchants."""
 
     kind: str
     """Such as ``outage``."""

@@ -60,7 +60,7 @@ class MempoolListener(Protocol):
     """A listener to changes of the mempool."""
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
-        """Called in the reactor's thread, in order; after the commit of what was added. ``removed`` tells why."""
+        """Called in the reactor's thread, in order, after the commit of ``added``; ``removed`` has the reasons."""
 
 
 @define(eq=False)
@@ -87,7 +87,7 @@ class TransactionPool:
         verifier: Verifier,
         clock: Clock,
     ) -> None:
-        """``worker`` runs the checkpoints of ``store``, of which ``health`` is told each error."""
+        """``worker`` runs the checkpoints of ``store``; ``health`` gets each of its errors."""
         self.mempool, self.store, self.health = mempool, store, health
         self.refusals: Counter[Refusal] = Counter()
         """How many submissions broke which rule."""
@@ -450,7 +450,7 @@ class TransactionPool:
             yield
 
     def drop(self, txids: Sequence[bytes]) -> None:
-        """Remove transfers, whatever their state; for devnet's reorganisations."""
+        """Remove transfers unconditionally; for devnet's reorganisations."""
         self._remove(self.mempool.drop(txids))
         self._delete(self._disconnected.take(txids))
 

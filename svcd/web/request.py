@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from svcd.web.site import Site
 
 FREE_PIECES: Final = 256
-"""How many chunks a body may have whatever their size; every LEAST_PIECE bytes of it allow one more."""
+"""How many chunks of any size a body may have; every LEAST_PIECE bytes of it allow one more."""
 LEAST_PIECE: Final = 256
 
 _TINY_CHUNKS: Final = "A body in chunks of a byte each, to hold up the reactor"

@@ -199,7 +199,7 @@ def too_many_requests(seconds: float, sentence: str = "") -> HttpError:
 
 
 def internal_error(error_id: str) -> HttpError:
-    """500 that tells only the id under which the log has the details."""
+    """500 with nothing but the id under which the log has the details."""
     return HttpError(500, f"the node failed to answer; its log has the details under {error_id}")
 
 

@@ -31,7 +31,7 @@ from svcd.commerce.payment_request import MAX_CONFIRMATIONS
 TOKEN_VARIABLE: Final = "SVC_MANAGE_TOKEN"  # noqa: S105
 TTL_SECONDS: Final = (60, 604_800)
 MAX_PAGE: Final = 50
-"""Watches in one answer, at most."""
+"""Watches in one response, at most."""
 MIN_SECRET: Final = 32
 """Characters in a node's signing secret, at least."""
 
@@ -101,7 +101,7 @@ def webhook() -> None:
     "events",
     metavar="NAME",
     multiple=True,
-    help="An event to be told, such as payment.confirmed; may be repeated.  "
+    help="An event to send, such as payment.confirmed; may be repeated.  "
     "[default: all but payment.mismatched and node.alarm]",
 )
 @options.since_height_option
