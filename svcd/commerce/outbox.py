@@ -1,15 +1,21 @@
 """The outbox: events on disk that wait for delivery (docs/webhooks.md "Delivery"). Times are Unix milliseconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from twisted.internet.defer import Deferred
 
 from svcd.commerce.circuit_breaker import OpenBreaker
+from svcd.commerce.leadership import NotLeader
 from svcd.commerce.watch import EndReason
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
-from svcd.store.webhook_events import BreakerRow, EventStore, WatchQueue
+from svcd.node.tasks import Batches
+from svcd.store.webhook_events import BreakerRow, Delivered, EventStore, QueueHead, WatchQueue
+
+_Taken = tuple[int, Delivered]
+"""A delivery, and the term in which its event was read."""
 
 
 @frozen
@@ -44,22 +50,29 @@ class OutboundEvent:
 
 @frozen
 class WebhookOutbox:
-    """Reads and updates undelivered events, each call in one transaction; a Deferred fails if the disk does.
+    """Reads and updates undelivered events; a Deferred fails if the disk does.
 
-    Where several nodes share the database, an update fails with NotLeader if another one has led since the event was
-    read.
+    Events whose reads or deliveries arrive while the database is busy are read or committed together: each transaction
+    takes several round trips to PostgreSQL. Where several nodes share the database, an update fails with NotLeader if
+    another one has led since the event was read.
     """
 
     _repository: WatchRepository
     _worker: Worker
+    _heads: Batches[str, QueueHead | None] = field(
+        default=Factory(lambda outbox: Batches(outbox._read_heads), takes_self=True), init=False
+    )
+    _taken: Batches[_Taken, WatchQueue | None] = field(
+        default=Factory(lambda outbox: Batches(outbox._commit_taken), takes_self=True), init=False
+    )
 
     def head(self, watch: str, term: int = 0) -> Deferred[OutboundEvent | None]:
         """The next event of a watch; None if there is none, or no such watch."""
-        return self._worker.run(self._head, watch, term)
+        return self._heads.add(watch).addCallback(_outbound, watch, term)
 
     def delivered(self, event: OutboundEvent, now: int, status: int | None = None) -> Deferred[WatchQueue | None]:
         """Note that the receiver has accepted ``event`` with ``status``; the result is the queue if it has more."""
-        return self._update(event, lambda events: events.delivered(event.watch, event.sequence, now, status))
+        return self._taken.add((event.term, Delivered(event.watch, event.sequence, now, status)))
 
     def failed(
         self,
@@ -137,26 +150,25 @@ class WebhookOutbox:
         """End the watch because its receiver answered 410, and drop its undelivered events."""
         return self._worker.run(self._end, event, now)
 
-    def _head(self, watch: str, term: int) -> OutboundEvent | None:
-        head = self._repository.events.head(watch)
-        if head is None:
-            return None
-        row = head.event
-        return OutboundEvent(
-            watch=watch,
-            host=head.host,
-            sequence=row.sequence,
-            event_id=row.id,
-            type=row.name,
-            url=head.callback_url,
-            body=row.body,
-            attempts=row.attempts,
-            refusals=row.refusals,
-            waiting_since=row.asked_at or row.created_at,
-            merchant=head.merchant,
-            asked_at=row.asked_at,
-            term=term,
-        )
+    def _read_heads(self, watches: Sequence[str]) -> "Deferred[list[QueueHead | Exception | None]]":
+        return self._worker.run(lambda: [*self._repository.events.heads(watches)])
+
+    def _commit_taken(self, taken: Sequence[_Taken]) -> "Deferred[list[WatchQueue | Exception | None]]":
+        return self._worker.run(self._all_delivered, taken)
+
+    def _all_delivered(self, taken: Sequence[_Taken]) -> list[WatchQueue | Exception | None]:
+        results: list[WatchQueue | Exception | None] = []
+        # All have the same term, except just after the leader has changed.
+        for term, of_term in groupby(taken, key=lambda each: each[0]):
+            events = [each for _, each in of_term]
+            try:
+                with self._repository.leading(term):
+                    queues = self._repository.events.all_delivered(events)
+            except NotLeader as error:
+                results += [error] * len(events)
+            else:
+                results += queues
+        return results
 
     def _keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> None:
         if not self._repository.shared:
@@ -185,3 +197,24 @@ class WebhookOutbox:
                 return change(self._repository.events)
 
         return self._worker.run(update)
+
+
+def _outbound(head: QueueHead | None, watch: str, term: int) -> OutboundEvent | None:
+    if head is None:
+        return None
+    row = head.event
+    return OutboundEvent(
+        watch=watch,
+        host=head.host,
+        sequence=row.sequence,
+        event_id=row.id,
+        type=row.name,
+        url=head.callback_url,
+        body=row.body,
+        attempts=row.attempts,
+        refusals=row.refusals,
+        waiting_since=row.asked_at or row.created_at,
+        merchant=head.merchant,
+        asked_at=row.asked_at,
+        term=term,
+    )

@@ -100,6 +100,17 @@ class QueueHead:
     event: EventRow
 
 
+@frozen
+class Delivered:
+    """That a receiver has taken an event."""
+
+    watch: str
+    sequence: int
+    at: int
+    status: int | None = None
+    """Of its answer."""
+
+
 EVENT_COLUMNS: Final = tuple(each.name for each in fields(EventRow))
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
 _SHOWN_COLUMNS: Final = tuple(name for name in EVENT_COLUMNS if name != "body")
@@ -236,13 +247,20 @@ class EventStore:
 
     def head(self, watch: str) -> QueueHead | None:
         """The next event of a watch."""
-        row = self._db.execute(
+        return self.heads([watch])[0]
+
+    def heads(self, watches: Sequence[str]) -> list[QueueHead | None]:
+        """The next event of each of these watches."""
+        found = self._db.select_each(
             f"SELECT w.merchant, w.host, w.callback_url, w.due, {_EVENT_OF_E} "
             "FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
             f"WHERE w.id = ? {_IN_TURN} LIMIT 1",
-            (watch,),
-        ).fetchone()
-        return None if row is None or row[3] is None else QueueHead(row[0], row[1], row[2], row[3], _event(row[4:]))
+            [(watch,) for watch in watches],
+        )
+        return [
+            QueueHead(merchant, host, url, due, _event(event)) if due is not None else None
+            for merchant, host, url, due, *event in (rows[0] if rows else (None,) * 4 for rows in found)
+        ]
 
     def redeliver(self, watch: str, event_id: str, now: int) -> WatchQueue | None:
         """Let an event that is known to have a body be sent again, or at once if it waits; returns the queue.
@@ -309,9 +327,16 @@ class EventStore:
 
     def delivered(self, watch: str, sequence: int, now: int, status: int | None = None) -> WatchQueue | None:
         """The receiver has taken an event and answered ``status``; returns the queue if it has more."""
-        assignments = "fate = 'delivered', delivered_at = ?, attempts = attempts + 1, attempted_at = ?, last_status = ?"
-        self._update(watch, sequence, assignments, (now, now, status))
-        return self._next(watch, now)
+        return self.all_delivered([Delivered(watch, sequence, now, status)])[0]
+
+    def all_delivered(self, events: Sequence[Delivered]) -> list[WatchQueue | None]:
+        """The same for several events, in as many statements."""
+        self._db.executemany(
+            "UPDATE event SET fate = 'delivered', delivered_at = ?, attempts = attempts + 1, attempted_at = ?, "
+            "last_status = ? WHERE watch = (SELECT number FROM watch WHERE id = ?) AND sequence = ?",
+            [(each.at, each.at, each.status, each.watch, each.sequence) for each in events],
+        )
+        return self._all_next([(each.watch, each.at) for each in events])
 
     def failed(
         self,
@@ -462,14 +487,21 @@ class EventStore:
 
     def _next(self, watch: str, now: int) -> WatchQueue | None:
         """The queue, due when the event is whose turn it is; at ``now`` if that event has not failed."""
-        head = self._db.execute(
+        return self._all_next([(watch, now)])[0]
+
+    def _all_next(self, watches: Sequence[tuple[str, int]]) -> list[WatchQueue | None]:
+        """The same for several watches, each with its time."""
+        heads = self._db.select_each(
             "SELECT e.due FROM event e WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
             f"{_IN_TURN} LIMIT 1",
-            (watch,),
-        ).fetchone()
-        due = None if head is None else max(head[0] or 0, now)
-        self._db.execute("UPDATE watch SET due = ? WHERE id = ?", (due, watch))
-        return self._queue(watch)
+            [(watch,) for watch, _ in watches],
+        )
+        dues = [max(head[0][0] or 0, now) if head else None for head, (_, now) in zip(heads, watches, strict=True)]
+        queues = self._db.select_each(
+            "UPDATE watch SET due = ? WHERE id = ? RETURNING id, host, due, merchant",
+            [(due, watch) for due, (watch, _) in zip(dues, watches, strict=True)],
+        )
+        return [WatchQueue(*rows[0]) if rows and rows[0][2] is not None else None for rows in queues]
 
     def _queue(self, watch: str) -> WatchQueue | None:
         row = self._db.execute(

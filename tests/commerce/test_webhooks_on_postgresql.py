@@ -3,21 +3,28 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from attrs import evolve
+from twisted.internet.defer import Deferred, maybeDeferred
 
+from svcd.commerce.leadership import NotLeader
+from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.webhook_database import FILE
 from svcd.store import postgresql
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, open_writer
+from svcd.store.lease_store import LeaderLease
 from svcd.store.sql_connection import mark_as_moved
 from tests.commerce.watched import Given, Watched
 from tests.postgresql import Server, running
 from tests.rpc.conftest import local_client, present
+from tests.support import result_of
 
 
 @pytest.fixture
@@ -187,4 +194,54 @@ def test_while_a_backup_is_restored_into_the_database_nothing_fails_but_for_a_wh
             other.execute(f"ALTER TABLE {table}_away RENAME TO {table}".encode())
     watched.wait_for_database()
     assert watched.register("order-1")["existing"]
+    watched.close()
+
+
+class Busy:
+    """A worker that is at work until the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], object]] = []
+
+    def run(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        result: Deferred[Any] = Deferred()
+        self.jobs.append(lambda: maybeDeferred(function, *args).chainDeferred(result))
+        return result
+
+    def finish(self) -> int:
+        """Do all there is to do, with what that leads to; gives the number of jobs."""
+        for done in count():
+            if not self.jobs:
+                return done
+            self.jobs.pop(0)()
+        raise AssertionError
+
+
+def test_events_that_are_delivered_together_are_read_and_committed_together(tmp_path: Path, uri: str) -> None:
+    """Of those of an earlier term nothing is committed."""
+    given = Given(0)
+    watched = Watched(tmp_path, present(), postgresql=uri, leadership=given)
+    identifiers = [watched.register(merchant=f"shop-{number}")["id"] for number in range(20)]
+    watched.pay("5000 from alice to bob for order-1")
+    worker = Busy()
+    repository = watched.database.subscriptions.repository
+    outbox = WebhookOutbox(repository, worker)
+    read = [outbox.head(identifier, 0) for identifier in identifiers]
+    assert worker.finish() == 2, "the first alone, and all others while it was read"
+    events = [event for each in read if (event := result_of(each)) is not None]
+    assert [event.watch for event in events] == identifiers
+    lease = watched.database.lease
+    assert lease is not None
+    assert lease.replace(lease.lease(), LeaderLease(1, "next", 0))
+    taken = [outbox.delivered(evolve(event, term=at % 2), 7, 200) for at, event in enumerate(events)]
+    taken[0].addErrback(lambda failure: failure.trap(NotLeader))
+    assert worker.finish() == 2
+    for at, each in enumerate(taken[1:], start=1):
+        if at % 2:
+            assert result_of(each) is None, "nothing more to send"
+        else:
+            with pytest.raises(NotLeader):
+                result_of(each)
+    waiting = {queue.watch for queue in repository.events.queued()}
+    assert waiting == set(identifiers[::2])
     watched.close()
