@@ -89,6 +89,7 @@ _UNAVAILABLE: Final = (
     # While a backup is restored into the database.
     errors.UndefinedTable,
     errors.InvalidSchemaName,
+    errors.InvalidColumnReference,
 )
 _CREDENTIALS: Final = ("user", "password")
 _LOG: Final = Logger()
@@ -275,7 +276,7 @@ class PostgresqlConnection:
             pass
         row = begun.fetchone()
         if row is None:
-            return
+            raise self._incomplete()
         moved, restored, session = row
         if self._session and session != self._session:
             self._refusal = (
@@ -321,8 +322,14 @@ class PostgresqlConnection:
 
     def moved(self) -> Moved:
         """Whether the webhooks are in this database or in a file."""
-        (number,) = self.execute("SELECT moved FROM webhook_schema").fetchone()
-        return Moved(number)
+        row = self.execute("SELECT moved FROM webhook_schema").fetchone()
+        if row is None:
+            raise self._incomplete()
+        return Moved(row[0])
+
+    def _incomplete(self) -> DatabaseUnavailable:
+        self._why = f"{self.address.name} is not complete: a backup is being restored into it"
+        return DatabaseUnavailable(self._why)
 
     def set_moved(self, moved: Moved) -> None:
         """Store whether the webhooks are in this database or in a file."""
@@ -392,7 +399,10 @@ class PostgresqlConnection:
         ).fetchone()
         if not tables:
             return 0
-        version, stored = self.execute("SELECT version, genesis FROM webhook_schema").fetchone()
+        row = self.execute("SELECT version, genesis FROM webhook_schema").fetchone()
+        if row is None:
+            raise self._incomplete()
+        version, stored = row
         newest = migrations(WEBHOOKS)[-1].version
         if version > newest:
             raise DatabaseError(

@@ -192,6 +192,14 @@ def test_while_a_backup_is_restored_into_the_database_nothing_fails_but_for_a_wh
         watched.poll()
         for table in tables:
             other.execute(f"ALTER TABLE {table}_away RENAME TO {table}".encode())
+        other.execute("CREATE TABLE kept AS SELECT * FROM webhook_schema; DELETE FROM webhook_schema")
+        for _ in range(2):
+            with pytest.raises(DatabaseUnavailable, match="a backup is being restored into it"):
+                watched.register("order-2")
+            # Also a new connection.
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            watched.poll()
+        other.execute("INSERT INTO webhook_schema SELECT * FROM kept")
     watched.wait_for_database()
     assert watched.register("order-1")["existing"]
     watched.close()
