@@ -182,6 +182,15 @@ def test_nesting_is_found_before_an_object_is_parsed(data: bytes) -> None:
         parse_wire_object(data)
 
 
+def test_an_object_that_is_too_deep_for_the_parser_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_deep(*_: object, **__: object) -> object:
+        raise RecursionError
+
+    monkeypatch.setattr(json, "loads", too_deep)
+    with refuses(Refusal.ENCODING, "more than 8 levels"):
+        parse_wire_object(b"{}")
+
+
 def test_brackets_in_strings_count_only_in_json_of_more_than_64_kib() -> None:
     data = b'["' + b"[" * 500 + b"k" * (64 * 1024 - 504) + b'"]'
     assert len(data) == 64 * 1024
