@@ -20,7 +20,8 @@ STORY = """async ([url, wanted, proof, seed]) => {
   const { order } = await new pay.Client(url).paymentRequest(wanted);
   const key = await pay.Key.fromSeed(Uint8Array.from(seed));
   const node = new pay.Client(url);
-  const transfer = await node.sign(key, pay.DEVNET, wanted);
+  const { recipient, amount, reference } = wanted;
+  const transfer = await node.sign(key, pay.DEVNET, { recipient, amount, reference });
   await node.broadcast(transfer);
   const { state, txid } = await node.waitFor(order, { state: "pending", timeout: 60 });
   const refused = await node.payment({ ...order, amount: 1n }).then(({ mismatches }) => mismatches.length);
