@@ -1,6 +1,6 @@
 // Keys from 24 words or a seed, and signed transfers (docs/wallets.md). A shop's server needs none of this.
 
-import { bytesOf, hexOf, joined, sha256, utf8 } from "./bytes.js";
+import { hexOf, joined, sha256, utf8 } from "./bytes.js";
 import {
   addressOf,
   checkAddress,
@@ -12,10 +12,10 @@ import {
   NETWORKS,
   txidOf,
 } from "./chain.js";
+import { pairOf } from "./ed25519.js";
 import { InvalidInput } from "./errors.js";
 
 const NAME = "Ed25519";
-const PKCS8 = bytesOf("302e020100300506032b657004220420", 16); // RFC 8410
 const WORD_COUNT = 24;
 
 async function hmacSha512(key, message) {
@@ -55,17 +55,11 @@ export class Key {
   /** The key of 32 secret bytes. */
   static async fromSeed(seed) {
     must(seed instanceof Uint8Array && seed.length === 32, "a seed is 32 bytes");
-    const pkcs8 = joined(PKCS8, seed);
     try {
-      const readable = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, true, ["sign"]);
-      const { x } = await crypto.subtle.exportKey("jwk", readable);
-      const base64 = x.replaceAll("-", "+").replaceAll("_", "/");
-      const publicKey = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-      return new Key(await crypto.subtle.importKey("pkcs8", pkcs8, NAME, false, ["sign"]), publicKey);
+      const { privateKey, publicKey } = await pairOf(seed);
+      return new Key(privateKey, publicKey);
     } catch {
       throw new InvalidInput("this platform cannot sign with Ed25519 in WebCrypto; use Node.js 20 or a newer browser");
-    } finally {
-      pkcs8.fill(0);
     }
   }
 

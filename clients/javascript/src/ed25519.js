@@ -1,0 +1,66 @@
+// The Ed25519 key pair of a seed, in WebCrypto (RFC 8032; JWK as in RFC 8037).
+
+import { bytesOf, hexOf, joined } from "./bytes.js";
+
+const NAME = "Ed25519";
+const X25519_START = bytesOf("302e020100300506032b656e04220420", 16); // PKCS #8 up to the key (RFC 8410)
+const X25519_BASE = Uint8Array.of(9, ...new Uint8Array(31));
+const PRIME = 2n ** 255n - 19n;
+
+/** The public key of a seed, and its private key, which cannot be read out.
+ *
+ * It is imported as a JWK, because WebKitGTK 2.50 refuses PKCS #8 with a seed that begins with a zero.
+ */
+export async function pairOf(seed) {
+  const y = await ordinateOf(seed);
+  let cause;
+  for (const signOfX of [0x00, 0x80]) {
+    const publicKey = Uint8Array.of(...y.subarray(0, 31), y[31] | signOfX);
+    const pair = { kty: "OKP", crv: NAME, d: base64url(seed), x: base64url(publicKey) };
+    try {
+      const privateKey = await crypto.subtle.importKey("jwk", pair, NAME, false, ["sign"]);
+      const verifier = await crypto.subtle.importKey("raw", publicKey, NAME, false, ["verify"]);
+      const signature = await crypto.subtle.sign(NAME, privateKey, y);
+      if (await crypto.subtle.verify(NAME, verifier, signature, y)) return { privateKey, publicKey };
+    } catch (problem) {
+      // Of the two public keys most browsers refuse the wrong one at once.
+      cause = problem;
+    }
+  }
+  throw new RangeError("this platform computes with Ed25519 and X25519 differently", { cause });
+}
+
+const base64url = (bytes) =>
+  btoa(String.fromCharCode(...bytes))
+    .replaceAll("+", "-")
+    .replaceAll("/", "_")
+    .replaceAll("=", "");
+
+/** The y coordinate of the public key of a seed, little-endian.
+ *
+ * Firefox 140 does not export the public key of a private one that was imported without it. X25519 with the same scalar
+ * gives the u coordinate of the same point (RFC 7748, 4.1), from which y follows, but for the sign of x.
+ */
+async function ordinateOf(seed) {
+  const scalar = new Uint8Array(await crypto.subtle.digest("SHA-512", seed)).slice(0, 32);
+  // X25519 ignores the lowest bits, and WebKitGTK 2.50 refuses a scalar that begins with a zero.
+  scalar[0] |= 1;
+  const pkcs8 = joined(X25519_START, scalar);
+  const own = await crypto.subtle.importKey("pkcs8", pkcs8, "X25519", false, ["deriveBits"]);
+  scalar.fill(0);
+  pkcs8.fill(0);
+  const base = await crypto.subtle.importKey("raw", X25519_BASE, "X25519", false, []);
+  const point = new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: base }, own, 256));
+  const u = BigInt(`0x${hexOf(point.reverse())}`);
+  const y = ((u + PRIME - 1n) * power(u + 1n, PRIME - 2n)) % PRIME;
+  return bytesOf(y.toString(16).padStart(64, "0"), 32).reverse();
+}
+
+function power(base, exponent) {
+  let result = 1n;
+  for (const bit of exponent.toString(2)) {
+    result = (result * result) % PRIME;
+    if (bit === "1") result = (result * base) % PRIME;
+  }
+  return result;
+}
