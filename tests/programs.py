@@ -23,6 +23,7 @@ PACKAGES: Final = {
     "curl": "curl",
     "faketime": "faketime",
     "firefox-esr": "firefox-esr",
+    "fish": "fish",
     "grep": "grep",
     "haproxy": "haproxy",
     "initdb": "postgresql",
@@ -40,6 +41,7 @@ PACKAGES: Final = {
     "unshare": "util-linux",
     "WebKitWebDriver": "webkit2gtk-driver",
     "Xvfb": "xvfb",
+    "zsh": "zsh",
 }
 """What ``apt install`` is given to get each program."""
 NODE_OPTIONS: Final = "--experimental-global-webcrypto --no-warnings"

@@ -355,17 +355,40 @@ def test_each_shell_gets_its_script(shell: str) -> None:
 
 
 @pytest.mark.slow
-@needs("bash")
-def test_a_bash_with_the_line_of_the_page_completes() -> None:
+@pytest.mark.parametrize(
+    ("shell", "arguments", "ask", "answer"),
+    [
+        pytest.param(
+            "bash",
+            ("--norc", "-euc"),
+            "COMP_WORDS=(svc wallet exp) COMP_CWORD=2; _svc_completion svc exp wallet\n"
+            "echo ${COMPREPLY[@]}; complete -p svc",
+            "export\ncomplete -o nosort -F _svc_completion svc\n",
+            marks=needs("bash"),
+        ),
+        # zsh completes only where it is typed into: here it says which function it would call.
+        pytest.param("zsh", ("-fec",), "echo $_comps[svc]", "_svc_completion\n", marks=needs("zsh")),
+        pytest.param(
+            "fish",
+            ("--no-config", "-c"),
+            "complete -C 'svc wallet exp'",
+            "export\tPrint the keyfile\n",
+            marks=needs("fish"),
+        ),
+    ],
+)
+def test_a_shell_with_the_line_of_the_page_completes(
+    shell: str, arguments: tuple[str, ...], ask: str, answer: str
+) -> None:
     page = Path(__file__).parents[2].joinpath("docs", "command-line.md").read_text(encoding="utf-8")
-    [line] = [line.strip() for line in page.splitlines() if "_SVC_COMPLETE=bash_source" in line]
-    asking = "COMP_WORDS=(svc wallet exp) COMP_CWORD=2; _svc_completion svc exp wallet; echo ${COMPREPLY[@]}"
+    [line] = [line.strip() for line in page.splitlines() if f"_SVC_COMPLETE={shell}_source" in line]
+    ready = "autoload -U compinit; compinit -D\n" if shell == "zsh" else ""
     done = subprocess.run(
-        ["bash", "--norc", "-euc", f"{line}\n{asking}; complete -p svc"],
+        [shell, *arguments, f"{ready}{line}\n{ask}"],
         capture_output=True,
         text=True,
         env=CLEAN_ENVIRONMENT | {"PATH": f"{Path(SVC).parent}{os.pathsep}{os.environ['PATH']}"},
         timeout=DEADLINE,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("export\ncomplete -o nosort -F _svc_completion svc\n", "")
+    assert (done.stdout, done.stderr) == (answer, "")
