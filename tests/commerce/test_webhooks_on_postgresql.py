@@ -151,7 +151,7 @@ def test_after_a_restored_backup_no_id_is_used_for_a_second_event(
 @pytest.mark.slow
 def test_a_promoted_standby_that_lacks_transactions_uses_no_id_twice(tmp_path: Path) -> None:
     given = Given(0)
-    with running(durable=True) as primary, running(durable=True, standby_of=primary) as standby:
+    with running() as primary, running(standby_of=primary) as standby:
         address = f"postgresql://svcd@/postgres?host={primary.folder},{standby.folder}"
         watched = Watched(tmp_path, present(), postgresql=address, leadership=given)
         watched.register()
