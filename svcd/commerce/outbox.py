@@ -163,7 +163,7 @@ class WebhookOutbox:
             events = [each for _, each in of_term]
             try:
                 with self._repository.leading(term):
-                    queues = self._repository.events.all_delivered(events)
+                    queues = self._repository.events.delivered(events)
             except NotLeader as error:
                 results += [error] * len(events)
             else:

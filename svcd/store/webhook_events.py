@@ -325,12 +325,8 @@ class EventStore:
         ).fetchone()
         return None if row is None else _event(row)
 
-    def delivered(self, watch: str, sequence: int, now: int, status: int | None = None) -> WatchQueue | None:
-        """The receiver has taken an event and answered ``status``; returns the queue if it has more."""
-        return self.all_delivered([Delivered(watch, sequence, now, status)])[0]
-
-    def all_delivered(self, events: Sequence[Delivered]) -> list[WatchQueue | None]:
-        """The same for several events, in as many statements."""
+    def delivered(self, events: Sequence[Delivered]) -> list[WatchQueue | None]:
+        """The receivers have taken ``events``; returns the queue of each one's watch, None for an empty one."""
         self._db.executemany(
             "UPDATE event SET fate = 'delivered', delivered_at = ?, attempts = attempts + 1, attempted_at = ?, "
             "last_status = ? WHERE watch = (SELECT number FROM watch WHERE id = ?) AND sequence = ?",

@@ -16,7 +16,7 @@ from svcd.store.webhook_events import EventStore, NewEvent
 from svcd.store.webhook_move import COLUMNS, MoveResult, rows_in, to_file, to_postgresql
 from svcd.store.webhook_store import AlarmRow, FollowedBlock, WebhookStore
 from tests.postgresql import Server
-from tests.store.test_webhook_store import LESS, NOW, event, row, save
+from tests.store.test_webhook_store import LESS, NOW, delivered, event, row, save
 
 WATCHES = 1_203
 
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
             new = [NewEvent(f"w{number}", event(1, "payment.confirmed"), LESS) for number in range(0, WATCHES, 2)]
             events.append([*new, NewEvent("w4", event(2, "payment.reorged"), LESS)], NOW)
             events.failed("w2", 1, error="status 500", due=NOW + 5_000, now=NOW, status=500)
-            events.delivered("w6", 1, NOW)
+            delivered(events, "w6", 1, NOW)
             save(watches, evolve(row("w8", merchant="m2"), ending="closed", state="confirmed", ended_at=NOW))
             watches.follow(0, [FollowedBlock(height, b"%032d" % height, height) for height in range(900)], keep=4_096)
             watches.begin_alarms([AlarmRow("outage:7", "outage", "sentence"), AlarmRow("deep:ab", "deep", "", NOW)])
@@ -216,7 +216,7 @@ def test_a_move_to_postgresql_that_is_cut_off_is_ended_by_the_next(
     if not moved(path):
         # The node has gone on with its file meanwhile.
         with closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file, file.transaction():
-            EventStore(file).delivered("w0", 1, NOW + 1)
+            delivered(EventStore(file), "w0", 1, NOW + 1)
     before = contents_of(path)
     to_postgresql(path, database, quietly)
     assert contents(database) == before

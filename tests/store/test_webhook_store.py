@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from svcd.store.database import WEBHOOKS, migrations, open_writer
 from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
-from svcd.store.webhook_events import EventRow, EventStore, NewEvent, WatchQueue
+from svcd.store.webhook_events import Delivered, EventRow, EventStore, NewEvent, WatchQueue
 from svcd.store.webhook_store import FollowedBlock, WatchChange, WatchRow, WebhookStore
 from tests.postgresql import Server
 from tests.store.contents import room_for_pages
@@ -100,6 +100,12 @@ def event(sequence: int, name: str = "payment.confirming", *, epoch: int = 0) ->
 def append(events: EventStore, watch: str, event: EventRow, *, supersedes: Collection[str], now: int) -> WatchQueue:
     """Append one event; gives its queue."""
     (queue,) = events.append([NewEvent(watch, event, supersedes)], now)
+    return queue
+
+
+def delivered(events: EventStore, watch: str, sequence: int, now: int, status: int | None = None) -> WatchQueue | None:
+    """Note the delivery of one event; gives its queue."""
+    (queue,) = events.delivered([Delivered(watch, sequence, now, status)])
     return queue
 
 
@@ -278,8 +284,8 @@ def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: Even
     head = events.head("w1")
     assert head is not None
     assert (head.event.sequence, head.callback_url) == (1, "https://shop.example.com/w1")
-    assert events.delivered("w1", 1, NOW + 9) == WatchQueue("w1", "shop.example.com", NOW + 9)
-    assert events.delivered("w1", 2, NOW + 10) is None
+    assert delivered(events, "w1", 1, NOW + 9) == WatchQueue("w1", "shop.example.com", NOW + 9)
+    assert delivered(events, "w1", 2, NOW + 10) is None
     assert events.queued() == []
     assert [(each.sequence, each.fate, each.delivered_at, each.attempts) for each in events.events("w1")] == [
         (2, "delivered", NOW + 10, 1),
@@ -337,7 +343,7 @@ def test_what_goes_beside_a_payment_gives_way_to_it_once_it_fails(
     order = []
     while (head := events.head("w1")) is not None:
         order.append(head.event.sequence)
-        events.delivered("w1", head.event.sequence, NOW + 2)
+        delivered(events, "w1", head.event.sequence, NOW + 2)
     assert order == [3, 1, 2]
 
 
@@ -350,7 +356,7 @@ def test_other_events_do_not_end_the_back_off_of_what_gave_way_to_them(
     events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
     for sequence, name in ((2, "payment.confirming"), (3, "payment.confirmed")):
         append(events, "w1", event(sequence, name), supersedes=LESS, now=NOW + sequence)
-        queue = events.delivered("w1", sequence, NOW + sequence)
+        queue = delivered(events, "w1", sequence, NOW + sequence)
         assert queue == WatchQueue("w1", "shop.example.com", NOW + 60_000)
     append(events, "w1", event(4, "payment.reorged"), supersedes=LESS, now=NOW + 4)
     queue = events.failed("w1", 4, error="status 500", due=None, now=NOW + 5)
@@ -386,13 +392,13 @@ def test_one_failure_to_tell_of_a_reorganisation_is_enough_if_its_payment_is_con
 def test_an_event_can_be_obsolete_although_no_other_takes_its_place(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
     append(events, "w1", event(1, "payment.confirmed"), supersedes=(), now=NOW)
-    events.delivered("w1", 1, NOW)
+    delivered(events, "w1", 1, NOW)
     events.redeliver("w1", "svcevt_1", NOW)
     append(events, "w1", event(2, "payment.confirmed"), supersedes=(), now=NOW)
 
     events.supersede(["w1"], {"payment.confirmed"})
     assert [each.fate for each in events.events("w1")] == ["superseded", "waiting"], "what was asked for again stays"
-    assert events.delivered("w1", 1, NOW) is None
+    assert delivered(events, "w1", 1, NOW) is None
     append(events, "w1", event(3, "payment.confirmed"), supersedes=(), now=NOW)
     events.supersede(["w1"], {"payment.confirmed"})
     assert (events.queued(), events.head("w1")) == ([], None)
@@ -425,17 +431,17 @@ def test_one_that_is_refused_while_it_is_superseded_delays_nothing(watches: Webh
     assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
 
 
-@pytest.mark.parametrize("delivered", [False, True])
+@pytest.mark.parametrize("accepted", [False, True])
 def test_an_event_that_was_superseded_during_its_attempt_stays_so_unless_it_is_delivered(
-    watches: WebhookStore, events: EventStore, delivered: bool
+    watches: WebhookStore, events: EventStore, accepted: bool
 ) -> None:
     watches.add(row())
     append(events, "w1", event(1), supersedes=LESS, now=NOW)
     append(events, "w1", event(2), supersedes=LESS, now=NOW)
 
-    queue = events.delivered("w1", 1, NOW) if delivered else events.failed("w1", 1, error="timeout", due=None, now=NOW)
+    queue = delivered(events, "w1", 1, NOW) if accepted else events.failed("w1", 1, error="timeout", due=None, now=NOW)
     assert queue is not None
-    assert [each.fate for each in events.events("w1")] == ["waiting", "delivered" if delivered else "superseded"]
+    assert [each.fate for each in events.events("w1")] == ["waiting", "delivered" if accepted else "superseded"]
 
 
 def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: WebhookStore, events: EventStore) -> None:
@@ -508,7 +514,7 @@ def test_what_is_over_is_forgotten_once_nothing_waits(
     save(watches, row("telling", ending="expired", ended_at=NOW))
     save(watches, row("later", ending="closed", ended_at=NOW + 100))
     append(events, "quiet", event(1), supersedes=LESS, now=NOW)
-    events.delivered("quiet", 1, NOW)
+    delivered(events, "quiet", 1, NOW)
     append(events, "telling", event(1, "payment.expired"), supersedes=LESS, now=NOW)
 
     assert watches.forget_ended(NOW + 100, 10) == 1
@@ -523,7 +529,7 @@ def test_bodies_of_events_that_were_sent_are_kept_for_a_while(
     for name in ("a", "b", "c"):
         watches.add(row(name))
         append(events, name, event(1), supersedes=LESS, now=NOW)
-    events.delivered("a", 1, NOW + 50)
+    delivered(events, "a", 1, NOW + 50)
     events.failed("b", 1, error="timeout", due=None, now=NOW)
     append(events, "c", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
     events.drop_waiting("c")
@@ -595,7 +601,7 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
 ) -> None:
     watches.add(row("w1"))
     append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
-    events.delivered("w1", 1, NOW + 1, 204)
+    delivered(events, "w1", 1, NOW + 1, 204)
     assert events.redeliver("w1", "svcevt_1", NOW + 2) == WatchQueue("w1", "shop.example.com", NOW + 2)
     assert body_of(events, "w1") == (1, b"{}")
     failed = {"error": "status 500", "status": 500, "asked_at": NOW + 2}
