@@ -1,6 +1,5 @@
 """Keys and bech32m addresses (docs/protocol.md 3, BIP-350)."""
 
-import re
 from typing import Final
 
 from svcd.chain.encoding import tagged_hash
@@ -58,29 +57,6 @@ _TO_BASE_32: Final = bytes(
 
 def _expanded(prefix: str) -> list[int]:
     return [ord(c) >> 5 for c in prefix] + [0] + [ord(c) & 31 for c in prefix]
-
-
-def bech32m_encode(prefix: str, symbols: list[int]) -> str:
-    """The bech32m string of five-bit ``symbols`` under a lower-case ``prefix`` (BIP-350)."""
-    rest = _polymod([*_expanded(prefix), *symbols, 0, 0, 0, 0, 0, 0]) ^ _BECH32M
-    checksum = [rest >> shift & 31 for shift in (25, 20, 15, 10, 5, 0)]
-    return f"{prefix}1{''.join([_CHARSET[symbol] for symbol in symbols + checksum])}"
-
-
-def bech32m_decode(text: str) -> tuple[str, list[int]]:
-    """The prefix and the five-bit symbols of a bech32m string (BIP-350); raises RuleViolation(ADDRESS)."""
-    if not 8 <= len(text) <= 90 or not re.fullmatch("[!-~]+", text) or text not in (text.lower(), text.upper()):
-        raise RuleViolation(Refusal.ADDRESS, "not a bech32m string of one case and 8 to 90 characters")
-    prefix, separator, data = text.lower().rpartition("1")
-    if not prefix or not separator or len(data) < _CHECKSUM_SYMBOLS:
-        raise RuleViolation(Refusal.ADDRESS, "not a bech32m string: prefix, the digit 1 and a checksum are needed")
-    try:
-        symbols = [_VALUE_OF[character] for character in data]
-    except KeyError as error:
-        raise RuleViolation(Refusal.ADDRESS, f"{error.args[0]!r} is no bech32m character") from None
-    if _polymod(_expanded(prefix) + symbols) != _BECH32M:
-        raise RuleViolation(Refusal.ADDRESS, "the checksum is wrong; copy the address again")
-    return prefix, symbols[:-_CHECKSUM_SYMBOLS]
 
 
 _checksum_starts: dict[str, int] = {}

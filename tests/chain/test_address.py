@@ -3,13 +3,12 @@
 import json
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.chain.address import bech32m_decode, bech32m_encode, decode_address, encode_address, key_hash, node_id
+from svcd.chain.address import decode_address, encode_address, key_hash, node_id
 from svcd.chain.errors import Refusal, RuleViolation
 from tests.chain.refusing import refuses
 
@@ -24,103 +23,45 @@ def test_key_hash_and_node_id_are_tagged() -> None:
     assert node_id(public) == "svcnode_" + sha256(b"svc/node/v1\0" + public).hexdigest()[:32]
 
 
-# bech32m
+# bech32m: the plain way of the standard, by one symbol at a time, says what the fast way of addresses must give
 
 
-def bip(folder: Path, name: str) -> Any:
-    return json.loads((folder / name).read_text())
+def bech32m_encode(prefix: str, symbols: list[int]) -> str:
+    """The bech32m string of five-bit ``symbols`` under ``prefix``, as BIP-350 and BIP-173 compute it."""
+
+    def polymod(values: list[int]) -> int:
+        checksum = 1
+        for value in values:
+            top, checksum = checksum >> 25, (checksum & 0x1FFFFFF) << 5 ^ value
+            for bit, generator in enumerate((0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)):
+                checksum ^= generator if top >> bit & 1 else 0
+        return checksum
+
+    expanded = [ord(c) >> 5 for c in prefix] + [0] + [ord(c) & 31 for c in prefix]
+    rest = polymod([*expanded, *symbols, 0, 0, 0, 0, 0, 0]) ^ 0x2BC830A3
+    checksum = [rest >> shift & 31 for shift in (25, 20, 15, 10, 5, 0)]
+    return f"{prefix}1{''.join(CHARSET[symbol] for symbol in symbols + checksum)}"
 
 
-def test_bip_350_valid_strings(public_vectors: Path) -> None:
-    strings = bip(public_vectors, "bip350_bech32m.json")["valid_bech32m"]
-    assert len(strings) == 7
-    for text in strings:
-        assert bech32m_encode(*bech32m_decode(text)) == text.lower()
-
-
-def test_bip_350_invalid_strings(public_vectors: Path) -> None:
-    cases = bip(public_vectors, "bip350_bech32m.json")["invalid_bech32m"]
-    assert len(cases) == 14
-    for case in cases:
-        with refuses(Refusal.ADDRESS):
-            bech32m_decode(case["string"])
-
-
-def test_bip_350_segwit_addresses_of_version_1_and_up_are_bech32m(public_vectors: Path) -> None:
-    for case in bip(public_vectors, "bip350_bech32m.json")["valid_segwit"]:
-        version = int(case["scriptPubKey"][:2], 16)
-        if version == 0:
-            with refuses(Refusal.ADDRESS, "checksum"):
-                bech32m_decode(case["address"])
-        else:
-            _, symbols = bech32m_decode(case["address"])
-            assert symbols[0] == version - 0x50
-            bits = "".join(f"{symbol:05b}" for symbol in symbols[1:])
-            program = case["scriptPubKey"][4:]
-            assert int(bits[: 4 * len(program)], 2) == int(program, 16)
-
-
-def test_bip_173_strings_are_no_bech32m(public_vectors: Path) -> None:
-    strings = bip(public_vectors, "bip173_bech32_must_reject.json")["strings"]
-    assert len(strings) == 7
-    for text in strings:
-        with refuses(Refusal.ADDRESS):
-            bech32m_decode(text)
-
-
-@given(st.text("abcdefgh1_!~", min_size=1, max_size=20), st.lists(st.integers(0, 31), max_size=60))
-def test_bech32m_is_decoded_to_what_was_encoded(prefix: str, symbols: list[int]) -> None:
-    text = bech32m_encode(prefix, symbols)
-    assert bech32m_decode(text) == (prefix, symbols)
-    assert bech32m_decode(text.upper()) == (prefix, symbols)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a1lqfn3", "8 to 90 characters"),
-        ("a" * 84 + "1lqfn3a", "8 to 90 characters"),
-        ("A1lqfn3a", "of one case"),
-        ("a1lqfn 3a", "not a bech32m string"),
-        ("a1lqfn3a\n", "not a bech32m string"),
-        ("ä1lqfn3aa", "not a bech32m string"),
-        ("aalqfn3a", "the digit 1"),
-        ("1alqfn3a", "prefix"),
-        ("aaa1qfn3a", "checksum"),
-        ("a1lqfn3b", "'b' is no bech32m character"),
-        ("a1lqfn3q", "checksum"),
-    ],
-)
-def test_no_bech32m(text: str, reason: str) -> None:
-    with refuses(Refusal.ADDRESS, reason):
-        bech32m_decode(text)
+def test_bip_350_strings(public_vectors: Path) -> None:
+    vectors = json.loads((public_vectors / "bip350_bech32m.json").read_text())
+    segwit = [case["address"] for case in vectors["valid_segwit"] if int(case["scriptPubKey"][:2], 16)]
+    assert (len(vectors["valid_bech32m"]), len(segwit)) == (7, 5)
+    for text in [*vectors["valid_bech32m"], *segwit]:
+        prefix, _, data = text.lower().rpartition("1")
+        assert bech32m_encode(prefix, [CHARSET.index(character) for character in data[:-6]]) == text.lower()
 
 
 # Addresses
 
 
-def test_an_address_is_bech32m_of_version_0_and_the_key_hash() -> None:
-    number = int.from_bytes(KEY, "big")
-    symbols = [0, *(number >> 5 * (31 - at) & 31 for at in range(32))]
-    assert bech32m_encode("svc", symbols) == ADDRESS
-    assert len(ADDRESS) == 43
-    assert ADDRESS.startswith("svc1q")
-
-
 @given(st.binary(min_size=20, max_size=20), st.sampled_from(["svc", "svcd", "svct"]))
-def test_address_is_decoded_to_what_was_encoded(key: bytes, prefix: str) -> None:
-    assert decode_address(encode_address(key, prefix), prefix) == key
-
-
-@given(st.binary(min_size=20, max_size=20), st.sampled_from(["svc", "svcd"]))
 def test_the_address_of_any_key_is_what_the_standard_makes_of_it(key: bytes, prefix: str) -> None:
-    """Addresses are made and read by two symbols at a time; the plain way by one symbol says what is right."""
     number = int.from_bytes(key, "big")
     symbols = [0, *(number >> 5 * (31 - at) & 31 for at in range(32))]
     address = bech32m_encode(prefix, symbols)
     assert encode_address(key, prefix) == address
     assert decode_address(address, prefix) == key
-    assert bech32m_decode(encode_address(key, prefix)) == (prefix, symbols)
 
 
 def test_any_other_character_anywhere_is_refused() -> None:
@@ -156,7 +97,7 @@ def _is_address(text: str) -> bool:
 
 
 def _versioned(version: int) -> str:
-    return bech32m_encode("svc", [version, *bech32m_decode(ADDRESS)[1][1:]])
+    return bech32m_encode("svc", [version, *(CHARSET.index(character) for character in ADDRESS[5:-6])])
 
 
 SHAPE = "recipient must be an address of this network: 43 characters that begin with svc1q"

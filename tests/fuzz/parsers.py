@@ -14,13 +14,7 @@ from urllib.parse import urlsplit
 from attrs import evolve, frozen
 from twisted.web.client import URI
 
-from svcd.chain.address import (
-    bech32m_decode,
-    bech32m_encode,
-    decode_address,
-    encode_address,
-    key_hash,
-)
+from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.block import parse_block
 from svcd.chain.encoding import canonical, parse_json, parse_wire_object, tagged_hash
 from svcd.chain.errors import RuleViolation
@@ -75,16 +69,12 @@ def _depth(value: object) -> int:
 
 
 def address(data: bytes) -> None:
-    """Addresses: one text for one key hash; bech32m: one text for one prefix and symbols."""
+    """Addresses: one text for one key hash."""
     key = data[:20].ljust(20, b"\0")
     assert decode_address(encode_address(key, PREFIX), PREFIX) == key
-    symbols = [byte & 31 for byte in data[:79]]
-    assert bech32m_decode(bech32m_encode(PREFIX, symbols)) == (PREFIX, symbols)
     text = data.decode("latin-1")
     with suppress(RuleViolation):
         assert encode_address(decode_address(text, PREFIX), PREFIX) == text
-    with suppress(RuleViolation):
-        assert bech32m_encode(*bech32m_decode(text)) == text.lower()
 
 
 def amount(data: bytes) -> None:
