@@ -1,6 +1,7 @@
 """The elements that pages are built from, and numbers, times and untrusted text as text.
 
-Twisted's templates escape all text; :func:`visible` escapes invisible characters (docs/pages.md "Untrusted text").
+:func:`svcd.pages.layout.flattened` escapes all text, :func:`visible` invisible characters (docs/pages.md "Untrusted
+text").
 """
 
 import re
@@ -91,10 +92,10 @@ def utc(time: int) -> str:
 
 def tag(name: str, /, *children: Content, **attributes: str | Message) -> Tag:
     """An element; the keyword ``class_`` gives the attribute ``class``, and ``data_copy`` gives ``data-copy``."""
-    # mypy does not see that Message provides the zope interface that Twisted asks for.
-    element: Any = Tag(name)
-    filled: Tag = element(*children, **{key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()})
-    return filled
+    # Twisted declares what its own templates may contain; Message is not among it.
+    named: Any = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    contained: Any = list(children)
+    return Tag(name, named, contained)
 
 
 def link(text: Content, *path: str, **attributes: str | Message) -> Tag:

@@ -14,9 +14,7 @@ from importlib.resources.abc import Traversable
 from typing import Final
 
 from attrs import field, frozen
-from twisted.web.iweb import IRenderable, IRequest
 from twisted.web.template import Tag
-from zope.interface import implementer  # type: ignore[import-untyped]
 
 DEFAULT: Final = "en"
 """The language of clients that accept none of the others."""
@@ -47,23 +45,12 @@ def grouped(number: int) -> str:
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-@implementer(IRenderable)
-@frozen(slots=False)
+@frozen
 class Message:
     """A text of the catalogue, with the values of its placeholders; for an integer its digits in groups."""
 
     key: str
     parameters: tuple[tuple[str, "Message | Piece"], ...] = ()
-
-    def lookupRenderMethod(self, name: str) -> object:  # noqa: N802 - the name of Twisted's interface
-        """Nothing: a text has no render methods."""
-        raise KeyError(name)
-
-    def render(self, request: IRequest | None) -> list["Tag | str | Message"]:
-        """The text in the language of the catalogue that is given in place of a request."""
-        if not isinstance(request, Catalogue):
-            raise TypeError(f"{self.key} is rendered without a catalogue")
-        return list(request.pieces(self))
 
 
 def message(key: str, /, **parameters: "Message | Piece") -> Message:

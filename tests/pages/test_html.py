@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.web.template import Tag, flattenString
 
 from svcd.commerce.payment_request import FORBIDDEN_IN_LABEL
 from svcd.pages.html import ago, amount, copy_button, duration, grouped, link, scaled, shortened, tag, utc, visible
 from svcd.pages.layout import flattened
-from svcd.pages.texts import load
+from svcd.pages.texts import load, message
 from tests.pages.reading import Document
 
 ENGLISH = load().choose(b"")
@@ -25,6 +26,45 @@ def test_any_text_survives_escaping(text: str) -> None:
     assert page.all("p")[0]["title"] == page.all("button")[0]["data-copy"] == text
     assert [name for name, _ in page.elements] == ["html", "body", "p", "a", "button", "span"]
     assert page.inner_links
+
+
+ELEMENTS = st.recursive(
+    st.text(max_size=20),
+    lambda inside: st.builds(
+        lambda name, attributes, children: tag(name, *children, **attributes),
+        st.sampled_from(["p", "td", "script", "img", "br", "input", "option"]),
+        st.dictionaries(st.sampled_from(["class_", "data_copy", "title"]), st.text(max_size=20)),
+        st.lists(inside, max_size=3),
+    ),
+)
+
+
+@given(ELEMENTS)
+def test_elements_are_written_as_twisted_writes_them(element: Tag | str) -> None:
+    root = tag("div", element)
+    written: list[bytes] = []
+    flattenString(None, root).addCallback(written.append)
+    assert [flattened(root)] == written
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        tag("p", ENGLISH),  # type: ignore[arg-type]
+        tag("p", b"bytes"),  # type: ignore[arg-type]
+        tag("p", title=tag("b")),  # type: ignore[arg-type]
+        tag("p", title=message("search.no-match", text=tag("b"))),
+    ],
+)
+def test_other_content_is_refused(root: Tag) -> None:
+    with pytest.raises(TypeError):
+        flattened(root, ENGLISH)
+
+
+def test_a_message_needs_a_catalogue() -> None:
+    for root in (tag("p", message("frame.copy")), tag("p", title=message("frame.copy"))):
+        with pytest.raises(TypeError):
+            flattened(root)
 
 
 @pytest.mark.parametrize(
