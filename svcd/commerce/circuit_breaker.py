@@ -1,6 +1,7 @@
-"""The circuit breaker of a callback host (docs/webhooks.md "Attempts"). Times are Unix milliseconds.
+"""The circuit breaker of a receiver, the host and port of callbacks (docs/webhooks.md "Attempts").
 
-A host that fails repeatedly gets one attempt at a time, a probe, with growing delays between them.
+Times are Unix milliseconds. A receiver that fails repeatedly gets one attempt at a time, a probe, with growing
+delays between them.
 """
 
 from enum import Enum
@@ -12,21 +13,21 @@ from svcd.commerce.retry_policy import HURRIED_PROBE_DELAY, RETRY_PERIOD, probe_
 from svcd.limits import DEAD_RECEIVER, Limit
 
 FAILURES_TO_OPEN: Final = 5
-"""Consecutive failed attempts at a host, for any of its watches."""
+"""Consecutive failed attempts at a receiver, for any of its watches."""
 
-LIMITS: Final = (Limit("failures in a row that break a host", FAILURES_TO_OPEN, "things", DEAD_RECEIVER),)
+LIMITS: Final = (Limit("failures in a row that break a receiver", FAILURES_TO_OPEN, "things", DEAD_RECEIVER),)
 
 
 class DeliveryOutcome(Enum):
-    """The result of an attempt, as far as it concerns the host."""
+    """The result of an attempt, as far as it concerns the receiver."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
-    """The host works but does not accept this event: retrying depends on the event, not on the host."""
+    """The receiver works but does not accept this event: retrying depends on the event, not on the receiver."""
     ERROR = "error"
-    """The host works but failed at this event; a later attempt may succeed."""
+    """The receiver works but failed at this event; a later attempt may succeed."""
     FAILED = "failed"
-    """The host cannot be reached, or answers that it is unavailable."""
+    """The receiver cannot be reached, or answers that it is unavailable."""
     UNTRIED = "untried"
     """Nothing was sent."""
 
@@ -51,7 +52,7 @@ class OpenBreaker:
 
 @define
 class CircuitBreaker:
-    """Opens after consecutive failures of a host, and closes when it answers."""
+    """Opens after consecutive failures of a receiver, and closes when it answers."""
 
     opened_at: int | None = field(default=None, init=False)
     """None while closed."""
@@ -64,7 +65,7 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the host gets probes only."""
+        """Whether the receiver gets probes only."""
         return self.opened_at is not None
 
     @classmethod

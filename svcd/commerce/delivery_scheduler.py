@@ -1,9 +1,10 @@
-"""Decides which event is sent next, so that no host delays another (docs/webhooks.md "Attempts").
+"""Decides which event is sent next, so that no receiver delays another (docs/webhooks.md "Attempts").
 
-This is the scheduler of one merchant, see svcd.commerce.fair_scheduler. At most one event of a watch, four of a host
-and 32 of the merchant are in flight, fewer if there are several merchants, and never more than half of them to one
-host. Hosts with due events take turns: each sends one event and goes to the end of the line. No operation visits every
-queue: a dead host may have tens of thousands. Times are Unix milliseconds.
+This is the scheduler of one merchant, see svcd.commerce.fair_scheduler. A receiver is the host and port of callbacks.
+At most one event of a watch, four of a receiver and 32 of the merchant are in flight, fewer if there are several
+merchants, and never more than half of them to one receiver. Receivers with due events take turns: each sends one event
+and goes to the end of the line. No operation visits every queue: a dead receiver may have tens of thousands. Times are
+Unix milliseconds.
 """
 
 from collections import deque
@@ -19,11 +20,11 @@ from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.store.webhook_events import WatchQueue
 
 MAX_IN_FLIGHT: Final = 32
-MAX_IN_FLIGHT_PER_HOST: Final = 4
+MAX_IN_FLIGHT_PER_RECEIVER: Final = 4
 
 LIMITS: Final = (
     Limit("deliveries at once of one merchant", MAX_IN_FLIGHT, "things", STALLING_RECEIVER),
-    Limit("deliveries at once to one host", MAX_IN_FLIGHT_PER_HOST, "things", STALLING_RECEIVER),
+    Limit("deliveries at once to one receiver", MAX_IN_FLIGHT_PER_RECEIVER, "things", STALLING_RECEIVER),
 )
 _STALE_ALLOWED: Final = 64
 """Stale entries that a collection may hold before it is worth a cleanup."""
@@ -34,9 +35,9 @@ class LeaseKind(Enum):
 
     ATTEMPT = "attempt"
     PROBE = "probe"
-    """An attempt that decides whether the host's breaker closes."""
+    """An attempt that decides whether the receiver's breaker closes."""
     GIVE_UP = "give up"
-    """The host has failed for a whole retry period: abandon the event without an attempt."""
+    """The receiver has failed for a whole retry period: abandon the event without an attempt."""
 
 
 @frozen
@@ -46,9 +47,9 @@ class Lease:
     queue: WatchQueue
     kind: LeaseKind
     early: bool
-    """Whether a success of the host has woken the queue before it was due."""
+    """Whether a success of the receiver has woken the queue before it was due."""
     last_chance: bool
-    """Whether the host has failed for a whole retry period, so that another failure abandons an old event."""
+    """Whether the receiver has failed for a whole retry period, so that another failure abandons an old event."""
 
 
 @define(eq=False)
@@ -65,31 +66,31 @@ _Heap = list[tuple[int, int, QueueEntry]]
 
 
 @define(eq=False)
-class HostQueue:
-    """The waiting queues of one callback host, and its circuit breaker."""
+class ReceiverQueue:
+    """The waiting queues of one receiver, and its circuit breaker."""
 
     name: str
     max_in_flight: int
     breaker: CircuitBreaker = field(factory=CircuitBreaker)
     in_line: bool = field(init=False, default=False)
-    """Whether the scheduler has the host in its line."""
+    """Whether the scheduler has the receiver in its line."""
     timer: int = field(init=False, default=0)
-    """The serial number of the scheduler's valid timer for this host; 0 for none."""
+    """The serial number of the scheduler's valid timer for this receiver; 0 for none."""
     in_flight: int = field(init=False, default=0)
     waiting: int = field(init=False, default=0)
     """Entries that are not stale."""
     _woken: _Heap = field(init=False, factory=list)
-    """Woken by a success of the host: sent even before they are due."""
+    """Woken by a success of the receiver: sent even before they are due."""
     _scheduled: _Heap = field(init=False, factory=list)
     _not_woken: _Heap = field(init=False, factory=list)
-    """Woken only when the breaker closes: an early attempt was in vain, or the host rejects the event itself."""
+    """Woken only when the breaker closes: an early attempt was in vain, or the receiver rejects the event itself."""
     _urgent: _Heap = field(init=False, factory=list)
     """Entries that a probe prefers."""
     _stale: int = field(init=False, default=0)
     _serial: "count[int]" = field(init=False, factory=count)
 
     def add(self, entry: QueueEntry, *, wakeable: bool) -> None:
-        """Add an entry; unless it is ``wakeable``, a success of the host does not make it due."""
+        """Add an entry; unless it is ``wakeable``, a success of the receiver does not make it due."""
         item = (entry.queue.due, next(self._serial), entry)
         heappush(self._scheduled if wakeable else self._not_woken, item)
         if entry.queue.urgent:
@@ -184,7 +185,7 @@ def _merged(one: _Heap, other: _Heap) -> _Heap:
 
 @define(eq=False)
 class _ActiveLease:
-    host: HostQueue
+    receiver: ReceiverQueue
     rescheduled: WatchQueue | None = None
     """The queue, if it was scheduled again during the lease."""
     cancelled: bool = False
@@ -196,12 +197,12 @@ class DeliveryScheduler:
     def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
         self._max_in_flight = max_in_flight
         self._kept: dict[str, OpenBreaker] = {}
-        self._max_per_host = min(MAX_IN_FLIGHT_PER_HOST, max_in_flight // 2)
-        self._hosts: dict[str, HostQueue] = {}
+        self._max_per_receiver = min(MAX_IN_FLIGHT_PER_RECEIVER, max_in_flight // 2)
+        self._receivers: dict[str, ReceiverQueue] = {}
         self._waiting: dict[str, QueueEntry] = {}
         self._leases: dict[str, _ActiveLease] = {}
-        self._line: deque[HostQueue] = deque()
-        self._timers: list[tuple[int, int, HostQueue]] = []
+        self._line: deque[ReceiverQueue] = deque()
+        self._timers: list[tuple[int, int, ReceiverQueue]] = []
         self._serial = count(1)
         self._open_breakers = 0
 
@@ -217,21 +218,21 @@ class DeliveryScheduler:
 
     @property
     def open_breakers(self) -> int:
-        """Hosts whose circuit breaker is open."""
+        """Receivers whose circuit breaker is open."""
         return self._open_breakers
 
     @property
-    def hosts(self) -> int:
-        """Hosts in memory: those with a queue that waits or is leased."""
-        return len(self._hosts)
+    def receivers(self) -> int:
+        """Receivers in memory: those with a queue that waits or is leased."""
+        return len(self._receivers)
 
-    def restore(self, host: str, breaker: OpenBreaker) -> None:
-        """Restore an open breaker, stored by another leader, as soon as a queue of the host is scheduled."""
-        self._kept[host] = breaker
+    def restore(self, receiver: str, breaker: OpenBreaker) -> None:
+        """Restore an open breaker, stored before, as soon as a queue of the receiver is scheduled."""
+        self._kept[receiver] = breaker
 
-    def breaker(self, host: str) -> OpenBreaker | None:
-        """The breaker of a host if it is open."""
-        queue = self._hosts.get(host)
+    def breaker(self, receiver: str) -> OpenBreaker | None:
+        """The breaker of a receiver if it is open."""
+        queue = self._receivers.get(receiver)
         return None if queue is None else queue.breaker.kept()
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
@@ -245,21 +246,21 @@ class DeliveryScheduler:
             if entry.queue == queue and entry.queue.urgent >= queue.urgent:
                 self._hurry(queue, now)
                 return
-            # Remove the entry alone: the host and its breaker must stay.
-            self._hosts[entry.queue.host].remove(entry)
+            # Remove the entry alone: the receiver and its breaker must stay.
+            self._receivers[entry.queue.receiver].remove(entry)
         self._add(queue, now, wakeable=True)
         self._hurry(queue, now)
 
-    def hurry(self, host: str, now: int) -> None:
-        """Bring the next probe of a host forward."""
-        queue = self._hosts.get(host)
+    def hurry(self, receiver: str, now: int) -> None:
+        """Bring the next probe of a receiver forward."""
+        queue = self._receivers.get(receiver)
         if queue is not None:
             queue.breaker.hurry(now)
             self._place(queue, now)
 
     def _hurry(self, queue: WatchQueue, now: int) -> None:
         if queue.urgent and queue.due <= now:
-            self.hurry(queue.host, now)
+            self.hurry(queue.receiver, now)
 
     def cancel(self, watch: str, now: int) -> None:
         """Remove the queue of a watch that has ended; a lease goes on but is not followed by another."""
@@ -268,27 +269,27 @@ class DeliveryScheduler:
             active.rescheduled, active.cancelled = None, True
         entry = self._waiting.pop(watch, None)
         if entry is not None:
-            host = self._hosts[entry.queue.host]
-            host.remove(entry)
-            self._place(host, now)
+            receiver = self._receivers[entry.queue.receiver]
+            receiver.remove(entry)
+            self._place(receiver, now)
 
     def lease(self, now: int) -> Lease | None:
         """The next lease, to be given to ``release`` in the end; None if there is none at present."""
         if len(self._leases) >= self._max_in_flight:
             return None
         while self._timers and self._timers[0][0] <= now:
-            _, serial, host = heappop(self._timers)
-            if serial == host.timer:
-                host.timer = 0
-                self._place(host, now)
+            _, serial, receiver = heappop(self._timers)
+            if serial == receiver.timer:
+                receiver.timer = 0
+                self._place(receiver, now)
         while self._line:
-            host = self._line.popleft()
-            host.in_line = False
-            leased = host.lease(now)
+            receiver = self._line.popleft()
+            receiver.in_line = False
+            leased = receiver.lease(now)
             if leased is not None:
                 del self._waiting[leased[0].queue.watch]
-                self._leases[leased[0].queue.watch] = _ActiveLease(host)
-            self._place(host, now)
+                self._leases[leased[0].queue.watch] = _ActiveLease(receiver)
+            self._place(receiver, now)
             if leased is not None:
                 return leased[1]
         return None
@@ -296,8 +297,8 @@ class DeliveryScheduler:
     def release(self, lease: Lease, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
         """End a lease; ``again`` is the queue if it has more events, with its next due time."""
         active = self._leases.pop(lease.queue.watch)
-        host = active.host
-        change = host.record(lease, outcome, now)
+        receiver = active.receiver
+        change = receiver.record(lease, outcome, now)
         self._open_breakers += (change is BreakerChange.OPENED) - (change is BreakerChange.CLOSED)
         if again is not None and not active.cancelled:
             accepted, renewed = outcome is DeliveryOutcome.ACCEPTED, active.rescheduled
@@ -308,7 +309,7 @@ class DeliveryScheduler:
                 self._hurry(again, now)
         elif active.rescheduled is not None:
             self._add(active.rescheduled, now, wakeable=True)
-        self._place(host, now)
+        self._place(receiver, now)
         return change
 
     def next_at(self, now: int) -> int | None:
@@ -322,43 +323,43 @@ class DeliveryScheduler:
         return self._timers[0][0] if self._timers else None
 
     def _add(self, queue: WatchQueue, now: int, *, wakeable: bool) -> None:
-        host = self._hosts.get(queue.host)
-        if host is None:
-            breaker = CircuitBreaker.restored(self._kept.pop(queue.host, None))
-            host = self._hosts[queue.host] = HostQueue(queue.host, self._max_per_host, breaker)
+        receiver = self._receivers.get(queue.receiver)
+        if receiver is None:
+            breaker = CircuitBreaker.restored(self._kept.pop(queue.receiver, None))
+            receiver = self._receivers[queue.receiver] = ReceiverQueue(queue.receiver, self._max_per_receiver, breaker)
             self._open_breakers += breaker.is_open
         entry = self._waiting[queue.watch] = QueueEntry(queue)
-        host.add(entry, wakeable=wakeable)
-        self._place(host, now)
+        receiver.add(entry, wakeable=wakeable)
+        self._place(receiver, now)
 
-    def _place(self, host: HostQueue, now: int) -> None:
-        """Put a host into the line, set a timer for it, or forget it, as its state requires."""
-        if not host.waiting and not host.in_flight:
-            self._forget(host)
-        if host.in_line:
+    def _place(self, receiver: ReceiverQueue, now: int) -> None:
+        """Put a receiver into the line, set a timer for it, or forget it, as its state requires."""
+        if not receiver.waiting and not receiver.in_flight:
+            self._forget(receiver)
+        if receiver.in_line:
             return
-        ready_at = host.ready_at()
+        ready_at = receiver.ready_at()
         if ready_at is None:
-            host.timer = 0
+            receiver.timer = 0
         elif ready_at <= now:
-            host.timer, host.in_line = 0, True
-            self._line.append(host)
+            receiver.timer, receiver.in_line = 0, True
+            self._line.append(receiver)
         else:
-            host.timer = next(self._serial)
-            heappush(self._timers, (ready_at, host.timer, host))
+            receiver.timer = next(self._serial)
+            heappush(self._timers, (ready_at, receiver.timer, receiver))
         self._remove_stale()
 
     def _remove_stale(self) -> None:
-        """Remove outdated timers and forgotten hosts once they outnumber the valid ones."""
-        enough = 2 * len(self._hosts) + _STALE_ALLOWED
+        """Remove outdated timers and forgotten receivers once they outnumber the valid ones."""
+        enough = 2 * len(self._receivers) + _STALE_ALLOWED
         if len(self._timers) > enough:
             self._timers = [timer for timer in self._timers if timer[1] == timer[2].timer]
             heapify(self._timers)
         if len(self._line) > enough:
-            self._line = deque(host for host in self._line if self._hosts.get(host.name) is host)
+            self._line = deque(receiver for receiver in self._line if self._receivers.get(receiver.name) is receiver)
 
-    def _forget(self, host: HostQueue) -> None:
-        # A forgotten host may still be in the line when a new one of the same name is added.
-        if self._hosts.get(host.name) is host:
-            del self._hosts[host.name]
-            self._open_breakers -= host.breaker.is_open
+    def _forget(self, receiver: ReceiverQueue) -> None:
+        # A forgotten receiver may still be in the line when a new one of the same name is added.
+        if self._receivers.get(receiver.name) is receiver:
+            del self._receivers[receiver.name]
+            self._open_breakers -= receiver.breaker.is_open

@@ -20,7 +20,7 @@ from svcd.commerce.delivery_scheduler import Lease, LeaseKind
 from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
 from svcd.commerce.leadership import Leadership, NotLeader, SoleLeader
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
-from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_after_refusal
+from svcd.commerce.retry_policy import MAX_PROBE_DELAY, RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender
 from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
 from svcd.store.database import DatabaseUnavailable
@@ -125,15 +125,18 @@ class WebhookDispatcher:
             self._take_incoming()
 
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
-        """Restore the circuit breakers that another leader has stored; to be called before the first queues come."""
+        """Restore the circuit breakers that the last leader or run has stored; call before the first queues come."""
         # Before this node was the leader, the clock may have been the computer's, which may be ahead of the database's.
         self._forward_clock = ForwardClock(self._clock)
+        now = self._now()
         for row in breakers:
-            self._scheduler.restore(row.merchant, row.host, OpenBreaker(row.opened_at, row.probe_at, row.probes))
+            # A later time was stored while the computer's clock was far ahead.
+            breaker = OpenBreaker(min(row.opened_at, now), min(row.probe_at, now + MAX_PROBE_DELAY), row.probes)
+            self._scheduler.restore(row.merchant, row.receiver, breaker)
 
-    def hurry(self, merchant: str, host: str) -> None:
-        """Bring the next probe of a host forward, because it has just accepted a test."""
-        self._scheduler.hurry(merchant, host, self._now())
+    def hurry(self, merchant: str, receiver: str) -> None:
+        """Bring the next probe of a receiver forward, because it has just accepted a test."""
+        self._scheduler.hurry(merchant, receiver, self._now())
         self._start_deliveries()
 
     def cancel(self, watch: str) -> None:
@@ -263,22 +266,22 @@ class WebhookDispatcher:
         change = scheduler.release(lease, outcome, again, self._now())
         if change is BreakerChange.OPENED:
             self.log.info(
-                "callbacks to {host} keep failing: until one succeeds, only one at a time is tried",
-                host=lease.queue.host,
+                "callbacks to {receiver} keep failing: until one succeeds, only one at a time is tried",
+                receiver=lease.queue.receiver,
             )
         elif change is BreakerChange.CLOSED:
-            self.log.info("callbacks to {host} succeed again", host=lease.queue.host)
-        if change is not BreakerChange.NONE or lease.kind is LeaseKind.PROBE:
+            self.log.info("callbacks to {receiver} succeed again", receiver=lease.queue.receiver)
+        if change is not BreakerChange.NONE or lease.kind is not LeaseKind.ATTEMPT:
             await self._keep_breaker(scheduler, lease.queue)
 
     async def _keep_breaker(self, scheduler: FairScheduler, queue: WatchQueue) -> None:
         term = self._leadership.term
         if term is None:
             return
-        breaker = scheduler.breaker(queue.merchant, queue.host)
+        breaker = scheduler.breaker(queue.merchant, queue.receiver)
         # Otherwise the new leader stores its own.
         with suppress(CancelledError, NotLeader):
-            await self._retried(lambda: self._outbox.keep_breaker(queue.merchant, queue.host, breaker, term))
+            await self._retried(lambda: self._outbox.keep_breaker(queue.merchant, queue.receiver, breaker, term))
 
     async def _deliver(self, lease: Lease) -> tuple[DeliveryOutcome, WatchQueue | None]:
         """The outcome of a lease, and the queue if it has more events."""

@@ -1,7 +1,7 @@
 """Gives each merchant a scheduler of its own, so that no merchant delays the events of another.
 
-Also the circuit breakers are per merchant: callbacks of one that fail at a host say nothing about the callbacks of
-another, who may own that host. Times are Unix milliseconds.
+Also the circuit breakers are per merchant: callbacks of one that fail at a receiver say nothing about the callbacks of
+another, whose receiver it may be. Times are Unix milliseconds.
 """
 
 from typing import Final
@@ -9,20 +9,20 @@ from typing import Final
 from attrs import define, field
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
-from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, MAX_IN_FLIGHT_PER_HOST, DeliveryScheduler, Lease
+from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, MAX_IN_FLIGHT_PER_RECEIVER, DeliveryScheduler, Lease
 from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.store.webhook_events import WatchQueue
 
 MAX_IN_FLIGHT_IN_ALL: Final = 256
 """All merchants together, unless there are so many that each has only LEAST_IN_FLIGHT."""
 LEAST_IN_FLIGHT: Final = 2
-"""A merchant can deliver to one host while another one stalls."""
+"""A merchant can deliver to one receiver while another one stalls."""
 
 LIMITS: Final = (
     Limit("deliveries at once, of up to 128 merchants", MAX_IN_FLIGHT_IN_ALL, "things", STALLING_RECEIVER),
 )
 
-_PREFERRED_SHARE: Final = 2 * MAX_IN_FLIGHT_PER_HOST
+_PREFERRED_SHARE: Final = 2 * MAX_IN_FLIGHT_PER_RECEIVER
 
 
 def in_flight_share(merchants: int) -> int:
@@ -64,17 +64,17 @@ class FairScheduler:
         """Add a queue, or change its due time."""
         self._scheduler_of(queue.merchant).schedule(queue, now)
 
-    def restore(self, merchant: str, host: str, breaker: OpenBreaker) -> None:
-        """Restore an open breaker, stored by another leader, as soon as a queue of the host is scheduled."""
-        self._scheduler_of(merchant).restore(host, breaker)
+    def restore(self, merchant: str, receiver: str, breaker: OpenBreaker) -> None:
+        """Restore an open breaker, stored before, as soon as a queue of the receiver is scheduled."""
+        self._scheduler_of(merchant).restore(receiver, breaker)
 
-    def breaker(self, merchant: str, host: str) -> OpenBreaker | None:
-        """The breaker of a merchant's host if it is open."""
-        return self._scheduler_of(merchant).breaker(host)
+    def breaker(self, merchant: str, receiver: str) -> OpenBreaker | None:
+        """The breaker of a merchant's receiver if it is open."""
+        return self._scheduler_of(merchant).breaker(receiver)
 
-    def hurry(self, merchant: str, host: str, now: int) -> None:
-        """Bring the next probe of a merchant's host forward."""
-        self._scheduler_of(merchant).hurry(host, now)
+    def hurry(self, merchant: str, receiver: str, now: int) -> None:
+        """Bring the next probe of a merchant's receiver forward."""
+        self._scheduler_of(merchant).hurry(receiver, now)
 
     def cancel(self, watch: str, now: int) -> None:
         """Remove the queue of a watch that has ended."""

@@ -142,9 +142,9 @@ class WebhookOutbox:
             ),
         )
 
-    def keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> Deferred[None]:
-        """Store a circuit breaker for the next leader; None for a closed one."""
-        return self._worker.run(self._keep_breaker, merchant, host, breaker, term)
+    def keep_breaker(self, merchant: str, receiver: str, breaker: OpenBreaker | None, term: int) -> Deferred[None]:
+        """Store a circuit breaker for the next leader or run, and for the merchant; None for a closed one."""
+        return self._worker.run(self._keep_breaker, merchant, receiver, breaker, term)
 
     def gone(self, event: OutboundEvent, now: int) -> Deferred[None]:
         """End the watch because its receiver answered 410, and drop its undelivered events."""
@@ -170,14 +170,12 @@ class WebhookOutbox:
                 results += queues
         return results
 
-    def _keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> None:
-        if not self._repository.shared:
-            return
+    def _keep_breaker(self, merchant: str, receiver: str, breaker: OpenBreaker | None, term: int) -> None:
         with self._repository.leading(term):
             if breaker is None:
-                self._repository.events.forget_breaker(merchant, host)
+                self._repository.events.forget_breaker(merchant, receiver)
             else:
-                row = BreakerRow(merchant, host, breaker.opened_at, breaker.probe_at, breaker.probes)
+                row = BreakerRow(merchant, receiver, breaker.opened_at, breaker.probe_at, breaker.probes)
                 self._repository.events.keep_breaker(row)
 
     def _end(self, event: OutboundEvent, now: int) -> None:

@@ -13,7 +13,7 @@ from svcd.commerce.retry_policy import MAX_RETRY_DELAY
 from svcd.commerce.watch import MAX_TOLD_BEFORE_SMALL, MAX_TOLD_MISMATCHES, EndReason, Watch
 from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
 from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
-from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue
+from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue, receiver_of
 
 PAGE_SCAN: Final = 2_000
 """Watches that are read for one page: a state that few of a million watches have must not delay other requests."""
@@ -244,7 +244,8 @@ class Subscriptions:
             queue = self.repository.events.redeliver(identifier, event_id, now)
             if self.repository.shared:
                 self.repository.events.ask_again(identifier)
-        shown = self._events(identifier)
+        # The request brings the receiver's next probe forward.
+        shown = self._events(identifier, probed=False)
         return Redelivery(next(each for each in shown if each["id"] == event_id), [] if queue is None else [queue])
 
     def cancel(self, merchant: str, identifier: str, now: int) -> dict[str, object] | None:
@@ -263,9 +264,9 @@ class Subscriptions:
         queued = self.repository.events.queued()
         return [evolve(queue, due=min(queue.due, now + MAX_RETRY_DELAY)) for queue in queued]
 
-    def breakers(self) -> list[BreakerRow]:
-        """The open circuit breakers that another leader has stored; none if the node is the only one."""
-        return self.repository.events.open_breakers() if self.repository.shared else []
+    def breakers(self, queues: Sequence[WatchQueue]) -> list[BreakerRow]:
+        """The stored open circuit breakers of the receivers of ``queues``."""
+        return self.repository.events.open_breakers(queues)
 
     def backlog(self) -> Backlog:
         """The present backlog."""
@@ -285,10 +286,14 @@ class Subscriptions:
     def _shown(self, watch: Watch) -> dict[str, object]:
         return {**_record(watch, self.follower.lookup.find(watch.terms)), "events": self._events(watch.id)}
 
-    def _events(self, identifier: str) -> list[dict[str, object]]:
-        head = self.repository.events.head(identifier)
-        next_attempt = None if head is None else (head.event.sequence, head.due)
-        return [_event_record(event, next_attempt) for event in self.repository.events.events(identifier)]
+    def _events(self, identifier: str, *, probed: bool = True) -> list[dict[str, object]]:
+        """The API's form of the newest events; if ``probed``, none is sent before the receiver's next probe."""
+        events, next_attempt = self.repository.events, None
+        head = events.head(identifier)
+        if head is not None:
+            probe_at = events.probe_at(head.merchant, receiver_of(head.callback_url)) if probed else None
+            next_attempt = (head.event.sequence, max(head.due, probe_at or 0))
+        return [_event_record(event, next_attempt) for event in events.events(identifier)]
 
     def _of_payment(self, request: WatchRequest) -> list[Watch]:
         terms, watches = request.terms, self.repository.watches
@@ -356,7 +361,7 @@ def _record(watch: Watch, observation: Observation) -> dict[str, object]:
 
 
 def _event_record(event: EventRow, next_attempt: tuple[int, int] | None) -> dict[str, object]:
-    """The API's form of an event; ``next_attempt`` is the sequence of the queue's head and its due time."""
+    """The API's form of an event; ``next_attempt`` is the sequence of the queue's head and the time of its attempt."""
     due = next_attempt[1] if next_attempt is not None and next_attempt[0] == event.sequence else None
     record: dict[str, object] = {
         "id": event.id,

@@ -51,7 +51,7 @@ class Watch:
     callback_url: str = field(repr=False)
     """Normalised; its path and query may contain a secret of the merchant's."""
     host: str
-    """The callback's host name or address, to which limits and the circuit breaker apply."""
+    """The callback's host name or address, to which the limit on watches applies."""
     created_at: int
     expires_at: int
     events: frozenset[EventType] = DEFAULT_EVENTS

@@ -29,7 +29,7 @@ from svcd.node.node_context import NodeContext
 from svcd.node.status import ChainAlarm
 from svcd.node.tasks import Batches, TaskGroup
 from svcd.store.database import DatabaseUnavailable, is_damage
-from svcd.store.webhook_events import BreakerRow, WatchQueue
+from svcd.store.webhook_events import BreakerRow, WatchQueue, receiver_of
 
 POLL_SECONDS: Final = 1.0
 """The interval between two checks for expired watches."""
@@ -57,10 +57,10 @@ class Dispatcher(Protocol):
         """Deliver the events of these queues."""
 
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
-        """Restore the circuit breakers that another leader has stored."""
+        """Restore the circuit breakers that the last leader or run has stored."""
 
-    def hurry(self, merchant: str, host: str) -> None:
-        """Bring the next probe of a host forward."""
+    def hurry(self, merchant: str, receiver: str) -> None:
+        """Bring the next probe of a receiver forward."""
 
     def cancel(self, watch: str) -> None:
         """Make no further attempt for this watch."""
@@ -220,9 +220,9 @@ class WebhookService(Service):
             self._dispatcher.enqueue(redelivery.queues)
         return redelivery.record
 
-    def test_accepted(self, merchant: str, host: str) -> None:
-        """Deliver the waiting events of a callback host soon, because it has just accepted a test."""
-        self._dispatcher.hurry(merchant, host)
+    def test_accepted(self, merchant: str, callback_url: str) -> None:
+        """Deliver the waiting events of a callback's receiver soon, because it has just accepted a test."""
+        self._dispatcher.hurry(merchant, receiver_of(callback_url))
 
     async def _register(self, request: WatchRequest) -> Registration:
         await self._wait_for_mempool()
@@ -354,12 +354,10 @@ class WebhookService(Service):
             if term is not None and self._resumed_in is None:
                 now = milliseconds(self._context.clock)
                 queues = await self._worker.run(self._subscriptions.queues, now)
-                breakers = await self._worker.run(self._subscriptions.breakers)
+                breakers = await self._worker.run(self._subscriptions.breakers, queues)
                 if self._context.leadership.term == term:
                     self._resumed_in = term
-                    busy = {(queue.merchant, queue.host) for queue in queues}
-                    # Other hosts have no waiting events, and a breaker is deleted with its last event.
-                    self._dispatcher.restore(row for row in breakers if (row.merchant, row.host) in busy)
+                    self._dispatcher.restore(breakers)
                     self._dispatcher.enqueue(queues)
             budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
             context = self._step_context(budget.pause)

@@ -221,7 +221,9 @@ class WebhookMetrics(Collector):
         yield GaugeMetricFamily("svcd_webhooks_in_flight", "Deliveries under way.", value=counts.in_flight)
         yield GaugeMetricFamily("svcd_webhooks_oldest_seconds", "Age of the oldest undelivered event.", value=age)
         yield GaugeMetricFamily(
-            "svcd_webhooks_broken_hosts", "Hosts whose deliveries keep failing.", value=counts.broken_hosts
+            "svcd_webhooks_broken_hosts",
+            "Callback hosts and ports whose deliveries keep failing.",
+            value=counts.broken_hosts,
         )
         leads, lease_age = float(self._webhooks.role is Role.LEADER), self._webhooks.lease_age
         yield GaugeMetricFamily("svcd_webhooks_leader", "1 if this node follows the chain and delivers.", value=leads)

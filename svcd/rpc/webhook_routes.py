@@ -370,7 +370,7 @@ class WebhookRoutes:
         try:
             test = await self._tester.test(merchant.name, target.url)
             if self._webhooks is not None and test["status"] is not None and test["error"] is None:
-                self._webhooks.test_accepted(merchant.name, target.host)
+                self._webhooks.test_accepted(merchant.name, target.url)
             return {"test": test}
         except TooManyTests as error:
             sentence = f"{MAX_TESTS} tests have not ended yet; try again in {TEST_AGAIN_SECONDS} s"

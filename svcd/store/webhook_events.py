@@ -4,7 +4,7 @@ Times are Unix milliseconds.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from attrs import evolve, field, fields, frozen
@@ -49,7 +49,8 @@ class BreakerRow:
     """An open circuit breaker (svcd.commerce.circuit_breaker)."""
 
     merchant: str
-    host: str
+    receiver: str
+    """As :func:`receiver_of` returns it; the host alone if a version that had one breaker for all ports stored it."""
     opened_at: int
     probe_at: int
     probes: int
@@ -60,11 +61,12 @@ class WatchQueue:
     """A watch with a waiting event."""
 
     watch: str
-    host: str
+    receiver: str
+    """As :func:`receiver_of` returns it."""
     due: int
     merchant: str = "default"
     urgent: bool = field(default=False, eq=False)
-    """Whether the event is one that shops act on, or a requested redelivery: worth a probe of the host."""
+    """Whether the event is one that shops act on, or a requested redelivery: worth a probe of the receiver."""
 
 
 @frozen
@@ -72,7 +74,7 @@ class WatchPlace:
     """The columns of a watch that its queue needs."""
 
     number: int
-    host: str
+    callback_url: str = field(repr=False)
     due: int | None
     """None if no event waits."""
     merchant: str
@@ -115,6 +117,7 @@ EVENT_COLUMNS: Final = tuple(each.name for each in fields(EventRow))
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
 _SHOWN_COLUMNS: Final = tuple(name for name in EVENT_COLUMNS if name != "body")
 _SHOWN_OF_E: Final = ", ".join(f"e.{name}" for name in _SHOWN_COLUMNS)
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _URGENT: Final = ("payment.confirmed", "payment.reorged")
 _EMPTIED: Final = "body = ?"
 _EMPTY: Final = b""
@@ -134,6 +137,25 @@ _IS_OVER: Final = (
 """The payment was confirmed again in the step that undid it. Both events are sent, but if the receiver fails at
 present, only the confirmation, which must not wait."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
+
+
+def receiver_of(callback_url: str) -> str:
+    """The host and port of a normalised callback URL, such as ``shop.example.com:443``."""
+    scheme, _, rest = callback_url.partition("://")
+    authority = rest.partition("/")[0]
+    return authority if authority.rpartition(":")[2].isdigit() else f"{authority}:{_DEFAULT_PORTS[scheme]}"
+
+
+def _stored_as(receiver: str) -> tuple[str, str]:
+    """The names under which the breaker of a receiver may be stored: its own, and its host alone.
+
+    Earlier versions have one breaker for all ports of a host, and may run beside this one.
+    """
+    return receiver, receiver.rpartition(":")[0].strip("[]")
+
+
+def _queue_of(watch: str, callback_url: str, due: int, merchant: str) -> WatchQueue:
+    return WatchQueue(watch, receiver_of(callback_url), due, merchant)
 
 
 def _event(row: Sequence[object]) -> EventRow:
@@ -179,7 +201,7 @@ class EventStore:
         """Append an event to each of some watches."""
         unknown = [each.watch for each in new if each.watch not in known]
         found = self._db.select_each(
-            "SELECT number, host, due, merchant FROM watch WHERE id = ?", [(watch,) for watch in unknown]
+            "SELECT number, callback_url, due, merchant FROM watch WHERE id = ?", [(watch,) for watch in unknown]
         )
         places = {**known, **{watch: WatchPlace(*row) for watch, (row,) in zip(unknown, found, strict=True)}}
         watches = [places[each.watch] for each in new]
@@ -217,7 +239,7 @@ class EventStore:
         self._db.executemany("UPDATE watch SET due = ? WHERE number = ?", [(now, number) for number in at_once])
         dues = [now if watch.due is None or watch.number not in held_back else watch.due for watch in watches]
         return [
-            WatchQueue(each.watch, watch.host, due, watch.merchant, each.event.name in _URGENT)
+            WatchQueue(each.watch, receiver_of(watch.callback_url), due, watch.merchant, each.event.name in _URGENT)
             for each, watch, due in zip(new, watches, dues, strict=True)
         ]
 
@@ -242,8 +264,8 @@ class EventStore:
 
     def queued(self) -> list[WatchQueue]:
         """The queues of all watches with waiting events."""
-        rows = self._db.execute("SELECT id, host, due, merchant FROM watch WHERE due IS NOT NULL ORDER BY due")
-        return [WatchQueue(*row) for row in rows]
+        rows = self._db.execute("SELECT id, callback_url, due, merchant FROM watch WHERE due IS NOT NULL ORDER BY due")
+        return [_queue_of(*row) for row in rows]
 
     def head(self, watch: str) -> QueueHead | None:
         """The next event of a watch."""
@@ -284,10 +306,26 @@ class EventStore:
         queue = self._queue(watch)
         return None if queue is None else evolve(queue, urgent=True)
 
-    def open_breakers(self) -> list[BreakerRow]:
-        """The open circuit breakers, as the last leader stored them."""
+    def open_breakers(self, queues: Iterable[WatchQueue]) -> list[BreakerRow]:
+        """The open circuit breakers of the receivers of ``queues``, as the last leader or the last run stored them.
+
+        A breaker that an earlier version stored for a host is that of every receiver at the host.
+        """
         rows = self._db.execute("SELECT merchant, host, opened_at, probe_at, probes FROM open_breaker")
-        return [BreakerRow(*row) for row in rows]
+        stored = {(row.merchant, row.receiver): row for row in (BreakerRow(*row) for row in rows)}
+        return [
+            evolve(max(of_receiver, key=lambda row: row.probe_at), receiver=receiver)
+            for merchant, receiver in dict.fromkeys((queue.merchant, queue.receiver) for queue in queues)
+            if (of_receiver := [stored[merchant, at] for at in _stored_as(receiver) if (merchant, at) in stored])
+        ]
+
+    def probe_at(self, merchant: str, receiver: str) -> int | None:
+        """When the next probe of a receiver is due; None if its circuit breaker is closed."""
+        (at,) = self._db.execute(
+            "SELECT max(probe_at) FROM open_breaker WHERE merchant = ? AND host IN (?, ?)",
+            (merchant, *_stored_as(receiver)),
+        ).fetchone()
+        return None if at is None else int(at)
 
     def keep_breaker(self, breaker: BreakerRow) -> None:
         """Store that a circuit breaker is open, or its newest probe."""
@@ -295,12 +333,14 @@ class EventStore:
             "INSERT INTO open_breaker (merchant, host, opened_at, probe_at, probes) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (merchant, host) DO UPDATE SET opened_at = excluded.opened_at, "
             "probe_at = excluded.probe_at, probes = excluded.probes",
-            (breaker.merchant, breaker.host, breaker.opened_at, breaker.probe_at, breaker.probes),
+            (breaker.merchant, breaker.receiver, breaker.opened_at, breaker.probe_at, breaker.probes),
         )
 
-    def forget_breaker(self, merchant: str, host: str) -> None:
+    def forget_breaker(self, merchant: str, receiver: str) -> None:
         """Store that a circuit breaker is closed."""
-        self._db.execute("DELETE FROM open_breaker WHERE merchant = ? AND host = ?", (merchant, host))
+        self._db.execute(
+            "DELETE FROM open_breaker WHERE merchant = ? AND host IN (?, ?)", (merchant, *_stored_as(receiver))
+        )
 
     def ask_again(self, watch: str) -> None:
         """Note for the leader that the redelivery of an event of a watch was requested."""
@@ -311,11 +351,11 @@ class EventStore:
     def take_redelivery_requests(self) -> list[WatchQueue]:
         """The queues of the noted watches; deletes the notes."""
         rows = self._db.execute(
-            "SELECT id, host, due, merchant FROM watch WHERE due IS NOT NULL "
+            "SELECT id, callback_url, due, merchant FROM watch WHERE due IS NOT NULL "
             "AND number IN (SELECT watch FROM asked_again)"
         ).fetchall()
         self._db.execute("DELETE FROM asked_again")
-        return [evolve(WatchQueue(*row), urgent=True) for row in rows]
+        return [evolve(_queue_of(*row), urgent=True) for row in rows]
 
     def event(self, watch: str, event_id: str) -> EventRow | None:
         """One event of a watch."""
@@ -494,13 +534,13 @@ class EventStore:
         )
         dues = [max(head[0][0] or 0, now) if head else None for head, (_, now) in zip(heads, watches, strict=True)]
         queues = self._db.select_each(
-            "UPDATE watch SET due = ? WHERE id = ? RETURNING id, host, due, merchant",
+            "UPDATE watch SET due = ? WHERE id = ? RETURNING id, callback_url, due, merchant",
             [(due, watch) for due, (watch, _) in zip(dues, watches, strict=True)],
         )
-        return [WatchQueue(*rows[0]) if rows and rows[0][2] is not None else None for rows in queues]
+        return [_queue_of(*rows[0]) if rows and rows[0][2] is not None else None for rows in queues]
 
     def _queue(self, watch: str) -> WatchQueue | None:
         row = self._db.execute(
-            "SELECT id, host, due, merchant FROM watch WHERE id = ? AND due IS NOT NULL", (watch,)
+            "SELECT id, callback_url, due, merchant FROM watch WHERE id = ? AND due IS NOT NULL", (watch,)
         ).fetchone()
-        return None if row is None else WatchQueue(*row)
+        return None if row is None else _queue_of(*row)

@@ -165,7 +165,7 @@ class WebhookStore:
         values = {"ended_at": "coalesce(ended_at, ?)"}
         assignments = ", ".join(f"{name} = {values.get(name, '?')}" for name in _CHANGING)
         updated = self._db.select_each(
-            f"UPDATE watch SET {assignments} WHERE id = ? RETURNING id, number, host, due, merchant",
+            f"UPDATE watch SET {assignments} WHERE id = ? RETURNING id, number, callback_url, due, merchant",
             [_CHANGED_VALUES(change.after) for change in changes],
         )
         self._count((change.before, change.after) for change in changes)

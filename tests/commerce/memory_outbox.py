@@ -106,11 +106,11 @@ class MemoryOutbox:
     ) -> "Deferred[WatchQueue | None]":
         return self._do("refused", event.watch, lambda: self._refused(event, error, due, due_if_followed))
 
-    def keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> "Deferred[None]":
-        self.breakers.pop((merchant, host), None)
+    def keep_breaker(self, merchant: str, receiver: str, breaker: OpenBreaker | None, term: int) -> "Deferred[None]":
+        self.breakers.pop((merchant, receiver), None)
         if breaker is not None:
-            row = BreakerRow(merchant, host, breaker.opened_at, breaker.probe_at, breaker.probes)
-            self.breakers[merchant, host] = row
+            row = BreakerRow(merchant, receiver, breaker.opened_at, breaker.probe_at, breaker.probes)
+            self.breakers[merchant, receiver] = row
         return succeed(None)
 
     def gone(self, event: OutboundEvent, now: int) -> "Deferred[None]":

@@ -58,7 +58,9 @@ class NaiveScheduler:
         self.breakers = {host: breaker for host, breaker in self.breakers.items() if host in known}
 
     def hosts(self) -> set[str]:
-        return {each.queue.host for each in self.waiting.values()} | {each[0].host for each in self.leased.values()}
+        return {each.queue.receiver for each in self.waiting.values()} | {
+            each[0].receiver for each in self.leased.values()
+        }
 
     def broken(self) -> int:
         return sum(breaker.broken_since is not None for breaker in self.breakers.values())
@@ -76,9 +78,10 @@ class NaiveScheduler:
 
     def lease_of(self, host: str, now: int) -> tuple[WatchQueue, LeaseKind, bool] | None:
         breaker = self.breakers.get(host, Breaker())
-        under_way = sum(queue.host == host for queue, *_ in self.leased.values())
+        under_way = sum(queue.receiver == host for queue, *_ in self.leased.values())
         waiting = sorted(
-            (each for each in self.waiting.values() if each.queue.host == host), key=lambda e: (e.queue.due, e.order)
+            (each for each in self.waiting.values() if each.queue.receiver == host),
+            key=lambda e: (e.queue.due, e.order),
         )
         if under_way >= (4 if breaker.broken_since is None else 1):
             return None
@@ -95,22 +98,24 @@ class NaiveScheduler:
 
     def end(self, watch: str, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> None:
         queue, kind, early = self.leased.pop(watch)
-        breaker = self.breakers.setdefault(queue.host, Breaker())
+        breaker = self.breakers.setdefault(queue.receiver, Breaker())
         closes = outcome is DeliveryOutcome.ERROR and breaker.broken_since is not None
         if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED) or closes:
             for each in self.waiting.values():
-                if each.queue.host == queue.host and (not each.not_wakeable or breaker.broken_since is not None):
+                if each.queue.receiver == queue.receiver and (
+                    not each.not_wakeable or breaker.broken_since is not None
+                ):
                     each.woken_early = True
-            self.breakers[queue.host] = Breaker()
+            self.breakers[queue.receiver] = Breaker()
         elif outcome is DeliveryOutcome.ERROR:
-            self.breakers[queue.host] = Breaker()
+            self.breakers[queue.receiver] = Breaker()
         elif outcome is DeliveryOutcome.FAILED:
             breaker.failures += 1
             if breaker.broken_since is not None and kind is LeaseKind.PROBE:
                 breaker.probes += 1
                 breaker.probe_at = now + min(PAUSES[min(breaker.probes, 7)], 300) * 1000
             elif breaker.broken_since is None and breaker.failures >= 5:
-                self.breakers[queue.host] = Breaker(breaker.failures, now, 0, now + 1000)
+                self.breakers[queue.receiver] = Breaker(breaker.failures, now, 0, now + 1000)
         self.go_on(watch, outcome, again, early=early)
         self.forget()
 

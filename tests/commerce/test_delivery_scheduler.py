@@ -207,7 +207,7 @@ def test_hosts_without_queues_are_forgotten() -> None:
     break_host(scheduler)
     for number in range(5):
         scheduler.cancel(f"shop/{number}", NOW)
-    assert (scheduler.hosts, scheduler.waiting, scheduler.in_flight, scheduler.open_breakers) == (0, 0, 0, 0)
+    assert (scheduler.receivers, scheduler.waiting, scheduler.in_flight, scheduler.open_breakers) == (0, 0, 0, 0)
     assert size_of(scheduler) < 1_000
 
 
@@ -236,7 +236,7 @@ def test_removing_stale_entries_keeps_the_order_of_others() -> None:
 
 def size_of(scheduler: DeliveryScheduler) -> int:
     """Everything that is kept, counted."""
-    hosts = list(scheduler._hosts.values())
+    hosts = list(scheduler._receivers.values())
     return (
         len(scheduler._timers)
         + len(scheduler._line)
@@ -282,7 +282,7 @@ def test_a_dead_host_with_twenty_five_thousand_queues_costs_others_nothing() -> 
         now += SECOND
         put(scheduler, f"shop{number % 50}/{number}", due=now, now=now)
         for lease in drain(scheduler, now):
-            if lease.queue.host == "dead":
+            if lease.queue.receiver == "dead":
                 fail(scheduler, [lease], due=Counted(now + HOUR), now=now)
             else:
                 assert lease.queue.watch == f"shop{number % 50}/{number}"
@@ -357,7 +357,7 @@ class SchedulerModel(RuleBasedStateMachine):
         if lease is None:
             assert not possible
             return False
-        host = lease.queue.host
+        host = lease.queue.receiver
         assert possible[host] == (lease.queue, lease.kind, lease.early)
         assert all(host not in seen for other, seen in self.passed_over.items() if other != host)
         for seen in self.passed_over.values():
@@ -383,8 +383,8 @@ class SchedulerModel(RuleBasedStateMachine):
 
     def _end(self, watch: str, outcome: DeliveryOutcome, wait: int | None) -> None:
         lease = self.leases.pop(watch)
-        again = None if wait is None else WatchQueue(watch, lease.queue.host, self.now + wait * SECOND)
-        before = self.naive.breakers.get(lease.queue.host)
+        again = None if wait is None else WatchQueue(watch, lease.queue.receiver, self.now + wait * SECOND)
+        before = self.naive.breakers.get(lease.queue.receiver)
         was_broken = before is not None and before.broken_since is not None
         failures = before.failures if before is not None else 0
         change = self.scheduler.release(lease, outcome, again, self.now)
@@ -417,7 +417,7 @@ class SchedulerModel(RuleBasedStateMachine):
     def nothing_is_forgotten(self) -> None:
         assert self.scheduler.waiting == len(self.naive.waiting)
         assert self.scheduler.in_flight == len(self.naive.leased) <= 32
-        assert self.scheduler.hosts == len(self.naive.hosts())
+        assert self.scheduler.receivers == len(self.naive.hosts())
         assert self.scheduler.open_breakers == self.naive.broken()
         if self.naive.leases(self.now):
             at = self.scheduler.next_at(self.now)

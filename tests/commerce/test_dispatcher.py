@@ -46,7 +46,7 @@ Answer = Reply | Exception | None
 
 @define
 class Network:
-    """Receivers by host: each answers with a reply, an exception, or None for an answer that the test gives later."""
+    """Receivers by host, and port if it is not 443: each answers with a reply, an exception or, for None, later."""
 
     clock: Clock
     answers: dict[str, Answer | Callable[[], Answer]] = field(factory=dict)
@@ -60,7 +60,8 @@ class Network:
         assert (method, limits) == ("POST", CALL_LIMITS)
         assert body is not None
         self.sent.append(Sent(target.url, dict(headers), body, int(self.clock.seconds())))
-        answer = self.answers.get(target.host.partition(".")[0], replying(200))
+        name = target.host.partition(".")[0] + ("" if target.port == 443 else f":{target.port}")
+        answer = self.answers.get(name, replying(200))
         answer = answer() if callable(answer) else answer
         if isinstance(answer, Exception):
             return fail(answer)
@@ -205,7 +206,7 @@ def test_the_next_event_of_a_watch_waits_for_the_one_that_fails(world: World) ->
 def test_queues_of_the_previous_run_are_sent_when_due(world: World) -> None:
     queue = world.outbox.add("shop/1", now=world.now)
     world.outbox.row("shop/1").due += 60_000
-    world.dispatcher.enqueue([WatchQueue(queue.watch, queue.host, queue.due + 60_000)])
+    world.dispatcher.enqueue([WatchQueue(queue.watch, queue.receiver, queue.due + 60_000)])
     world.clock.advance(59.9)
     assert world.sent() == 0
     world.clock.advance(0.1)
@@ -750,7 +751,7 @@ def test_a_new_leader_goes_on_with_the_circuit_breakers_of_the_last_one(world: W
     assert world.dispatcher.counts().broken_hosts == 1
     world.pass_time(4)
     (kept,) = world.outbox.breakers.values()
-    assert (kept.merchant, kept.host, kept.opened_at) == ("default", "shop", 1000 * START)
+    assert (kept.merchant, kept.receiver, kept.opened_at) == ("default", "shop", 1000 * START)
     assert kept.probes > 0
     queues = [queue for watch in world.outbox.rows if (queue := world.outbox.queue(watch)) is not None]
 

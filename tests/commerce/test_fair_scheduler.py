@@ -65,7 +65,7 @@ def test_a_host_that_stalls_leaves_half_of_the_share_to_other_hosts(merchants: i
         scheduler.schedule(WatchQueue(f"slow/{number}", "slow.example.com", NOW, "books"), NOW)
     assert len(drain(scheduler)) == min(4, share // 2)
     put(scheduler, "books", "fast.example.com")
-    assert [lease.queue.host for lease in drain(scheduler)] == ["fast.example.com"]
+    assert [lease.queue.receiver for lease in drain(scheduler)] == ["fast.example.com"]
 
 
 def test_stalling_callbacks_leave_the_share_of_others_free() -> None:

@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from svcd.chain.block import Block
 from svcd.commerce.circuit_breaker import OpenBreaker
 from svcd.commerce.leadership import NotLeader, Role
+from svcd.interfaces import milliseconds
 from svcd.store.webhook_events import BreakerRow
 from tests.commerce.watched import Given, Watched
 from tests.postgresql import Server
@@ -196,16 +197,19 @@ def test_a_standby_sees_how_far_the_leader_is_behind(pair: Pair) -> None:
     assert (pair.leader.webhooks.role, pair.standby.webhooks.role) == (Role.LEADER, Role.STANDBY)
 
 
-def test_the_next_leader_begins_with_the_circuit_breakers_of_hosts_that_still_wait(pair: Pair) -> None:
-    pair.leader.register()
+def test_the_next_leader_begins_with_the_circuit_breakers_of_receivers_that_still_wait(pair: Pair) -> None:
+    identifier = pair.leader.register()["id"]
     pair.connect(*blocks(pair, "b1", "b2", "b3"))
     breaker = OpenBreaker(opened_at=1, probe_at=2, probes=3)
-    for host in ("shop.example.com", "gone.example.com"):
-        result_of(pair.leader.outbox.keep_breaker("default", host, evolve(breaker, probes=1), 0))
-        result_of(pair.leader.outbox.keep_breaker("default", host, breaker, 0))
-    result_of(pair.leader.outbox.keep_breaker("other", "shop.example.com", breaker, 0))
-    result_of(pair.leader.outbox.keep_breaker("other", "shop.example.com", None, 0))
+    receiver, probe_at = "shop.example.com:443", milliseconds(pair.clock) + 300_000
+    for each in (receiver, "gone.example.com:443"):
+        result_of(pair.leader.outbox.keep_breaker("default", each, evolve(breaker, probes=1), 0))
+        result_of(pair.leader.outbox.keep_breaker("default", each, evolve(breaker, probe_at=probe_at), 0))
+    result_of(pair.leader.outbox.keep_breaker("other", receiver, breaker, 0))
+    result_of(pair.leader.outbox.keep_breaker("other", receiver, None, 0))
+    # Also a node that does not deliver knows the time of the next probe.
+    assert pair.standby.show(identifier)["events"][0]["nextAttemptAt"] == str(probe_at)
     pair.take_over()
-    assert pair.standby.queues.breakers == [BreakerRow("default", "shop.example.com", 1, 2, 3)]
+    assert pair.standby.queues.breakers == [BreakerRow("default", receiver, 1, probe_at, 3)]
     with pytest.raises(NotLeader):
-        result_of(pair.leader.outbox.keep_breaker("default", "shop.example.com", None, 0))
+        result_of(pair.leader.outbox.keep_breaker("default", receiver, None, 0))

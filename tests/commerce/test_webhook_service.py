@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, capturedLogs
 
@@ -158,33 +159,81 @@ NEWEST = {
 }
 
 
+@frozen
+class Delivering:
+    """The deliveries of a watched node."""
+
+    watched: Watched
+    network: Network
+    dispatcher: WebhookDispatcher
+
+    @classmethod
+    def to_dead_shop(cls, watched: Watched) -> "Delivering":
+        """Nobody listens at the port 443 of the shop."""
+        network = Network(watched.clock, {"shop": CallFailed("connect", "nobody listens")})
+        sender = WebhookSender(Rules.for_callbacks(), {"default": SendingMerchant(network, SigningKeys("s" * 32))})
+        dispatcher = WebhookDispatcher(watched.outbox, sender, clock=watched.clock, chance=lambda: 0.5)
+        return cls(watched, network, dispatcher)
+
+    def wait(self, seconds: int) -> None:
+        until = self.watched.clock.seconds() + seconds
+        while self.watched.clock.seconds() < until:
+            self.dispatcher.enqueue(self.watched.queues.pending.values())
+            self.watched.queues.pending.clear()
+            self.watched.clock.advance(5)
+            self.watched.poll()
+
+
+def test_a_dead_receiver_delays_no_other_port_of_its_host_and_is_shown_with_its_next_probe(watched: Watched) -> None:
+    delivering = Delivering.to_dead_shop(watched)
+    for number in range(6):
+        watched.register(ttl=3600 + number)
+    ports = [watched.register("order-9", 5000, port=port)["id"] for port in (443, 8443)]
+    watched.node.take(*watched.node.builder.chain("genesis: b1\nb1 pays 5000 from alice to bob for order-1").values())
+    delivering.wait(900)
+    assert (delivering.dispatcher.counts().broken_hosts, delivering.dispatcher.counts().delivered) == (1, 0)
+    attempts = len(delivering.network.sent)
+    watched.pay("5000 from alice to bob for order-9")
+    delivering.wait(5)
+    dead, alive = (watched.show(identifier)["events"][0] for identifier in ports)
+    assert (alive["attempts"], alive["lastStatus"]) == (1, 200)
+    assert (dead["attempts"], len(delivering.network.sent)) == (0, attempts + 1)
+    at = int(dead["nextAttemptAt"])
+    assert milliseconds(watched.clock) < at <= milliseconds(watched.clock) + 300_000
+    # Not even a restart lets it be called before.
+    result_of(delivering.dispatcher.stop())
+    watched.again()
+    assert [(row.receiver, row.probe_at) for row in watched.queues.breakers] == [("shop.example.com:443", at)]
+    assert watched.show(ports[0])["events"][0]["nextAttemptAt"] == str(at)
+    delivering = Delivering.to_dead_shop(watched)
+    delivering.dispatcher.restore(watched.queues.breakers)
+    delivering.wait((at - milliseconds(watched.clock)) // 1000 - 5)
+    assert delivering.network.sent == []
+    delivering.network.answers.clear()
+    delivering.wait(10)
+    assert delivering.dispatcher.counts().broken_hosts == 0
+    assert watched.show(ports[0])["events"][0]["nextAttemptAt"] is None
+    watched.again()
+    assert watched.queues.breakers == []
+    result_of(delivering.dispatcher.stop())
+
+
 def test_a_shop_that_was_down_for_an_hour_hears_the_newest_state_of_each_order_first(watched: Watched) -> None:
     """It hears nothing else, in fact, whatever happened to its orders meanwhile."""
-    clock = watched.clock
-    network = Network(clock, {"shop": CallFailed("connect", "nobody listens")})
-    sender = WebhookSender(Rules.for_callbacks(), {"default": SendingMerchant(network, SigningKeys("s" * 32))})
-    dispatcher = WebhookDispatcher(watched.outbox, sender, clock=clock, chance=lambda: 0.5)
-
-    def wait(seconds: int) -> None:
-        until = clock.seconds() + seconds
-        while clock.seconds() < until:
-            dispatcher.enqueue(watched.queues.pending.values())
-            watched.queues.pending.clear()
-            clock.advance(5)
-            watched.poll()
-
+    delivering = Delivering.to_dead_shop(watched)
+    network, dispatcher = delivering.network, delivering.dispatcher
     amounts = (5000, 6000, 7000, 8000, 9000)
     for reference, amount in zip(NEWEST, amounts, strict=True):
         watched.register(reference, amount, ttl=1_800 if reference == "expired" else 86_400)
     blocks = list(watched.node.builder.chain(HOUR).values())
     for block in blocks:
         watched.node.take(block)
-        wait(3_600 // len(blocks))
+        delivering.wait(3_600 // len(blocks))
     assert dispatcher.counts().delivered == 0
 
     failures = len(network.sent)
     network.answers.clear()
-    wait(1_800)
+    delivering.wait(1_800)
     heard = [json.loads(sent.body) for sent in network.sent[failures:]]
     assert {body["payment"]["reference"]: (body["event"], body["epoch"]) for body in heard} == NEWEST
     assert len(heard) == len(NEWEST)

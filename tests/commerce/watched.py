@@ -53,7 +53,7 @@ class Queues:
         self.pending: dict[str, WatchQueue] = {}
         self.breakers: list[BreakerRow] = []
         self.hurried: list[tuple[str, str]] = []
-        """Hosts whose next probe was brought forward, and their merchants."""
+        """Merchants and their receivers whose next probe was brought forward."""
 
     def enqueue(self, queues: Iterable[WatchQueue]) -> None:
         self.pending |= {queue.watch: queue for queue in queues}
@@ -61,8 +61,8 @@ class Queues:
     def cancel(self, watch: str) -> None:
         self.pending.pop(watch, None)
 
-    def hurry(self, merchant: str, host: str) -> None:
-        self.hurried.append((merchant, host))
+    def hurry(self, merchant: str, receiver: str) -> None:
+        self.hurried.append((merchant, receiver))
 
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
         self.breakers = list(breakers)
@@ -170,6 +170,7 @@ class Watched:
         since: int | None = None,
         ttl: int = 3600,
         host: str = "shop.example.com",
+        port: int = 443,
         events: Collection[str] = DEFAULT_EVENTS,
         merchant: str = "default",
     ) -> WatchRequest:
@@ -177,7 +178,7 @@ class Watched:
         return WatchRequest(
             merchant=merchant,
             terms=terms,
-            callback_url=f"https://{host}/paid",
+            callback_url=f"https://{host}/paid" if port == 443 else f"https://{host}:{port}/paid",
             host=host,
             ttl_ms=1000 * ttl,
             events=frozenset(map(EventType, events)),

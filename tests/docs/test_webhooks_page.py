@@ -362,7 +362,7 @@ def test_the_pauses_are_those_of_the_node() -> None:
     assert f"by chance: {', '.join(map(in_words, retry_policy.RETRY_DELAYS))}." in text
     hours = round(sum(retry_policy.RETRY_DELAYS) / 3_600_000)
     assert f"That is {retry_policy.MAX_ATTEMPTS} attempts in about {hours} hours" in text
-    per_host = delivery_scheduler.MAX_IN_FLIGHT_PER_HOST
+    per_host = delivery_scheduler.MAX_IN_FLIGHT_PER_RECEIVER
     assert f"Up to {delivery_scheduler.MAX_IN_FLIGHT} deliveries are in flight at once, {per_host} of them" in text
     assert f"After {circuit_breaker.FAILURES_TO_OPEN} consecutive failures" in text
     assert f"growing pauses of at most {in_words(retry_policy.MAX_PROBE_DELAY)}." in text

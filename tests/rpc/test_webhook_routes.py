@@ -429,7 +429,7 @@ def test_a_callback_is_tested(watched: Watched, status: int, error: str | None) 
     assert response.status == 200
     test = {"id": "svcevt_" + 32 * "7", "event": "webhook.test"}
     assert response.json["test"] == {**test, "status": status, "error": error, "milliseconds": 250}
-    assert watched.queues.hurried == ([] if error else [("books", "shop.example.com")])
+    assert watched.queues.hurried == ([] if error else [("books", "shop.example.com:443")])
     ((url, headers, body),) = receiver.calls
     assert url == "https://shop.example.com/paid"
     now = int(headers["X-Svc-Timestamp"])

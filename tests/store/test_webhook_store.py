@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from svcd.store.database import WEBHOOKS, migrations, open_writer
 from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
-from svcd.store.webhook_events import Delivered, EventRow, EventStore, NewEvent, WatchQueue
+from svcd.store.webhook_events import BreakerRow, Delivered, EventRow, EventStore, NewEvent, WatchQueue, receiver_of
 from svcd.store.webhook_store import FollowedBlock, WatchChange, WatchRow, WebhookStore
 from tests.postgresql import Server
 from tests.store.contents import room_for_pages
@@ -277,14 +277,14 @@ def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: Even
     watches.add(row())
 
     assert append(events, "w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW) == WatchQueue(
-        "w1", "shop.example.com", NOW
+        "w1", "shop.example.com:443", NOW
     )
-    assert append(events, "w1", event(2), supersedes=LESS, now=NOW + 5) == WatchQueue("w1", "shop.example.com", NOW)
-    assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
+    assert append(events, "w1", event(2), supersedes=LESS, now=NOW + 5) == WatchQueue("w1", "shop.example.com:443", NOW)
+    assert events.queued() == [WatchQueue("w1", "shop.example.com:443", NOW)]
     head = events.head("w1")
     assert head is not None
     assert (head.event.sequence, head.callback_url) == (1, "https://shop.example.com/w1")
-    assert delivered(events, "w1", 1, NOW + 9) == WatchQueue("w1", "shop.example.com", NOW + 9)
+    assert delivered(events, "w1", 1, NOW + 9) == WatchQueue("w1", "shop.example.com:443", NOW + 9)
     assert delivered(events, "w1", 2, NOW + 10) is None
     assert events.queued() == []
     assert [(each.sequence, each.fate, each.delivered_at, each.attempts) for each in events.events("w1")] == [
@@ -301,7 +301,7 @@ def test_an_event_that_tells_less_gives_its_place_to_a_newer_one_and_its_back_of
     watches.add(row())
     append(events, "w1", event(1, less), supersedes=LESS, now=NOW)
     assert events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW) == WatchQueue(
-        "w1", "shop.example.com", NOW + 5_000
+        "w1", "shop.example.com:443", NOW + 5_000
     )
 
     assert append(events, "w1", event(2, f"payment.{name}", epoch=1), supersedes=LESS, now=NOW + 1).due == NOW + 1
@@ -357,14 +357,14 @@ def test_other_events_do_not_end_the_back_off_of_what_gave_way_to_them(
     for sequence, name in ((2, "payment.confirming"), (3, "payment.confirmed")):
         append(events, "w1", event(sequence, name), supersedes=LESS, now=NOW + sequence)
         queue = delivered(events, "w1", sequence, NOW + sequence)
-        assert queue == WatchQueue("w1", "shop.example.com", NOW + 60_000)
+        assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 60_000)
     append(events, "w1", event(4, "payment.reorged"), supersedes=LESS, now=NOW + 4)
     queue = events.failed("w1", 4, error="status 500", due=None, now=NOW + 5)
-    assert queue == WatchQueue("w1", "shop.example.com", NOW + 60_000)
+    assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 60_000)
     # Of two, the one that is due first has its turn.
     append(events, "w1", event(5, aside), supersedes=(), now=NOW + 6)
     queue = events.failed("w1", 5, error="status 500", due=NOW + 1_000, now=NOW + 7)
-    assert queue == WatchQueue("w1", "shop.example.com", NOW + 1_000)
+    assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 1_000)
     assert body_of(events, "w1") == (5, b"{}")
 
 
@@ -427,7 +427,7 @@ def test_one_that_is_refused_while_it_is_superseded_delays_nothing(watches: Webh
     append(events, "w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
 
     queue = events.refused("w1", 1, error="status 400", due=NOW + 5_000, due_if_followed=NOW + 500, now=NOW + 1)
-    assert queue == WatchQueue("w1", "shop.example.com", NOW + 1)
+    assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 1)
     assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
 
 
@@ -450,7 +450,7 @@ def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: Webho
 
     queue = events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW, counts=False)
 
-    assert queue == WatchQueue("w1", "shop.example.com", NOW + 5_000)
+    assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 5_000)
     assert [(each.fate, each.attempts, each.last_error) for each in events.events("w1")] == [("waiting", 0, "timeout")]
 
 
@@ -460,7 +460,7 @@ def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, eve
     append(events, "w1", event(2), supersedes=LESS, now=NOW)
 
     assert events.failed("w1", 1, error="status 500", due=None, now=NOW + 7) == WatchQueue(
-        "w1", "shop.example.com", NOW + 7
+        "w1", "shop.example.com:443", NOW + 7
     )
     newest, oldest = events.events("w1")
     assert (oldest.fate, oldest.last_error, newest.fate) == ("abandoned", "status 500", "waiting")
@@ -486,7 +486,7 @@ def test_what_has_waited_for_too_long_is_given_up(
     append(events, "w2", event(2), supersedes=LESS, now=NOW)
 
     assert events.abandon_older(NOW + 3, 1) == events.abandon_older(NOW + 3, 9) == 1
-    assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
+    assert events.queued() == [WatchQueue("w1", "shop.example.com:443", NOW)]
     assert fates(connection) == {"abandoned": 2, "waiting": 1}
 
 
@@ -576,7 +576,7 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
         assert watch is not None
         assert (watch.merchant, watch.events, watch.told_mismatches) == ("default", None, None)
         assert watches.count_unconfirmed("default", "h") == watches.count_unconfirmed("default") == 1
-        assert events.queued() == [WatchQueue("w1", "h", 1, "default")]
+        assert events.queued() == [WatchQueue("w1", "h:443", 1, "default")]
         head = events.head("w1")
         assert head is not None
         assert (head.event.attempts, head.event.refusals, head.event.body) == (4, 0, b"{}")
@@ -586,6 +586,50 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
             (2, "superseded"),
             (1, "delivered"),
         ]
+
+
+# Circuit breakers
+
+
+@pytest.mark.parametrize(
+    ("url", "receiver"),
+    [
+        ("https://shop.example.com/paid?at=a:1", "shop.example.com:443"),
+        ("https://shop.example.com:8443/", "shop.example.com:8443"),
+        ("http://203.0.113.7/", "203.0.113.7:80"),
+        ("https://[2001:db8::1]/", "[2001:db8::1]:443"),
+        ("https://[2001:db8::1]:8443/", "[2001:db8::1]:8443"),
+    ],
+)
+def test_a_receiver_is_the_host_and_the_port(url: str, receiver: str) -> None:
+    assert receiver_of(url) == receiver
+
+
+def test_each_port_of_a_host_has_a_breaker_of_its_own(events: EventStore) -> None:
+    queues = [WatchQueue("w1", "h:443", 1), WatchQueue("w2", "h:8443", 1), WatchQueue("w3", "h:443", 1, "books")]
+    breaker = BreakerRow("default", "h:8443", 1, 2, 3)
+    events.keep_breaker(breaker)
+    events.keep_breaker(BreakerRow("default", "gone:443", 1, 2, 3))
+    assert events.open_breakers(queues) == [breaker]
+    assert [events.probe_at("default", "h:8443"), events.probe_at("default", "h:443")] == [2, None]
+    events.keep_breaker(evolve(breaker, probe_at=9))
+    events.forget_breaker("default", "h:443")
+    assert events.probe_at("default", "h:8443") == 9
+    events.forget_breaker("default", "h:8443")
+    assert events.open_breakers(queues) == []
+
+
+@pytest.mark.parametrize(("host", "at"), [("h.example", "h.example"), ("2001:db8::1", "[2001:db8::1]")])
+def test_a_breaker_that_an_earlier_version_stored_is_that_of_every_port(events: EventStore, host: str, at: str) -> None:
+    ports = f"{at}:443", f"{at}:8443"
+    queues = [WatchQueue(port, port, 1) for port in ports]
+    events.keep_breaker(BreakerRow("default", ports[0], 1, 3, 5))
+    # A node of the earlier version leads for a while.
+    events.keep_breaker(BreakerRow("default", host, 2, 4, 6))
+    assert events.open_breakers(queues) == [BreakerRow("default", port, 2, 4, 6) for port in ports]
+    assert events.probe_at("default", ports[1]) == 4
+    events.forget_breaker("default", ports[0])
+    assert events.open_breakers(queues) == []
 
 
 # Sending again
@@ -602,11 +646,11 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     watches.add(row("w1"))
     append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
     delivered(events, "w1", 1, NOW + 1, 204)
-    assert events.redeliver("w1", "svcevt_1", NOW + 2) == WatchQueue("w1", "shop.example.com", NOW + 2)
+    assert events.redeliver("w1", "svcevt_1", NOW + 2) == WatchQueue("w1", "shop.example.com:443", NOW + 2)
     assert body_of(events, "w1") == (1, b"{}")
     failed = {"error": "status 500", "status": 500, "asked_at": NOW + 2}
     assert events.failed("w1", 1, due=NOW + 9_000, now=NOW + 3, **failed) == WatchQueue(
-        "w1", "shop.example.com", NOW + 9_000
+        "w1", "shop.example.com:443", NOW + 9_000
     )
 
     # Neither superseded by a new event nor in its way.
@@ -614,14 +658,14 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     assert body_of(events, "w1") == (2, b"{}")
     # An attempt that began before the new event came does not push it into its own back-off.
     assert events.failed("w1", 1, due=NOW + 99_000, now=NOW + 5, **failed) == WatchQueue(
-        "w1", "shop.example.com", NOW + 5
+        "w1", "shop.example.com:443", NOW + 5
     )
     append(events, "w1", event(3, "payment.reorged"), supersedes=LESS, now=NOW + 6)
     assert body_of(events, "w1") == (3, b"{}")
     events.failed("w1", 3, due=NOW + 50_000, now=NOW + 6, error="timeout")
     # The back-off of a new event is not cut short by what is sent again; asking for the event itself does that.
-    assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com", NOW + 50_000)
-    assert events.redeliver("w1", "svcevt_3", NOW + 8) == WatchQueue("w1", "shop.example.com", NOW + 8)
+    assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com:443", NOW + 50_000)
+    assert events.redeliver("w1", "svcevt_3", NOW + 8) == WatchQueue("w1", "shop.example.com:443", NOW + 8)
 
 
 def test_what_shops_act_on_and_what_is_asked_for_is_urgent(watches: WebhookStore, events: EventStore) -> None:
@@ -643,7 +687,7 @@ def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventS
     watches.add(row("w1"))
     append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
     events.failed("w1", 1, error="connect", due=NOW + 50_000, now=NOW)
-    assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com", NOW + 7)
+    assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com:443", NOW + 7)
     (shown,) = events.events("w1")
     assert (shown.attempts, shown.earlier_attempts, shown.redelivery_at) == (0, 1, None)
     assert shown.body == b"", "nobody is shown it, so it is not read"
@@ -666,7 +710,7 @@ def test_what_is_asked_for_during_an_attempt_is_sent_at_once_after_it(
     append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
     events.redeliver("w1", "svcevt_1", NOW + 1)
     events.redeliver("w1", "svcevt_1", NOW + 2)
-    assert end(NOW + 3, NOW + 1) == WatchQueue("w1", "shop.example.com", NOW + 3)
+    assert end(NOW + 3, NOW + 1) == WatchQueue("w1", "shop.example.com:443", NOW + 3)
     (shown,) = events.events("w1")
     assert (shown.fate, shown.attempts, shown.refusals, shown.earlier_attempts) == ("waiting", 0, 0, 1)
     # The next attempt knows of the request.
