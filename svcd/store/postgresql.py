@@ -91,6 +91,10 @@ _UNAVAILABLE: Final = (
     errors.InvalidSchemaName,
     errors.InvalidColumnReference,
 )
+_ATTEMPT: Final = re.compile(
+    r"^(Multiple connection attempts failed. All failures were:|(- host: .*?: )?connection failed: |- )"
+)
+"""What psycopg writes before the sentences about one attempt to connect, and about all of them."""
 _CREDENTIALS: Final = ("user", "password")
 _LOG: Final = Logger()
 T = TypeVar("T")
@@ -144,8 +148,8 @@ class PostgresqlAddress:
         return f"the PostgreSQL database {database}" + (f" on {hosts}" if hosts else "")
 
     def without_password(self, text: str) -> str:
-        """One line of an error of libpq."""
-        line = " ".join(text.split())
+        """An error of libpq on one line, each sentence once."""
+        line = _one_line(text)
         for secret in ("password", "sslpassword"):
             if self.parameters.get(secret):
                 line = line.replace(self.parameters[secret], "…")
@@ -549,6 +553,16 @@ class PostgresqlConnection:
 
     def _sentence(self, error: psycopg.Error) -> str:
         return f"{self.address.name} does not answer: {self.address.without_password(str(error))}"
+
+
+def _one_line(text: str) -> str:
+    """The different sentences of an error.
+
+    libpq repeats the server's refusal for an attempt with TLS and one without, psycopg repeats it for each address.
+    """
+    sentences = [_ATTEMPT.sub("", " ".join(line.split()), count=1) for line in text.splitlines()]
+    different = dict.fromkeys(each for each in sentences if each)
+    return "; ".join(one for one in different if not any(one in other for other in different if other != one))
 
 
 @cache

@@ -213,6 +213,47 @@ def test_attempts_to_connect_pause_longer_each_time(monkeypatch: pytest.MonkeyPa
     assert attempts == [0, 0.25, 0.75, 1.75, 3.75, 5.75, 7.75, 9.75, 11.75]
 
 
+REFUSED = (
+    'connection to server at "127.0.0.1", port 5432 failed: FATAL:  password authentication failed for user "svcd"'
+)
+TOLD = REFUSED.replace("  ", " ")
+LATE = "connection timeout expired"
+ALL = "Multiple connection attempts failed. All failures were:"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        # With TLS and without it.
+        (f"connection failed: {REFUSED}\n{REFUSED}", TOLD),
+        # Several addresses of one host, and several hosts.
+        (
+            f"connection failed: {REFUSED}\n{REFUSED}\n{ALL}\n"
+            f"- host: 'db', port: '5432', hostaddr: '::1': connection failed: {REFUSED}\n{REFUSED}\n"
+            f"- host: 'db', port: '5432', hostaddr: '127.0.0.1': connection failed: {REFUSED.replace('127', '128')}",
+            f"{TOLD}; {TOLD.replace('127', '128')}",
+        ),
+        (
+            f"{LATE}\n{ALL}\n- host: 'a', port: '1', hostaddr: '::1': {LATE}\n- host: 'b', port: '1': {LATE}",
+            f"host: 'a', port: '1', hostaddr: '::1': {LATE}; host: 'b', port: '1': {LATE}",
+        ),
+        (
+            "connection failed: connection to server on socket failed: No such file\n\tIs the server running locally?",
+            "connection to server on socket failed: No such file; Is the server running locally?",
+        ),
+        ("canceling statement due to lock timeout\n", "canceling statement due to lock timeout"),
+    ],
+)
+def test_an_error_tells_each_sentence_once(error: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(**_: object) -> None:
+        raise psycopg.OperationalError(error)
+
+    monkeypatch.setattr(postgresql._Connection, "connect", connect)
+    with pytest.raises(DatabaseUnavailable) as raised:
+        PostgresqlConnection(parse_address("postgresql:///svcd")).connect()
+    assert str(raised.value) == f"the PostgreSQL database svcd does not answer: {told}"
+
+
 @pytest.mark.parametrize(
     "uri",
     [
