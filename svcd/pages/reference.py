@@ -1,5 +1,6 @@
 """The payments under a reference, waiting ones too, and what is wrong with each for an order (docs/pages.md)."""
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -8,7 +9,6 @@ from twisted.web.template import Tag
 
 from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
-from svcd.chain.units import parse_amount
 from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS
 from svcd.pages.html import (
     Content,
@@ -17,12 +17,11 @@ from svcd.pages.html import (
     badge,
     coins,
     empty_list,
-    notice,
     short_link,
     tag,
 )
 from svcd.pages.layout import Page
-from svcd.pages.routes import EXPECTED_AMOUNT, EXPECTED_RECIPIENT, page
+from svcd.pages.routes import EXPECTED_AMOUNT, EXPECTED_RECIPIENT, page, parse_typed_amount
 from svcd.pages.sources import Sources, TransferRow, transfer_row
 from svcd.pages.tables import Column, table
 from svcd.pages.texts import Message, message
@@ -33,10 +32,11 @@ PAYMENTS: Final = 20
 
 @frozen
 class ExpectedPayment:
-    """What an order asks for, as far as the reader has typed it."""
+    """What an order asks for."""
 
-    recipient: bytes | None = None
-    amount: int | None = None
+    recipient: bytes
+    amount: int
+    """In base units."""
 
 
 class ReferencePage:
@@ -64,7 +64,7 @@ class ReferencePage:
         included = {row.transfer.txid for row in on_chain}
         pending = [TransferRow(each.transfer) for each in reversed(waiting) if each.transfer.txid not in included]
         rows = [*on_chain[:PAYMENTS], *pending[:PAYMENTS]]
-        expected, problem = self._expected(recipient, amount)
+        expected, problems = self._expected(recipient, amount)
         heading = message("reference.heading", reference=tag("bdi", reference, class_="hash"))
         return Page(
             title=message("reference.title"),
@@ -73,27 +73,32 @@ class ReferencePage:
                 tag("p", message("reference.lead"), class_="lead"),
                 self._payments(reference, rows, expected, height),
                 *([_more()] if max(len(on_chain), len(pending)) > PAYMENTS else []),
-                _form(reference, recipient, amount, problem),
+                *([_form(reference, recipient, amount, problems)] if rows else []),
             ),
             search_text=reference,
         )
 
-    def _expected(self, recipient: str, amount: str) -> tuple[ExpectedPayment, Message | None]:
-        """What was typed into the form, and what is wrong with that."""
+    def _expected(self, recipient: str, amount: str) -> tuple[ExpectedPayment | None, Mapping[str, Message]]:
+        """What was typed into the form, None unless both fields are right; and what is wrong with each field."""
+        if not recipient and not amount:
+            return None, {}
+        needed = message("reference.needed")
+        problems: dict[str, Message] = {}
+        key, units = b"", 0
         try:
-            key = decode_address(recipient.lower(), self._sources.params.address_prefix) if recipient else None
+            key = decode_address(recipient.lower(), self._sources.params.address_prefix)
         except RuleViolation:
-            return ExpectedPayment(), message("reference.wrong-recipient")
+            problems["recipient"] = message("reference.wrong-recipient") if recipient else needed
         try:
-            return ExpectedPayment(key, parse_amount(amount) if amount else None), None
+            units = parse_typed_amount(amount)
         except RuleViolation:
-            return ExpectedPayment(), message("reference.wrong-amount")
+            problems["amount"] = message("reference.wrong-amount") if amount else needed
+        return None if problems else ExpectedPayment(key, units), problems
 
-    def _payments(self, reference: str, rows: list[TransferRow], expected: ExpectedPayment, height: int) -> Tag:
+    def _payments(self, reference: str, rows: list[TransferRow], expected: ExpectedPayment | None, height: int) -> Tag:
         if not rows:
             return empty_list(message("reference.nobody"))
         sources = self._sources
-        verdicts = dict(zip([row.transfer.txid for row in rows], verdicts_on(rows, expected), strict=True))
         columns: list[Column[TransferRow]] = [
             Column(
                 message("reference.transfer"),
@@ -108,15 +113,18 @@ class ReferencePage:
             Column(
                 message("reference.amount"), lambda row: amount(row.transfer.amount), number=True, place="phone-value"
             ),
-            Column(message("reference.for-the-order"), lambda row: verdicts[row.transfer.txid], place="phone-extra"),
             Column(
                 message("reference.verification"),
                 lambda row: tag("a", "JSON", href=self._verification(reference, row)),
                 place="roomy",
             ),
         ]
-        if expected == ExpectedPayment():
-            del columns[-2]
+        if expected is not None:
+            verdicts = dict(zip([row.transfer.txid for row in rows], verdicts_on(rows, expected), strict=True))
+            shown = Column[TransferRow](
+                message("reference.for-the-order"), lambda row: verdicts[row.transfer.txid], place="phone-extra"
+            )
+            columns.insert(-1, shown)
         return tag("div", table(columns, rows, caption=message("reference.payments")), class_="card")
 
     def _verification(self, reference: str, row: TransferRow) -> str:
@@ -130,8 +138,8 @@ def verdicts_on(rows: list[TransferRow], expected: ExpectedPayment) -> list[Tag]
     paid, verdicts = False, []
     for row in rows:
         transfer = row.transfer
-        more = 0 if expected.amount is None else transfer.amount - expected.amount
-        if expected.recipient not in (None, transfer.recipient):
+        more = transfer.amount - expected.amount
+        if transfer.recipient != expected.recipient:
             verdicts.append(badge(message("reference.another-recipient"), "bad"))
         elif more:
             shown = coins(abs(more))
@@ -157,18 +165,16 @@ def _state(row: TransferRow, height: int) -> Tag:
     return badge(message("script.confirmations", count=confirmations), kind)
 
 
-def _form(reference: str, recipient: str, amount: str, problem: Message | None) -> Tag:
+def _form(reference: str, recipient: str, amount: str, problems: Mapping[str, Message]) -> Tag:
     """Asks for the recipient and the amount of the order."""
     fields = [
-        _field("recipient", message("reference.order-recipient"), recipient, "90"),
-        _field("amount", message("reference.order-amount"), amount, "32"),
+        _field("recipient", message("reference.order-recipient"), recipient, problems, maxlength="90"),
+        _field("amount", message("reference.order-amount"), amount, problems, maxlength="40", inputmode="decimal"),
     ]
-    wrong: list[Content] = [notice("bad", problem)] if problem else []
     return tag(
         "section",
         tag("h2", message("reference.question")),
         tag("p", message("reference.question-text"), class_="soft"),
-        *wrong,
         tag(
             "form",
             *fields,
@@ -181,18 +187,23 @@ def _form(reference: str, recipient: str, amount: str, problem: Message | None) 
     )
 
 
-def _field(name: str, label: Message, value: str, most: str) -> Tag:
+def _field(name: str, label: Message, value: str, problems: Mapping[str, Message], **attributes: str) -> Tag:
+    place, problem = f"order-{name}", problems.get(name)
+    wrong: list[Content] = []
+    if problem is not None:
+        wrong = [tag("p", problem, class_="error", id=f"{place}-error", role="alert")]
+        attributes |= {"aria_invalid": "true", "aria_describedby": f"{place}-error"}
     field = tag(
         "input",
-        id=f"order-{name}",
+        id=place,
         name=name,
         value=value,
-        maxlength=most,
         autocomplete="off",
         autocapitalize="off",
         spellcheck="false",
+        **attributes,
     )
-    return tag("div", tag("label", label, for_=f"order-{name}"), field, class_="field")
+    return tag("div", tag("label", label, for_=place), field, *wrong, class_="field")
 
 
 def _more() -> Tag:

@@ -6,6 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
+from svcd.chain.units import parse_amount
 from svcd.commerce.payment_request import LAST_TIME
 from svcd.rpc.fields import HEIGHT_TYPE
 from svcd.web.field_types import Int, Schema, Text
@@ -18,6 +19,9 @@ MAX_SEARCH_TEXT: Final = 128
 MAX_RETURN_URL: Final = 1_024
 _RETURN_URL: Final = re.compile(r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::[0-9]{1,5})?)(?:[/?#][!#-;=?-\[\]_a-z~]*)?")
 """In group 1 host and port, as browsers show them. A user before the host, which would pass for one, is not matched."""
+
+_UNIT_BEHIND: Final = re.compile("[ \N{NO-BREAK SPACE}]?SVC\\Z")
+_DECIMAL_COMMA: Final = re.compile(r"0,[0-9]+|[0-9]+,(?![0-9]{3}\Z)[0-9]+")
 
 
 @frozen
@@ -45,6 +49,16 @@ def parse_search_text(text: str) -> str:
         raise ValueError(f"a search text has at most {MAX_SEARCH_TEXT} characters")
     # Pages show numbers with narrow spaces between the groups of digits.
     return text.strip().replace("\N{NARROW NO-BREAK SPACE}", "")
+
+
+def parse_typed_amount(text: str) -> int:
+    """Base units of an amount that a person has typed or pasted, such as ``2,5 SVC``; raises RuleViolation.
+
+    A comma is taken for the decimal point unless it may separate thousands: where exactly three digits follow it, and
+    not a lone 0 stands before it. ``typedAmount`` in ``static/amounts.mjs`` does the same for the wallet.
+    """
+    number = _UNIT_BEHIND.sub("", text).replace("\N{NARROW NO-BREAK SPACE}", "")
+    return parse_amount(number.replace(",", ".") if _DECIMAL_COMMA.fullmatch(number) else number)
 
 
 BLOCK: Final = Field("block", Text(convert=parse_block), "The height or the hash of a block.")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from svcd.chain.units import parse_amount
 from tests.browser.chain import FAUCET, SHOP, Account, Chain, checkout_path, fresh
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched, overflow
@@ -12,6 +13,15 @@ from tests.browser.watching import Watched, overflow
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 PHONE = {"width": 360, "height": 800}
+TOUCHING = """
+rows => rows.flatMap(row => {
+  const boxes = [...row.querySelectorAll("td > *")].flatMap(each => [...each.getClientRects()]);
+  return boxes.flatMap((one, place) => boxes.slice(place + 1)
+    .filter(two => one.left < two.right && two.left < one.right && one.top < two.bottom && two.top < one.bottom)
+    .map(() => row.innerText));
+})
+"""
+"""The rows of a table in which two cells stand upon each other."""
 
 
 def test_a_german_buyer_reads_german(
@@ -39,3 +49,22 @@ def test_a_german_buyer_reads_german(
     wallet.page.click("#send-done")
     wallet.may_sign()
     assert wallet.shown("#review-amount") == "1.25"
+
+
+def test_a_german_shopkeeper_looks_for_a_payment_on_a_phone(watch: Callable[..., Watched], chain: Chain) -> None:
+    order = fresh("german")
+    for coins in ("2.5", "2.5", "1234.56789012"):
+        chain.pay(FAUCET, SHOP, parse_amount(coins), order)
+    chain.node.mine(12)
+    page = watch(locale="de-DE", viewport=PHONE).go(f"/reference/{order}")
+    page.fill("#order-amount", "2,5")
+    page.click("button >> text=Vergleichen")
+    assert "Füllen Sie auch dieses Feld aus" in page.inner_text("#order-recipient-error")
+    page.fill("#order-recipient", SHOP)
+    page.click("button >> text=Vergleichen")
+    rows = page.locator("table.rows tbody tr")
+    assert rows.count() == 3
+    for verdict in ("bezahlt die Bestellung", "noch einmal bezahlt", "zu viel"):
+        assert page.is_visible(f"table >> text={verdict}")
+    assert rows.evaluate_all(TOUCHING) == []
+    assert overflow(page) == 0

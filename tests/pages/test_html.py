@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.web.template import Tag, flattenString
 
+from svcd.chain.errors import RuleViolation
 from svcd.commerce.payment_request import FORBIDDEN_IN_LABEL
 from svcd.pages.html import ago, amount, copy_button, duration, grouped, link, scaled, shortened, tag, utc, visible
 from svcd.pages.layout import flattened
+from svcd.pages.routes import parse_typed_amount
 from svcd.pages.texts import load, message
 from tests.pages.reading import Document
 
@@ -126,7 +128,22 @@ def test_numbers_in_groups_and_spans() -> None:
         assert flattened(amount(units)).decode() == expected
 
 
-TEXTS = json.loads((Path(__file__).parents[1] / "vectors" / "visible.json").read_text("utf-8"))["texts"]
+VECTORS = Path(__file__).parents[1] / "vectors"
+TYPED = json.loads((VECTORS / "typed_amounts.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("text", "units"), TYPED["read"].items())
+def test_a_typed_amount_may_have_a_comma_where_it_cannot_mean_thousands(text: str, units: str) -> None:
+    assert parse_typed_amount(text) == int(units)
+
+
+@pytest.mark.parametrize("text", TYPED["refused"])
+def test_a_typed_amount_that_can_be_read_in_two_ways_is_refused(text: str) -> None:
+    with pytest.raises(RuleViolation):
+        parse_typed_amount(text)
+
+
+TEXTS = json.loads((VECTORS / "visible.json").read_text("utf-8"))["texts"]
 
 
 @pytest.mark.parametrize("case", TEXTS, ids=lambda case: case["name"])

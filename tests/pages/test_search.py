@@ -81,10 +81,20 @@ def test_what_is_wrong_with_a_payment_of_an_order(shown: Shown) -> None:
     )
     assert [compared.count(verdict) for verdict in verdicts] == [1] * 5
     assert sorted(verdicts, key=compared.index) == list(verdicts)
-    wrong = shown.see("/reference/order-1?amount=1e3&recipient=")
-    assert "An amount is a number of coins" in wrong.visible
-    assert [each["value"] for each in wrong.all("input") if each["name"] == "amount"] == ["1e3"]
-    assert "pays the order" not in wrong.visible
+    assert "pays the order" in shown.see(f"/reference/order-1?recipient={shown.node.address('bob')}&amount=2,0").visible
+    for query, field, sentence in (
+        ("amount=1e3&recipient=", "amount", "An amount is a number of coins"),
+        ("amount=2,000&recipient=", "amount", "without separators of thousands"),
+        ("amount=2", "recipient", "Fill in this field too"),
+        (f"recipient={shown.node.address('bob')}", "amount", "Fill in this field too"),
+        ("amount=2&recipient=bob", "recipient", "This is not an address"),
+    ):
+        wrong = shown.see(f"/reference/order-1?{query}")
+        (told,) = wrong.all("input", id=f"order-{field}", aria_invalid="true")
+        assert wrong.all("p", id=told["aria-describedby"], role="alert")
+        assert sentence in wrong.visible
+        assert "pays the order" not in wrong.visible
+        assert "another recipient" not in wrong.visible
 
 
 def test_several_results_are_listed(shown: Shown) -> None:
@@ -121,4 +131,6 @@ def test_too_long_and_empty(still: Shown) -> None:
     assert "at most 128" in still.see(f"/search?q={'x' * 129}", 400).visible
     assert "Search for: height" in still.see("/search?q=").visible
     assert "Search for: height" in still.see("/search").visible
-    assert "Nobody has paid under this reference" in still.see("/reference/nobody").visible
+    nobody = still.see("/reference/nobody")
+    assert "Nobody has paid under this reference" in nobody.visible
+    assert not nobody.all("input", id="order-amount"), "there is nothing to compare"
