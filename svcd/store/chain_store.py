@@ -467,8 +467,9 @@ class ChainWriter(ChainReader):
         )
         number = cursor.lastrowid or 0
         if block.transfers:
-            self._db.executemany(
-                "INSERT INTO block_transaction VALUES (?, ?, ?)",
+            database.insert(
+                self._db,
+                "block_transaction",
                 [(number, position, transfer.wire) for position, transfer in enumerate(block.transfers)],
             )
         return StoredBlock(number, parent, point, text)
@@ -489,10 +490,11 @@ class ChainWriter(ChainReader):
     def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
         """Set accounts; None removes one that a block had created."""
         # In the order of their keys, here and below: so each page of a table is looked up and changed once.
-        self._db.executemany(
-            "INSERT INTO account VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-            "balance = excluded.balance, nonce = excluded.nonce, held = excluded.held",
+        database.insert(
+            self._db,
+            "account",
             [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(accounts.items()) if a is not None],
+            "ON CONFLICT (key) DO UPDATE SET balance = excluded.balance, nonce = excluded.nonce, held = excluded.held",
         )
         gone = [(key,) for key, account in accounts.items() if account is None]
         if gone:
@@ -505,12 +507,10 @@ class ChainWriter(ChainReader):
         self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
         if not transfers:
             return
-        self._db.executemany(
-            "INSERT INTO transaction_place VALUES (?, ?, ?)",
-            sorted([(transfer.txid, height, position) for position, transfer in enumerate(transfers)]),
-        )
-        self._db.executemany("INSERT INTO address_place VALUES (?, ?, ?)", sorted(_address_places(transfers, height)))
-        self._db.executemany("INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)", _payment_places(transfers, height))
+        places = [(transfer.txid, height, position) for position, transfer in enumerate(transfers)]
+        database.insert(self._db, "transaction_place", sorted(places))
+        database.insert(self._db, "address_place", sorted(_address_places(transfers, height)))
+        database.insert(self._db, "payment_place", _payment_places(transfers, height))
 
     def retract(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
         """Remove the newest canonical block from the chain; gives the accounts as they were before it."""

@@ -16,6 +16,7 @@ from svcd.store.database import (
     Migration,
     UncleanShutdownMarker,
     attempt,
+    insert,
     is_damage,
     migrations,
     open_reader,
@@ -49,6 +50,20 @@ def notes(connection: sqlite3.Connection) -> list[str]:
 
 def setting(connection: sqlite3.Connection, name: str) -> object:
     return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_rows_are_inserted_in_order(writer: sqlite3.Connection, count: int) -> None:
+    rows = [(f"row {number}",) for number in range(count)]
+    insert(writer, "note", rows)
+    assert notes(writer) == [text for (text,) in rows]
+
+
+def test_rows_may_replace_others(writer: sqlite3.Connection) -> None:
+    writer.execute("CREATE UNIQUE INDEX same ON note (text)")
+    rows = [(str(number % 9),) for number in range(20)]
+    insert(writer, "note", rows, "ON CONFLICT (text) DO UPDATE SET text = excluded.text || '+'")
+    assert notes(writer) == [*(f"{number}+" for number in range(9)), "0", "1"]
 
 
 # Settings
