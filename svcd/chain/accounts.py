@@ -34,11 +34,12 @@ def subtree_root(leaves: list[tuple[int, bytes]], depth: int) -> bytes:
     # The leaves are split at the highest bit in which they differ; above that bit they are all on one side.
     first = leaves[0][0]
     height = (first ^ leaves[-1][0]).bit_length() - 1
-    split = 1
+    split, below = 1, KEY_BITS - height
     while not leaves[split][0] >> height & 1:
         split += 1
-    below = KEY_BITS - height
-    node = sha256(b"\1" + subtree_root(leaves[:split], below) + subtree_root(leaves[split:], below)).digest()
+    left = leaves[0][1] if split == 1 else subtree_root(leaves[:split], below)
+    right = leaves[-1][1] if split == len(leaves) - 1 else subtree_root(leaves[split:], below)
+    node = sha256(b"\1" + left + right).digest()
     for bit in range(height + 1, KEY_BITS - depth):
         node = sha256(b"\1" + _EMPTY + node if first >> bit & 1 else b"\1" + node + _EMPTY).digest()
     return node

@@ -19,13 +19,17 @@ Row = tuple[bytes, int, int, int | None]
 """An account as it lies on disk: key hash, balance, nonce, held since."""
 Scan = Callable[[Sequence[tuple[bytes, bytes]]], list[Row]]
 """The accounts in ranges of key hashes, (first, last) with both bounds included; ascending as the ranges are."""
-Node = tuple[int, bytes]
-"""How many accounts there are below, up to _MANY, or _UNKNOWN; and the hash over them."""
+Node = bytes
+"""The 32-byte hash over several accounts. Over none or one, or if it is not known, a byte for that follows the hash.
+
+Not a tuple, for a full block makes twenty thousand nodes and the garbage collector would have to track them all.
+"""
 
 _MANY: Final = 2
+"""What no byte stands for: two accounts or more. Other bytes are the number of accounts, or _UNKNOWN."""
 _UNKNOWN: Final = 3
 _SIZE: Final = 32
-_NOT_READ: Final[Node] = (_UNKNOWN, bytes(_SIZE))
+_NOT_READ: Final[Node] = bytes(_SIZE) + bytes([_UNKNOWN])
 
 
 class Commitment:
@@ -69,11 +73,11 @@ class Commitment:
         """The node over the accounts whose keys begin with the ``depth`` bits of ``index``."""
         if depth >= len(self._kinds):
             return _NOT_READ
-        at = index * _SIZE
-        return self._kinds[depth][index], bytes(self._hashes[depth][at : at + _SIZE])
+        kind, digest = self._kinds[depth][index], bytes(self._hashes[depth][index * _SIZE : (index + 1) * _SIZE])
+        return digest if kind == _MANY else digest + bytes([kind])
 
     def level(self, depth: int) -> tuple[bytearray | Mapping[int, int], bytearray]:
-        """The first and the second members of all nodes at ``depth``; of a level that is not kept, all are unknown."""
+        """The kinds and the hashes of all nodes at ``depth``; of a level that is not kept, all are unknown."""
         if depth > self.depth:
             return defaultdict(lambda: _UNKNOWN), bytearray()
         return self._kinds[depth], self._hashes[depth]
@@ -89,10 +93,12 @@ class Commitment:
         self._deepen(overlay.depth, _UNKNOWN)
         for depth, level in enumerate(overlay.levels):
             kinds, hashes = self._kinds[depth], self._hashes[depth]
-            for index, (kind, digest) in level.items():
-                kinds[index] = kind
+            for index, node in level.items():
                 at = index * _SIZE
-                hashes[at : at + _SIZE] = digest
+                if len(node) == _SIZE:
+                    kinds[index], hashes[at : at + _SIZE] = _MANY, node
+                else:
+                    kinds[index], hashes[at : at + _SIZE] = node[_SIZE], node[:_SIZE]
 
     def _deepen(self, depth: int, kind: int = 0) -> None:
         for level in range(self.depth + 1, depth + 1):
@@ -100,8 +106,8 @@ class Commitment:
             self._hashes.append(bytearray(_SIZE << level))
 
     def _put(self, depth: int, index: int, node: Node) -> None:
-        self._kinds[depth][index] = node[0]
-        self._hashes[depth][index * _SIZE : (index + 1) * _SIZE] = node[1]
+        self._kinds[depth][index] = _kind(node)
+        self._hashes[depth][index * _SIZE : (index + 1) * _SIZE] = node[:_SIZE]
 
 
 class Overlay:
@@ -123,7 +129,7 @@ class Overlay:
     @property
     def root(self) -> bytes:
         """The 32-byte state root."""
-        return self._node(0, 0)[1]
+        return self._node(0, 0)[:_SIZE]
 
     @property
     def depth(self) -> int:
@@ -223,30 +229,41 @@ class Overlay:
         depth += 1
         kinds, hashes = self._base.level(depth)
         for index in indexes:
-            # A full block has seventeen thousand: no function is called for most of them.
+            # A full block has seventeen thousand: no function of ours is called for most of them.
             at = 2 * index
-            left = below[at] if at in below else (kinds[at], bytes(hashes[at * _SIZE : at * _SIZE + _SIZE]))
+            left: bytes | bytearray | None = below.get(at)
+            if left is None:
+                left = hashes[at * _SIZE : (at + 1) * _SIZE] if kinds[at] == _MANY else self._base.node(depth, at)
             at += 1
-            right = below[at] if at in below else (kinds[at], bytes(hashes[at * _SIZE : at * _SIZE + _SIZE]))
-            if left[0] == _MANY == right[0]:
-                level[index] = _MANY, sha256(b"\1" + left[1] + right[1]).digest()
+            right: bytes | bytearray | None = below.get(at)
+            if right is None:
+                right = hashes[at * _SIZE : (at + 1) * _SIZE] if kinds[at] == _MANY else self._base.node(depth, at)
+            both = left + right
+            if len(both) == 2 * _SIZE:
+                level[index] = sha256(b"\1" + both).digest()
                 continue
-            left = self._hash(depth, at - 1) if left[0] == _UNKNOWN else left
-            right = self._hash(depth, at) if right[0] == _UNKNOWN else right
-            level[index] = _joined(left, right)
+            left = self._hash(depth, at - 1) if _kind(left) == _UNKNOWN else left
+            right = self._hash(depth, at) if _kind(right) == _UNKNOWN else right
+            level[index] = _joined(bytes(left), bytes(right))
 
 
 def _hashed(rows: list[Row], depth: int) -> Node:
     leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
-    return min(len(leaves), _MANY), subtree_root(leaves, depth)
+    root = subtree_root(leaves, depth)
+    return root if len(leaves) >= _MANY else root + bytes([len(leaves)])
+
+
+def _kind(node: bytes | bytearray) -> int:
+    """How many accounts there are below a node, up to _MANY, or _UNKNOWN."""
+    return _MANY if len(node) == _SIZE else node[_SIZE]
 
 
 def _joined(left: Node, right: Node) -> Node:
     """The node over two that are known."""
-    if left[0] + right[0] >= _MANY:
-        return _MANY, sha256(b"\1" + left[1] + right[1]).digest()
+    if _kind(left) + _kind(right) >= _MANY:
+        return sha256(b"\1" + left[:_SIZE] + right[:_SIZE]).digest()
     # A subtree of one account is its leaf at any depth, and the empty side is all zeros.
-    return left if left[0] else right
+    return left if _kind(left) else right
 
 
 def _depth_for(count: int) -> int:
