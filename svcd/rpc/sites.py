@@ -21,7 +21,7 @@ from svcd.web.fast_path import FastPath
 from svcd.web.field_types import Schema, component
 from svcd.web.openapi import About, Tag, document
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
-from svcd.web.resources import CORS_HEADERS, NOT_FOUND, AllowedHosts, Branch, Cors
+from svcd.web.resources import CORS_HEADERS, AllowedHosts, Branch, Cors
 from svcd.web.responses import (
     Cached,
     ErrorTable,
@@ -221,7 +221,7 @@ class SiteFactory:
         p2p = _api("/p2p", peers, context)
         rpc.add(CatalogRoute(lambda: rpc.routes))
         rpc.add(OpenApiRoute(lambda: public_document(rpc.routes + p2p.routes, self.narrowed)))
-        root: Any = Branch(pages(context) if pages else NOT_FOUND)
+        root: Any = Branch(pages(context) if pages else None)
         root.putChild(b"p2p", p2p.resource())
         root.putChild(b"rpc", Cors(rpc.resource()))
         return self._site(root, public, context)

@@ -35,38 +35,20 @@ _HEADER_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+?)\.?(:[0-9]*)?")
 
 
-class ErrorLeaf(Resource):
-    """A leaf that answers every request with one error."""
-
-    isLeaf = True
-
-    def __init__(self, error: HttpError) -> None:
-        super().__init__()
-        self._error = error
-
-    def render(self, request: Request) -> bytes:
-        """Raise the error."""
-        raise self._error
-
-
-NOT_FOUND: Final = ErrorLeaf(HttpError(404, NO_ROUTE))
-"""The leaf for a path that does not exist."""
-
-
 class Branch(Resource):
     """A resource that has children and no page of its own; ``otherwise`` answers for children that do not exist."""
 
-    def __init__(self, otherwise: Resource = NOT_FOUND) -> None:
+    def __init__(self, otherwise: Resource | None = None) -> None:
         super().__init__()
         self._otherwise = otherwise
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """The resource for a child that does not exist."""
-        return self._otherwise
+        """The resource for a child that does not exist; by default a branch without children."""
+        return self._otherwise or Branch()
 
     def render(self, request: Request) -> bytes:
         """Raise HttpError 404: a branch has no page."""
-        return NOT_FOUND.render(request)
+        raise HttpError(404, NO_ROUTE)
 
 
 def host_name(header: bytes) -> str | None:
