@@ -222,8 +222,8 @@ class SiteFactory:
         rpc.add(CatalogRoute(lambda: rpc.routes))
         rpc.add(OpenApiRoute(lambda: public_document(rpc.routes + p2p.routes, self.narrowed)))
         root: Any = Branch(pages(context) if pages else None)
-        root.putChild(b"p2p", p2p.resource())
-        root.putChild(b"rpc", Cors(rpc.resource()))
+        root.putChild(b"p2p", p2p)
+        root.putChild(b"rpc", Cors(rpc))
         return self._site(root, public, context)
 
     def between_nodes(self, peers: Iterable[object], public: PublicSite) -> Site:
@@ -232,7 +232,7 @@ class SiteFactory:
         root: Any = Branch()
         p2p = _api("/p2p", peers, context)
         p2p.add(PeersOpenApiRoute(lambda: peers_document(p2p.routes, self.narrowed)))
-        root.putChild(b"p2p", p2p.resource())
+        root.putChild(b"p2p", p2p)
         return self._site(root, public, context)
 
     def operator(
@@ -252,10 +252,8 @@ class SiteFactory:
         api = _api("", routes, self._context(limiter))
         if described:
             api.add(OperatorOpenApiRoute(lambda: operator_document(api.routes, self.narrowed)))
-        resource: Any = api.resource()
-        if hosts is not None:
-            resource = AllowedHosts(resource, hosts)
-        return Site(resource, limits=limits, clients=clients, clock=self.clock, new_id=self.new_id)
+        root: Any = api if hosts is None else AllowedHosts(api, hosts)
+        return Site(root, limits=limits, clients=clients, clock=self.clock, new_id=self.new_id)
 
     def _site(self, root: Any, public: PublicSite, context: SiteContext) -> Site:
         return Site(

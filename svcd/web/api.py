@@ -2,6 +2,7 @@
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
+# ruff: noqa: N815
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,6 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from svcd.interfaces import Clock
 from svcd.web.rate_limits import RateLimiter
 from svcd.web.request import Request
-from svcd.web.resources import PlainPaths
 from svcd.web.responses import (
     NO_ROUTE,
     ErrorTable,
@@ -51,6 +51,7 @@ UNROUTED_BUCKET: Final = "read"
 """A request without a route draws one token from this bucket: Klein takes as long for it as for a response."""
 RETRY_SECONDS: Final = 1
 """When a client asks again for a chain that is as high as it has seen: another node had its newest block first."""
+_PLAIN_PATH: Final = "the path must be UTF-8 in percent-encoding, without encoded slashes"
 LATE_READ: Final = "the node did not answer within {seconds:g} seconds; try again later"
 LATE_WRITE: Final = (
     "the node did not answer within {seconds:g} seconds; it continues the request, so check the outcome before you "
@@ -356,8 +357,10 @@ class RouteGroup:
             return self._presentation.error_response(request, self._site.http_error(error))
 
 
-class KleinApi:
-    """Routes on a Klein app, mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
+class KleinApi(Resource):
+    """Routes on a Klein app as a leaf to be mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
+
+    isLeaf = True
 
     def __init__(
         self, mount: str, site: SiteContext, headers: Headers = (), *, answered_before: tuple[str, ...] = ()
@@ -368,11 +371,13 @@ class KleinApi:
         """
         if UNROUTED_BUCKET not in site.limiter:
             raise ValueError(f"there is no rate named {UNROUTED_BUCKET!r}")
+        super().__init__()
         self.routes: list[Route] = []
         self._mount = mount
         self._site = site
         self._group = RouteGroup(site, Presentation(headers=headers))
         self._klein = Klein()
+        self._leaf: Any = self._klein.resource()
         self._answered_before = answered_before
         self._klein.handle_errors(HTTPException)(self._not_routed)
 
@@ -385,9 +390,28 @@ class KleinApi:
             self._bind(bound)
             self.routes.append(route)
 
-    def resource(self) -> Resource:
-        """The leaf to be mounted."""
-        return PlainPaths(self._klein.resource(), self._admit)
+    def render(self, request: Request) -> Any:
+        """Draw the cost of a request, then let Klein answer: Klein takes longer than most responses.
+
+        Raises HttpError 429, 404 for an empty segment of the path, and 400 for an invalid one: Klein would take ``//``
+        for ``/``, and log non-UTF-8 as an error.
+        """
+        segments: list[bytes] = request.postpath or []
+        if b"" in segments:
+            raise HttpError(404, NO_ROUTE)
+        try:
+            request.segments = [segment.decode("utf-8") for segment in (*(request.prepath or ()), *segments)]
+        except UnicodeDecodeError as error:
+            raise HttpError(400, _PLAIN_PATH) from error
+        if any(b"/" in segment for segment in segments):
+            raise HttpError(400, _PLAIN_PATH)
+        bound = self._find(request, b"GET" if request.method == b"HEAD" else request.method)
+        if bound is None:
+            self._site.limiter.admit(request, UNROUTED_BUCKET, 1.0)
+        else:
+            request.route = bound.route.path
+            self._site.limiter.admit(request, bound.route.bucket, bound.route.cost)
+        return self._leaf.render(request)
 
     def _bind(self, bound: BoundRoute) -> None:
         route = bound.route
@@ -403,16 +427,6 @@ class KleinApi:
 
         name = f"{route.method} {route.path}"
         self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
-
-    def _admit(self, request: Request) -> None:
-        """Draw the cost before Klein is called, which takes longer than most responses; raises HttpError(429)."""
-        bound = self._find(request, b"GET" if request.method == b"HEAD" else request.method)
-        if bound is None:
-            self._site.limiter.admit(request, UNROUTED_BUCKET, 1.0)
-        else:
-            route = bound.route
-            request.route = route.path
-            self._site.limiter.admit(request, route.bucket, route.cost)
 
     def _not_routed(self, request: Request, failure: Failure) -> bytes:
         """404 or 405 for what Klein has no route for."""
@@ -431,7 +445,5 @@ class KleinApi:
 
     def _find(self, request: Request, method: bytes) -> BoundRoute | None:
         """The route for the path of the request with ``method``."""
-        # PlainPaths has checked that the path is UTF-8.
-        segments = [segment.decode("utf-8") for segment in [*(request.prepath or []), *(request.postpath or [])]]
-        found = self._site.router.find(method, segments)
+        found = self._site.router.find(method, request.segments)
         return found[0] if found else None

@@ -1,15 +1,15 @@
-"""Resources of twisted.web whose errors are JSON: branches, leaves, and checks of the host and the path."""
+"""Resources of twisted.web whose errors are JSON: branches, and leaves around another one."""
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
 # ruff: noqa: N802, N815
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final
 
 from twisted.web import http, server
-from twisted.web.resource import Resource, getChildForRequest
+from twisted.web.resource import Resource
 
 from svcd.web.rate_limits import parse_address
 from svcd.web.request import Request
@@ -71,57 +71,19 @@ def check_host(request: IncomingRequest, hosts: Collection[str], *, addresses: b
 
 
 class AllowedHosts(Resource):
-    """Passes requests to a resource and its children only if :func:`check_host` accepts their ``Host`` header."""
-
-    def __init__(self, resource: Any, hosts: Collection[str]) -> None:
-        super().__init__()
-        self.isLeaf = resource.isLeaf
-        self._resource = resource
-        self._hosts = frozenset(hosts)
-
-    def getChildWithDefault(self, path: bytes, request: Request) -> Any:
-        """The child of the wrapped resource; raises HttpError 421 if the host is not allowed."""
-        check_host(request, self._hosts)
-        return self._resource.getChildWithDefault(path, request)
-
-    def render(self, request: Request) -> Any:
-        """Render the wrapped resource; raises HttpError 421 if the host is not allowed."""
-        check_host(request, self._hosts)
-        return self._resource.render(request)
-
-
-class PlainPaths(Resource):
-    """Passes only paths in plain form to Klein, which would take ``//`` for ``/`` and log non-UTF-8 as an error.
-
-    ``admit`` is called once for each of them, before Klein: it draws the cost of the request, sets ``request.route``
-    and may raise HttpError.
-    """
+    """Wraps a leaf: only requests whose ``Host`` header :func:`check_host` accepts pass."""
 
     isLeaf = True
 
-    def __init__(self, resource: Resource, admit: Callable[[Request], None]) -> None:
+    def __init__(self, leaf: Resource, hosts: Collection[str]) -> None:
         super().__init__()
-        self._resource = resource
-        self._admit = admit
+        self._leaf = leaf
+        self._hosts = frozenset(hosts)
 
     def render(self, request: Request) -> Any:
-        """Render the wrapped resource; raises HttpError 404 for an empty segment, 400 for an invalid one."""
-        segments: list[bytes] = request.postpath or []
-        if b"" in segments:
-            raise HttpError(404, NO_ROUTE)
-        for segment in segments:
-            if b"/" in segment or not _is_utf8(segment):
-                raise HttpError(400, "the path must be UTF-8 in percent-encoding, without encoded slashes")
-        self._admit(request)
-        return self._resource.render(request)
-
-
-def _is_utf8(segment: bytes) -> bool:
-    try:
-        segment.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+        """Render the leaf; raises HttpError 421 if the host is not allowed."""
+        check_host(request, self._hosts)
+        return self._leaf.render(request)
 
 
 def allowed_headers(request: IncomingRequest) -> bytes:
@@ -137,20 +99,20 @@ def allowed_headers(request: IncomingRequest) -> bytes:
 
 
 class Cors(Resource):
-    """Wraps a resource as a leaf: pages of every origin may read its responses; OPTIONS is answered with 204."""
+    """Wraps a leaf: pages of every origin may read its responses; OPTIONS is answered with 204."""
 
     isLeaf = True
 
-    def __init__(self, resource: Any) -> None:
+    def __init__(self, leaf: Resource) -> None:
         super().__init__()
-        self._resource = resource
+        self._leaf = leaf
 
     def render(self, request: Request) -> Any:
-        """Set the headers before anything can fail, then render the wrapped resource."""
+        """Set the headers before anything can fail, then render the leaf."""
         for name, value in CORS_HEADERS:
             request.responseHeaders.setRawHeaders(name, [value])
         if request.method != b"OPTIONS":
-            return getChildForRequest(self._resource, request).render(request)
+            return self._leaf.render(request)
         for name, value in (*_PREFLIGHT, (b"Access-Control-Allow-Headers", allowed_headers(request))):
             request.responseHeaders.setRawHeaders(name, [value])
         request.setResponseCode(http.NO_CONTENT)

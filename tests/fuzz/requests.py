@@ -58,7 +58,7 @@ def _root() -> tuple[Branch, FastPath]:
     api = KleinApi("/rpc", ports)
     api.add(Routes())
     root = Branch()
-    root.putChild(b"rpc", api.resource())
+    root.putChild(b"rpc", api)
     return root, FastPath(ports.router)
 
 

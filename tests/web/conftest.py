@@ -117,7 +117,7 @@ def serve_of(make_site_of: Callable[..., Site], make_api: Callable[..., KleinApi
 
     def make(uses_fast_path: bool, *routes: object, rates: dict[str, Rate] | None = None, **limits: Any) -> Site:
         root, router = Branch(), Router()
-        root.putChild(b"rpc", Cors(make_api(*routes, rates=rates, router=router).resource()))
+        root.putChild(b"rpc", Cors(make_api(*routes, rates=rates, router=router)))
         return make_site_of(uses_fast_path, root, router=router, **limits)
 
     return make

@@ -696,7 +696,7 @@ def test_routes_at_the_root(make_api: Callable[..., KleinApi], make_site: Callab
         def health(self) -> Renderable:
             return {}
 
-    site = make_site(make_api(Operator(), mount="").resource())
+    site = make_site(make_api(Operator(), mount=""))
 
     assert ask(site, b"GET /health").json == {"ok": True}
     assert ask(site, b"GET /").status == 404

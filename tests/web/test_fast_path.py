@@ -152,7 +152,7 @@ class Connected:
         api = KleinApi("/rpc", ports, CORS_HEADERS)
         api.add(self.routes)
         root = Branch()
-        root.putChild(b"rpc", Cors(api.resource()))
+        root.putChild(b"rpc", Cors(api))
         self.site = Site(
             root,
             limits=SiteLimits(body_caps=BodyCaps({(b"POST", b"/rpc/send"): 40}, 100), bodies_bytes_per_client=60),
