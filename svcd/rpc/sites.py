@@ -17,7 +17,6 @@ from svcd.rpc.event_schemas import WEBHOOKS
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext
 from svcd.web.connections import SiteLimits
-from svcd.web.fast_path import FastPath
 from svcd.web.field_types import Schema, component
 from svcd.web.openapi import About, Tag, document
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
@@ -263,7 +262,7 @@ class SiteFactory:
             clock=self.clock,
             new_id=self.new_id,
             headers_by_prefix={b"/rpc": CORS_HEADERS},
-            fast_path=FastPath(context.router),
+            router=context.router,
         )
 
     def _context(self, limiter: RateLimiter) -> SiteContext:

@@ -169,12 +169,6 @@ class BoundRoute:
     method: Callable[..., Any]
     site: SiteContext
     presentation: Presentation
-    headers: Headers = field(init=False)
-    """The headers of every response."""
-
-    @headers.default
-    def _presented(self) -> Headers:
-        return self.presentation.headers
 
     def respond(self, request: IncomingRequest, path_values: Mapping[str, str]) -> "Response | Deferred[Response]":
         """Draw the cost of the request and answer it; errors become responses too."""

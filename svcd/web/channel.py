@@ -25,10 +25,10 @@ from zope.interface import implementer  # type: ignore[import-untyped]
 from svcd.interfaces import Clock, Timer
 from svcd.limits import Limit
 from svcd.web.connections import AHEAD_BYTES
+from svcd.web.fast_path import FastRequest, take
 from svcd.web.responses import HttpError, error_response, request_timeout, serialize
 
 if TYPE_CHECKING:
-    from svcd.web.fast_path import FastRequest
     from svcd.web.request import Request
     from svcd.web.site import Site
 
@@ -164,7 +164,7 @@ class Channel(HTTPChannel):
                 self.transport.pauseProducing()
             return
         if self._phase is ConnectionState.IDLE:
-            if self.site.fast_path is not None and self.site.fast_path.take(self, data):
+            if self.site.router is not None and take(self.site.router, self, data):
                 return
             self._begin()
         super().dataReceived(data)
@@ -294,7 +294,7 @@ class Channel(HTTPChannel):
 
     # The fast path (svcd.web.fast_path)
 
-    def begin_fast(self, request: "FastRequest", size: int, ahead: bytes) -> bool:
+    def begin_fast(self, request: FastRequest, size: int, ahead: bytes) -> bool:
         """Begin a complete request with a body of ``size`` bytes; ``ahead`` is the data that follows it.
 
         Returns False, with nothing done, if the body is too large or does not fit without an eviction.

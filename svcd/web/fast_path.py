@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 2_000
 """At most in the request line, and at most in the headers; browsers send half as much."""
+_LOG: Final = Logger()
 _REMEMBERED: Final = 256
 _LINE: Final = re.compile(rb"(GET|POST) (/[A-Za-z0-9._~:/-]*)((?:\?[A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?) HTTP/1\.1\r\n")
 """A request line whose path has no percent-encoding."""
@@ -107,59 +108,50 @@ class FastRequest:
             self.work.cancel()
 
 
-class FastPath:
-    """Answers requests to the routes of ``router`` as soon as they arrive."""
-
-    _log = Logger()
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    def take(self, channel: "Channel", data: bytes) -> bool:
-        """Answer the request at the start of ``data``; False, with nothing done, if it must take the slow path."""
-        line = _LINE.match(data)
-        if line is None or line.end() > MOST_BYTES:
-            return False
-        start = line.end()
-        end = data.find(b"\r\n\r\n", start, start + MOST_BYTES)
-        head = read_head(data[start:end]) if end > 0 else None
-        if head is None:
-            return False
-        method, path, query = line.groups()
-        found = self._router.find(method, path.decode("ascii").split("/")[1:])
-        body_at, length = end + 4, head.length
-        if found is None or (length and (method == b"GET" or body_at + length > len(data))):
-            return False
-        site = channel.site
-        request = FastRequest(
-            method=method,
-            uri=path + query,
-            path=path,
-            requestHeaders=head.fields,
-            content=BytesIO(data[body_at : body_at + length]) if length else None,
-            client=channel.getPeer(),
-            site=site,
-            channel=channel,
-            began=site.clock.seconds(),
-        )
-        if not channel.begin_fast(request, length, data[body_at + length :]):
-            return False
-        self._answer(request, *found)
-        return True
-
-    def _answer(self, request: FastRequest, served: BoundRoute, values: dict[str, str]) -> None:
-        answer = served.respond(request, values)
-        if isinstance(answer, Response):
-            _send(request, served, answer)
-            return
+def take(router: Router, channel: "Channel", data: bytes) -> bool:
+    """Answer the request at the start of ``data``; False, with nothing done, if it must take the slow path."""
+    line = _LINE.match(data)
+    if line is None or line.end() > MOST_BYTES:
+        return False
+    start = line.end()
+    end = data.find(b"\r\n\r\n", start, start + MOST_BYTES)
+    head = read_head(data[start:end]) if end > 0 else None
+    if head is None:
+        return False
+    method, path, query = line.groups()
+    found = router.find(method, path.decode("ascii").split("/")[1:])
+    body_at, length = end + 4, head.length
+    if found is None or (length and (method == b"GET" or body_at + length > len(data))):
+        return False
+    site = channel.site
+    request = FastRequest(
+        method=method,
+        uri=path + query,
+        path=path,
+        requestHeaders=head.fields,
+        content=BytesIO(data[body_at : body_at + length]) if length else None,
+        client=channel.getPeer(),
+        site=site,
+        channel=channel,
+        began=site.clock.seconds(),
+    )
+    if not channel.begin_fast(request, length, data[body_at + length :]):
+        return False
+    served, values = found
+    answer = served.respond(request, values)
+    if isinstance(answer, Response):
+        _send(request, served, answer)
+    else:
         request.work = answer
-        answer.addCallback(lambda late: _send(request, served, late)).addErrback(self._failed, request)
+        answer.addCallback(lambda late: _send(request, served, late)).addErrback(_failed, request)
+    return True
 
-    def _failed(self, failure: Failure, request: FastRequest) -> None:
-        if not failure.check(CancelledError) or request.channel is not None:
-            self._log.failure("an answer could not be sent", failure=failure)
-            if request.channel is not None:
-                request.channel.abort()
+
+def _failed(failure: Failure, request: FastRequest) -> None:
+    if not failure.check(CancelledError) or request.channel is not None:
+        _LOG.failure("an answer could not be sent", failure=failure)
+        if request.channel is not None:
+            request.channel.abort()
 
 
 def _send(request: FastRequest, served: BoundRoute, answer: Response) -> None:
@@ -170,9 +162,9 @@ def _send(request: FastRequest, served: BoundRoute, answer: Response) -> None:
     if site.draining:
         tip, headers = None, (*answer.own_headers, *CLOSING)
     request.code, request.sentLength = answer.status, len(body)
-    first, rest = _head(served.headers, answer.status, answer.content_type, headers)
+    first, rest = _head(served.presentation.headers, answer.status, answer.content_type, headers)
     # The headers of the site and the tip are not part of _head: they change every second and with every block.
     named = b"" if tip is None else tip.lines
-    channel.send(b"".join((first, site.first_lines(), rest % len(body), named, b"\r\n", body)))
+    channel.send(b"".join((first, site.first_headers()[1], rest % len(body), named, b"\r\n", body)))
     site.log(request)
     channel.requestDone(request)

@@ -82,7 +82,7 @@ class Request(server.Request):
         """Find the resource and render it; errors are answered in JSON."""
         self.site = self.channel.site
         self.began = self.site.clock.seconds()
-        for name, value in self.site.first_headers():
+        for name, value in self.site.first_headers()[0]:
             self.responseHeaders.setRawHeaders(name, [value])
         try:
             self._check_head()

@@ -6,6 +6,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, Protocol, cast
 
 from twisted.internet import defer, protocol
@@ -14,9 +15,10 @@ from twisted.web import http, server
 from twisted.web.resource import IResource
 
 from svcd.interfaces import Clock, milliseconds
+from svcd.web.api import Router
 from svcd.web.channel import Channel
 from svcd.web.connections import BodyBudget, Connections, PipelineQueue, SiteLimits
-from svcd.web.fast_path import FastPath, FastRequest
+from svcd.web.fast_path import FastRequest
 from svcd.web.rate_limits import Clients
 from svcd.web.request import Request
 from svcd.web.responses import Headers, header_lines
@@ -49,6 +51,12 @@ class Unrecorded:
 SERVER_NAME: Final = b"svcd"
 
 
+@lru_cache(1)
+def _first_headers(second: int) -> tuple[Headers, bytes]:
+    headers = ((b"Server", SERVER_NAME), (b"Date", http.datetimeToString(second)))
+    return headers, header_lines(headers)
+
+
 class RefusedConnection(protocol.Protocol):
     """The server's end of a connection above the limits."""
 
@@ -63,8 +71,8 @@ class Site(server.Site):
     """The factory of HTTP connections to one resource tree.
 
     ``headers_by_prefix`` are the headers of errors that occur before a resource is found, such as a body too large
-    under ``/rpc``. ``new_id`` makes the ids under which unexpected errors are logged. ``fast_path`` answers plain
-    requests to the routes of ``root`` without going through the resource tree.
+    under ``/rpc``. ``new_id`` makes the ids under which unexpected errors are logged. Plain requests to the
+    routes in ``router`` take the fast path and do not go through the resource tree; None if all take the slow path.
     """
 
     noisy = False
@@ -81,7 +89,7 @@ class Site(server.Site):
         clock: Clock,
         new_id: Callable[[], str],
         headers_by_prefix: Mapping[bytes, Headers] | None = None,
-        fast_path: FastPath | None = None,
+        router: Router | None = None,
     ) -> None:
         # Twisted's own time-out is switched off: the channel has deadlines of its own.
         super().__init__(root, reactor=clock, timeout=None, parsePOSTFormSubmission=False)
@@ -96,12 +104,8 @@ class Site(server.Site):
         self.answers: Counter[int] = Counter()
         self.recorder: Recorder = Unrecorded()
         """Counts every response; the metrics replace it."""
-        self.fast_path = fast_path
-        """Gets every request first; None if all take the slow path."""
+        self.router = router
         self._headers_by_prefix = dict(headers_by_prefix or {})
-        self._second = -1
-        self._first_headers: Headers = ()
-        self._first_lines = b""
 
     def startFactory(self) -> None:
         """Nothing to start: there is no access log."""
@@ -134,27 +138,17 @@ class Site(server.Site):
         self.answers[status] += 1
         self.recorder.answered("", b"", status, None)
 
-    def first_headers(self) -> Headers:
-        """The first headers of every response; cached for a second, since they contain the time."""
-        self.first_lines()
-        return self._first_headers
-
-    def first_lines(self) -> bytes:
-        """The same as they are sent."""
-        now = milliseconds(self.clock) // 1000
-        if self._second != now:
-            self._second, date = now, http.datetimeToString(now)
-            self._first_headers = ((b"Server", SERVER_NAME), (b"Date", date))
-            self._first_lines = header_lines(self._first_headers)
-        return self._first_lines
+    def first_headers(self) -> tuple[Headers, bytes]:
+        """The first headers of every response, and the same as they are sent."""
+        return _first_headers(milliseconds(self.clock) // 1000)
 
     def headers_of(self, target: bytes) -> Headers:
         """The headers of an error that occurs before the resource at ``target`` is found."""
         path = target.partition(b"?")[0]
         for prefix, headers in self._headers_by_prefix.items():
             if path == prefix or path.startswith(prefix + b"/"):
-                return (*self.first_headers(), *headers)
-        return self.first_headers()
+                return (*self.first_headers()[0], *headers)
+        return self.first_headers()[0]
 
     async def drain(self, seconds: float) -> None:
         """Refuse new connections, close idle ones and wait up to ``seconds`` for requests; then abort the rest."""

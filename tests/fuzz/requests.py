@@ -8,10 +8,9 @@ from twisted.internet.task import Clock
 
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import RuleViolation
-from svcd.web.api import KleinApi, SiteContext
+from svcd.web.api import KleinApi, Router, SiteContext
 from svcd.web.channel import HTTP2_REFUSAL
 from svcd.web.connections import SiteLimits
-from svcd.web.fast_path import FastPath
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import Branch
@@ -46,8 +45,8 @@ _DATE = re.compile(rb"\r\nDate: [^\r]*")
 
 
 @cache
-def _root() -> tuple[Branch, FastPath]:
-    """The routes and the fast path to them, made once: that takes far longer than a request."""
+def _root() -> tuple[Branch, Router]:
+    """The routes and the router that finds them, made once: that takes far longer than a request."""
     ports = SiteContext(
         parse_json=parse_json,
         errors={RuleViolation: lambda error: HttpError(400, str(error))},
@@ -59,7 +58,7 @@ def _root() -> tuple[Branch, FastPath]:
     api.add(Routes())
     root = Branch()
     root.putChild(b"rpc", api)
-    return root, FastPath(ports.router)
+    return root, ports.router
 
 
 def ask(data: bytes) -> None:
@@ -71,14 +70,14 @@ def ask(data: bytes) -> None:
 
 
 def _answers_to(data: bytes, *, uses_fast_path: bool) -> bytes:
-    root, fast_path = _root()
+    root, router = _root()
     site = Site(
         root,
         limits=SiteLimits(),
         clients=Clients(),
         clock=_CLOCK,
         new_id=lambda: "e2",
-        fast_path=fast_path if uses_fast_path else None,
+        router=router if uses_fast_path else None,
     )
     wire = Wire(site)
     cut, sent = (data[0], data[1:]) if data else (0, b"")

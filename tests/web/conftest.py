@@ -10,7 +10,6 @@ from twisted.internet.task import Clock
 
 from svcd.web.api import KleinApi, Router, SiteContext
 from svcd.web.connections import SiteLimits
-from svcd.web.fast_path import FastPath
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import CORS_HEADERS, Branch, Cors
 from svcd.web.responses import HttpError
@@ -57,7 +56,7 @@ def make_site_of(clock: Clock) -> Callable[..., Site]:
         router: Router | None = None,
         **limits: Any,
     ) -> Site:
-        fast_path = root.fast_path() if isinstance(root, Leaf) else FastPath(router or Router())
+        router = root.router() if isinstance(root, Leaf) else router or Router()
         return Site(
             root or Branch(),
             limits=SiteLimits(**limits),
@@ -65,7 +64,7 @@ def make_site_of(clock: Clock) -> Callable[..., Site]:
             clock=clock,
             new_id=lambda: next(ids),
             headers_by_prefix={b"/rpc": CORS_HEADERS},
-            fast_path=fast_path if uses_fast_path else None,
+            router=router if uses_fast_path else None,
         )
 
     return make

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from svcd.web.api import Router
-from svcd.web.fast_path import FastPath
+from svcd.web.api import Presentation, Router
 from svcd.web.responses import Response
 from svcd.web.routes import Route
 
@@ -23,7 +22,7 @@ class Bound:
 
     route: Route
     respond: Any
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    presentation: Presentation = field(factory=Presentation)
 
 
 class Leaf(Resource):
@@ -31,12 +30,12 @@ class Leaf(Resource):
 
     isLeaf = True
 
-    def fast_path(self) -> FastPath:
-        """The fast path to this resource."""
+    def router(self) -> Router:
+        """The paths that the fast path knows."""
         router = Router()
         for method, path in (("GET", "/a"), ("POST", "/a"), ("POST", "/b")):
             router.add(Bound(Route(method, path, "", bucket="read", answers={}), self.respond))
-        return FastPath(router)
+        return router
 
     def respond(self, request: Any, _values: Mapping[str, str]) -> "Response | Deferred[Response]":
         """What the resource renders."""

@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 
 from svcd.web.api import KleinApi, SiteContext
 from svcd.web.connections import BodyCaps, SiteLimits
-from svcd.web.fast_path import MOST_BYTES, FastPath
+from svcd.web.fast_path import MOST_BYTES
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import CORS_HEADERS, Branch, Cors
@@ -160,7 +160,7 @@ class Connected:
             clock=self.clock,
             new_id=lambda: next(ids),
             headers_by_prefix={b"/rpc": CORS_HEADERS},
-            fast_path=FastPath(ports.router) if uses_fast_path else None,
+            router=ports.router if uses_fast_path else None,
         )
         self.site.recorder = self.noted
         self.wire = Wire(self.site, peer, reads=reads)
