@@ -4,7 +4,6 @@
 # mypy: allow-untyped-calls
 # ruff: noqa: N802, N815
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol, cast
@@ -101,7 +100,6 @@ class Site(server.Site):
         self.turns = PipelineQueue(clock)
         self.draining = False
         self.bodies = BodyBudget(limits, clock)
-        self.answers: Counter[int] = Counter()
         self.recorder: Recorder = Unrecorded()
         """Counts every response; the metrics replace it."""
         self.router = router
@@ -130,12 +128,10 @@ class Site(server.Site):
     def log(self, request: http.Request | FastRequest) -> None:
         """Count a response that was sent."""
         answered = cast("Request | FastRequest", request)
-        self.answers[answered.code] += 1
         self.recorder.answered(answered.route, answered.method, answered.code, self.clock.seconds() - answered.began)
 
     def count(self, status: int) -> None:
         """Count a response with ``status`` to input that never became a request."""
-        self.answers[status] += 1
         self.recorder.answered("", b"", status, None)
 
     def first_headers(self) -> tuple[Headers, bytes]:

@@ -14,7 +14,7 @@ from svcd.web.site import Site
 from tests.rpc.conftest import START_SLOT, public_client
 from tests.rpc.malformed import bodies, compact, framings, malformed_bodies, malformed_framings
 from tests.rpc.node import OPERATOR_SOCKET, PARAMS, Node
-from tests.web.wire import Wire
+from tests.web.wire import Recording, Wire
 
 LONGEST_WAIT = 45
 """Seconds after which no request may be under way: more than the deadline of a body, and of closing."""
@@ -104,6 +104,7 @@ class Siege:
         self._cap = self.site.limits.body_caps(b"POST", path.encode())
         self._clock = clock
         self._path = path
+        self.site.recorder = self.noted = Recording()
 
     def body(self, body: bytes) -> str:
         """The sentence in answer to a well-formed request with this body, which is answered at once; ok if taken."""
@@ -123,7 +124,7 @@ class Siege:
 
     def raw(self, pieces: Iterable[bytes]) -> None:
         """Any bytes: whatever they are, the connection is over after the longest deadline, and all answers are JSON."""
-        before = sum(self.site.answers.values())
+        before = len(self.noted.answers)
         wire = Wire(self.site, self._peer)
         for piece in pieces:
             wire.send(piece)
@@ -132,7 +133,7 @@ class Siege:
         wire.close()
         # What cannot be parsed as whole answers, each with a length and JSON, fails here.
         responses = wire.responses()
-        assert len(responses) == sum(self.site.answers.values()) - before
+        assert len(responses) == len(self.noted.answers) - before
         for response in responses:
             assert response.status in {200, 400, 404, 405, 408, 413}, response
             assert response.json["ok"] is (response.status == 200), response
@@ -140,7 +141,7 @@ class Siege:
         self._at_rest()
 
     def _at_rest(self) -> None:
-        assert self.site.answers[500] == self.site.answers[503] == 0
+        assert self.noted.statuses[500] == self.noted.statuses[503] == 0
         assert len(self.site.connections) == self.site.bodies.bytes == 0
 
 
@@ -177,7 +178,7 @@ def test_list_of_bodies(besiege: Callable[[str], Siege], node: Node, path: str) 
     for body in spoiled:
         siege.body(body)
     # Nearly any text will do as a label or a reference.
-    assert siege.site.answers[400] > (0.9 if path.startswith("/rpc/commerce/") else 0.95) * len(spoiled)
+    assert siege.noted.statuses[400] > (0.9 if path.startswith("/rpc/commerce/") else 0.95) * len(spoiled)
     if not path.startswith("/operator/"):
         assert (len(node.node_context.transaction_pool.mempool), node.node_context.chain_manager.tip.height) == (0, 3)
 

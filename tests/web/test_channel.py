@@ -10,7 +10,7 @@ from svcd.web.connections import BodyCaps
 from svcd.web.rate_limits import Clients
 from svcd.web.site import Site
 from tests.web.echoing import Echo, Filled, Slow
-from tests.web.wire import SEND_BUFFER, Wire
+from tests.web.wire import SEND_BUFFER, Recording, Wire
 
 MakeSite = Callable[..., Site]
 
@@ -438,6 +438,7 @@ def test_malformed_request_is_400_in_json(make_site: MakeSite, malformed: bytes)
 @pytest.mark.parametrize("before", [b"", GET])
 def test_client_that_takes_http2_for_granted_is_told_so_in_its_protocol(make_site: MakeSite, before: bytes) -> None:
     site, echo = make_site(Echo()), Echo()
+    site.recorder = noted = Recording()
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
     wire = Wire(site).send(before)
     answered = bytes(wire.received)
@@ -451,7 +452,7 @@ def test_client_that_takes_http2_for_granted_is_told_so_in_its_protocol(make_sit
     assert code == 0xD, "not HTTP_1_1_REQUIRED"
     assert size == 8 + len(sentence)
     assert sentence == b"this node answers HTTP/1.1; for HTTP/2, put a proxy in front of it"
-    assert (site.answers[505], echo.seen) == (1, [])
+    assert (noted.statuses[505], echo.seen) == (1, [])
 
 
 def test_preface_of_http2_among_the_headers_is_a_malformed_header(make_site: MakeSite) -> None:

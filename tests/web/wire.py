@@ -1,6 +1,7 @@
 """A TCP connection in memory: the server's end behaves as Twisted's, the client's end is driven by the test."""
 
 import json
+from collections import Counter
 from typing import Any
 
 from attrs import define, field, frozen
@@ -198,10 +199,13 @@ class Recording:
     """A site's recorder that keeps what it is told."""
 
     answers: list[tuple[str, bytes, int, float | None]] = field(factory=list)
+    statuses: Counter[int] = field(factory=Counter)
+    """How many responses had which status."""
     buckets: list[str] = field(factory=list)
 
     def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
         self.answers.append((route, method, status, seconds))
+        self.statuses[status] += 1
 
     def throttled(self, bucket: str) -> None:
         self.buckets.append(bucket)
