@@ -68,9 +68,15 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
-def _address_and_text(host: str) -> tuple[Address, str] | None:
-    address = parse_address(host)
-    return None if address is None else (address, str(address))
+@frozen
+class _Host:
+    """What is known of a remote address."""
+
+    address: Address
+    text: str
+    group: str | None
+    """None for an exempt client."""
+    is_trusted: bool
 
 
 def _unchanged(address: Address) -> Address:
@@ -93,78 +99,65 @@ class Clients:
         self.counted = _unchanged
         self._trusted = parse_networks(trusted_proxies)
         self._exempt = parse_networks(exempt)
-        self._address_of_host = lru_cache(_CACHE_SIZE)(_address_and_text)
-        self._group_of_host = lru_cache(_CACHE_SIZE)(self._find_group)
-        self._is_trusted = lru_cache(_CACHE_SIZE)(self._find_trusted)
+        self._host = lru_cache(_CACHE_SIZE)(self._look_up)
 
     def of_connection(self, peer: IAddress | None) -> str | None:
         """The group whose connections are counted; None for a Unix socket, an exempt client and a trusted proxy."""
-        host = _host(peer)
-        return None if host is None or self._is_trusted(host) else self._group_of_host(host)
+        host = self._remote(peer)
+        return None if host is None or host.is_trusted else host.group
 
     def of_request(self, request: IncomingRequest) -> str | None:
         """The group whose buckets the request draws from; None for a Unix socket and an exempt client."""
-        host = self._client_host(request)
-        return None if host is None else self._group_of_host(host)
+        host = self._client(request)
+        return None if host is None else host.group
 
     def address_of_request(self, request: IncomingRequest) -> str | None:
         """The client's address; None for a Unix socket and an exempt client."""
-        host = self._client_host(request)
-        limited = host is not None and self._group_of_host(host) is not None
-        return self._counted(host) if host is not None and limited else None
+        host = self._client(request)
+        return None if host is None or host.group is None else self._counted(host)
 
     def note_forwarding(self, request: IncomingRequest, now: float) -> None:
         """Record at ``now``, in seconds, whether an untrusted client has sent ``X-Forwarded-For``, which is ignored."""
-        host = _host(request.client)
-        if host is None or self._is_trusted(host) or (address := self._counted(host)) is None:
+        host = self._remote(request.client)
+        if host is None or host.is_trusted:
             return
         lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
         if not lines:
-            self.untrusted.note_direct(address, now)
+            self.untrusted.note_direct(self._counted(host), now)
             return
         client = parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
         if client is not None:
-            self.untrusted.note(address, str(client), now)
+            self.untrusted.note(self._counted(host), str(client), now)
 
-    def _counted(self, host: str) -> str | None:
-        known = self._address_of_host(host)
-        if known is None:
-            return None
-        address, text = known
-        counted = self.counted(address)
+    def _counted(self, host: _Host) -> str:
+        counted = self.counted(host.address)
         # Formatting an address takes longer than all the rest, and nearly every address counts under its own text.
-        return text if counted is address else str(counted)
+        return host.text if counted is host.address else str(counted)
 
-    def _client_host(self, request: IncomingRequest) -> str | None:
-        host = _host(request.client)
-        if host is not None and self._trusted and self._is_trusted(host):
-            return self._forwarded(request) or host
-        return host
+    def _client(self, request: IncomingRequest) -> _Host | None:
+        host = self._remote(request.client)
+        return self._forwarded(request) or host if host is not None and host.is_trusted else host
 
-    def _forwarded(self, request: IncomingRequest) -> str | None:
+    def _forwarded(self, request: IncomingRequest) -> _Host | None:
         """The last address in ``X-Forwarded-For`` that is no trusted proxy: the last one that a client cannot forge."""
         lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For") or []
         for entry in reversed(b",".join(lines).decode("latin-1").split(",")):
-            host = entry.strip()
-            if parse_address(host) is None:
-                return None
-            if not self._is_trusted(host):
+            # Not everything that a client may send is kept in memory.
+            host = self._host(entry.strip()) if parse_address(entry.strip()) else None
+            if host is None or not host.is_trusted:
                 return host
         return None
 
-    def _find_group(self, host: str) -> str | None:
+    def _remote(self, peer: IAddress | None) -> _Host | None:
+        """The other end of a connection; None for a Unix socket."""
+        return self._host(peer.host) if isinstance(peer, _TCP) else None
+
+    def _look_up(self, host: str) -> _Host | None:
         address = parse_address(host)
-        if address is None or any(address in network for network in self._exempt):
+        if address is None:
             return None
-        return client_group(address)
-
-    def _find_trusted(self, host: str) -> bool:
-        address = parse_address(host)
-        return address is not None and any(address in network for network in self._trusted)
-
-
-def _host(peer: IAddress | None) -> str | None:
-    return peer.host if isinstance(peer, _TCP) else None
+        group = None if any(address in network for network in self._exempt) else client_group(address)
+        return _Host(address, str(address), group, any(address in network for network in self._trusted))
 
 
 @frozen
