@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import inf
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from attrs import define, field, fields, frozen
 from attrs.validators import ge, gt
@@ -70,8 +70,6 @@ class SiteLimits:
         return cls(body_caps=body_caps, **{name: getattr(settings, name) for name in names})
 
 
-C = TypeVar("C")
-
 AT_ONCE: Final = 8
 """Pipelined requests answered in one iteration of the reactor: a millisecond or two."""
 AHEAD_BYTES: Final = 16 * 1024
@@ -125,7 +123,26 @@ class _Share:
     size: int = 0
 
 
-class Budget(Generic[C]):
+class Connection(Protocol):
+    """One open connection."""
+
+    group: str | None
+    """The client group whose limit it counts towards; None if it counts towards none."""
+
+    def abort(self) -> None:
+        """Close at once and discard unsent data."""
+
+    def drain(self) -> None:
+        """Close at once if no request is under way, otherwise after the response."""
+
+    def resume(self) -> None:
+        """Begin the next, pipelined request."""
+
+    def refuse(self, error: HttpError) -> None:
+        """Answer the request with ``error``, discard its body and close the connection."""
+
+
+class Budget:
     """The shares of one resource, the oldest first.
 
     A share belongs to a client group, or to its connection alone if the client is None.
@@ -134,19 +151,19 @@ class Budget(Generic[C]):
     def __init__(self) -> None:
         self.bytes = 0
         """The sum of all shares."""
-        self._shares: dict[C, _Share] = {}
-        self._kept: dict[C, _Share] = {}
+        self._shares: dict[Connection, _Share] = {}
+        self._kept: dict[Connection, _Share] = {}
         self._of_holder: dict[object, int] = {}
 
     def __bool__(self) -> bool:
         """Whether any share can be evicted."""
         return bool(self._shares)
 
-    def __iter__(self) -> Iterator[C]:
+    def __iter__(self) -> Iterator[Connection]:
         """The connections whose shares can be evicted, the oldest share first."""
         return iter(self._shares)
 
-    def add(self, connection: C, client: str | None, size: int) -> None:
+    def add(self, connection: Connection, client: str | None, size: int) -> None:
         """Add ``size`` bytes to the share of ``connection``, which belongs to ``client``."""
         share = self._shares.get(connection)
         if share is None:
@@ -154,13 +171,13 @@ class Budget(Generic[C]):
         share.size += size
         self._count(share.holder, size)
 
-    def keep(self, connection: C) -> None:
+    def keep(self, connection: Connection) -> None:
         """Protect the share of ``connection``, if any, from eviction; it still counts."""
         share = self._shares.pop(connection, None)
         if share is not None:
             self._kept[connection] = share
 
-    def release(self, connection: C) -> str | None:
+    def release(self, connection: Connection) -> str | None:
         """Remove the share of ``connection`` and return its client; None if there is no share."""
         share = self._shares.pop(connection, None) or self._kept.pop(connection, None)
         if share is None:
@@ -172,17 +189,17 @@ class Budget(Generic[C]):
         """The bytes that all connections of ``client`` hold."""
         return self._of_holder.get(client, 0)
 
-    def oldest_of(self, client: str) -> C:
+    def oldest_of(self, client: str) -> Connection:
         """The connection of the oldest share of ``client`` that can be evicted; there must be one."""
         return next(connection for connection, share in self._shares.items() if share.client == client)
 
-    def oldest_of_largest_holder(self, modest: int = 0) -> C:
+    def oldest_of_largest_holder(self, modest: int = 0) -> Connection:
         """The connection of the oldest share of the largest holder; at least one share must be evictable.
 
         Holders of ``modest`` bytes or less rank equal: if there is no larger one, the oldest share of all is chosen.
         """
 
-        def held(connection: C) -> int:
+        def held(connection: Connection) -> int:
             return max(self._of_holder.get(self._shares[connection].holder, 0), modest)
 
         # max() returns the first of several equal ones, which is the oldest.
@@ -197,28 +214,21 @@ class Budget(Generic[C]):
             self._of_holder.pop(holder, None)
 
 
-class Waiting(Protocol):
-    """A connection whose next, pipelined request has arrived."""
-
-    def resume(self) -> None:
-        """Begin the next request."""
-
-
 class PipelineQueue:
     """Takes turns among connections with pipelined requests: one request each."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # A dict for its order: the connection that has waited longest comes first.
-        self._waiting: dict[Waiting, None] = {}
+        self._waiting: dict[Connection, None] = {}
         self._is_due = False
 
-    def wait(self, connection: Waiting) -> None:
+    def wait(self, connection: Connection) -> None:
         """Queue a connection; other queued connections and clients without pipelining are served first."""
         self._waiting[connection] = None
         self._schedule()
 
-    def forget(self, connection: Waiting) -> None:
+    def forget(self, connection: Connection) -> None:
         """Remove a connection from the queue; does nothing if it is not queued."""
         self._waiting.pop(connection, None)
 
@@ -240,13 +250,6 @@ class PipelineQueue:
             self._schedule()
 
 
-class Receiver(Protocol):
-    """A connection that receives the body of a request."""
-
-    def refuse(self, error: HttpError) -> None:
-        """Answer the request with ``error``, discard its body and close the connection."""
-
-
 class BodyBudget:
     """Bounds the bodies of all requests to one site, each from its first byte until its request is answered.
 
@@ -261,7 +264,7 @@ class BodyBudget:
         self._per_client = limits.bodies_bytes_per_client
         self._modest = MODEST_BODIES * limits.body_caps.largest
         self._clock = clock
-        self._budget: Budget[Receiver] = Budget()
+        self._budget = Budget()
         self.gave_way = 0
         """How many incomplete bodies were evicted to make room for others."""
         self._reported = 0
@@ -272,7 +275,7 @@ class BodyBudget:
         """How many bytes are reserved."""
         return self._budget.bytes
 
-    def arrives(self, receiver: Receiver, client: str | None, size: int) -> bool:
+    def arrives(self, receiver: Connection, client: str | None, size: int) -> bool:
         """Reserve ``size`` more bytes for the body of ``receiver``; False if its own request was refused to make room.
 
         ``client`` is None for one without a limit of its own. Incomplete bodies are evicted in this order: the oldest
@@ -298,15 +301,15 @@ class BodyBudget:
         fits = client is None or budget.of_client(client) + size <= self._per_client
         return fits and budget.bytes + size <= self._total
 
-    def is_complete(self, receiver: Receiver) -> None:
+    def is_complete(self, receiver: Connection) -> None:
         """Protect a complete body from eviction."""
         self._budget.keep(receiver)
 
-    def forget(self, receiver: Receiver) -> None:
+    def forget(self, receiver: Connection) -> None:
         """Release the bytes of a body; does nothing if there are none."""
         self._budget.release(receiver)
 
-    def _give_way(self, receiver: Receiver, sentence: str) -> Receiver:
+    def _give_way(self, receiver: Connection, sentence: str) -> Connection:
         client = self._budget.release(receiver)
         self.gave_way += 1
         receiver.refuse(service_unavailable(sentence, RETRY_SECONDS))
@@ -321,19 +324,6 @@ class BodyBudget:
             )
             self._reported, self._report_at = self.gave_way, now + LOG_SECONDS
         return receiver
-
-
-class Connection(Protocol):
-    """One open connection."""
-
-    group: str | None
-    """The client group whose limit it counts towards; None if it counts towards none."""
-
-    def abort(self) -> None:
-        """Close at once and discard unsent data."""
-
-    def drain(self) -> None:
-        """Close at once if no request is under way, otherwise after the response."""
 
 
 class Connections:
@@ -352,7 +342,7 @@ class Connections:
         self._of_group: dict[str, int] = {}
         # A dict for its order: the connection that has waited longest comes first.
         self._waiting: dict[Connection, None] = {}
-        self._taking: Budget[Connection] = Budget()
+        self._taking = Budget()
         self._empty: list[Deferred[None]] = []
         self.refused = 0
         """How many connections were refused."""
