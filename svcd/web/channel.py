@@ -279,7 +279,7 @@ class Channel(HTTPChannel):
         if self._phase is ConnectionState.CLOSING:
             return
         self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
-        self.site.bodies.is_complete(self)
+        self.site.bodies.keep(self)
         self.site.connections.is_served(self)
         super().allContentReceived()
 
@@ -304,7 +304,7 @@ class Channel(HTTPChannel):
             if size > site.limits.body_caps(request.method, request.path) or not site.bodies.has_room(client, size):
                 return False
             site.bodies.arrives(self, client, size)
-            site.bodies.is_complete(self)
+            site.bodies.keep(self)
         self._phase, self._fast = ConnectionState.ANSWERING, request
         self.paused, self._ahead = True, ahead
         return True
@@ -419,7 +419,7 @@ class Channel(HTTPChannel):
         self.refuse(HttpError(400, f"not a well-formed HTTP/1.1 request with headers of at most {most} bytes"))
 
     def _forget_body(self) -> None:
-        self.site.bodies.forget(self)
+        self.site.bodies.release(self)
         self._body_bytes = 0
 
     # Deadlines

@@ -250,30 +250,25 @@ class PipelineQueue:
             self._schedule()
 
 
-class BodyBudget:
+class BodyBudget(Budget):
     """Bounds the bodies of all requests to one site, each from its first byte until its request is answered.
 
     ``limits`` set the largest number of bytes, in total and for one client group. Incomplete bodies are evicted to make
-    room for further bytes; complete ones count, but are never evicted.
+    room for further bytes; complete ones are kept.
     """
 
     _log = Logger()
 
     def __init__(self, limits: SiteLimits, clock: Clock) -> None:
+        super().__init__()
         self._total = limits.bodies_bytes
         self._per_client = limits.bodies_bytes_per_client
         self._modest = MODEST_BODIES * limits.body_caps.largest
         self._clock = clock
-        self._budget = Budget()
         self.gave_way = 0
         """How many incomplete bodies were evicted to make room for others."""
         self._reported = 0
         self._report_at = -inf
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes are reserved."""
-        return self._budget.bytes
 
     def arrives(self, receiver: Connection, client: str | None, size: int) -> bool:
         """Reserve ``size`` more bytes for the body of ``receiver``; False if its own request was refused to make room.
@@ -283,34 +278,24 @@ class BodyBudget:
         holder has more than MODEST_BODIES of the largest size. An attacker with many addresses stays below every
         share, but honest clients complete their bodies before these become the oldest.
         """
-        budget = self._budget
-        budget.add(receiver, client, 0)
-        while client is not None and budget.of_client(client) + size > self._per_client:
+        self.add(receiver, client, 0)
+        while client is not None and self.of_client(client) + size > self._per_client:
             sentence = OF_ONE_CLIENT.format(most=self._per_client)
-            if self._give_way(budget.oldest_of(client), sentence) is receiver:
+            if self._give_way(self.oldest_of(client), sentence) is receiver:
                 return False
-        while budget.bytes + size > self._total:
-            if self._give_way(budget.oldest_of_largest_holder(self._modest), OF_ALL_CLIENTS) is receiver:
+        while self.bytes + size > self._total:
+            if self._give_way(self.oldest_of_largest_holder(self._modest), OF_ALL_CLIENTS) is receiver:
                 return False
-        budget.add(receiver, client, size)
+        self.add(receiver, client, size)
         return True
 
     def has_room(self, client: str | None, size: int) -> bool:
         """Whether ``size`` more bytes of ``client`` fit without an eviction."""
-        budget = self._budget
-        fits = client is None or budget.of_client(client) + size <= self._per_client
-        return fits and budget.bytes + size <= self._total
-
-    def is_complete(self, receiver: Connection) -> None:
-        """Protect a complete body from eviction."""
-        self._budget.keep(receiver)
-
-    def forget(self, receiver: Connection) -> None:
-        """Release the bytes of a body; does nothing if there are none."""
-        self._budget.release(receiver)
+        fits = client is None or self.of_client(client) + size <= self._per_client
+        return fits and self.bytes + size <= self._total
 
     def _give_way(self, receiver: Connection, sentence: str) -> Connection:
-        client = self._budget.release(receiver)
+        client = self.release(receiver)
         self.gave_way += 1
         receiver.refuse(service_unavailable(sentence, RETRY_SECONDS))
         now = self._clock.seconds()
