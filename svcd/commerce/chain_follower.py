@@ -13,7 +13,6 @@ from typing import Final
 from attrs import define, evolve, field, frozen
 
 from svcd.chain.address import encode_address
-from svcd.chain.errors import Corrupt
 from svcd.chain.forkchoice import tie_winner
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
@@ -406,10 +405,7 @@ class ChainFollower:
         return bool(active(terms.reference, terms.recipient, terms.amount, merchant=watch.merchant))
 
     def _tip_at(self, height: int) -> ChainTip:
-        stored = self.reader.canonical(height)
-        if stored is None:
-            raise Corrupt(f"there is no canonical block at height {height}")
-        return ChainTip(height, stored.point.hash)
+        return ChainTip(height, self.reader.existing(height).point.hash)
 
     def _affected_at_tip(self, delta: ChainDelta, context: StepContext) -> _Rows:
         """The watches that may have an event at the tip."""

@@ -9,7 +9,6 @@ from attrs import frozen
 
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.transition import ChainPoint
@@ -93,9 +92,7 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
 
     It may have fewer than ``query.limit`` before the end, where most transfers of the address are others.
     """
-    tip = reader.tip()
-    if tip is None:
-        raise Corrupt("the database has no chain in it")
+    tip = reader.existing_tip()
     after = query.after.on_chain
     if query.reference is not None and reader.has_received_few((query.reference, query.key)):
         payee = query.reference, query.key

@@ -8,7 +8,6 @@ from itertools import chain, islice
 from typing import Final
 
 from svcd.chain.address import encode_address
-from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer, txid_of
 from svcd.commerce.payment import (
@@ -111,9 +110,7 @@ class PaymentLookup:
         return self._on_chain(ChainTip(height, tip), paid, missed)
 
     def _tip(self) -> ChainTip:
-        point = self._reader.tip()
-        if point is None:
-            raise Corrupt("the database has no chain in it")
+        point = self._reader.existing_tip()
         return ChainTip(point.height, point.hash)
 
     def _read_at(self, terms: PaymentTerms, tip: ChainTip) -> OnChain:

@@ -7,7 +7,7 @@ from attrs import frozen
 from twisted.application.service import Service
 from twisted.logger import Logger
 
-from svcd.chain.errors import Corrupt, NotYet, Wait
+from svcd.chain.errors import NotYet, Wait
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Worker
 from svcd.store.chain_store import ChainReader
@@ -77,10 +77,7 @@ class Backups(Service):
         if self._webhooks is not None:
             mark_as_copy(copies / self._webhooks.name)
         with closing(open_reader(copies / self._chain.name)) as connection:
-            tip = ChainReader(connection).tip()
-        if tip is None:
-            raise Corrupt(f"{self._chain} holds no block")
-        return tip
+            return ChainReader(connection).existing_tip()
 
     def _check_stopping(self, _left: int, _total: int) -> None:
         if self._stopping:

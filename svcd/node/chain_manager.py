@@ -100,7 +100,7 @@ class ChainManager:
         if not self._connecting:
             return query(self.reader), self.tip
         with self.reader.snapshot():
-            return query(self.reader), self.reader.tip() or self.tip
+            return query(self.reader), self.reader.existing_tip()
 
     @property
     def busy(self) -> bool:

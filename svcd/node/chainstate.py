@@ -142,7 +142,7 @@ class Chainstate:
             raise Corrupt(f"the database does not hold {self.params.chain_id}: use another data directory")
         self._accounts = self.store.count_accounts()
         self._tree.load(self.store.every_account(), self._accounts)
-        header = self.store.block_header(self._canonical(tip.height), self.params)
+        header = self.store.block_header(self.store.existing(tip.height), self.params)
         if header.state_root != self._tree.root:
             raise Corrupt(
                 f"the accounts on disk do not give the state root of block {tip.height}: try `svc db rebuild`, restore "
@@ -168,8 +168,8 @@ class Chainstate:
         state = self._overlay()
         view = ChainView(self.params, self.tip, state, self.tip)
         for height in range(self.tip.height, self.tip.height - without, -1):
-            view.state.undo(self.store.undo(self._canonical(height)))
-            view.tip = self._canonical(height - 1).point
+            view.state.undo(self.store.undo(self.store.existing(height)))
+            view.tip = self.store.existing(height - 1).point
         return view
 
     def is_current(self, view: ChainView) -> bool:
@@ -283,7 +283,7 @@ class Chainstate:
     def _disconnect_tip(self) -> None:
         """Undo the newest canonical block."""
         pending = self._pending
-        stored, parent = self._canonical(pending.tip.height), self._canonical(pending.tip.height - 1)
+        stored, parent = self.store.existing(pending.tip.height), self.store.existing(pending.tip.height - 1)
         block = self.store.block(stored, self.params)
         pending.state.undo(self.store.retract(stored, block.transfers))
         pending.undo(UndoneBlock(stored.point, block.transfers), parent.point)
@@ -308,12 +308,6 @@ class Chainstate:
         self._invalid[block.point.hash] = violation
         for block_hash in self.store.delete_with_descendants(block):
             self._invalid[block_hash] = invalid_ancestor(block.point.hash)
-
-    def _canonical(self, height: int) -> StoredBlock:
-        stored = self.store.canonical(height)
-        if stored is None:
-            raise Corrupt(f"the canonical block at height {height} is missing")
-        return stored
 
 
 def invalid_ancestor(parent: bytes) -> RuleViolation:

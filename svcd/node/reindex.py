@@ -46,9 +46,7 @@ def reindex(old: Inspector, new: ChainWriter, params: NetworkParams, step: Calla
     chainstate = Chainstate(params, new)
     chainstate.load()
     with errors_as_corrupt():
-        tip = old.tip()
-    if tip is None:
-        raise Corrupt("the database holds no block")
+        tip = old.existing_tip()
     replay, why = Replay(params, old), ""
     while not why and chainstate.tip.height < tip.height:
         batch, why = _next_blocks(replay, min(BATCH, tip.height - chainstate.tip.height))
@@ -80,7 +78,7 @@ def _next_blocks(replay: Replay, count: int) -> tuple[list[CheckedBlock], str]:
         height = replay.at.height + 1
         try:
             with errors_as_corrupt():
-                stored = replay.stored(height)
+                stored = replay.reader.existing(height)
                 batch.append(CheckedBlock(replay.read(stored), stored.point))
         except BAD_BLOCK as error:
             return batch, f"block {height}: {error}"

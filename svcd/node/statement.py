@@ -9,12 +9,11 @@ from bisect import bisect_left
 from enum import StrEnum
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_transfer
 from svcd.chain.transition import ChainPoint, genesis_accounts
@@ -94,7 +93,7 @@ class StatementPage:
 
 def read_statement(reader: ChainReader, params: NetworkParams, query: StatementQuery) -> StatementPage:
     """A page; inside a snapshot, in a thread. It may have fewer entries than ``query.limit`` before the end."""
-    return _Reading(reader, params, query).page()
+    return _Reading(reader, params, query, reader.existing_tip()).page()
 
 
 @frozen
@@ -102,14 +101,7 @@ class _Reading:
     reader: ChainReader
     params: NetworkParams
     query: StatementQuery
-    tip: ChainPoint = field(init=False)
-
-    @tip.default
-    def _read_tip(self) -> ChainPoint:
-        tip = self.reader.tip()
-        if tip is None:
-            raise Corrupt("the database has no chain in it")
-        return tip
+    tip: ChainPoint
 
     def page(self) -> StatementPage:
         query = self.query
@@ -134,16 +126,10 @@ class _Reading:
 
     def _height_at(self, time: int) -> int:
         """The height of the first block at ``time`` or later; one above the tip if there is none."""
-        return bisect_left(range(self.tip.height + 1), time, key=lambda height: self._time(self._point(height)))
+        return bisect_left(range(self.tip.height + 1), time, key=self._time)
 
-    def _point(self, height: int) -> ChainPoint:
-        block = self.reader.canonical(height)
-        if block is None:
-            raise Corrupt(f"the canonical block at height {height} is missing")
-        return block.point
-
-    def _time(self, point: ChainPoint) -> int:
-        return self.params.slot_time(point.slot)
+    def _time(self, height: int) -> int:
+        return self.params.slot_time(self.reader.existing(height).point.slot)
 
     def _created(self, first: int, last: int) -> list[tuple[int, int]]:
         """Height and number of transfers of the blocks that have created coins of the account."""
@@ -159,7 +145,7 @@ class _Reading:
 
     def _creation(self, place: tuple[int, int]) -> Entry:
         height, index = place
-        time = self._time(self._point(height))
+        time = self._time(height)
         if height == 0:
             amount = genesis_accounts(self.params)[self.query.key].balance
             return Entry(type=EntryType.ALLOCATION, height=height, index=index, time=time, amount=amount)
@@ -174,7 +160,7 @@ class _Reading:
             type=EntryType.SELF if sent and received else EntryType.SENT if sent else EntryType.RECEIVED,
             height=place.point.height,
             index=place.position,
-            time=self._time(place.point),
+            time=self.params.slot_time(place.point.slot),
             amount=transfer.amount,
             fee=transfer.fee if sent else 0,
             txid=transfer.txid,

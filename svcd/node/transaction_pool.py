@@ -96,8 +96,7 @@ class TransactionPool:
         self._listeners: list[MempoolListener] = []
         self._submissions: deque[_Submission] = deque()
         self._sequence = 0
-        tip = chain.reader.tip()
-        self._tip_slot = tip.slot if tip else 0
+        self._tip_slot = chain.reader.existing_tip().slot
         self._disconnected = DisconnectedTransfers()
         self._last_disconnected = 0
         """The last row of undone transfers that the chain's database keeps until they are in the mempool's."""

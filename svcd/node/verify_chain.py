@@ -65,13 +65,6 @@ class Replay:
         """See :class:`svcd.chain.transition.StateView`."""
         return {key: self.state[key] for key in keys if key in self.state}
 
-    def stored(self, height: int) -> StoredBlock:
-        """The canonical block at ``height``; raises Corrupt."""
-        stored = self.reader.canonical(height)
-        if stored is None:
-            raise Corrupt("it is missing")
-        return stored
-
     def execute(self, stored: StoredBlock) -> None:
         """Execute the next canonical block and compare its undo record and indexes; raises one of BAD_BLOCK."""
         if not stored.point.height:
@@ -121,14 +114,11 @@ class Replay:
 
 def verify_chain(reader: Inspector, params: NetworkParams, step: Callable[[int], object]) -> list[str]:
     """The problems of the chain, a sentence each; ``step`` is called with the number of further blocks done."""
-    tip = reader.tip()
-    if tip is None:
-        return ["it holds no block"]
     replay = Replay(params, reader)
-    for height in range(tip.height + 1):
+    for height in range(reader.existing_tip().height + 1):
         try:
             with errors_as_corrupt():
-                replay.execute(replay.stored(height))
+                replay.execute(reader.existing(height))
         except BAD_BLOCK as error:
             # Everything after it depends on it.
             return [f"block {height}: {error}"]
@@ -142,10 +132,10 @@ def _state_problems(replay: Replay) -> list[str]:
     if stored != replay.state:
         wrong = sum(stored.get(key) != replay.state.get(key) for key in stored.keys() | replay.state.keys())
         problems.append(f"{wrong} of the accounts: not what the blocks make of them")
-    tip = replay.reader.canonical(replay.at.height)
+    tip = replay.reader.existing(replay.at.height)
     commitment = Commitment(replay.reader.account_rows)
     commitment.load(replay.reader.every_account(), len(stored))
-    if tip is not None and replay.reader.block_header(tip, replay.params).state_root != commitment.root:
+    if replay.reader.block_header(tip, replay.params).state_root != commitment.root:
         problems.append(f"the accounts do not give the state root of block {replay.at.height}")
     return problems
 
@@ -201,10 +191,8 @@ def verify_headers(
 
     ``step`` is called with the number of further valid headers. Raises Corrupt if the database has no chain.
     """
-    tip = reader.tip()
-    if tip is None:
-        raise Corrupt("the database has no chain")
-    first = max(1, tip.height + 1 - (tip.height if newest is None else newest))
+    height = reader.existing_tip().height
+    first = max(1, height + 1 - (height if newest is None else newest))
     pool = ThreadPoolExecutor(threads)
     try:
         raw = _seconds_of_hashes(pool, params, threads)
@@ -223,7 +211,7 @@ def _verify(
 ) -> tuple[int, str]:
     """How many headers from height ``first`` on are valid, and what is wrong with the next one, or ""."""
     count = 0
-    headers, parent, wrong = _read_batch(reader, params, first, _stored(reader, first - 1).point)
+    headers, parent, wrong = _read_batch(reader, params, first, reader.existing(first - 1).point)
     while headers or wrong:
         chunks = [headers[start : start + _CHUNK] for start in range(0, len(headers), _CHUNK)]
         jobs = [pool.submit(_check_headers, params, chunk) for chunk in chunks]
@@ -257,13 +245,6 @@ def _check_headers(params: NetworkParams, headers: Sequence[Header]) -> tuple[in
     return len(headers), ""
 
 
-def _stored(reader: ChainReader, height: int) -> StoredBlock:
-    stored = reader.canonical(height)
-    if stored is None:
-        raise Corrupt(f"block {height} is missing")
-    return stored
-
-
 def _read_batch(
     reader: ChainReader, params: NetworkParams, first: int, parent: ChainPoint
 ) -> tuple[list[Header], ChainPoint, str]:
@@ -272,11 +253,10 @@ def _read_batch(
     At most BATCH, each of which follows from the one before.
     """
     headers: list[Header] = []
-    tip = reader.tip()
-    last = min(first + BATCH - 1, tip.height if tip else 0)
+    last = min(first + BATCH - 1, reader.existing_tip().height)
     for height in range(first, last + 1):
         try:
-            header = reader.block_header(_stored(reader, height), params)
+            header = reader.block_header(reader.existing(height), params)
             parent = check_header(params, parent, header)
         except BAD_BLOCK as error:
             return headers, parent, f"block {height}: {error}"

@@ -254,9 +254,7 @@ class ProofRoutes(ShowsChain):
 
 def _excerpt(reader: ChainReader, terms: PaymentTerms, first: int | None) -> tuple[ProofData | None, Tip]:
     """The data of the proof, None if the chain has no payment, and the tip, all of one commit. Raises HttpError."""
-    tip = reader.tip()
-    if tip is None:
-        raise Corrupt("the database has no chain in it")
+    tip = reader.existing_tip()
     paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
     if not paid:
         return None, tip_at(tip)

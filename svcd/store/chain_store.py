@@ -191,6 +191,13 @@ class ChainReader:
         ).fetchone()
         return None if row is None else chain_point(row)
 
+    def existing_tip(self) -> ChainPoint:
+        """The same in a database that must have a chain; raises Corrupt."""
+        tip = self.tip()
+        if tip is None:
+            raise Corrupt("the database has no chain in it")
+        return tip
+
     def point(self, block_hash: bytes) -> ChainPoint | None:
         """The chain variables after any stored block, canonical or not."""
         row = self._db.execute(f"SELECT {POINT} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
@@ -205,6 +212,13 @@ class ChainReader:
         """The canonical block at ``height``."""
         row = self._db.execute(_CANONICAL, (height,)).fetchone()
         return None if row is None else stored_block(row)
+
+    def existing(self, height: int) -> StoredBlock:
+        """The same at a height that the chain must have; raises Corrupt."""
+        stored = self.canonical(height)
+        if stored is None:
+            raise Corrupt(f"the canonical block at height {height} is missing")
+        return stored
 
     def headers(self, first: int, *, limit: int) -> list[bytes]:
         """The canonical JSON of the headers of canonical blocks from height ``first`` on."""
