@@ -16,7 +16,7 @@ from twisted.internet.threads import deferToThread
 from benchmarks.local_node import feed, opened
 from benchmarks.processes import DATABASE
 from svcd.node.node_context import NodeContext
-from svcd.node.status import NodeIdentity, NoPeers, Status
+from svcd.node.status import NoPeers, Status
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import SiteLimits
@@ -31,7 +31,8 @@ def site_of(node_context: NodeContext, reactor: Any) -> Site:
     """The chain routes on a site as the node builds it, without the limits on rates."""
     status = Status(
         node_context.chain_manager,
-        identity=NodeIdentity("svcnode_" + "00" * 16, ""),
+        node_id="svcnode_" + "00" * 16,
+        endpoint="",
         peers=NoPeers(True),
         clock=reactor,
         trouble=lambda: node_context.trouble,

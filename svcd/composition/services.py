@@ -28,7 +28,7 @@ from svcd.net.targets import Endpoint
 from svcd.node.backups import Backups
 from svcd.node.miner import MinerService, MinerSettings
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
-from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NodeIdentity, NoPeers, Status
+from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NoPeers, Status
 from svcd.p2p import service as p2p
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.administration import PeerAdministration
@@ -85,11 +85,11 @@ class NodeServices:
         self._network = build_network(base, key, self._clients) if config.p2p.enabled else None
         self._peers_service = self._build_peers_service()
         peers: NetworkObserver = self._network.peers if self._network else NoPeers(config.participation.alone)
-        identity = NodeIdentity(key.node_id, key.endpoint)
         self._peers = peers
         self._status = Status(
             node_context.chain_manager,
-            identity=identity,
+            node_id=key.node_id,
+            endpoint=key.endpoint,
             peers=peers,
             clock=base.reactor,
             trouble=lambda: base.databases.trouble,

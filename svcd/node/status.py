@@ -1,6 +1,7 @@
 """The node's status, readiness and alarms (NodeStatus of docs/http.md)."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, Protocol
 
 from attrs import define, field, frozen
@@ -169,15 +170,6 @@ class NoPeers:
         return NetworkView(0, 0, "" if self.accepted else NO_PEER_MET)
 
 
-@frozen
-class NodeIdentity:
-    """The node's identity in the network."""
-
-    node_id: str
-    endpoint: str
-    """The public URL; "" for none."""
-
-
 def _nothing() -> str:
     return ""
 
@@ -189,34 +181,31 @@ class Status:
         self,
         chain_manager: ChainManager,
         *,
-        identity: NodeIdentity,
+        node_id: str,
+        endpoint: str,
         peers: NetworkObserver,
         clock: Clock,
         trouble: Callable[[], str],
         untrusted_proxy: Callable[[], str] = _nothing,
         database: Callable[[], str] = _nothing,
     ) -> None:
-        """``trouble`` gives the reason why the node cannot write to its disk, "" if it can.
+        """``endpoint`` is the public URL, "" for none.
 
-        ``database`` gives the reason why PostgreSQL does not answer, "" if it does or the node does not use it.
-
-        ``untrusted_proxy`` gives a sentence about proxies that forward requests and are not trusted, "" for none.
+        ``trouble`` gives the reason why the node cannot write to its disk, ``database`` that why PostgreSQL does not
+        answer, and ``untrusted_proxy`` a sentence about proxies that forward requests and are not trusted; "" for none.
         """
         self._chain_manager = chain_manager
-        self._identity = identity
+        self.node_id = node_id
+        """The node's name in the network."""
+        self._endpoint = endpoint
         self._peers = peers
         self._clock = clock
         self._trouble = trouble
         self._untrusted_proxy = untrusted_proxy
         self._database = database
-        self._header: tuple[bytes, Header] | None = None
-        self._outage: tuple[bytes, ChainAlarm | None] | None = None
+        self._header_of = lru_cache(1)(self._read_header)
+        self._outage_before = lru_cache(1)(self._find_outage)
         self.history = ChainAlarms(chain_manager, clock)
-
-    @property
-    def node_id(self) -> str:
-        """The node's name in the network."""
-        return self._identity.node_id
 
     @property
     def synced(self) -> bool:
@@ -252,7 +241,7 @@ class Status:
 
     def chain_alarms(self) -> list[ChainAlarm]:
         """The alarms that concern merchants, without deep reorganisations, of which the webhooks know by themselves."""
-        outage, still = self._last_outage(), self.standstill()
+        outage, still = self._outage_before(self._chain_manager.tip), self.standstill()
         standing = [ChainAlarm("standstill", self._chain_manager.tip.hash.hex(), still)] if still else []
         return standing if outage is None else [outage, *standing]
 
@@ -284,14 +273,8 @@ class Status:
 
         After a gap in the chain the difficulty is too low for a while, and blocks have less work than usual.
         """
-        outage = self._last_outage()
+        outage = self._outage_before(self._chain_manager.tip)
         return "" if outage is None else outage.sentence
-
-    def _last_outage(self) -> ChainAlarm | None:
-        tip = self._chain_manager.tip
-        if self._outage is None or self._outage[0] != tip.hash:
-            self._outage = (tip.hash, self._find_outage(tip))
-        return self._outage[1]
 
     def _find_outage(self, tip: ChainPoint) -> ChainAlarm | None:
         params, reader = self._chain_manager.params, self._chain_manager.reader
@@ -322,7 +305,7 @@ class Status:
         """
         tip, params = self._chain_manager.tip, self._chain_manager.params
         around = self._peers.network_view()
-        header = self._tip_header()
+        header = self._header_of(tip)
         status: dict[str, object] = {
             "softwareVersion": SOFTWARE_VERSION,
             "protocolVersion": PROTOCOL_VERSION,
@@ -334,22 +317,19 @@ class Status:
             "hash": tip.hash.hex(),
             "stateRoot": header.state_root.hex(),
             "consensusRoot": header.consensus_root.hex(),
-            "nodeId": self._identity.node_id,
+            "nodeId": self.node_id,
             "knownPeerCount": around.known_peers,
             "bestKnownPeerHeight": str(around.best_height),
             "syncLagBlocks": str(max(around.best_height - tip.height, 0)),
             "syncState": "catching-up" if around.behind else "synced",
             "time": str(milliseconds(self._clock)),
         }
-        if self._identity.endpoint:
-            status["endpoint"] = self._identity.endpoint
+        if self._endpoint:
+            status["endpoint"] = self._endpoint
         return status
 
-    def _tip_header(self) -> Header:
-        tip = self._chain_manager.tip
-        if self._header is None or self._header[0] != tip.hash:
-            stored = self._chain_manager.reader.stored(tip.hash)
-            if stored is None:
-                raise LookupError(f"the tip {tip.hash.hex()} is not on disk")
-            self._header = (tip.hash, self._chain_manager.reader.block_header(stored, self._chain_manager.params))
-        return self._header[1]
+    def _read_header(self, tip: ChainPoint) -> Header:
+        stored = self._chain_manager.reader.stored(tip.hash)
+        if stored is None:
+            raise LookupError(f"the tip {tip.hash.hex()} is not on disk")
+        return self._chain_manager.reader.block_header(stored, self._chain_manager.params)

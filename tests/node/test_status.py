@@ -17,7 +17,6 @@ from svcd.node.status import (
     ChainAlarm,
     ChainAlarms,
     NetworkView,
-    NodeIdentity,
     NoPeers,
     Status,
 )
@@ -43,9 +42,13 @@ class Known:
 
 
 def status_of(node: Node, peers: Known | NoPeers | None = None, endpoint: str = "", trouble: str = "") -> Status:
-    identity = NodeIdentity("svcnode_" + "0" * 32, endpoint)
     return Status(
-        node.chain_manager, identity=identity, peers=peers or Known(NOBODY), clock=node.clock, trouble=lambda: trouble
+        node.chain_manager,
+        node_id="svcnode_" + "0" * 32,
+        endpoint=endpoint,
+        peers=peers or Known(NOBODY),
+        clock=node.clock,
+        trouble=lambda: trouble,
     )
 
 
@@ -183,7 +186,8 @@ def test_an_untrusted_proxy_is_an_alarm_and_the_node_is_ready(node: Node) -> Non
     sentence = "requests from 127.0.0.1 carry X-Forwarded-For"
     status = Status(
         node.chain_manager,
-        identity=NodeIdentity("svcnode_" + "0" * 32, ""),
+        node_id="svcnode_" + "0" * 32,
+        endpoint="",
         peers=Known(NOBODY),
         clock=node.clock,
         trouble=lambda: "",

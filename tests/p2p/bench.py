@@ -17,7 +17,7 @@ from svcd.chain_schemas import of_network
 from svcd.interfaces import Worker, milliseconds
 from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
-from svcd.node.status import NodeIdentity, Status
+from svcd.node.status import Status
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
@@ -112,10 +112,10 @@ class Node:
 
     def _site(self) -> Site:
         node_context, setting = self.node_context, self.setting
-        identity = NodeIdentity(self.key.node_id, self.key.endpoint)
         self.status = Status(
             node_context.chain_manager,
-            identity=identity,
+            node_id=self.key.node_id,
+            endpoint=self.key.endpoint,
             peers=self.peers,
             clock=self.clock,
             trouble=lambda: node_context.trouble,

@@ -25,7 +25,7 @@ from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
 from svcd.node.recipient_index import RecipientIndex
-from svcd.node.status import NetworkView, NodeIdentity, NoPeers, Status
+from svcd.node.status import NetworkView, NoPeers, Status
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
@@ -119,12 +119,12 @@ class Node:
         opening = open_node(self.params, path, threads=threads, pool=settings.pool, clock=clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.databases = OpenDatabases(self.node_context, None)
-        identity = NodeIdentity(NODE_ID, settings.endpoint)
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
         self.peers = Shown(NoPeers(settings.alone).network_view())
         self.status = Status(
             chain_manager,
-            identity=identity,
+            node_id=NODE_ID,
+            endpoint=settings.endpoint,
             peers=self.peers,
             clock=clock,
             trouble=lambda: self.databases.trouble,

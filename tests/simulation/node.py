@@ -15,7 +15,7 @@ from svcd.interfaces import milliseconds
 from svcd.node.changes import BlockStatus
 from svcd.node.miner import WorkSearch, by_fee_rate, create_template
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
-from svcd.node.status import NodeIdentity, Status
+from svcd.node.status import Status
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
@@ -83,10 +83,10 @@ class SimulatedNode:
         self._node_context = node_context = result_of(Deferred.fromCoroutine(opening))
         self._link = Link(self.network, self.endpoint, address_of(self.number), life)
         self.neighbours = self._join(node_context)
-        identity = NodeIdentity(self.key.node_id, self.key.endpoint)
         self.status = Status(
             node_context.chain_manager,
-            identity=identity,
+            node_id=self.key.node_id,
+            endpoint=self.key.endpoint,
             peers=self.neighbours.peers,
             clock=life,
             trouble=lambda: node_context.trouble,
