@@ -228,12 +228,13 @@ class ChainManager:
         try:
             parent = self._parent(batch, header.parent_hash)
             check_place(self.params, parent, header)
-            self._future.check_distance(header.slot)
         except RuleViolation as violation:
             self._remember_invalid(header.hash)
             return violation
         except NotYet as reason:
             return reason
+        if (too_far := self._future.too_far(header.slot)) is not None:
+            return too_far
         placed = batch.placed[index] = CheckedBlock(block, extend(self.params, parent, header))
         self._pending[header.hash] = batch, placed.point
         return None
@@ -290,19 +291,10 @@ class ChainManager:
         for (index, placed), verdict in zip(valid, verdicts, strict=True):
             if verdict is not None:
                 self._remember_invalid(placed.point.hash)
-            outcome = verdict or self._held(placed.block)
+            # A block is held only once its work has been checked, because few are held.
+            outcome = verdict or (_stopping() if self._stopping else self._future.hold_if_future(placed.block))
             if outcome is not None:
                 batch.outcomes[index] = outcome
-
-    def _held(self, block: Block) -> NotYet | None:
-        """Hold a future block; only once its work has been checked, because few are held."""
-        if self._stopping:
-            return _stopping()
-        try:
-            self._future.hold_if_future(block.header.hash, slot=block.header.slot, data=block.wire)
-        except NotYet as future:
-            return future
-        return None
 
     # Connecting
 
@@ -366,26 +358,22 @@ class FutureBlocks:
     def __len__(self) -> int:
         return len(self._timers)
 
-    def check_distance(self, slot: int) -> None:
-        """Raise NotYet(EARLY) for a slot so far ahead that its block would not be held."""
-        if self._slots_ahead(slot) > MAX_SLOTS_AHEAD:
-            raise _too_far(slot)
+    def too_far(self, slot: int) -> NotYet | None:
+        """Why a block is not held whose slot is too far ahead; None if it is not."""
+        return _too_far(slot) if self._slots_ahead(slot) > MAX_SLOTS_AHEAD else None
 
-    def hold_if_future(self, block_hash: bytes, *, slot: int, data: Callable[[], bytes]) -> None:
-        """Raise NotYet(EARLY) for a block beyond the present slot and the drift, and hold it if there is room.
-
-        ``data`` gives its canonical JSON.
-        """
+    def hold_if_future(self, block: Block) -> NotYet | None:
+        """Hold a block beyond the present slot and the drift, if there is room; gives why it is not connected now."""
+        block_hash, slot = block.header.hash, block.header.slot
         if self._slots_ahead(slot) <= 0:
-            return
+            return None
         if block_hash not in self._timers:
-            self.check_distance(slot)
-            if len(self._timers) == MAX_FUTURE_BLOCKS:
-                raise _too_far(slot)
+            if len(self._timers) == MAX_FUTURE_BLOCKS or self.too_far(slot):
+                return _too_far(slot)
             due = self._params.slot_time(slot - self._params.drift_slots)
             seconds = (due - milliseconds(self._clock)) / 1000
-            self._timers[block_hash] = self._clock.callLater(seconds, self._release, block_hash, data())
-        raise NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
+            self._timers[block_hash] = self._clock.callLater(seconds, self._release, block_hash, block.wire())
+        return NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
 
     def _slots_ahead(self, slot: int) -> int:
         return slot - self._params.drift_slots - self._params.slot_at(milliseconds(self._clock))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
@@ -372,11 +373,11 @@ class Bench:
 
     def check(self, name: bytes, ahead: int) -> str | None:
         """What is said to a block so many slots beyond the present one; None if it is not early."""
-        try:
-            self.early.hold_if_future(name * 32, slot=LATE + ahead, data=lambda: name)
-        except NotYet as reason:
-            return reason.detail if reason.code is Wait.EARLY else f"not early, but {reason.code}"
-        return None
+        header = SimpleNamespace(hash=name * 32, slot=LATE + ahead)
+        reason = self.early.hold_if_future(SimpleNamespace(header=header, wire=lambda: name))
+        if reason is None:
+            return None
+        return reason.detail if reason.code is Wait.EARLY else f"not early, but {reason.code}"
 
 
 @pytest.fixture
