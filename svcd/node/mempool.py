@@ -206,7 +206,8 @@ class Mempool:
         self._max_bytes = max_bytes
         self._queues: dict[bytes, SenderQueue] = {}
         self._entries: dict[bytes, MempoolEntry] = {}
-        self._bytes = 0
+        self.size = 0
+        """Bytes of canonical JSON of all entries."""
         self._lines: dict[int, tuple[MempoolEntry, ...]] = {}
         """The lines of all senders, by the sequence number of their first entries."""
         self._heads: list[int] = []
@@ -224,11 +225,6 @@ class Mempool:
 
     def __contains__(self, txid: bytes) -> bool:
         return txid in self._entries
-
-    @property
-    def size(self) -> int:
-        """Bytes of canonical JSON of all entries."""
-        return self._bytes
 
     def get(self, txid: bytes) -> MempoolEntry | None:
         """The entry of a transfer by its id."""
@@ -288,9 +284,9 @@ class Mempool:
         None while the mempool is full of transfers that cannot be evicted. The network's minimum fee is not
         nothing.
         """
-        count, total, rate = len(self._entries) + 1, self._bytes + size, -1
+        count, total, rate = len(self._entries) + 1, self.size + size, -1
         with closing(self._evictions.in_order()) as keys:
-            while count > self._max_transactions or total > self._max_bytes:
+            while self._is_too_much(count, total):
                 key = next(keys, None)
                 if key is None:
                     return None
@@ -347,9 +343,19 @@ class Mempool:
                 Refusal.BALANCE,
                 f"the balance is {cost - account.balance} base units short of amount, fee and what waits already",
             )
-        if transfer.nonce > self.pending_nonce(transfer.sender, account):
-            return self._behind_gap(transfer, replaced, account)
-        return self._victims(transfer, replaced)
+        leaving = {replaced: RemovalReason.REPLACED} if replaced else {}
+        count = len(self._entries) + 1 - len(leaving)
+        size = self.size + len(transfer.wire) - (len(replaced.transfer.wire) if replaced else 0)
+        missing = self.pending_nonce(transfer.sender, account)
+        if transfer.nonce <= missing:
+            return leaving | self._victims(transfer, count, size)
+        # Behind a gap in the nonces: it evicts nothing, and only few may wait.
+        behind, most = count - self._in_line, max(self._max_transactions // _BEHIND_GAPS, 1)
+        if behind > most or self._is_too_much(count, size):
+            raise RuleViolation(
+                Refusal.POOL, f"too many transfers wait for an earlier nonce; send the one with nonce {missing} first"
+            )
+        return leaving
 
     def admit(self, transfer: Transfer, account: Account, *, window: TimestampWindow, sequence: int) -> Admission:
         """Add ``transfer``, whose signature has been verified; raises what :meth:`check` raises."""
@@ -382,7 +388,7 @@ class Mempool:
         queue.account = account
         queue.put(entry)
         self._entries[transfer.txid] = entry
-        self._bytes += len(transfer.wire)
+        self.size += len(transfer.wire)
         self.fees.add(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         self._align(transfer.sender, queue)
 
@@ -404,13 +410,9 @@ class Mempool:
             left |= stale
         return left
 
-    def expire(self, oldest: int, among: Iterable[MempoolEntry] | None = None) -> Removals:
-        """Remove and give the entries with timestamps before ``oldest``, which no block may include.
-
-        Only those ``among`` these, if given: many entries are expired in steps.
-        """
-        candidates = self._entries.values() if among is None else among
-        expired = [entry.transfer.txid for entry in candidates if entry.transfer.timestamp < oldest]
+    def expire(self, oldest: int, among: Iterable[MempoolEntry]) -> Removals:
+        """Remove and give the entries ``among`` these with timestamps before ``oldest``, which no block may include."""
+        expired = [entry.transfer.txid for entry in among if entry.transfer.timestamp < oldest]
         return self._take(expired, RemovalReason.EXPIRY)
 
     def drop(self, txids: Collection[bytes]) -> Removals:
@@ -429,7 +431,7 @@ class Mempool:
             queue = senders[transfer.sender] = self._queues[transfer.sender]
             del self._entries[transfer.txid]
             queue.remove(entry)
-            self._bytes -= len(transfer.wire)
+            self.size -= len(transfer.wire)
             self.fees.remove(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         for sender, queue in senders.items():
             self._align(sender, queue)
@@ -469,36 +471,21 @@ class Mempool:
         entry = self._entries.get(key[-1])
         return entry is not None and self._queues[entry.transfer.sender].eviction_key == key
 
-    def _behind_gap(self, transfer: Transfer, replaced: MempoolEntry | None, account: Account) -> Removals:
-        """The same for a transfer behind a gap in the nonces: it evicts nothing, and only few may wait."""
-        victims = {replaced: RemovalReason.REPLACED} if replaced else {}
-        count, size = self._with(transfer, victims)
-        behind = count - self._in_line
-        most = max(self._max_transactions // _BEHIND_GAPS, 1)
-        if behind > most or count > self._max_transactions or size > self._max_bytes:
-            missing = self.pending_nonce(transfer.sender, account)
-            raise RuleViolation(
-                Refusal.POOL, f"too many transfers wait for an earlier nonce; send the one with nonce {missing} first"
-            )
-        return victims
+    def _is_too_much(self, count: int, size: int) -> bool:
+        return count > self._max_transactions or size > self._max_bytes
 
-    def _with(self, transfer: Transfer, victims: Removals) -> tuple[int, int]:
-        """Count and bytes of the mempool with ``transfer`` and without ``victims``."""
-        size = self._bytes + len(transfer.wire) - sum(len(entry.transfer.wire) for entry in victims)
-        return len(self._entries) + 1 - len(victims), size
-
-    def _victims(self, transfer: Transfer, replaced: MempoolEntry | None) -> Removals:
+    def _victims(self, transfer: Transfer, count: int, size: int) -> dict[MempoolEntry, RemovalReason]:
         """The entries to be evicted so that ``transfer`` fits: the last ones of other senders.
 
-        Those that no block can include yet go first, regardless of their fee, then those with a lower fee rate.
+        ``count`` and ``size`` are those of the mempool with it. Entries that no block can include yet go first,
+        regardless of their fee, then those with a lower fee rate.
         """
-        victims = {replaced: RemovalReason.REPLACED} if replaced else {}
-        count, size = self._with(transfer, victims)
-        if count <= self._max_transactions and size <= self._max_bytes:
+        victims: dict[MempoolEntry, RemovalReason] = {}
+        if not self._is_too_much(count, size):
             return victims
         rate = MempoolEntry(transfer, 0).rate
         with closing(self._evictions.in_order()) as keys:
-            while count > self._max_transactions or size > self._max_bytes:
+            while self._is_too_much(count, size):
                 key = next(keys, None)
                 if key is None or (key[0] and key[1] >= rate):
                     raise RuleViolation(Refusal.POOL, _full(transfer, key))

@@ -95,7 +95,11 @@ class TransactionPool:
         self._worker, self._verifier, self._clock = worker, verifier, clock
         self._listeners: list[MempoolListener] = []
         self._submissions: deque[_Submission] = deque()
-        self._sequence = 0
+        self.sequence = 0
+        """The number of the newest transfer: its arrival in Unix µs, or one more than the number before, if greater.
+
+        So no number is used again after a restart.
+        """
         self._tip_slot = chain.reader.existing_tip().slot
         self._disconnected = DisconnectedTransfers()
         self._last_disconnected = 0
@@ -108,14 +112,6 @@ class TransactionPool:
             terminationPredicateFactory=lambda: lambda: True,
             scheduler=lambda call: clock.callLater(0, call),  # type: ignore[arg-type,return-value]
         )
-
-    @property
-    def sequence(self) -> int:
-        """The number of the newest transfer: its arrival in Unix µs, or one more than the number before, if greater.
-
-        So no number is used again after a restart.
-        """
-        return self._sequence
 
     @property
     def parked(self) -> list[Transfer]:
@@ -181,7 +177,7 @@ class TransactionPool:
                 unread.append((abs(row.sequence), row.body))
             else:
                 items.append(DisconnectedTransfer(row.transfer, abs(row.sequence)))
-        self._sequence = max(
+        self.sequence = max(
             milliseconds(self._clock) * 1_000,
             max(map(abs, intact), default=0),
             max((number for _, number, _ in disconnected), default=0),
@@ -213,8 +209,8 @@ class TransactionPool:
         return [item for item, verdict in zip(items, verdicts, strict=True) if verdict is None]
 
     def _next_sequence(self) -> int:
-        self._sequence = max(self._sequence + 1, milliseconds(self._clock) * 1_000)
-        return self._sequence
+        self.sequence = max(self.sequence + 1, milliseconds(self._clock) * 1_000)
+        return self.sequence
 
     # Admission
 
@@ -226,12 +222,7 @@ class TransactionPool:
         submission = _Submission(transfer)
         self._submissions.append(submission)
         self._begin(_ADMISSION, self._admit_all())
-        return submission.result.addErrback(self._count_refusal)
-
-    def _count_refusal(self, failure: Failure) -> Failure:
-        if isinstance(failure.value, RuleViolation):
-            self.refusals[failure.value.code] += 1
-        return failure
+        return submission.result
 
     def _admit_all(self) -> Iterator[Deferred[None] | None]:
         while self._submissions:
@@ -269,8 +260,10 @@ class TransactionPool:
         for submission, result in zip(submissions, results, strict=True):
             if isinstance(result, SubmitResult):
                 submission.result.callback(result)
-            else:
-                submission.result.errback(result)
+                continue
+            if isinstance(result, RuleViolation):
+                self.refusals[result.code] += 1
+            submission.result.errback(result)
 
     def _results_of(self, transfers: Sequence[Transfer]) -> list[SubmitResult | Exception]:
         """The result of each transfer, committed and published; raises sqlite3.Error."""

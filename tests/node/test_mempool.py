@@ -387,7 +387,7 @@ def test_many_that_leave_a_sender_at_once_are_one_piece_of_work(monkeypatch: pyt
         align(sender, queue)
 
     monkeypatch.setattr(bench.pool, "_align", watched)
-    assert len(bench.pool.expire(NOW - PAST + 1)) == 100
+    assert len(bench.pool.expire(NOW - PAST + 1, bench.pool.entries())) == 100
     assert len(aligned) == 50
 
 

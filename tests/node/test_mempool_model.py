@@ -114,7 +114,7 @@ class Pool(RuleBasedStateMachine):
     @rule(hours=st.sampled_from([0, 1, 12, 24]))
     def expire(self, hours: int) -> None:
         self.now += hours * 3_600_000
-        left = self.pool.expire(self.now - DAY)
+        left = self.pool.expire(self.now - DAY, self.pool.entries())
         assert {entry.transfer.txid for entry in left} == self.model.expire(self.now - DAY)
 
     @rule(data=st.data())

@@ -587,7 +587,7 @@ def test_a_disk_that_does_not_take_it_is_no_bad_request(
 def test_a_copy_in_which_no_block_can_be_found_gets_no_name(backup_operator: BackupOperator, tmp_path: Path) -> None:
     with closing(sqlite3.connect(backup_operator.chain)) as connection, connection:
         connection.execute("DELETE FROM canonical")
-    with pytest.raises(Corrupt, match="holds no block"):
+    with pytest.raises(Corrupt, match="has no chain in it"):
         result_of(Deferred.fromCoroutine(backup_operator.backups.make(tmp_path / "copy")))
     assert not list(tmp_path.glob("copy*"))
 

@@ -72,7 +72,7 @@ DAMAGES = {
     "DELETE FROM payment_place": "block 70: the index of payments lacks",
     "INSERT INTO payment_place VALUES ('x', x'00', 1, 1, 1)": "payment_place has 2 rows and not 1",
     "INSERT INTO transaction_place VALUES (x'00', 1, 1)": "transaction_place has",
-    "DELETE FROM canonical WHERE height = 30": "block 30: it is missing",
+    "DELETE FROM canonical WHERE height = 30": "block 30: the canonical block at height 30 is missing",
     "UPDATE block SET clock = clock + 1 WHERE height = 30": "block 30: its chain variables are not those that follow",
     "UPDATE block SET parent = x'00' WHERE height = 30": "block 30: it does not build on the block before it",
     "UPDATE block SET header = CAST(replace(header, 'slot', 'slut') AS BLOB) WHERE height = 9": "block 9: ",
