@@ -76,6 +76,10 @@ def test_a_node_that_catches_up(wallet: WalletPage) -> None:
     wallet.follow(payment_uri(fresh("syncing")))
     wallet.error("node-syncing")
     assert wallet.page.is_disabled("#sign")
+    colour = "getComputedStyle(document.getElementById('sign')).backgroundColor"
+    disabled = wallet.page.evaluate(colour)
+    wallet.page.hover("#sign", force=True)
+    assert wallet.page.evaluate(colour) == disabled, "under the pointer it looks as if it could be pressed"
     wallet.watched.context.unroute(STATUS)
     wallet.may_sign()
 
@@ -178,3 +182,8 @@ def test_a_transfer_that_has_waited_for_a_day(wallet: WalletPage, account: Accou
     wallet.error("expired")
     wallet.watched.forgive("400")
     assert chain.paid(account.address, order) == []
+    assert not wallet.page.is_visible("#payment-print")
+    for view, place in (("Wallet", "#home-transfers"), ("History", "#history-refused")):
+        wallet.navigate(view)
+        assert "Not paid" in wallet.page.wait_for_selector(f"{place} li >> nth=0").inner_text()
+    assert wallet.page.locator("#history-own li").count() == 0, "nothing is under way"

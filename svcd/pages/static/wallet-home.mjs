@@ -14,7 +14,7 @@ import { visible } from "./visible.mjs";
 /** @import { Entry } from "./statement-csv.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
 /**
- * @typedef {Omit<TransferRecord, "blockTime"> & { blockTime?: string | number, state?: PaymentState,
+ * @typedef {Omit<TransferRecord, "blockTime"> & { blockTime?: string | number, signedAt?: number, state?: PaymentState,
  *   label?: string | null, problem?: { code: string } | null, waits?: boolean, fallen?: boolean }} Row
  */
 
@@ -25,8 +25,9 @@ const LATEST = 5;
 function line(record, own) {
   const out = record.senderAddress === own;
   const toSelf = out && record.payload?.recipient === own;
+  const sign = toSelf || record.state === "refused" ? "" : out ? "−" : "+";
   const amount = element("span", { className: "amount" });
-  writeAmount(amount, wireNumber(record.payload?.amount) ?? 0n, toSelf ? "" : out ? "−" : "+");
+  writeAmount(amount, wireNumber(record.payload?.amount) ?? 0n, sign);
   const what = element("span", { className: "what", textContent: kindOf(record, out, toSelf) });
   const other = String(out ? record.payload?.recipient : record.senderAddress);
   const name = record.label ? element("bdi", { textContent: visible(record.label) }) : null;
@@ -37,18 +38,19 @@ function line(record, own) {
 }
 
 /** @type {(record: Row, out: boolean, toSelf: boolean) => string} */
-function kindOf({ waits }, out, toSelf) {
+function kindOf({ waits, state }, out, toSelf) {
+  if (state === "refused") return message("wallet-script.title-refused");
   if (waits && !out) return message("wallet-script.arriving");
   if (toSelf) return message("wallet-script.to-yourself");
   return out ? message("wallet-script.sent") : message("wallet-script.received");
 }
 
 /** @type {(record: Row) => string | HTMLElement} */
-function howOf({ state, problem, blockTime, waits, fallen }) {
+function howOf({ state, problem, blockTime, signedAt, waits, fallen }) {
   if (fallen && state === "refused") return message("wallet-script.line-fallen-refused");
   if (fallen) return message("wallet-script.line-fallen");
   if (state === "refused" && problem?.code === "rejected") return message("wallet-script.line-rejected");
-  if (state === "refused") return message("wallet-script.line-refused");
+  if (state === "refused") return moment(signedAt ?? 0);
   if (waits || state === "pending") return message("wallet-script.line-pending");
   if (state === "signed") return message("wallet-script.line-signed");
   return moment(Number(wireNumber(blockTime) ?? 0n));
@@ -78,6 +80,20 @@ function waitingElsewhere(waiting, payments) {
   return waiting.filter(({ txid }) => !own.has(txid)).map((record) => ({ ...record, waits: true }));
 }
 
+/** What waits, and then what is on the chain or was refused, the newest first.
+ * @type {(payments: Payment[], waiting: TransferRecord[], transfers: TransferRecord[]) => Row[]} */
+export function latestOf(payments, waiting, transfers) {
+  const rows = unsettled(payments);
+  const refused = rows.filter(({ state }) => state === "refused");
+  /** @type {(row: Row) => number} */
+  const time = ({ blockTime, signedAt }) => Number(blockTime ?? signedAt ?? 0);
+  return [
+    ...rows.filter(({ state }) => state !== "refused"),
+    ...waitingElsewhere(waiting, payments),
+    ...[...withOwn(transfers, payments), ...refused].sort((one, other) => time(other) - time(one)),
+  ];
+}
+
 /** What is on its way to `own` from others, in base units.
  * @type {(waiting: TransferRecord[], own: string) => bigint} */
 function arriving(waiting, own) {
@@ -87,7 +103,7 @@ function arriving(waiting, own) {
 
 /** @type {(list: HTMLElement, records: Row[], own: string) => void} */
 function fill(list, records, own) {
-  const shown = JSON.stringify(records.map(({ txid, state, waits, fallen }) => [txid, state, waits, fallen]));
+  const shown = JSON.stringify(records.map((each) => [each.txid, each.state, each.waits, each.fallen, each.blockTime]));
   if (list.dataset.shown === shown) return;
   list.dataset.shown = shown;
   list.replaceChildren(...records.map((record) => line(record, own)));
@@ -132,8 +148,7 @@ export function enterHome(app) {
       say(byId("home-incoming"), coming === 0n ? "" : message("wallet-script.more-arriving", { amount: coins(coming), time: aboutTime(app.network.blockSeconds) }));
       say(byId("home-open-what"), open === null ? "" : openPayment(open.amount));
       byId("home-open").hidden = open === null;
-      const elsewhere = waitingElsewhere(waiting, payments);
-      const latest = [...unsettled(payments), ...elsewhere, ...withOwn(transfers, payments)].slice(0, LATEST);
+      const latest = latestOf(payments, waiting, transfers).slice(0, LATEST);
       fill(byId("home-transfers"), latest, own);
       byId("home-empty").hidden = latest.length > 0;
       write(live, view.syncing ? message("wallet-script.balance-old") : "");
@@ -221,52 +236,64 @@ function showMissing(missing) {
   write(byId("receive-missing-what"), missing === 0n ? message("wallet-script.enough") : wanted());
 }
 
-/** Show all transfers, page by page; gives what ends it.
+/** Show all transfers, page by page, and keep them up to date; gives what ends that.
  * @type {(app: Wallet) => () => void} */
 export function enterHistory(app) {
   show("history");
+  const { node, paying } = app;
   const own = app.keyfile.address;
   const error = byId("history-error");
   write(byId("history-live"), "");
-  /** @type {Row[]} */
-  let all = [];
-  /** @type {string | null} */
-  let next = null;
-  let ended = false;
-  const more = async () => {
-    try {
-      const [page, payments] = await Promise.all([app.node.transfers(own, next), app.paying.of(own)]);
-      if (ended) return;
-      all = [...all, ...withOwn(page.transfers, payments)];
-      next = page.next;
-      tell(error, null);
-    } catch (problem) {
-      if (!ended) tell(error, problem);
-      return;
+  let left = false;
+  let wanted = 1;
+  /** @type {{ tip: string, pages: number, transfers: TransferRecord[], next: string | null }} */
+  let loaded = { tip: "", pages: 0, transfers: [], next: null };
+  /** @type {(tip: string) => Promise<void>} */
+  const load = async (tip) => {
+    if (loaded.tip !== tip) loaded = { tip, pages: 0, transfers: [], next: null };
+    while (loaded.pages === 0 || (loaded.pages < wanted && loaded.next !== null)) {
+      const { transfers, next } = await node.transfers(own, loaded.next);
+      loaded = { tip, pages: loaded.pages + 1, transfers: [...loaded.transfers, ...transfers], next };
     }
-    fill(byId("history-transfers"), all, own);
-    byId("history-empty").hidden = all.length > 0;
-    byId("history-more").hidden = next === null;
   };
-  const underway = async () => {
-    const payments = await app.paying.of(own);
-    /** @type {(waiting: TransferRecord[]) => void} */
-    const showMine = (waiting) => {
-      if (ended) return;
-      const mine = [...unsettled(payments), ...waitingElsewhere(waiting, payments)];
-      fill(byId("history-own"), mine, own);
-      byId("history-own-card").hidden = mine.length === 0;
+  /** @type {(payments: Payment[], waiting: TransferRecord[]) => void} */
+  const showOwn = (payments, waiting) => {
+    if (left) return;
+    const rows = unsettled(payments);
+    const lists = {
+      own: [...rows.filter(({ state }) => state !== "refused"), ...waitingElsewhere(waiting, payments)],
+      refused: rows.filter(({ state }) => state === "refused"),
     };
-    showMine([]);
-    // Without the node's answer the payments of this wallet are shown all the same.
-    await app.node.waiting(own).then(showMine, () => {});
+    for (const [name, mine] of Object.entries(lists)) {
+      fill(byId(`history-${name}`), mine, own);
+      byId(`history-${name}-card`).hidden = mine.length === 0;
+    }
   };
-  app.moreHistory = more;
-  underway().catch((problem) => ended || app.stop(problem));
-  more();
+  const poller = new Poller(
+    async () => {
+      // Without the node's answer the payments of this wallet are shown all the same.
+      if (loaded.pages === 0) showOwn(await paying.of(own), []);
+      const { tip } = await node.view();
+      await paying.settle(own, null, tip);
+      const [waiting, payments] = await Promise.all([node.waiting(own), paying.of(own), load(tip)]);
+      if (left) return;
+      showOwn(payments, waiting);
+      fill(byId("history-transfers"), withOwn(loaded.transfers, payments), own);
+      byId("history-empty").hidden = loaded.transfers.length > 0;
+      byId("history-more").hidden = loaded.next === null;
+      tell(error, null);
+    },
+    (problem) => tell(error, problem),
+  );
+  app.moreHistory = async () => {
+    wanted += 1;
+    await poller.ask();
+  };
+  poller.ask();
   return () => {
-    ended = true;
+    left = true;
     app.moreHistory = null;
+    poller.end();
   };
 }
 
