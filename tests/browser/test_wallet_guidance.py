@@ -73,6 +73,7 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     chain.node.mine(2)
     wallet.state("confirmed", confirmations=2)
     assert page.get_attribute("#payment-return", "href") == "https://shop.example/thanks"
+    assert page.is_visible("#payment-print")
 
     # A reorganisation loses it: the same bytes are handed in again
     txid = wallet.tell("#payment-txid")
@@ -91,9 +92,14 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     page.wait_for_selector("#home-transfers >> text=taken back by the network, handed in again")
     assert [each["txid"] for each in chain.paid(buyer.address, order)] == [txid]
 
-    # The history as a file
+    # The history follows all of it, and as a file
+    chain.reorganise(2, drop=True)
     wallet.navigate("History")
+    page.wait_for_selector("#history-own >> text=taken back by the network, handed in again")
+    chain.node.mine(1)
     page.wait_for_selector("#history-transfers >> text=Tea & cake")
+    page.wait_for_selector("#history-own-card", state="hidden")
+    chain.node.mine(1)
     rows = list(csv.reader(wallet.download("#history-export", tmp_path / "history.csv").decode().splitlines()))
     assert [row[1:7] for row in rows[1:]] == [
         ["received", "3", "0", "3", FAUCET.address, ""],
@@ -140,6 +146,9 @@ def test_links_are_pasted_and_scanned(wallet: WalletPage, account: Account, chai
     page.evaluate("uri => { globalThis.code = uri }", payment_uri(fresh("scanned"), amount="1.25"))
     wallet.may_sign()
     assert wallet.shown("#review-amount") == "1.25"
+    page.click("#sign")
+    wallet.state("pending")
+    assert not page.is_visible("#payment-print"), "there is nothing to receipt yet"
     wallet.navigate("Send")
     page.evaluate("address => { globalThis.code = address }", SHOP)
     page.click("#scan-start")
@@ -152,12 +161,13 @@ def test_links_are_pasted_and_scanned(wallet: WalletPage, account: Account, chai
     page.wait_for_selector("#scan-error[data-error=camera]")
     assert not page.is_visible("#scan-video")
 
-    # All of it
+    # All of it, after the block with the first payment
+    chain.node.mine(1)
     page.click("#send-all")
     page.wait_for_selector("#send-all:not([aria-busy])")
     page.click("#send-done")
     wallet.may_sign()
-    assert [wallet.shown(f"#review-{name}") for name in ("amount", "after")] == ["99.9999", "0"]
+    assert [wallet.shown(f"#review-{name}") for name in ("amount", "after")] == ["98.7498", "0"]
     page.click("#sign")
     wallet.state("pending")
     chain.node.mine(1)
@@ -169,12 +179,16 @@ def test_the_password_is_changed(wallet: WalletPage, tmp_path: Path) -> None:
     other.unlock()
     other.view("home")
     wallet.navigate("Settings")
-    for old, new, code in (("wrong", "another horse", "wrong-password"), (PASSWORD, "short", "password-short")):
+    for old, new, code, field in (
+        ("wrong", "another horse", "wrong-password", "change-old"),
+        (PASSWORD, "short", "password-short", "change-new"),
+    ):
         page.fill("#change-old", old)
         page.fill("#change-new", new)
         page.fill("#change-again", new)
         page.click("#change-done")
         wallet.error(code)
+        assert page.evaluate("document.activeElement.id") == field
     page.fill("#change-new", "another horse")
     page.fill("#change-again", "another horse")
     page.click("#change-done")

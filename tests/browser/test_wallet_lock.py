@@ -136,7 +136,6 @@ def test_a_lock_is_for_all_tabs_and_nothing_is_signed_behind_it(wallet: WalletPa
     other.view("unlock")
     wallet.view("unlock")
     wallet.page.evaluate("document.getElementById('sign').disabled = false")
-    wallet.page.evaluate("document.getElementById('sign').removeAttribute('aria-disabled')")
     wallet.page.evaluate("document.getElementById('sign').click()")
     wallet.page.wait_for_selector("#review-error[data-error=locked]", state="attached")
     assert "POST /rpc/broadcast" not in wallet.watched.asked

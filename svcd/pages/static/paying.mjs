@@ -202,7 +202,8 @@ export class Paying {
   #renew(payment, { state, ...changes }) {
     const { deepest = payment.state } = payment;
     const depth = Math.max(DEPTHS.indexOf(deepest), DEPTHS.indexOf(state), 0);
-    return this.#store.renew({ ...payment, ...changes, state, deepest: DEPTHS[depth] });
+    const nowhere = { blockHeight: undefined, blockTime: undefined };
+    return this.#store.renew({ ...payment, ...nowhere, ...changes, state, deepest: DEPTHS[depth] });
   }
 
   /** @type {(payment: Payment, rejected: Problem) => Promise<Payment>} */

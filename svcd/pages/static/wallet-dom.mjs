@@ -141,7 +141,7 @@ function once(button, work, failed) {
  * @param {(problem: unknown) => void} failed */
 export function onClick(button, work, failed = console.error) {
   const click = once(button, work, failed);
-  button.addEventListener("click", () => button.getAttribute("aria-disabled") === "true" || click());
+  button.addEventListener("click", click);
 }
 
 /** Do `work` when a form is sent, and not again while it is under way; what it throws stands in `error`.
@@ -188,6 +188,18 @@ export function ticked(box, error) {
 export function judged(field, judge) {
   try {
     return judge(field.value.trim());
+  } catch (problem) {
+    throw problem instanceof Problem ? Object.assign(problem, { field }) : problem;
+  }
+}
+
+/** Do `work`; a Problem that it throws is marked as being about `field`.
+ * @template T
+ * @param {HTMLElement} field
+ * @param {() => T | Promise<T>} work */
+export async function about(field, work) {
+  try {
+    return await work();
   } catch (problem) {
     throw problem instanceof Problem ? Object.assign(problem, { field }) : problem;
   }

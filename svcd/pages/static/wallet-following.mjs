@@ -173,6 +173,7 @@ export class Following {
     tell(byId("payment-error"), problem && new Problem(problem.code, problem.sentence));
     byId("payment-advice").hidden = true;
     byId("payment-actions").hidden = state !== "refused";
+    byId("payment-print").hidden = state !== "confirmed";
     byId("try-again").hidden = problem?.code !== "rejected";
     byId("sign-again").hidden = state !== "refused";
   }

@@ -13,8 +13,9 @@ import { must, Problem } from "./problem.mjs";
 const QUESTIONS = 3;
 const MAX_FILE = 65_536;
 
-/** @type {(size: number) => Bytes} */
-const random = (size) => crypto.getRandomValues(new Uint8Array(size));
+/** Random bytes.
+ * @type {(size: number) => Bytes} */
+export const random = (size) => crypto.getRandomValues(new Uint8Array(size));
 
 /** @type {() => Promise<string[]>} */
 async function fetchWordList() {

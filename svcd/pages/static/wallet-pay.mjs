@@ -25,12 +25,6 @@ function referenceOf(text) {
   return text;
 }
 
-/** @type {(button: HTMLButtonElement, on: boolean) => void} */
-function switched(button, on) {
-  button.disabled = !on;
-  button.setAttribute("aria-disabled", String(!on));
-}
-
 /** The form for a transfer without a link, and the review of both kinds. */
 export class Spending {
   #app;
@@ -109,6 +103,8 @@ export class Spending {
 
   async #fillAll() {
     const { paying, node, keyfile } = this.#app;
+    // What has come into a block meanwhile is in the balance already.
+    await paying.settle(keyfile.address);
     const [{ balance }, fee, own] = await Promise.all([
       node.account(keyfile.address),
       node.fee(),
@@ -190,7 +186,7 @@ export class Spending {
   #enter(intent) {
     this.#turn += 1;
     // Until the page shows this intent, it may still show another.
-    switched(byId("sign", HTMLButtonElement), false);
+    byId("sign", HTMLButtonElement).disabled = true;
     const open = { ...intent, id: intent.id ?? linkId(this.#app.keyfile.address, intent) };
     this.#intent = open;
     const turn = this.#turn;
@@ -259,7 +255,7 @@ export class Spending {
     byId("sign").hidden = false;
     byId("review-warnings").replaceChildren();
     tell(byId("review-error"), null);
-    switched(byId("sign", HTMLButtonElement), false);
+    byId("sign", HTMLButtonElement).disabled = true;
   }
 
   /** @type {(judgement: Judgement) => void} */
@@ -286,13 +282,13 @@ export class Spending {
     byId("review-receive").hidden = blocked?.code !== "insufficient";
     byId("sign").hidden = blocked?.code === "insufficient";
     this.#short ||= blocked?.code === "insufficient";
-    switched(byId("sign", HTMLButtonElement), blocked === null);
+    byId("sign", HTMLButtonElement).disabled = blocked !== null;
   }
 
   /** @type {(problem: unknown) => void} */
   #fault(problem) {
     tell(byId("review-error"), problem);
-    switched(byId("sign", HTMLButtonElement), false);
+    byId("sign", HTMLButtonElement).disabled = true;
   }
 
   async #sign() {

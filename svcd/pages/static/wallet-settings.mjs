@@ -1,10 +1,10 @@
 // The settings: keyfile, payment links, removal.
 
 import { message } from "./texts.mjs";
-import { byId, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
+import { about, byId, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { checkPassword, reseal } from "./keyfile.mjs";
 import { must } from "./problem.mjs";
-import { downloadKeyfile } from "./wallet-open.mjs";
+import { downloadKeyfile, random } from "./wallet-open.mjs";
 
 /** @import { Wallet } from "./wallet.mjs" */
 
@@ -35,12 +35,12 @@ export function enterSettings() {
 
 /** @type {(app: Wallet) => Promise<void>} */
 async function changePassword(app) {
-  const [old, password, again] = ["change-old", "change-new", "change-again"].map(
-    (id) => byId(id, HTMLInputElement).value,
-  );
-  checkPassword(password);
-  must(password === again, "password-mismatch", message("wallet-script.new-passwords-differ"));
-  await app.replace(await reseal(app.keyfile, old, password, (size) => crypto.getRandomValues(new Uint8Array(size))));
+  const [old, password, again] = ["change-old", "change-new", "change-again"].map((id) => byId(id, HTMLInputElement));
+  const sentence = message("wallet-script.new-passwords-differ");
+  await about(password, () => checkPassword(password.value));
+  await about(again, () => must(password.value === again.value, "password-mismatch", sentence));
+  const keyfile = await about(old, () => reseal(app.keyfile, old.value, password.value, random));
+  await app.replace(keyfile);
   byId("change-form", HTMLFormElement).reset();
   write(byId("change-live"), message("wallet-script.password-changed"));
 }

@@ -275,6 +275,8 @@ test("a reorganisation takes a confirmed payment back: it is handed in again, an
   assert.equal(devnet.pool.size, 1, "nobody looked at what was confirmed");
   const [fallen] = await paying.of(sender);
   assert.deepEqual([fallen.state, fallen.txid, hasFallen(fallen)], ["pending", paid.txid, true]);
+  assert.ok(paid.blockTime, "a block had it");
+  assert.equal(fallen.blockTime, undefined, "no block has it now");
   devnet.mine(2);
   const again = await paying.follow(fallen);
   assert.deepEqual([again.state, hasFallen(again)], ["confirmed", false]);
