@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Final
 
 from attrs import define, field, frozen
 
 from svcd.web.field_types import Schema, SchemaReference, Text, component, constant
+from svcd.web.responses import reason_phrase
 from svcd.web.routes import BYTES_PER_TOKEN, Field, Route, exactly_one, named_object
 
 JSON: Final = "application/json"
@@ -237,7 +237,11 @@ class _Builder:
             schema = _with_ok(schema) if route.media_type == JSON else schema
             content = self._content(route.media_type, schema)
             headers = {"headers": {"Svc-Tip": {"schema": TIP}}} if route.shows_chain else {}
-            responses[str(status)] = {"description": HTTPStatus(status).phrase, **headers, "content": content}
+            responses[str(status)] = {
+                "description": reason_phrase(status).decode("ascii"),
+                **headers,
+                "content": content,
+            }
         special = {guard.status: guard.description for guard in route.guards} | dict(route.errors)
         for status in ERRORS:
             responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
@@ -371,7 +375,7 @@ def _with_ok(schema: Schema) -> Schema:
 
 
 def _name(status: int) -> str:
-    return re.sub("[^A-Za-z]", "", HTTPStatus(status).phrase)
+    return re.sub("[^A-Za-z]", "", reason_phrase(status).decode("ascii"))
 
 
 def _operation_id(method: str, path: str) -> str:

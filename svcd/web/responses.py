@@ -16,7 +16,8 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 JSON: Final = b"application/json"
 NO_ROUTE: Final = "there is no such path here; paths are case-sensitive and have no slash at the end"
-_PHRASES: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+# Python calls 413 "Request Entity Too Large" before version 3.13.
+_PHRASES: Final = {each.value: each.phrase.encode("ascii") for each in HTTPStatus} | {413: b"Content Too Large"}
 
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ def serialize(status: int, headers: Headers, body: bytes) -> bytes:
 
 
 def reason_phrase(status: int) -> bytes:
-    """The reason phrase of ``status``; Twisted's own table lacks 421 and 429."""
+    """The reason phrase of ``status`` (RFC 9110 section 15); Twisted's own table lacks 421 and 429."""
     return _PHRASES[status]
 
 
