@@ -4,8 +4,9 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import shop
@@ -36,6 +37,7 @@ OTHER = "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"
 SECRET, OLD = "a-signing-secret-for-this-page-only-0123", "the-secret-before-it-of-thirty-two-characters"
 TIP = {"height": "9", "hash": "ab" * 32}
 Send = Callable[..., int]
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -67,6 +69,12 @@ def db(client: FlaskClient, settings: dict[str, str]) -> Iterator[sqlite3.Connec
     add_order(db)
     yield db
     db.close()
+
+
+def meanwhile(request: Callable[[], T]) -> T:
+    """The result of a request that comes while another one is answered: Flask expects it in another thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(request).result()
 
 
 def add_order(db: sqlite3.Connection) -> None:
@@ -324,7 +332,7 @@ def test_the_payment_is_refunded_once_to_its_sender_and_only_on_the_word_of_a_sy
     assert refund() == (409, None)
     node.synced = True
     clicked: list[tuple[int, str | None]] = []
-    node.before_request = lambda: clicked.append(refund())
+    node.before_request = lambda: clicked.append(meanwhile(refund))
     assert [refund(), *clicked] == [(303, "/orders/refund.order-1")] * 2
     assert node.watched == [None]
     [made] = db.execute("SELECT * FROM orders WHERE refund_of = 'order-1'").fetchall()
@@ -427,7 +435,7 @@ def test_an_answer_of_the_node_does_not_undo_a_newer_event(
     answer = node.payment
 
     def late(order: Order) -> Payment:
-        send("payment.reorged", "pending", 0, (1, 4))
+        meanwhile(lambda: send("payment.reorged", "pending", 0, (1, 4)))
         return answer(order)
 
     monkeypatch.setattr(node, "payment", late)
