@@ -85,10 +85,12 @@ async def open_webhook_database(
     It is created if there is none. ``worker`` must have one thread; ``health`` is the chain's. A PostgreSQL that does
     not answer is connected to later. Raises DatabaseError.
     """
-    opened = await _open_postgresql(params, folder, worker, settings) if settings.database else None
-    is_file = opened is None
-    if opened is None:
+    is_file = not settings.database
+    own = health.of(WEBHOOKS if is_file else POSTGRESQL)
+    if is_file:
         opened = await _open_file(folder / FILE, worker, settings)
+    else:
+        opened = await _open_postgresql(params, folder, worker, settings, own)
     try:
         reading = open_reader(chain, health.is_damage)
     except BaseException:
@@ -103,7 +105,6 @@ async def open_webhook_database(
         reading.close()
         opened.close()
 
-    own = health.of(WEBHOOKS if is_file else POSTGRESQL)
     return WebhookDatabase(
         Subscriptions(follower, settings.new_id, settings.limits),
         ReportingWorker(worker, own, log=False, recovers=not is_file),
@@ -147,7 +148,9 @@ async def _open_file(path: Path, worker: Worker, settings: WatchSettings) -> _Op
     return _Opened(sql, close)
 
 
-async def _open_postgresql(params: NetworkParams, folder: Path, worker: Worker, settings: WatchSettings) -> _Opened:
+async def _open_postgresql(
+    params: NetworkParams, folder: Path, worker: Worker, settings: WatchSettings, health: DatabaseHealth
+) -> _Opened:
     def prepare(connection: "PostgresqlConnection") -> None:
         connection.migrate(params.genesis_hash)
 
@@ -159,6 +162,7 @@ async def _open_postgresql(params: NetworkParams, folder: Path, worker: Worker, 
     try:
         await worker.run(connection.connect)
     except DatabaseUnavailable as error:
+        health.report(error, log=False)
         _LOG.error("webhooks begin when their database answers: {why}", why=str(error))
 
     def close() -> None:

@@ -94,6 +94,7 @@ class NodeServices:
             clock=base.reactor,
             trouble=lambda: base.databases.trouble,
             database=lambda: base.databases.unavailable,
+            webhooks=f"webhooks answer 503: {config.commerce.problem}" if config.commerce.problem else "",
             untrusted_proxy=lambda: self._clients.untrusted.alarm(base.reactor.seconds()),
         )
         narrowed = of_network(node_context.chain_manager.params)

@@ -188,11 +188,13 @@ class Status:
         trouble: Callable[[], str],
         untrusted_proxy: Callable[[], str] = _nothing,
         database: Callable[[], str] = _nothing,
+        webhooks: str = "",
     ) -> None:
         """``endpoint`` is the public URL, "" for none.
 
         ``trouble`` gives the reason why the node cannot write to its disk, ``database`` that why PostgreSQL does not
         answer, and ``untrusted_proxy`` a sentence about proxies that forward requests and are not trusted; "" for none.
+        ``webhooks`` is the reason why webhooks are enabled and cannot work, "" if they can or are not enabled.
         """
         self._chain_manager = chain_manager
         self.node_id = node_id
@@ -203,6 +205,7 @@ class Status:
         self._trouble = trouble
         self._untrusted_proxy = untrusted_proxy
         self._database = database
+        self._webhooks = webhooks
         self._header_of = lru_cache(1)(self._read_header)
         self._outage_before = lru_cache(1)(self._find_outage)
         self.history = ChainAlarms(chain_manager, clock)
@@ -237,7 +240,7 @@ class Status:
 
     def unready(self) -> str:
         """Why the node is not ready; "" if it is."""
-        return self.behind or self.standstill() or self._trouble() or self._database()
+        return self.behind or self.standstill() or self._trouble() or self._database() or self._webhooks
 
     def chain_alarms(self) -> list[ChainAlarm]:
         """The alarms that concern merchants, without deep reorganisations, of which the webhooks know by themselves."""
@@ -253,6 +256,7 @@ class Status:
             "standstill": self.standstill(),
             "disk": self._trouble(),
             "database": self._database(),
+            "webhooks": self._webhooks,
             "unreachable": self._peers.network_view().unreachable,
             "untrusted-proxy": self._untrusted_proxy(),
         }

@@ -16,6 +16,7 @@ from svcd.commerce.webhook_database import (
     WebhookDatabase,
     open_webhook_database,
 )
+from svcd.composition.resources import OpenDatabases
 from svcd.node.database_health import DatabaseHealth
 from svcd.store.database import WEBHOOKS, DatabaseError, migrations, open_writer
 from svcd.store.sql_connection import mark_as_copy
@@ -26,9 +27,9 @@ from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of
 
 
-def settings_at(now: int) -> WatchSettings:
-    limits = WatchLimits(10, 10)
-    return WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", limits=limits, now=lambda: now)
+def settings_at(now: int, database: str = "") -> WatchSettings:
+    limits, new_id = WatchLimits(10, 10), lambda: "svcwh_" + 32 * "0"
+    return WatchSettings(every_depth=True, new_id=new_id, limits=limits, now=lambda: now, database=database)
 
 
 def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -> None:
@@ -49,6 +50,24 @@ def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -
     with pytest.raises(DatabaseError, match=rf"{database}-wal is missing although the last run did not end by itself"):
         result_of(Deferred.fromCoroutine(opening))
     assert database.read_bytes() == b""
+    node.close()
+
+
+def test_a_postgresql_that_does_not_answer_at_the_start_is_known_before_the_first_request(tmp_path: Path) -> None:
+    """The node must not say meanwhile that it is ready."""
+    node = Node(tmp_path / "chain.sqlite", present(), Settings())
+    opening = open_webhook_database(
+        node.params,
+        tmp_path,
+        chain=tmp_path / "chain.sqlite",
+        worker=Inline(),
+        health=DatabaseHealth(lambda: None),
+        settings=settings_at(0, "postgresql://svcd@127.0.0.1:1/svcd"),
+    )
+    database = result_of(Deferred.fromCoroutine(opening))
+    sentence = "the webhooks wait for their database: the PostgreSQL database svcd on 127.0.0.1 does not answer: "
+    assert OpenDatabases(node.node_context, database).unavailable.startswith(sentence)
+    result_of(Deferred.fromCoroutine(database.close()))
     node.close()
 
 

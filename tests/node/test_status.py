@@ -41,7 +41,9 @@ class Known:
         return self.around
 
 
-def status_of(node: Node, peers: Known | NoPeers | None = None, endpoint: str = "", trouble: str = "") -> Status:
+def status_of(
+    node: Node, peers: Known | NoPeers | None = None, endpoint: str = "", trouble: str = "", **reasons: Any
+) -> Status:
     return Status(
         node.chain_manager,
         node_id="svcnode_" + "0" * 32,
@@ -49,6 +51,7 @@ def status_of(node: Node, peers: Known | NoPeers | None = None, endpoint: str = 
         peers=peers or Known(NOBODY),
         clock=node.clock,
         trouble=lambda: trouble,
+        **reasons,
     )
 
 
@@ -127,8 +130,13 @@ def test_of_two_standstills_the_newer_is_told(node: Node, chain: ChainBuilder) -
 
 def test_the_first_reason_not_to_be_ready_is_the_one_that_is_told(node: Node) -> None:
     assert status_of(node).unready() == ""
+    misconfigured = "webhooks answer 503: a secret is missing"
+    status = status_of(node, webhooks=misconfigured)
+    assert status.unready() == status.alarms()["webhooks"] == misconfigured
+    status = status_of(node, database=lambda: "PostgreSQL is away", webhooks=misconfigured)
+    assert status.unready() == status.alarms()["database"] == "PostgreSQL is away"
     peers = Known(NOBODY)
-    status = status_of(node, peers, trouble="the disk takes nothing: full")
+    status = status_of(node, peers, trouble="the disk takes nothing: full", database=lambda: "PostgreSQL is away")
     node.clock.advance(600)
     assert status.unready() == status.alarms()["disk"] == "the disk takes nothing: full"
     peers.around = NetworkView(3, 0, "", usual_height=2)
@@ -175,7 +183,9 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     assert status.standstill() == (said if alarm else "")
     assert (status.synced, status.current) == (True, not alarm)
     still = status.standstill()
-    others = dict.fromkeys(("deep-reorganisation", "outage", "disk", "database", "unreachable", "untrusted-proxy"), "")
+    others = dict.fromkeys(
+        ("deep-reorganisation", "outage", "disk", "database", "webhooks", "unreachable", "untrusted-proxy"), ""
+    )
     assert status.alarms() == {**others, "standstill": still}
     told = [ChainAlarm("standstill", node.chain_manager.tip.hash.hex(), still)]
     assert status.chain_alarms() == (told if alarm else [])

@@ -44,6 +44,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {'svcd_chain_alarm,alarm="database"': "0x3 1x0 0x10", 'svcd_chain_alarm,alarm="disk"': "1x10"},
         "7m",
     ),
+    "SvcdWebhooksMisconfigured": (
+        {'svcd_chain_alarm,alarm="webhooks"': "1x10"},
+        {'svcd_chain_alarm,alarm="webhooks"': "0x10", 'svcd_chain_alarm,alarm="database"': "1x10"},
+        "7m",
+    ),
     "SvcdDeepReorganisation": (
         {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x3 1x10"},
         {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x10"},

@@ -3,12 +3,13 @@
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.running import Refused, RunningNode, free_port, refused
+from tests.process_level.running import DEADLINE, Refused, RunningNode, exchange, free_port, refused
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -60,6 +61,19 @@ def test_a_bad_configuration(tmp_path: Path) -> None:
         'svcd: svcd.toml: [participation] onDemand = true: works with network = "devnet" only',
     )
     assert [path.name for path in tmp_path.iterdir()] == ["svcd.toml"]
+
+
+def test_a_node_with_wrong_secrets_of_webhooks_runs_and_is_not_ready(nodes: Nodes) -> None:
+    """So a load balancer sends no merchant to it."""
+    port = free_port()
+    listen = f"--set=operator.healthListen=tcp:{port}:interface=127.0.0.1"
+    node = nodes.start(*DEVNET, listen, "--set=commerce.webhooks.enabled=true")
+    sentence = "webhooks answer 503: [commerce.webhooks] manageToken must have at least 32 characters and has 0"
+    checked = exchange(HTTPConnection("127.0.0.1", port, timeout=DEADLINE), "GET", "/ready")
+    for answer in (checked, node.operator("/ready")):
+        assert (answer.status, answer.error) == (503, f"not ready: {sentence}")
+    assert node.operator("/operator/status").json["status"]["alarms"]["webhooks"] == sentence
+    assert node.get("/rpc/status").status == 200
 
 
 def test_a_second_node_on_the_same_directory(nodes: Nodes) -> None:
