@@ -82,7 +82,7 @@ function waitingElsewhere(waiting, payments) {
 
 /** What waits, and then what is on the chain or was refused, the newest first.
  * @type {(payments: Payment[], waiting: TransferRecord[], transfers: TransferRecord[]) => Row[]} */
-export function latestOf(payments, waiting, transfers) {
+function latestOf(payments, waiting, transfers) {
   const rows = unsettled(payments);
   const refused = rows.filter(({ state }) => state === "refused");
   /** @type {(row: Row) => number} */
