@@ -76,13 +76,14 @@ def line_chart(series: Series, *, axis: Callable[[int], str]) -> str:
 
 
 def values_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str) -> str:
-    """A table of numbers as HTML."""
+    """A table of numbers as HTML, which scrolls sideways where it is wider than its place, by keys too."""
     heads = "".join([f'<th class="number" scope="col">{escape(heading)}</th>' for heading in headings])
     body = "".join(
         ["<tr>" + "".join([f'<td class="number">{escape(text)}</td>' for text in row]) + "</tr>" for row in rows]
     )
     hidden = f'<caption class="visually-hidden">{escape(caption)}</caption>'
-    return f'<table class="values">{hidden}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    table = f'<table class="values">{hidden}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}">{table}</div>'
 
 
 def _figure(series: Series, shapes: Sequence[str], levels: Sequence[str], step: float) -> str:

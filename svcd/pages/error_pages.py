@@ -60,7 +60,6 @@ def error_page(error: HttpError, route: str) -> Page:
         content=tuple(content),
         status=error.status,
         searchable=route != CHECKOUT,
-        scripts=(),
     )
 
 

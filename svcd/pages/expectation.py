@@ -14,11 +14,9 @@ from svcd.node.fee_histogram import RATE_SCALE, ExpectedBlock, block_room, least
 from svcd.node.mempool import MempoolEntry
 from svcd.pages.html import (
     Content,
-    about_time,
-    address_link,
     amount,
     badge,
-    coins,
+    in_time,
     short_link,
     tag,
     when,
@@ -64,16 +62,14 @@ def blocks_until(sources: Sources, fee: int) -> int:
 def expected_time(sources: Sources, blocks: int) -> Message:
     """``in about a minute``."""
     params = sources.params
-    time = about_time(min(blocks, _MOST_BLOCKS) * params.slots_per_block * params.slot_seconds)
-    more = blocks > _MOST_BLOCKS
-    return message("explorer.in-more-than", time=time) if more else message("explorer.in-time", time=time)
+    return in_time(blocks * params.slots_per_block * params.slot_seconds)
 
 
 def expected_in(sources: Sources, blocks: int) -> Message:
     """``in the next block, in about a minute``."""
-    time = expected_time(sources, blocks)
     if blocks > _MOST_BLOCKS:
-        return message("explorer.beyond", count=_MOST_BLOCKS, time=time)
+        return message("explorer.beyond", count=_MOST_BLOCKS)
+    time = expected_time(sources, blocks)
     return (
         message("explorer.in-next", time=time) if blocks == 1 else message("explorer.within", count=blocks, time=time)
     )
@@ -112,17 +108,17 @@ def _advice(sources: Sources, crowded: bool) -> list[Content]:
     if crowded:
         later = expected_in(sources, blocks_until(sources, params.minimum_fee))
         waiting = message("explorer.crowded", count=count)
-        enough = message("explorer.enough", fee=coins(fee_within(sources, 1)))
+        enough = message("explorer.enough", fee=amount(fee_within(sources, 1)))
         return [
             waiting,
             " ",
             enough,
             " ",
-            message("explorer.least-expected", fee=coins(params.minimum_fee), when=later),
+            message("explorer.least-expected", fee=amount(params.minimum_fee), when=later),
         ]
     waiting = message("explorer.room", count=count) if count else message("explorer.nothing-waits")
-    fee, soon = coins(suggested(sources)), expected_in(sources, 1)
-    return [waiting, " ", message("explorer.fee-expected", fee=fee, when=soon)]
+    soon = message("explorer.fee-expected", fee=amount(suggested(sources)), when=expected_in(sources, 1))
+    return [waiting, " ", soon]
 
 
 def next_blocks_table(sources: Sources, blocks: list[ExpectedBlock]) -> Tag:
@@ -143,7 +139,11 @@ def next_blocks_table(sources: Sources, blocks: list[ExpectedBlock]) -> Tag:
             labelled=True,
             place="phone-extra",
         ),
-        Column(message("explorer.full"), lambda row: f"{expected_fullness(params, row[1])} %", number=True),
+        Column(
+            message("explorer.full"),
+            lambda row: message("explorer.percent", percent=expected_fullness(params, row[1])),
+            number=True,
+        ),
         Column(
             message("explorer.enough-fee"),
             lambda row: amount(fee_within(sources, row[0])),
@@ -169,9 +169,6 @@ def waiting_table(sources: Sources, entries: Sequence[MempoolEntry]) -> Tag:
             place="phone-title",
         ),
         Column(message("explorer.arrived"), lambda entry: arrived(entry, now), place="phone-note"),
-        Column(
-            message("explorer.to"), lambda entry: address_link(sources.address(entry.transfer.recipient)), place="roomy"
-        ),
         Column(
             message("explorer.amount"), lambda entry: amount(entry.transfer.amount), number=True, place="phone-value"
         ),

@@ -13,7 +13,6 @@ from svcd.pages.html import (
     Content,
     amount,
     badge,
-    coins,
     copyable,
     empty_list,
     facts,
@@ -22,6 +21,7 @@ from svcd.pages.html import (
     pagination,
     scaled,
     section,
+    shortened,
     tag,
     utc,
     visible,
@@ -89,6 +89,7 @@ class BlockPage:
                 ),
             ),
             json=f"/rpc/block/{height}" if canonical else "",
+            scripts=("copy.mjs",),
         )
 
     def _facts(self, stored: StoredBlock, header: Header, confirmations: int) -> list[tuple[Message, Content]]:
@@ -117,8 +118,9 @@ class BlockPage:
             (message("explorer.slot"), grouped(header.slot)),
             (
                 message("explorer.difficulty"),
-                message("explorer.eased", difficulty=scaled(block_work(header.base_target)), points=points),
+                scaled(block_work(header.base_target)),
             ),
+            (message("explorer.holding-multiplier"), f"× {points}"),
             (message("explorer.state-root"), copyable(header.state_root.hex(), message("explorer.the-state-root"))),
         ]
 
@@ -128,15 +130,12 @@ class BlockPage:
         size = (message("explorer.size"), size_and_fullness(self._sources.params, count=count, size=figures.size))
         if not figures.fees:
             return [size, (message("explorer.fees"), message("explorer.none"))]
-        lowest, highest = figures.fees[0], figures.fees[-1]
-        median = figures.fees[len(figures.fees) // 2]
+        lowest, median, highest = (amount(figures.fees[at]) for at in (0, len(figures.fees) // 2, -1))
+        each: Content = lowest
+        if figures.fees[0] != figures.fees[-1]:
+            each = message("explorer.fees-spread", lowest=lowest, highest=highest, median=median)
         total = amount(sum(figures.fees))
-        if lowest == highest:
-            return [size, (message("explorer.fees"), message("explorer.fees-same", total=total, fee=coins(lowest)))]
-        spread = message(
-            "explorer.fees-spread", total=total, lowest=coins(lowest), highest=coins(highest), median=coins(median)
-        )
-        return [size, (message("explorer.fees"), spread)]
+        return [size, (message("explorer.fees"), total), (message("explorer.fee-per-transfer"), each)]
 
     def _previous_and_next(self, height: int, tip: ChainPoint) -> Tag:
         links = []
@@ -201,7 +200,7 @@ class TransactionPage:
             state = badge(message("explorer.waiting-for-a-block"), "warn")(**{"data-block": ""})
         state(**{"data-txid": txid.hex()})
         return Page(
-            title=message("explorer.transfer"),
+            title=message("explorer.transfer-of", txid=shortened(txid.hex())),
             content=(
                 tag("h1", message("explorer.transfer")),
                 tag("div", amount(row.transfer.amount, class_="amount big"), class_="card"),
@@ -269,9 +268,10 @@ class AddressPage:
         about = tag("div", facts(self._facts(address, key, account)), code, class_="card beside")
         transfers = section(message("explorer.transfers"), *listed, *([pagination(*pages)] if pages else []))
         return Page(
-            title=message("explorer.address"),
+            title=message("explorer.address-of", address=shortened(address)),
             content=(tag("h1", message("explorer.address")), about, transfers),
             json=f"/rpc/balance/{address}",
+            scripts=("copy.mjs",),
         )
 
     def _waiting(self, key: bytes) -> list[TransferRow]:

@@ -45,7 +45,8 @@ def byte_size(count: int) -> Message | str:
     """A number of bytes: ``12 kB``."""
     if count < 10_000:
         return message("frame.bytes", count=count)
-    return f"{count // 1_000} kB" if count < 10_000_000 else f"{count // 1_000_000} MB"
+    size, unit = (count // 1_000, "kB") if count < 10_000_000 else (count // 1_000_000, "MB")
+    return f"{grouped(size)}\N{NO-BREAK SPACE}{unit}"
 
 
 def duration(seconds: int) -> str:
@@ -57,18 +58,32 @@ def duration(seconds: int) -> str:
 
 def about_time(seconds: int) -> Message:
     """A duration as people say it, rounded up: ``less than a minute``, ``about 12 minutes``, ``about 3 hours``."""
-    minutes = -(-max(seconds, 0) // 60)
-    if minutes > 120:
-        return message("script.hours", count=-(-minutes // 60))
-    return message("script.under-a-minute") if seconds < 60 else message("script.minutes", count=minutes)
+    count, is_hours = _rounded_up(seconds)
+    if is_hours:
+        return message("script.hours", count=count)
+    return message("script.under-a-minute") if seconds < 60 else message("script.minutes", count=count)
+
+
+def in_time(seconds: int) -> Message:
+    """A time to come, as :func:`about_time` says it: ``in about 12 minutes``."""
+    count, is_hours = _rounded_up(seconds)
+    if is_hours:
+        return message("explorer.in-hours", count=count)
+    return message("explorer.in-under-a-minute") if seconds < 60 else message("explorer.in-minutes", count=count)
 
 
 def time_left(seconds: int) -> Message:
     """What is left of a duration, as :func:`about_time` says it."""
+    count, is_hours = _rounded_up(seconds)
+    if is_hours:
+        return message("script.hours-left", count=count)
+    return message("script.under-a-minute-left") if seconds < 60 else message("script.minutes-left", count=count)
+
+
+def _rounded_up(seconds: int) -> tuple[int, bool]:
+    """The minutes in ``seconds`` and False, or for more than two hours the hours and True."""
     minutes = -(-max(seconds, 0) // 60)
-    if minutes > 120:
-        return message("script.hours-left", count=-(-minutes // 60))
-    return message("script.under-a-minute-left") if seconds < 60 else message("script.minutes-left", count=minutes)
+    return (-(-minutes // 60), True) if minutes > 120 else (minutes, False)
 
 
 def ago(time: int, now: int) -> Message:
@@ -136,13 +151,18 @@ def amount(units: int, *, class_: str = "amount") -> Tag:
 
 
 def coins(units: int) -> str:
-    """An amount in coins for a sentence, with narrow spaces between groups of digits."""
-    return "\N{NARROW NO-BREAK SPACE}".join(_groups(format_amount(units))) + f" {UNIT}"
+    """An amount in coins as text that does not break across lines, with narrow spaces between groups of digits."""
+    return "\N{NARROW NO-BREAK SPACE}".join(_groups(format_amount(units))) + f"\N{NO-BREAK SPACE}{UNIT}"
 
 
 def in_coins(sentence: str) -> str:
     """A sentence of a node with the amounts in coins that it gives in base units."""
     return _BASE_UNITS.sub(lambda match: coins(int(match[1])), sentence)
+
+
+def bare_amount(units: int) -> Tag:
+    """An amount in coins without the unit, with the spaces of :func:`amount`."""
+    return tag("span", *digit_groups(format_amount(units)))
 
 
 def digit_groups(number: str) -> list[Content]:

@@ -43,7 +43,7 @@ class Page:
     narrow: bool = False
     refresh: int = 0
     """Seconds after which a browser without scripts reloads the page; 0 for never."""
-    scripts: tuple[str, ...] = ("copy.mjs",)
+    scripts: tuple[str, ...] = ()
     markup: Mapping[str, Callable[[Catalogue], bytes]] = field(factory=dict)
     """HTML to be put in the places of the placeholders with these names."""
 

@@ -3,7 +3,6 @@
 from twisted.web.template import Tag
 
 from svcd.chain.errors import RuleViolation
-from svcd.chain.units import format_amount, parse_amount
 from svcd.node.fee_estimator import mempool_floor
 from svcd.pages.expectation import (
     NEXT_BLOCKS,
@@ -16,8 +15,9 @@ from svcd.pages.expectation import (
 )
 from svcd.pages.html import (
     Content,
+    amount,
+    bare_amount,
     byte_size,
-    coins,
     empty_list,
     notice,
     pagination,
@@ -27,7 +27,7 @@ from svcd.pages.html import (
     tag,
 )
 from svcd.pages.layout import Page
-from svcd.pages.routes import AFTER, FEE, page
+from svcd.pages.routes import AFTER, FEE, page, parse_typed_amount
 from svcd.pages.sources import Sources
 from svcd.pages.tables import PAGE_SIZE
 from svcd.pages.texts import grouped, message
@@ -72,12 +72,12 @@ class MempoolPage:
         sources, pool = self._sources, self._sources.mempool
         floor = mempool_floor(pool, sources.params)
         return stats(
-            stat(message("explorer.stat-waiting"), grouped(len(pool)), message("explorer.in-order")),
+            stat(message("explorer.stat-waiting"), grouped(len(pool))),
             stat(message("explorer.size"), byte_size(pool.size)),
-            stat(message("explorer.fee"), format_amount(suggested(sources)), message("explorer.suggested")),
+            stat(message("explorer.fee"), bare_amount(suggested(sources)), message("explorer.suggested")),
             stat(
                 message("explorer.least-fee"),
-                "–" if floor is None else format_amount(floor),
+                "–" if floor is None else bare_amount(floor),
                 message("explorer.taken-now"),
             ),
         )
@@ -113,11 +113,11 @@ class MempoolPage:
     def _answer(self, text: str) -> Tag:
         sources = self._sources
         try:
-            fee = parse_amount(text)
+            fee = parse_typed_amount(text)
         except RuleViolation:
             return notice("bad", message("explorer.fee-wrong"))
         least = max(mempool_floor(sources.mempool, sources.params) or 0, sources.params.minimum_fee)
         if fee < least:
-            return notice("warn", message("explorer.fee-too-low", least=coins(least)))
+            return notice("warn", message("explorer.fee-too-low", least=amount(least)))
         when = expected_in(sources, blocks_until(sources, fee))
-        return notice("good", message("explorer.sent-now", fee=coins(fee), when=when))
+        return notice("good", message("explorer.fee-expected", fee=amount(fee), when=when))

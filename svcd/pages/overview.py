@@ -12,6 +12,7 @@ from svcd.chain.work import block_work
 from svcd.pages.charts import Series, bar_chart, line_chart, round_top, seconds_top, values_table
 from svcd.pages.expectation import next_block, suggested
 from svcd.pages.html import (
+    bare_amount,
     coins,
     duration,
     scaled,
@@ -68,7 +69,7 @@ class OverviewPage:
             here="/",
             json="/rpc/status",
             markup={_CHARTS: lambda catalogue: self._markup(newest, catalogue)},
-            scripts=("copy.mjs", "explorer.mjs", "charts.mjs"),
+            scripts=("explorer.mjs", "charts.mjs"),
         )
 
     def _stats(self, newest: NewestBlocks) -> list[Tag]:
@@ -87,7 +88,7 @@ class OverviewPage:
                 grouped(len(sources.mempool)),
                 tag("a", message("explorer.mempool-link"), href="/mempool", class_="alone"),
             ),
-            stat(message("explorer.fee"), format_amount(suggested(sources)), message("explorer.suggested")),
+            stat(message("explorer.fee"), bare_amount(suggested(sources)), message("explorer.suggested")),
             stat(message("explorer.difficulty"), difficulty, message("explorer.attempts")),
             stat(
                 message("explorer.coins-issued"),

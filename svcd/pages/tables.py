@@ -84,11 +84,6 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: Messa
             place="phone-title",
         ),
         Column(message("explorer.time"), lambda block: when(block.time, now), place="phone-note"),
-        Column(
-            message("explorer.hash"),
-            lambda block: short_link(block.hash.hex(), "block", block.hash.hex()),
-            place="roomy",
-        ),
         Column(message("explorer.made-by"), lambda block: _producer(sources, block)),
         Column(
             message("explorer.transfers"),

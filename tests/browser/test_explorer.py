@@ -92,8 +92,9 @@ def test_a_chart_is_read_with_the_keyboard(watched: Watched, chain: Chain) -> No
 
 def test_the_values_of_charts_are_there_without_scripts(watch: Watch, chain: Chain) -> None:
     chain.node.mine(2)
-    page = watch(java_script_enabled=False, viewport={"width": 390, "height": 800}).go("/")
+    phone = {"width": 320, "height": 800}
+    page = watch(java_script_enabled=False, locale="de-DE", viewport=phone).go("/")
     assert page.locator(".spot title").count() > 4
-    page.click("text=The values as a table")
+    page.click("text=Die Werte als Tabelle")
     assert page.locator("table.values tbody tr").first.is_visible()
     assert overflow(page) == 0

@@ -188,7 +188,7 @@ def test_an_order_expires(shown: Shown) -> None:
         ({"amount": None}, "The amount is missing"),
         ({"amount": "1", "amountBaseUnits": "1"}, "both given"),
         ({"amount": "1e3"}, "decimal such as"),
-        ({"amount": "0"}, "more than 0 and at most 90\u202f071\u202f992.547\u202f409\u202f91 SVC"),
+        ({"amount": "0"}, "more than 0 and at most 90\u202f071\u202f992.547\u202f409\u202f91\N{NO-BREAK SPACE}SVC"),
         ({"recipient": "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"}, "address of this network"),
         ({"confirmations": "0"}, "from 1 to 1000"),
         ({"label": "x" * 81}, "at most 80"),

@@ -73,11 +73,11 @@ def test_what_is_wrong_with_a_payment_of_an_order(shown: Shown) -> None:
     assert plain.count("12 confirmations") == 2
     compared = shown.see(f"/reference/order-1?recipient={shown.node.address('bob').upper()}&amount=2").visible
     verdicts = (
-        "0.5 SVC too little",
+        "0.5\N{NO-BREAK SPACE}SVC too little",
         "pays the order",
         "paid once more",
         "another recipient",
-        "998 SVC too much",
+        "998\N{NO-BREAK SPACE}SVC too much",
     )
     assert [compared.count(verdict) for verdict in verdicts] == [1] * 5
     assert sorted(verdicts, key=compared.index) == list(verdicts)
