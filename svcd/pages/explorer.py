@@ -29,7 +29,8 @@ from svcd.pages.html import (
 )
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.qr import qr_code
-from svcd.pages.routes import BLOCK, FIRST, page
+from svcd.pages.recent_blocks import canonical_blocks
+from svcd.pages.routes import BEFORE_HEIGHT, BLOCK, FIRST, page
 from svcd.pages.sources import (
     PeerRow,
     Sources,
@@ -37,7 +38,7 @@ from svcd.pages.sources import (
     parse_body,
     transfer_row,
 )
-from svcd.pages.tables import PAGE_SIZE, Column, reference_link, size_and_fullness, table, transfers_table
+from svcd.pages.tables import PAGE_SIZE, Column, blocks_table, reference_link, size_and_fullness, table, transfers_table
 from svcd.pages.texts import Message, grouped, message
 from svcd.rpc.fields import ADDRESS, BEFORE, NEWEST, TXID
 from svcd.store.chain_store import StoredBlock
@@ -168,6 +169,42 @@ class BlockPage:
 def _not_canonical(height: int) -> Tag:
     there = link(message("explorer.block-at-height", height=height), "block", str(height))
     return notice("warn", message("explorer.lost", block=there))
+
+
+class BlocksPage:
+    """The blocks of the chain, some at a time."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    @page("/blocks", "The blocks below a height", query_fields=(BEFORE_HEIGHT,))
+    def blocks(self, before: int) -> CachedPage:
+        """Answer GET /blocks."""
+        sources = self._sources
+        shown = ("blocks", sources.chain_manager.tip.hash, before, sources.second)
+        return CachedPage(shown, lambda: self._draw(before))
+
+    def _draw(self, before: int) -> Page:
+        sources, reader = self._sources, self._sources.reader
+        with reader.snapshot():
+            tip = sources.tip()
+            blocks = canonical_blocks(reader, sources.params, tip, before=before, limit=PAGE_SIZE)
+        first, last = blocks[-1].header.height, blocks[0].header.height
+        heading = message("explorer.blocks-from-to", first=first, last=last)
+        pages: list[Content] = []
+        if last < tip.height:
+            newer = min(last + 1 + PAGE_SIZE, tip.height + 1)
+            pages.append(tag("a", message("explorer.newer"), href=f"/blocks?before={newer}", class_="button"))
+        if first:
+            pages.append(tag("a", message("explorer.older"), href=f"/blocks?before={first}", class_="button"))
+        return Page(
+            title=heading,
+            content=(
+                tag("h1", heading),
+                tag("div", blocks_table(sources, blocks, caption=heading, figures=False), class_="card"),
+                *([pagination(*pages)] if pages else []),
+            ),
+        )
 
 
 class TransactionPage:

@@ -15,6 +15,7 @@ from svcd.pages.html import (
     bare_amount,
     coins,
     duration,
+    pagination,
     scaled,
     section,
     stat,
@@ -62,7 +63,7 @@ class OverviewPage:
                 tag("h1", message("frame.explorer")),
                 stats(*self._stats(newest)),
                 next_block(sources),
-                section(message("explorer.newest-blocks"), news, tag("div", blocks, class_="card")),
+                section(message("explorer.newest-blocks"), news, tag("div", blocks, class_="card"), *_older(newest)),
                 *self._replaced(newest),
                 placeholder(_CHARTS),
             ),
@@ -110,6 +111,13 @@ class OverviewPage:
         if key not in self._drawn:
             self._drawn[key] = _Charts(self._sources, newest, catalogue.text).draw()
         return self._drawn[key]
+
+
+def _older(newest: NewestBlocks) -> list[Tag]:
+    before = newest.tip.height - LISTED + 1
+    if before < 1:
+        return []
+    return [pagination(tag("a", message("explorer.older"), href=f"/blocks?before={before}", class_="button"))]
 
 
 @frozen

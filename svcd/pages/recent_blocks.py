@@ -53,6 +53,23 @@ class NewestBlocks:
         return [(later - earlier) * params.slot_seconds for earlier, later in pairwise(slots)]
 
 
+def canonical_blocks(
+    reader: ChainReader, params: NetworkParams, tip: ChainPoint, *, before: int, limit: int
+) -> list[BlockRow]:
+    """The ``limit`` highest blocks below the height ``before`` of the chain that ends in ``tip``, newest first."""
+    end = min(before, tip.height + 1)
+    first = max(end - limit, 0)
+    texts = reader.headers(first, limit=end - first + 1)
+    headers = [parse_header(json.loads(text), params) for text in reversed(texts)]
+    # Each header holds the hash of its parent, so no header has to be hashed.
+    hashes = [header.parent_hash for header in headers]
+    if end > tip.height:
+        hashes.insert(0, tip.hash)
+    else:
+        del headers[0]
+    return [_row(block_hash, header, params) for block_hash, header in zip(hashes, headers, strict=False)]
+
+
 class RecentBlocks:
     """Reads the newest blocks once for each tip; for the reactor's thread."""
 
@@ -100,15 +117,10 @@ class RecentBlocks:
 
     def _read(self, reader: ChainReader, tip: ChainPoint) -> NewestBlocks:
         params = self._params
-        first = max(tip.height - SHOWN + 1, 0)
-        texts = reader.headers(first, limit=tip.height - first + 1)
-        headers = [parse_header(json.loads(text), params) for text in reversed(texts)]
-        # Each header holds the hash of its parent, so no header has to be hashed.
-        hashes = [tip.hash, *(header.parent_hash for header in headers)]
-        blocks = [_row(block_hash, header, params) for block_hash, header in zip(hashes, headers, strict=False)]
+        blocks = canonical_blocks(reader, params, tip, before=tip.height + 1, limit=SHOWN)
         lost = [
             _row(stored.point.hash, reader.block_header(stored, params), params)
-            for stored in reader.replaced_blocks(first, limit=REPLACED)
+            for stored in reader.replaced_blocks(blocks[-1].header.height, limit=REPLACED)
         ]
         return NewestBlocks(tip, blocks, lost)
 

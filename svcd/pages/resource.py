@@ -10,7 +10,7 @@ from twisted.web.resource import Resource
 
 from svcd.pages.checkout import CheckoutPage
 from svcd.pages.error_pages import error_page
-from svcd.pages.explorer import AddressPage, BlockPage, PeersPage, TransactionPage
+from svcd.pages.explorer import AddressPage, BlockPage, BlocksPage, PeersPage, TransactionPage
 from svcd.pages.layout import CachedPage, Layout, Page
 from svcd.pages.mempool_page import MempoolPage
 from svcd.pages.overview import OverviewPage
@@ -35,6 +35,7 @@ from svcd.web.routes import IncomingRequest
 _PAGES: Final = (
     OverviewPage,
     BlockPage,
+    BlocksPage,
     TransactionPage,
     AddressPage,
     MempoolPage,

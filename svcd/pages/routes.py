@@ -63,6 +63,9 @@ def parse_typed_amount(text: str) -> int:
 
 BLOCK: Final = Field("block", Text(convert=parse_block), "The height or the hash of a block.")
 FIRST: Final = Field("first", HEIGHT_TYPE, "Where the list begins.", default=0)
+BEFORE_HEIGHT: Final = Field(
+    "before", Int(1, HEIGHT_TYPE.most), "Show the blocks below this height.", default=HEIGHT_TYPE.most
+)
 AFTER: Final = Field("after", HEIGHT_TYPE, "Where the list begins.", default=0)
 FILE_NAME: Final = Field("name", Text(), "The name of a file.")
 SEARCH_TEXT: Final = Field("q", Text(convert=parse_search_text), "The text to search for.", default="")

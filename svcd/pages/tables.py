@@ -74,8 +74,8 @@ def size_and_fullness(params: NetworkParams, *, count: int, size: int) -> Messag
     return message("explorer.size-full", size=byte_size(size), percent=fullness(params, count=count, size=size))
 
 
-def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: Message) -> Tag:
-    """A table of blocks of which ``sources.recent`` has the figures."""
+def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: Message, figures: bool = True) -> Tag:
+    """A table of blocks; with ``figures``, fees and sizes as ``sources.recent`` has them, else hashes."""
     now = sources.now
     columns: list[Column[BlockRow]] = [
         Column(
@@ -92,10 +92,19 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: Messa
             place="phone-value",
             labelled=True,
         ),
-        Column(message("explorer.fees"), lambda block: _fees(sources, block), number=True),
-        Column(message("explorer.size"), lambda block: _size(sources, block), number=True, place="phone-extra"),
     ]
+    if figures:
+        columns += [
+            Column(message("explorer.fees"), lambda block: _fees(sources, block), number=True),
+            Column(message("explorer.size"), lambda block: _size(sources, block), number=True, place="phone-extra"),
+        ]
+    else:
+        columns.insert(2, Column(message("explorer.hash"), _hash))
     return table(columns, blocks, caption=caption)
+
+
+def _hash(block: BlockRow) -> Tag:
+    return short_link(block.hash.hex(), "block", block.hash.hex())
 
 
 def replaced_table(sources: Sources, blocks: Iterable[BlockRow]) -> Tag:
@@ -104,7 +113,7 @@ def replaced_table(sources: Sources, blocks: Iterable[BlockRow]) -> Tag:
     columns: list[Column[BlockRow]] = [
         Column(
             message("explorer.replaced"),
-            lambda block: short_link(block.hash.hex(), "block", block.hash.hex()),
+            _hash,
             place="phone-title",
         ),
         Column(message("explorer.time"), lambda block: when(block.time, now), place="phone-note"),

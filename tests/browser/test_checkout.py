@@ -97,7 +97,7 @@ def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
     chain.pay(FAUCET, SHOP, 2 * COIN, order)
     page.wait_for_selector("[data-misses]:not([hidden])")
     said = page.inner_text("[data-misses]")
-    assert "exactly 2.5 SVC" in said
+    assert "exactly 2.5\N{NO-BREAK SPACE}SVC" in said
     assert "2 SVC" in said.split("\n")[-1]
     assert "does not pay" in said
     seen(page, "mismatched")

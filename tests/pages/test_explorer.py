@@ -74,10 +74,32 @@ def test_the_overview_shows_the_newest_blocks_first(shown: Shown) -> None:
     assert page.all("a", rel="alternate")[0]["href"] == "/rpc/status"
 
 
+def test_older_blocks_are_listed(shown: Shown) -> None:
+    blocks = shown.node.grow("genesis: b[1..50]")
+
+    def ways(page: Document) -> list[str]:
+        return [link for link in page.links if link.startswith("/blocks")]
+
+    assert ways(shown.see("/")) == ["/blocks?before=39"]
+    second, third = shown.see("/blocks?before=39"), shown.see("/blocks?before=19")
+    assert "Blocks 19 to 38" in second.visible
+    assert (ways(second), ways(third)) == (["/blocks?before=51", "/blocks?before=19"], ["/blocks?before=39"])
+    found = [link for page in (second, third) for link in page.links if re.fullmatch("/block/[0-9]+", link)]
+    assert found == [f"/block/{height}" for height in range(38, -1, -1)]
+    hashes = {f"/block/{each.hex()}" for each in (blocks["b38"].header.hash, blocks["b1"].header.hash)}
+    assert hashes | {f"/block/{PARAMS.genesis_hash.hex()}"} <= {*second.links, *third.links}
+    newest = shown.see("/blocks")
+    assert newest.source == shown.see("/blocks?before=900").source
+    assert f"/block/{blocks['b50'].header.hash.hex()}" in newest.links
+    assert ways(newest) == ["/blocks?before=31"]
+
+
 def test_the_overview_of_a_chain_without_blocks(still: Shown) -> None:
     page = still.see("/")
     assert "not enough blocks for a chart" in page.text
     assert not page.all("svg", class_="plot")
+    assert [link for link in page.links if link.startswith("/blocks")] == []
+    assert "Blocks 0 to 0" in still.see("/blocks").visible
 
 
 def test_the_overview_shows_size_and_fees_of_blocks(shown: Shown) -> None:
@@ -253,8 +275,8 @@ def test_a_crowded_mempool_says_what_gets_in_and_when(open_node: Callable[..., N
     fees = {fee: shown.see(f"/mempool?fee={fee}").visible for fee in typed}
     assert "0.0001 SVC is expected within 3 blocks, in about 3 minutes" in fees["0.0001"]
     assert "is expected within 2 blocks" in fees["0.0003"]
-    for fee in ("0.01", "0,01", "0.01%C2%A0SVC"):
-        assert "0.01 SVC is expected in the next block" in fees[fee]
+    for text in ("0.01", "0,01", "0.01%C2%A0SVC"):
+        assert "0.01 SVC is expected in the next block" in fees[text]
     assert "at least 0.0001 SVC" in fees["0.00009"]
     assert "A fee is a number of coins" in fees["x"]
     assert "A fee is a number of coins" in fees["1,250"]
