@@ -202,6 +202,29 @@ def test_payments_are_read_page_after_page_and_told_once() -> None:
     assert [call.query.get("after") for call in ran.calls] == [None, "x", "y"]
 
 
+def test_watches_are_listed_page_after_page() -> None:
+    one = {"id": "svcwh_1", "active": True, "lastState": "pending", "callbackUrl": "https://a/", "wantedEvents": []}
+    one |= {"reference": "order-1", "recipient": SHOP, "amount": "5", "requiredConfirmations": 3}
+    one |= {"expiresAt": "2", "createdAt": "1", "events": []}
+    ran = Ran(
+        calls.watches(state="pending", host="a", after="svcwh_2", limit=9),
+        [refusal(503), answer({"ok": True, "subscriptions": [one], "next": "svcwh_1"})],
+    )
+    assert ([each.id for each in ran.result.watches], ran.result.next) == (["svcwh_1"], "svcwh_1")
+    assert [(call.path, call.authorized) for call in ran.calls] == [("/rpc/commerce/webhooks", True)] * 2
+    assert ran.calls[0].query == {"state": "pending", "host": "a", "after": "svcwh_2", "limit": "9"}
+    ran = Ran(calls.watches(state=None, host=None, after=None, limit=50), [answer({"subscriptions": [], "next": None})])
+    assert (ran.result.watches, ran.result.next, ran.calls[0].query) == ((), None, {"limit": "50"})
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_an_error_that_is_not_repeated(status: int) -> None:
+    ran = Ran(calls.payment(ORDER), [Answer(status, None, b"")])
+    assert isinstance(ran.error, svc_pay.InvalidAnswer)
+    assert str(ran.error).startswith("the answer is a redirect")
+    assert ran.pauses == []
+
+
 def test_a_proof_is_fetched_to_its_end() -> None:
     ran = Ran(calls.proof(ORDER), [answer({"next": "1001"}), answer({"next": None})])
     assert [call.query.get("from") for call in ran.calls] == [None, "1001"]

@@ -122,6 +122,12 @@ def test_an_order_with_a_watch(shop_node: RunningNode) -> None:
         wait_until(lambda: len(taken) == 4, "the event again")
         assert taken[3].id == again.id == events[0].id
         assert client.cancel(watch.id).ending == "cancelled"
+        other = client.register(order, url)
+        first = client.watches(host="127.0.0.1", limit=1)
+        second = client.watches(after=first.next, limit=1)
+        assert [each.id for each in (*first.watches, *second.watches)] == [other.id, watch.id]
+        assert (second.watches[0].ending, second.watches[0].events[0].event) == ("cancelled", "payment.reorged")
+        assert client.watches(state="expired").watches == ()
         with pytest.raises(svc_pay.NotFound):
             client.watch("svcwh_" + "0" * 32)
     with Client(shop_node.url, token="x" * 40) as stranger, pytest.raises(svc_pay.Unauthorized):

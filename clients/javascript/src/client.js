@@ -112,7 +112,7 @@ export class Client {
     const headers = { accept: "application/json" };
     if (body !== undefined) headers["content-type"] = "application/json";
     if (authorized) headers.authorization = `Bearer ${this.#token}`;
-    const fixed = { cache: "no-store", credentials: "omit", redirect: "error", headers };
+    const fixed = { cache: "no-store", credentials: "omit", redirect: "manual", headers };
     const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
     for (let attempt = 0; ; attempt++) {
       const last = !repeatable || limit !== null || attempt === ATTEMPTS - 1;
@@ -129,6 +129,9 @@ export class Client {
         continue;
       }
       if (response.ok) return text;
+      // A browser does not tell the status of a redirect.
+      if (response.type === "opaqueredirect" || (response.status >= 300 && response.status < 400))
+        throw new InvalidAnswer("the answer is a redirect, which no node sends and no call follows: correct the URL");
       const refused = refusal(response.status, text, response.headers.get("retry-after"));
       const wait = refused.retryAfter ?? pause(attempt);
       if (last || !PASSING.includes(refused.status) || wait > LONGEST_PAUSE) throw refused;
@@ -289,6 +292,20 @@ export class Client {
   /** A watch with its newest events. */
   async watch(id) {
     return this.#watch(`/${encodeURIComponent(id)}`);
+  }
+
+  /** A page of at most `limit` watches with their newest events, the newest watch first; 50 is the most.
+   *
+   * `state` and `host` choose those with this `lastState`, or with a callback at this host. Ask again with `after` the
+   * page's `next` until that is null: a page may have fewer watches, or none, even if more follow.
+   */
+  async watches({ state, host, after, limit = 50 } = {}) {
+    must(Number.isSafeInteger(limit) && limit > 0, "limit must be a whole number above 0");
+    const given = { state, host, after, limit: String(limit) };
+    const parameters = Object.fromEntries(Object.entries(given).filter(([, value]) => (value ?? null) !== null));
+    const answer = parseJson(await this.#ask("/rpc/commerce/webhooks", { parameters, authorized: true }), "the answer");
+    const { subscriptions, next } = members(answer, "the answer", { subscriptions: "objects", next: "text?" });
+    return { watches: subscriptions.map((each) => members(each, "subscription", WATCH)), next: next ?? null };
   }
 
   /** Cancel a watch; its undelivered events are dropped. */

@@ -298,6 +298,12 @@ export interface Watch {
   events?: Delivery[];
 }
 
+/** Some of the merchant's watches, the newest first; `next` is `after` of the following page, null on the last. */
+export interface WatchPage {
+  watches: Watch[];
+  next: string | null;
+}
+
 export interface CallbackTest {
   id: string;
   event: "webhook.test";
@@ -414,6 +420,17 @@ export class Client {
   ): Promise<Watch>;
   /** A watch with its newest events. */
   watch(id: string): Promise<Watch>;
+  /** A page of at most `limit` watches with their newest events, the newest watch first; 50 is the most.
+   *
+   * Ask again with `after` the page's `next` until that is null: a page may have fewer watches, or none, even if more
+   * follow.
+   */
+  watches(options?: {
+    state?: string | null;
+    host?: string | null;
+    after?: string | null;
+    limit?: number;
+  }): Promise<WatchPage>;
   /** Cancel a watch; its undelivered events are dropped. */
   cancel(id: string): Promise<Watch>;
   /** Send an event again. This call is never repeated by itself. */

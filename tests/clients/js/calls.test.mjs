@@ -190,6 +190,34 @@ test("payments and proofs are read to their end", async () => {
   );
 });
 
+test("watches are listed page after page", async () => {
+  const one = { id: "svcwh_1", active: true, lastState: "pending", callbackUrl: "https://a/", wantedEvents: [] };
+  const page = { subscriptions: [{ ...one, expiresAt: "2", events: [] }], next: "svcwh_1" };
+  const { client, asked } = clientOf(
+    () => refusal(503),
+    () => answer(page),
+    () => answer({ subscriptions: [], next: null }),
+  );
+  const found = await client.watches({ state: "pending", host: "a", after: "svcwh_2", limit: 9 });
+  assert.deepEqual([found.watches.map(({ id }) => id), found.next], [["svcwh_1"], "svcwh_1"]);
+  assert.deepEqual(await client.watches({ after: null }), { watches: [], next: null });
+  assert.deepEqual(
+    asked.map(({ url, headers }) => [url.pathname, url.search, headers.authorization]),
+    ["?state=pending&host=a&after=svcwh_2&limit=9", "?state=pending&host=a&after=svcwh_2&limit=9", "?limit=50"].map(
+      (search) => ["/rpc/commerce/webhooks", search, `Bearer ${"t".repeat(32)}`],
+    ),
+  );
+});
+
+test("a redirect is an error that is not repeated", async () => {
+  const opaque = () => Object.defineProperty(Response.error(), "type", { value: "opaqueredirect" });
+  for (const redirect of [301, 302, 303, 307, 308].map((status) => () => new Response(null, { status })).concat(opaque)) {
+    const { client, asked, paused } = clientOf(redirect);
+    await assert.rejects(client.payment(ORDER), { name: "InvalidAnswer", message: /^the answer is a redirect/ });
+    assert.deepEqual([asked.length, asked[0].redirect, paused], [1, "manual", []]);
+  }
+});
+
 test("only watches get the token", async () => {
   const { client, asked } = clientOf(
     () => payment("unpaid"),

@@ -93,6 +93,9 @@ while ((await node.watch(watch.id)).events?.some((each) => each.deliveredAt === 
 must((await node.redeliver(watch.id, confirmed.id)).id === confirmed.id, "the delivery again");
 await arrival(4);
 must((await node.cancel(watch.id)).ending === "cancelled", "the cancellation");
+const page = await node.watches({ host: "127.0.0.1", limit: 1 });
+must(page.watches[0]?.id === watch.id && page.next === watch.id, "the list of watches");
+must((await node.watches({ after: page.next })).next === null, "the end of the list");
 const stranger = new Client(url, { token: "x".repeat(40) });
 const refused = await stranger.watch(watch.id).catch((error: unknown) => error);
 must(refused instanceof ApiError && refused.status === 401, "another token");

@@ -44,6 +44,7 @@ from svc_pay.model import (
     State,
     Tip,
     Watch,
+    WatchPage,
 )
 from svc_pay.proof import ProvenPayment, check_proof
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
@@ -93,6 +94,7 @@ __all__ = [
     "WaitTimeout",
     "Watch",
     "WatchEvent",
+    "WatchPage",
     "Webhook",
     "check_address",
     "check_proof",

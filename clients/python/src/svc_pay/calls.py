@@ -37,6 +37,7 @@ from svc_pay.model import (
     ReceivedTransfer,
     State,
     Watch,
+    WatchPage,
 )
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
 from svc_pay.webhooks import EventName
@@ -134,6 +135,8 @@ def ask(call: Call) -> Steps[bytes]:
             raise TypeError("a call must be sent its answer")
         if 200 <= answer.status < 300:
             return answer.body
+        if 300 <= answer.status < 400:
+            raise InvalidAnswer("the answer is a redirect, which no node sends and no call follows: correct the URL")
         error = _error(answer)
         pause = _pause(attempt) if error.retry_after is None else float(error.retry_after)
         if last or answer.status not in _SAFE or pause > _LONGEST_PAUSE:
@@ -315,6 +318,14 @@ def register(
 def watch(watch_id: str) -> Steps[Watch]:
     """See :meth:`svc_pay.Client.watch`."""
     return _object(get(_watch_path(watch_id), authorized=True), "subscription", Watch.parse)
+
+
+def watches(*, state: str | None, host: str | None, after: str | None, limit: int) -> Steps[WatchPage]:
+    """See :meth:`svc_pay.Client.watches`."""
+    given = {"state": state, "host": host, "after": after, "limit": str(check_number(limit, "limit"))}
+    query = {name: value for name, value in given.items() if value is not None}
+    answer = Members.of((yield from ask(get("/rpc/commerce/webhooks", query, authorized=True))), "the answer")
+    return WatchPage(tuple(map(Watch.parse, answer.objects("subscriptions"))), answer.text_or_none("next"))
 
 
 def cancel(watch_id: str) -> Steps[Watch]:

@@ -24,6 +24,7 @@ from svc_pay.model import (
     ReceivedTransfer,
     State,
     Watch,
+    WatchPage,
 )
 from svc_pay.wallet import Key, SignedTransfer
 from svc_pay.webhooks import EventName
@@ -191,6 +192,16 @@ class Client:
         """A watch with its newest events."""
         return self._run(calls.watch(watch_id))
 
+    def watches(
+        self, *, state: str | None = None, host: str | None = None, after: str | None = None, limit: int = 50
+    ) -> WatchPage:
+        """A page of at most ``limit`` watches with their newest events, the newest watch first; 50 is the most.
+
+        ``state`` and ``host`` choose those with this ``last_state``, or with a callback at this host. Ask again with
+        ``after=page.next`` until that is None: a page may have fewer watches, or none, even if more follow.
+        """
+        return self._run(calls.watches(state=state, host=host, after=after, limit=limit))
+
     def cancel(self, watch_id: str) -> Watch:
         """Cancel a watch; its undelivered events are dropped."""
         return self._run(calls.cancel(watch_id))
@@ -334,6 +345,16 @@ class AsyncClient:
     async def watch(self, watch_id: str) -> Watch:
         """A watch with its newest events."""
         return await self._run(calls.watch(watch_id))
+
+    async def watches(
+        self, *, state: str | None = None, host: str | None = None, after: str | None = None, limit: int = 50
+    ) -> WatchPage:
+        """A page of at most ``limit`` watches with their newest events, the newest watch first; 50 is the most.
+
+        ``state`` and ``host`` choose those with this ``last_state``, or with a callback at this host. Ask again with
+        ``after=page.next`` until that is None: a page may have fewer watches, or none, even if more follow.
+        """
+        return await self._run(calls.watches(state=state, host=host, after=after, limit=limit))
 
     async def cancel(self, watch_id: str) -> Watch:
         """Cancel a watch; its undelivered events are dropped."""

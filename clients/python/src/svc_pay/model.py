@@ -322,7 +322,7 @@ class Watch:
     more_mismatches: bool
     """True if it has told as many mismatches as it may."""
     events: tuple[Delivery, ...] = field(default=())
-    """The newest first; only if the watch was asked for by its id."""
+    """The newest first; only if the watch was asked for by its id, or listed."""
 
     @classmethod
     def parse(cls, members: Members) -> "Watch":
@@ -345,6 +345,15 @@ class Watch:
             more_mismatches="moreMismatches" in members and members.flag("moreMismatches"),
             events=tuple(map(Delivery.parse, members.objects("events"))) if "events" in members else (),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPage:
+    """Some of the merchant's watches, the newest first."""
+
+    watches: tuple[Watch, ...]
+    next: str | None
+    """``after`` of the following page; None if this is the last."""
 
 
 @dataclass(frozen=True, slots=True)
