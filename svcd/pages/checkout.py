@@ -122,14 +122,14 @@ class CheckoutPage:
 def _draw(order: Order, observation: Observation, *, expired: bool, block_seconds: int) -> Page:
     terms = order.terms
     state = _shown_state(terms, observation)
+    phase = _phase(observation, state, expired=expired)
     ways = _payment_methods(order, observation, state, expired=expired)
-    progress = _progress(order, observation, state, block_seconds)
-    left = tag("div", progress, _expired(expired=expired), ways, class_="stack")
-    right = tag("div", _order(order, observation, block_seconds), *_return(order, state), class_="stack")
+    left = tag("div", _progress(order, observation, phase, block_seconds), ways, class_="stack")
+    right = tag("div", _order(order, observation), *_return(order, state), class_="stack")
     data = _script_data(order, state, block_seconds)
     columns = tag("div", left, right, class_="checkout", id="payment", **data)
     return Page(
-        title=message("checkout.title", amount=coins(terms.amount)),
+        title=message("checkout.title", state=_HEADINGS[phase], amount=coins(terms.amount)),
         content=(_head(terms, order.label), columns),
         json=status_path(terms),
         searchable=False,
@@ -161,19 +161,20 @@ def _head(terms: PaymentTerms, label: str | None) -> Tag:
     sized = "amount big long" if len(asked) > _LONG else "amount big"
     shown = amount(terms.amount, class_=sized)
     lines: list[Content] = [
+        tag("p", message("checkout.receipt"), class_="print-only receipt lead"),
         tag(
             "div",
-            tag("h1", tag("span", message("checkout.to-pay"), " ", class_="visually-hidden"), shown),
+            tag("h1", tag("span", message("checkout.amount"), " ", class_="visually-hidden"), shown),
             copy_button(asked, message("checkout.the-amount")),
             class_="copied",
-        )
+        ),
     ]
     if label is not None:
         lines.append(tag("p", visible(label), class_="lead label", dir="auto"))
     return tag("div", *lines, class_="stack tight")
 
 
-def _progress(order: Order, observation: Observation, state: PaymentState, block_seconds: int) -> Tag:
+def _progress(order: Order, observation: Observation, shown: str, block_seconds: int) -> Tag:
     """The state of the payment, and problems with it."""
     terms = order.terms
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
@@ -183,38 +184,26 @@ def _progress(order: Order, observation: Observation, state: PaymentState, block
     count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
     of = message("checkout.of", done=count, count=terms.required)
     none = message("checkout.of", done=0, count=terms.required)
-    shown = _phase(observation, state)
+    takes = message("checkout.takes", time=about_time(terms.required * block_seconds), count=terms.required)
     views = [
-        _view("unpaid", shown, _heading_and_text(message("checkout.unpaid"), message("checkout.unpaid-text"))),
-        _view(
-            "mismatched", shown, _heading_and_text(message("checkout.mismatched"), message("checkout.mismatched-text"))
-        ),
-        _view(
-            "gone",
-            shown,
-            _heading_and_text(message("checkout.gone"), message("checkout.gone-text")),
-            _wallet_that_paid(order),
-        ),
+        _view("unpaid", shown, message("checkout.unpaid-text"), tag("p", takes, class_="soft")),
+        _view("expired", shown, message("checkout.expired-text")),
+        _view("mismatched", shown, message("checkout.mismatched-text")),
+        _view("gone", shown, message("checkout.gone-text"), _wallet_that_paid(order)),
         _view(
             "pending",
             shown,
-            _heading_and_text(message("checkout.seen"), message("checkout.seen-text")),
+            message("checkout.seen-text"),
             tag("p", tag("span", left, data_fill="left"), " (", none, ")", class_="soft"),
         ),
         _view(
             "confirming",
             shown,
-            _heading_and_text(message("checkout.confirming"), message("checkout.confirming-text")),
+            message("checkout.confirming-text"),
             bar,
             tag("p", tag("span", left, data_fill="left"), " (", of, ")", class_="soft"),
         ),
-        _view(
-            "confirmed",
-            shown,
-            _heading_and_text(message("checkout.paid"), message("checkout.paid-text")),
-            tag("p", message("checkout.or-more", count=terms.required), class_="soft"),
-            *_finished(order),
-        ),
+        _view("confirmed", shown, message("checkout.paid-text", count=terms.required), *_finished(order)),
     ]
     states = tag("div", _steps(), *views, _transfer(observation), role="status", class_="stack")
     fallen = notice("warn", tag("strong", message("checkout.nothing-to-do")), " ", message("checkout.fallen"))
@@ -224,19 +213,46 @@ def _progress(order: Order, observation: Observation, state: PaymentState, block
     hidden = {} if not observation.synced else HIDDEN
     parts: list[Content] = [
         states,
+        *_pay_before(order, shown),
         tag("div", fallen, data_fallen="", role="status", **HIDDEN),
         tag("div", notice("warn", message("checkout.outdated")), data_outdated="", role="status", **hidden),
         *_problems(terms, observation),
         trouble,
     ]
-    if state is not PaymentState.CONFIRMED:
+    if shown != PaymentState.CONFIRMED.value:
         parts.append(without_scripts)
     return tag("div", *parts, class_="card stack")
 
 
-def _phase(observation: Observation, state: PaymentState) -> str:
-    """Which view is shown: that of the state, or the one for payments of a wrong amount."""
-    return "mismatched" if state is PaymentState.UNPAID and observation.mismatches else state.value
+_HEADINGS: Final[Mapping[str, Message]] = {
+    "unpaid": message("checkout.unpaid"),
+    "expired": message("checkout.expired"),
+    "mismatched": message("checkout.mismatched"),
+    "gone": message("checkout.gone"),
+    "pending": message("checkout.seen"),
+    "confirming": message("checkout.confirming"),
+    "confirmed": message("checkout.paid"),
+}
+"""The headings of the views, which also begin the title of the page."""
+
+
+def _phase(observation: Observation, state: PaymentState, *, expired: bool) -> str:
+    """Which view is shown: that of the state, or another one for an unpaid order. Only the script knows ``gone``."""
+    if state is not PaymentState.UNPAID:
+        return state.value
+    if observation.mismatches:
+        return "mismatched"
+    return "expired" if expired else state.value
+
+
+def _pay_before(order: Order, shown: str) -> list[Tag]:
+    """When an order that is not paid expires, and in which time; the script knows the latter."""
+    if order.until is None:
+        return []
+    time = tag("span", utc(order.until), data_fill="until")
+    hidden = {} if shown in ("unpaid", "expired", "mismatched") else HIDDEN
+    sentence = message("checkout.pay-before", time=time)
+    return [tag("p", sentence, " ", tag("strong", data_fill="remaining"), data_pay_before="", **hidden)]
 
 
 def _wallet_that_paid(order: Order) -> Tag:
@@ -256,20 +272,11 @@ def _finished(order: Order) -> list[Tag]:
     return [back, printed]
 
 
-def _view(when: str, shown: str, *content: Content) -> Tag:
+def _view(when: str, shown: str, sentence: Message, *more: Content) -> Tag:
     """A view that is visible while ``shown`` is ``when``."""
     hidden = {} if shown == when else HIDDEN
-    return tag("div", *content, class_="stack tight", data_when=when, **hidden)
-
-
-def _heading_and_text(heading: Message, sentence: Message) -> Tag:
-    return tag("div", tag("h2", heading), tag("p", sentence, class_="soft"))
-
-
-def _expired(*, expired: bool) -> Tag:
-    """The view in place of the ways to pay once an unpaid order has expired."""
-    words = tag("p", tag("strong", message("checkout.do-not-pay")), " ", message("checkout.expired"))
-    return tag("div", notice("warn", words), data_expired="", role="status", **({} if expired else HIDDEN))
+    headed = tag("div", tag("h2", _HEADINGS[when]), tag("p", sentence, class_="soft"))
+    return tag("div", headed, *more, class_="stack tight", data_when=when, **hidden)
 
 
 def _steps() -> Tag:
@@ -368,15 +375,13 @@ def _return(order: Order, state: PaymentState) -> list[Tag]:
     return [tag("div", *parts, class_="card stack tight no-print", data_return="", **hidden)]
 
 
-def _order(order: Order, observation: Observation, block_seconds: int) -> Tag:
+def _order(order: Order, observation: Observation) -> Tag:
     terms, label = order.terms, order.label
     recipient = copyable(terms.recipient, message("checkout.the-address"), "address", terms.recipient)
-    takes = message("checkout.takes-time", time=about_time(terms.required * block_seconds), count=terms.required)
     pairs: list[tuple[Message, Content]] = [
         (message("checkout.amount"), amount(terms.amount)),
         (message("checkout.reference"), copyable(terms.reference, message("checkout.the-reference"))),
         (message("checkout.recipient"), recipient),
-        (message("checkout.takes"), takes),
     ]
     if label is not None:
         unsigned = tag("span", " ", message("checkout.not-signed"), class_="soft")
@@ -384,8 +389,6 @@ def _order(order: Order, observation: Observation, block_seconds: int) -> Tag:
         pairs.append((message("checkout.label"), shown))
     if terms.since_height is not None:
         pairs.append((message("checkout.since"), message("checkout.since-block", height=terms.since_height)))
-    if order.until is not None:
-        pairs.append((message("checkout.until"), tag("span", utc(order.until), data_fill="until")))
     txid = observation.txid.hex() if observation.txid else ""
     time = "" if observation.location is None else utc(observation.location.block_time)
     receipt = facts(

@@ -32,6 +32,9 @@ def test_a_german_buyer_reads_german(
     page = watched.go(checkout_path(order))
     assert page.get_attribute("html", "lang") == "de"
     assert "Warten auf die Zahlung" in page.inner_text("main")
+    watched.go(checkout_path(order, amount="80071992.54740991"), page)
+    assert page.evaluate("(h1 => h1.scrollWidth - h1.clientWidth)(document.querySelector('h1'))") <= 0
+    watched.go(checkout_path(order), page)
     chain.pay(FAUCET, SHOP, 250_000_000, order)
     page.wait_for_selector("#payment[data-state=pending]")
     assert "Noch weniger als eine Minute (0 von 2\N{NO-BREAK SPACE}Bestätigungen)" in page.inner_text("main")

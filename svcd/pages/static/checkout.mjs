@@ -17,7 +17,7 @@ import { localTime, message, timeLeft } from "./texts.mjs";
  * @property {{ amountSvc: string, txid: string }[]} mismatches
  */
 /** @typedef {ReturnType<typeof viewOf>} View */
-/** @typedef {View & { fallen: boolean, expired: boolean }} Shown */
+/** @typedef {View & { fallen: boolean, expired: boolean, remaining: number }} Shown with the milliseconds that remain. */
 /** @typedef {{ wait: number, state: string, signal: AbortSignal }} Waiting */
 /**
  * @typedef {object} Parts
@@ -69,12 +69,13 @@ const memory = {
   write: (deepest) => history.replaceState({ ...history.state, deepest }, ""),
 };
 
-/** Which of the views belongs to a state: two more than states, for payments that went back or have a wrong amount.
- * @type {(view: Pick<Shown, "state" | "fallen" | "mismatches">) => string} */
-function phaseOf({ state, fallen, mismatches }) {
+/** Which of the views belongs to a state: for an order that is not paid there are three more.
+ * @type {(view: Pick<Shown, "state" | "fallen" | "mismatches" | "expired">) => string} */
+function phaseOf({ state, fallen, mismatches, expired }) {
   if (state !== "unpaid") return state;
   if (fallen) return "gone";
-  return mismatches.length > 0 ? "mismatched" : "unpaid";
+  if (mismatches.length > 0) return "mismatched";
+  return expired ? "expired" : "unpaid";
 }
 
 /** A part that the page always has.
@@ -89,8 +90,14 @@ export function show(root, view) {
     root.dataset.state = view.state;
   }
   const phase = phaseOf(view);
-  for (const part of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-when]"))) {
+  const parts = [.../** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-when]"))];
+  const before = parts.find(({ hidden }) => !hidden);
+  for (const part of parts) {
     setHidden(part, part.dataset.when !== phase);
+  }
+  const now = parts.find(({ hidden }) => !hidden);
+  if (before && now && before !== now) {
+    page.title = page.title.replace(within(before, "h2").textContent, within(now, "h2").textContent);
   }
   setHidden(within(root, "[data-fallen]"), !view.fallen || phase === "gone");
   const offer = /** @type {HTMLDetailsElement} */ (within(root, "[data-offer]"));
@@ -101,7 +108,11 @@ export function show(root, view) {
     offer.open = !folded;
   }
   setHidden(offer, view.state !== "unpaid" || view.expired);
-  setHidden(within(root, "[data-expired]"), !view.expired);
+  setHidden(/** @type {HTMLElement | null} */ (root.querySelector("[data-pay-before]")), view.state !== "unpaid" || phase === "gone");
+  const remaining = root.querySelector('[data-fill="remaining"]');
+  if (remaining) {
+    setText(remaining, Number.isFinite(view.remaining) ? timeLeft(view.remaining / 1000) : "");
+  }
   setHidden(within(root, "[data-return]"), view.state === "confirmed");
   const time = view.outdated
     ? message("script.time-unknown")
@@ -151,7 +162,7 @@ function setHidden(element, hidden) {
   }
 }
 
-/** @type {(element: HTMLElement, text: string) => void} */
+/** @type {(element: Element, text: string) => void} */
 function setText(element, text) {
   if (element.textContent !== text) {
     element.textContent = text;
@@ -215,7 +226,8 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     latest = news;
     told = view.told;
     left = until > now ? until - now : Infinity;
-    show(root, { ...shown, fallen: hasFallen(shown), expired: shown.state === "unpaid" && now >= until });
+    const expired = shown.state === "unpaid" && now >= until;
+    show(root, { ...shown, fallen: hasFallen(shown), expired, remaining: left });
     if (shown.final) {
       plain = 1;
       return SLOW;

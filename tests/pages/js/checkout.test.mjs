@@ -36,7 +36,12 @@ function page(state, until) {
       return this.children.join("");
     },
   });
-  const views = ["unpaid", "pending", "confirming", "confirmed", "mismatched", "gone"].map((when) => element({ when }));
+  const phases = ["unpaid", "pending", "confirming", "confirmed", "mismatched", "gone", "expired"];
+  const views = phases.map((when) => ({
+    ...element({ when }),
+    hidden: when !== state,
+    querySelector: () => ({ textContent: `Heading of ${when}` }),
+  }));
   const classes = new Set();
   const classList = {
     contains: (name) => classes.has(name),
@@ -57,7 +62,8 @@ function page(state, until) {
     '[data-fill="left"]': element(),
     '[data-fill="txid"]': element(),
     '[data-fill="time"]': element(),
-    "[data-expired]": { ...element(), hidden: true },
+    "[data-pay-before]": element(),
+    '[data-fill="remaining"]': element(),
   };
   const sample = {
     content: {
@@ -69,7 +75,11 @@ function page(state, until) {
       },
     },
   };
-  const ownerDocument = Object.assign(new EventTarget(), { hidden: false, getElementById: () => sample });
+  const ownerDocument = Object.assign(new EventTarget(), {
+    hidden: false,
+    getElementById: () => sample,
+    title: `Heading of ${state}: 2.5 SVC`,
+  });
   const root = {
     ...element({ state, status: "/rpc/x", blockSeconds: "60", ...(until && { until }) }),
     ownerDocument,
@@ -251,18 +261,26 @@ test("a hidden page ends its wait, and asks at once when it is seen again", asyn
 });
 
 test("an order expires by the time of the node, and not once it is paid", async () => {
-  const unpaid = { ...PAYMENT, state: "unpaid", txid: undefined };
+  const unpaid = { ...PAYMENT, state: "unpaid", txid: undefined, mismatches: [] };
   const times = [5_000, 12_000, 12_500];
-  const { parts, timers, waits } = watched("unpaid", [unpaid, unpaid, PAYMENT], { until: "12000", now: () => times.shift() });
-  const shown = () => [parts["[data-offer]"].hidden, parts["[data-expired]"].hidden];
+  const { root, parts, phase, timers, waits } = watched("unpaid", [unpaid, unpaid, PAYMENT], { until: "12000", now: () => times.shift() });
+  const shown = () => [phase(), parts["[data-offer]"].hidden, parts["[data-pay-before]"].hidden, parts['[data-fill="remaining"]'].textContent];
   await settle();
-  assert.deepEqual(shown(), [false, true]);
+  assert.deepEqual(shown(), ["unpaid", false, false, "Less than a minute left"]);
+  assert.equal(root.ownerDocument.title, "Heading of unpaid: 2.5 SVC");
   timers.due();
   await settle();
-  assert.deepEqual([shown(), waits()], [[true, false], [0, 7]]);
+  assert.deepEqual([shown(), waits()], [["expired", true, false, ""], [0, 7]]);
+  assert.equal(root.ownerDocument.title, "Heading of expired: 2.5 SVC");
   timers.due();
   await settle();
-  assert.deepEqual([shown(), waits()], [[true, true], [0, 7, 10]]);
+  assert.deepEqual([shown(), waits()], [["confirming", true, true, ""], [0, 7, 10]]);
+});
+
+test("a payment that was taken back after the order has expired may still return", async () => {
+  const { parts, phase } = watched("unpaid", [{ ...UNPAID }], { until: "12000", now: 13_000, deepest: "confirmed" });
+  await settle();
+  assert.deepEqual([phase(), parts["[data-offer]"].hidden, parts["[data-pay-before]"].hidden], ["gone", true, true]);
 });
 
 test("a node that does not answer is told of after the second time, and no longer when it does", async () => {
