@@ -9,12 +9,12 @@ test("a text with its values", () => {
   assert.equal(message("script.confirmations", { count: 1 }), "1 confirmation");
   assert.equal(message("script.confirmations", { count: 0 }), "0 confirmations");
   assert.equal(message("script.confirmations", { count: 12_345n }), "12\u202f345 confirmations");
-  assert.equal(message("checkout.title", { amount: "$& {count}" }), "Pay $& {count}");
+  assert.equal(message("checkout.pay-before", { time: "$& {count}" }), "Pay before $& {count}.");
 });
 
 test("a text or a value that is missing is a fault of the program", () => {
   assert.throws(() => message("script.nothing"), /there is no text script.nothing/);
-  assert.throws(() => message("checkout.title"), /needs amount/);
+  assert.throws(() => message("checkout.pay-before"), /needs time/);
 });
 
 test("durations", () => {
