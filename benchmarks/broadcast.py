@@ -36,7 +36,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         idle = Paced(served.port, _PER_SECOND).ask_until(lambda _: time.monotonic() > until)
         for number in range(rounds_wanted):
             bodies = folder / f"bodies-{number}"
-            _write(bodies, signers[number * ready : (number + 1) * ready])
+            write_bodies(bodies, signers[number * ready : (number + 1) * ready])
             baseline = _accepted(compared.url, seconds, str(bodies), "again")
             accepted, latencies = _with_status(served, seconds, str(bodies))
             found.add(accepted, baseline)
@@ -66,7 +66,7 @@ def _with_status(served: Served, seconds: int, bodies: str) -> tuple[float, list
         return accepted.result(), latencies
 
 
-def _write(file: Path, senders: list[Signer]) -> None:
+def write_bodies(file: Path, senders: list[Signer]) -> None:
     """One request body a line; the first transfer of each of ``senders``, signed now."""
     now = int(time.time() * 1000)
     with file.open("wb") as lines:

@@ -1,5 +1,6 @@
 """Servers in processes of their own: the node under twistd, and the bare Klein route that it is compared with."""
 
+import itertools
 import os
 import random
 import socket
@@ -53,9 +54,15 @@ class Served:
         return int(kib) * 1024
 
     def processor_seconds(self) -> float:
-        """The processor time that the process has taken so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """The processor time that the process and its children have taken so far."""
+        children = [
+            file.read_text("ascii").split() for file in Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        ]
+        ticks = 0
+        for pid in (self.process.pid, *itertools.chain(*children)):
+            fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -70,7 +77,7 @@ def node(folder: Path, *settings: str, port: int | None = None) -> Iterator[Serv
     command += ['--set=limits.exempt=["127.0.0.0/8"]']
     command += [f"--set=http.publicUrl=http://127.0.0.1:{port}", *(f"--set={setting}" for setting in settings)]
     # Not in our own folder: conf/svcd.toml would be read there.
-    with _running(command, port, log=folder / "node.log", cwd=folder) as served:
+    with running(command, port, log=folder / "node.log", cwd=folder) as served:
         yield served
 
 
@@ -84,7 +91,7 @@ def distant_node(folder: Path, *, round_trip: float = 0.0, mbits: float | None =
     command = [sys.executable, "-m", "benchmarks.slow_link", str(port), str(target), f"--round-trip={round_trip}"]
     command += [] if mbits is None else [f"--mbits={mbits}"]
     with (
-        _running(command, port, log=folder / "line.log", cwd=_ROOT) as line,
+        running(command, port, log=folder / "line.log", cwd=_ROOT) as line,
         node(folder, f"http.publicUrl={line.url}", port=target),
     ):
         yield line
@@ -95,7 +102,7 @@ def bare(folder: Path) -> Iterator[Served]:
     """The bare Klein route of :mod:`benchmarks.bare`; its output goes to ``folder``."""
     port = _free_port()
     command = [sys.executable, "-m", "benchmarks.bare", str(port)]
-    with _running(command, port, log=folder / "bare.log", cwd=_ROOT) as served:
+    with running(command, port, log=folder / "bare.log", cwd=_ROOT) as served:
         yield served
 
 
@@ -104,7 +111,7 @@ def receiver(folder: Path, *, silent: bool = False) -> Iterator[Served]:
     """A merchant's receiver that takes every event, or, ``silent``, one that never answers."""
     port = _free_port()
     command = [sys.executable, "-m", "benchmarks.receiver", str(port), *(["silent"] if silent else [])]
-    with _running(command, port, log=folder / f"receiver-{port}.log", cwd=_ROOT) as served:
+    with running(command, port, log=folder / f"receiver-{port}.log", cwd=_ROOT) as served:
         yield served
 
 
@@ -113,7 +120,7 @@ def fed_node(folder: Path, blocks: Path) -> Iterator[Served]:
     """The node of :mod:`benchmarks.fed_node` on the chain in ``folder``; at a sign it takes in the file ``blocks``."""
     port = _free_port()
     command = [sys.executable, "-m", "benchmarks.fed_node", str(folder), str(blocks), str(port)]
-    with _running(command, port, log=folder / "fed.log", cwd=_ROOT) as served:
+    with running(command, port, log=folder / "fed.log", cwd=_ROOT) as served:
         yield served
         # The end of its input ends it, so that its file is closed.
         served.process.communicate(timeout=_STOP_SECONDS)
@@ -136,7 +143,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _running(command: Sequence[str], port: int, *, log: Path, cwd: Path) -> Iterator[Served]:
+def running(command: Sequence[str], port: int, *, log: Path, cwd: Path) -> Iterator[Served]:
+    """The process of ``command`` from when it listens on ``port``; its output goes to ``log``, and SIGTERM ends it."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
     try:

@@ -70,7 +70,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
                 paths = folder / f"paths-{number}"
                 paths.write_text("".join(f"{path}\n" for path in read.paths), "ascii")
                 baseline = hammer(compared.url, seconds=seconds).answers_per_second
-                report = hammer(served.url, seconds=seconds, script="paths.lua", arguments=(str(paths),))
+                report = hammer(served.url, seconds=seconds, script="calls.lua", arguments=(str(paths),))
                 found[read].add(report.answers_per_second, baseline)
     return [
         rounds.row(read.name, unit="/s", baseline_is="/s, bare Klein route", goal=read.goal)

@@ -113,7 +113,7 @@ class Load:
     def of(cls, served: Served, seconds: int, *paths: str) -> "Load":
         """Ask for the paths in a file, or, without one, for the root."""
         before = served.processor_seconds()
-        script = "paths.lua" if paths else None
+        script = "calls.lua" if paths else None
         answers = hammer(served.url, seconds=seconds, script=script, arguments=paths).answers_per_second
         return cls(answers, (served.processor_seconds() - before) / (answers * seconds) * 1e6)
 

@@ -68,7 +68,9 @@ def test_rows_come_back_from_json(tmp_path: Path) -> None:
     assert load(tmp_path / "rows") == rows
 
 
-@pytest.mark.parametrize(("benchmark", "option"), [("transfers", "--quick"), ("sync", "--round-trip")])
+@pytest.mark.parametrize(
+    ("benchmark", "option"), [("transfers", "--quick"), ("sync", "--round-trip"), ("beside", "--quick")]
+)
 def test_a_benchmark_explains_its_options(
     benchmark: str, option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +143,17 @@ def test_a_benchmark_that_cannot_run_is_exit_status_1(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "needs wrk: install it" in done.stderr
+
+
+def test_programs_that_are_not_installed_are_left_out(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.beside", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[:2] == [
+        "litecoind is left out, for it is not installed (apt-get install --no-install-recommends litecoind)",
+        "hsd is left out, for it is not installed (npm install -g hsd)",
+    ]
+    assert "there is nothing to measure svcd beside: install litecoind or hsd" in done.stderr
 
 
 class Socket:
