@@ -16,13 +16,13 @@ from svcd.pages.mempool_page import MempoolPage
 from svcd.pages.overview import OverviewPage
 from svcd.pages.qr import QrCodeRoute
 from svcd.pages.reference import ReferencePage
-from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM, VARY
+from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
 from svcd.pages.static_files import StaticPage, WalletPage, static_files
 from svcd.pages.texts import Catalogue, Catalogues, Message, load
 from svcd.web.api import Presentation, RouteGroup, SiteContext
-from svcd.web.representations import Negotiated
+from svcd.web.representations import GZIP, Negotiated, compressed, takes_gzip
 from svcd.web.request import Request
 from svcd.web.resources import check_host
 from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response, error_response, method_not_allowed
@@ -45,6 +45,7 @@ _PAGES: Final = (
     CheckoutPage,
 )
 _REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/"}
+_VARY: Final = (b"Vary", b"Accept-Language, Accept-Encoding")
 CACHE_SIZE: Final = 128
 """Rendered pages, of a few kilobytes each, that are kept for further requests."""
 
@@ -136,23 +137,27 @@ class PagesResource(Resource):
         if isinstance(answer, StaticPage):
             return _with_headers(SECURITY_HEADERS, answer.draw(catalogue).respond(request))
         if isinstance(answer, CachedPage):
-            return self._cached(answer, self._layout.warning(), catalogue)
-        return self._drawn(answer, catalogue)
+            return self._cached(answer, self._layout.warning(), catalogue, takes_gzip(request))
+        return self._drawn(answer, catalogue, takes_gzip(request))
 
-    def _drawn(self, answer: Page, catalogue: Catalogue) -> Response:
-        headers = SECURITY_HEADERS_WITH_FORM if answer.searchable else SECURITY_HEADERS
-        body = self._layout.draw(answer, catalogue)
-        return Response(body, answer.status, content_type=HTML, headers=(*headers, VARY))
+    def _drawn(self, answer: Page, catalogue: Catalogue, smaller: bool, headers: Headers = ()) -> Response:
+        """The response with a page, compressed if it is to be ``smaller``."""
+        security = SECURITY_HEADERS_WITH_FORM if answer.searchable else SECURITY_HEADERS
+        body, common = self._layout.draw(answer, catalogue), (*security, _VARY, *headers)
+        if smaller:
+            return Response(compressed(body), answer.status, content_type=HTML, headers=(*common, *GZIP))
+        return Response(body, answer.status, content_type=HTML, headers=common)
 
-    def _render_cached(self, cached: CachedPage, _warning: Message | None, catalogue: Catalogue) -> Response:
-        return self._drawn(cached.draw(), catalogue)
+    def _render_cached(
+        self, cached: CachedPage, _warning: Message | None, catalogue: Catalogue, smaller: bool
+    ) -> Response:
+        return self._drawn(cached.draw(), catalogue, smaller)
 
     def _rendered_error(self, request: IncomingRequest, error: HttpError) -> Response:
         if not _wants_html(request):
             return _with_headers(SECURITY_HEADERS, error_response(error))
-        body = self._layout.draw(error_page(error, request.route), self._language(request))
-        rendered = Response(body, error.status, content_type=HTML, headers=(VARY, *error.headers))
-        return _with_headers(SECURITY_HEADERS_WITH_FORM, rendered)
+        page = error_page(error, request.route)
+        return self._drawn(page, self._language(request), takes_gzip(request), error.headers)
 
 
 def _with_headers(headers: Headers, answer: Response) -> Response:

@@ -70,10 +70,11 @@ def read_head(block: bytes) -> Head | None:
 
 @lru_cache(_REMEMBERED)
 def _head(common: Headers, status: int, content_type: bytes, headers: Headers) -> tuple[bytes, bytes]:
-    """The status line of a response, and its headers as a template for the body's length."""
-    like = Response(b"", status, content_type, ((b"Content-Length", b"\0"), *headers))
-    lines = header_lines((*common, *like.fields)).replace(b"%", b"%%").replace(b"\0", b"%d")
-    return status_line(status), lines
+    """The status line of a response, and its headers with a zero byte in the place of the body's length."""
+    fields = dict((*common, *Response(b"", status, content_type, headers).fields))
+    if b"Content-Length" in fields:
+        fields[b"Content-Length"] = b"\0"
+    return status_line(status), header_lines(tuple(fields.items()))
 
 
 @define(eq=False)
@@ -165,6 +166,8 @@ def _send(request: FastRequest, served: BoundRoute, answer: Response) -> None:
     first, rest = _head(served.presentation.headers, answer.status, answer.content_type, headers)
     # The headers of the site and the tip are not part of _head: they change every second and with every block.
     named = b"" if tip is None else tip.lines
-    channel.send(b"".join((first, site.first_headers()[1], rest % len(body), named, b"\r\n", body)))
+    channel.send(
+        b"".join((first, site.first_headers()[1], rest.replace(b"\0", b"%d" % len(body)), named, b"\r\n", body))
+    )
     site.log(request)
     channel.requestDone(request)

@@ -13,7 +13,7 @@ from svcd.web.routes import IncomingRequest
 
 _VARY: Final = b"Vary"
 _ENCODING: Final = b"Accept-Encoding"
-_GZIP: Final[Headers] = ((b"Content-Encoding", b"gzip"),)
+GZIP: Final[Headers] = ((b"Content-Encoding", b"gzip"),)
 
 
 @frozen
@@ -55,12 +55,11 @@ class Negotiated:
 
     @_gzipped.default
     def _compressed(self) -> _Representation:
-        # Without the time, so that the same content has the same bytes and the same ETag after every start.
-        return _Representation(gzip.compress(self.content, mtime=0), _GZIP)
+        return _Representation(compressed(self.content), GZIP)
 
     def respond(self, request: IncomingRequest) -> Response:
         """The response to ``request``."""
-        chosen = self._gzipped if _takes_gzip(request) else self._plain
+        chosen = self._gzipped if takes_gzip(request) else self._plain
         headers: Headers = (*self.headers, (_VARY, self._vary))
         if self.revalidated:
             headers = (*headers, (b"ETag", b'"%b"' % chosen.etag.encode("ascii")))
@@ -69,7 +68,13 @@ class Negotiated:
         return Response(chosen.body, content_type=self.content_type, headers=(*headers, *chosen.headers))
 
 
-def _takes_gzip(request: IncomingRequest) -> bool:
+def compressed(content: bytes) -> bytes:
+    """``content`` by gzip, without the time, so that the same content has the same ETag after every start."""
+    return gzip.compress(content, mtime=0)
+
+
+def takes_gzip(request: IncomingRequest) -> bool:
+    """Whether ``Accept-Encoding`` admits gzip."""
     return parse_accept_header(_joined(request, b"Accept-Encoding"), Accept).quality("gzip") > 0
 
 

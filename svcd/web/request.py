@@ -105,7 +105,8 @@ class Request(server.Request):
             raise method_not_allowed([method.decode("ascii") for method in allowed]) from error
         if body is server.NOT_DONE_YET:
             return
-        self.setHeader(b"Content-Length", b"%d" % len(body))
+        if self.code != 304:
+            self.setHeader(b"Content-Length", b"%d" % len(body))
         self.write(body)
         self.finish()
 

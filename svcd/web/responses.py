@@ -61,9 +61,10 @@ class Response:
     @property
     def fields(self) -> Headers:
         """All headers in order; a later one of the same name replaces an earlier one."""
-        length = b"%d" % len(self.body)
-        own = ((b"Content-Type", self.content_type), (b"Cache-Control", b"no-store"), (b"Content-Length", length))
-        return (*own, *self.own_headers)
+        own = ((b"Content-Type", self.content_type), (b"Cache-Control", b"no-store"))
+        # The length of a 304 would be that of the response to a request without a condition (RFC 9110 section 8.6).
+        length = () if self.status == 304 else ((b"Content-Length", b"%d" % len(self.body)),)
+        return (*own, *length, *self.own_headers)
 
     def apply_to(self, request: Request) -> bytes:
         """Set the status and headers on a Twisted request and return the body."""

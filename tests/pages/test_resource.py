@@ -35,7 +35,8 @@ REFUSED = ["/nothing", "/block/x", "/block/9", "/tx/00", "/pay/", "/static/nothi
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
 def test_every_answer_has_the_security_headers(still: Shown, target: str, method: str) -> None:
     headers = still.ask(target, method).headers
-    form = "'none'" if method != "POST" and target in WITHOUT_FORM else "'self'"
+    without_form = target.startswith("/pay") or (method != "POST" and target in WITHOUT_FORM)
+    form = "'none'" if without_form else "'self'"
     assert headers["content-security-policy"] == POLICY.format(form=form)
     assert headers["x-frame-options"] == "DENY"
     assert headers["x-content-type-options"] == "nosniff"
@@ -231,10 +232,16 @@ def test_file_type_and_revalidation(still: Shown, name: str, kind: str, accepted
             assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
             assert (again.headers["cache-control"], again.headers["vary"]) == (caching, "Accept-Encoding")
             assert "content-security-policy" in again.headers
+            assert "content-length" not in again.headers
+        unusual = still.ask(target, If_None_Match=tag, Accept_Encoding=accepted, Connection="close")
+        assert (unusual.status, "content-length" in unusual.headers) == (304, False)
         assert still.ask(target, If_None_Match='"other"', Accept_Encoding=accepted).status == 200
 
 
-@pytest.mark.parametrize("target", [*[f"/static/{name}" for name, _ in FILES], "/wallet/"])
+PAGES = ["/", "/block/0", "/mempool", "/search?q=x", "/nothing", "/pay/"]
+
+
+@pytest.mark.parametrize("target", [*[f"/static/{name}" for name, _ in FILES], "/wallet/", *PAGES])
 def test_the_compressed_form_has_the_same_content(still: Shown, target: str) -> None:
     plain, compressed = still.ask(target), still.ask(target, Accept_Encoding="gzip")
     assert gzip.decompress(compressed.body) == plain.body

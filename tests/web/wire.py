@@ -63,7 +63,7 @@ def split_responses(data: bytes, *, head: bool = False) -> list[Response]:
             headers[name.lower()] = value
         if status == "100":
             continue
-        size = 0 if head or status == "204" else int(headers["content-length"])
+        size = 0 if head or status in ("204", "304") else int(headers["content-length"])
         assert len(data) >= at + size, "the body is cut off"
         responses.append(Response(int(status), headers, data[at : at + size]))
         at += size
