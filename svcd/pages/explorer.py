@@ -16,6 +16,8 @@ from svcd.pages.html import (
     copyable,
     empty_list,
     facts,
+    instant,
+    instant_and_age,
     link,
     notice,
     pagination,
@@ -23,7 +25,6 @@ from svcd.pages.html import (
     section,
     shortened,
     tag,
-    utc,
     visible,
     when,
 )
@@ -90,7 +91,7 @@ class BlockPage:
                 ),
             ),
             json=f"/rpc/block/{height}" if canonical else "",
-            scripts=("copy.mjs",),
+            scripts=("copy.mjs", "times.mjs"),
         )
 
     def _facts(self, stored: StoredBlock, header: Header, confirmations: int) -> list[tuple[Message, Content]]:
@@ -102,7 +103,7 @@ class BlockPage:
                 if confirmations
                 else badge(message("explorer.not-on-the-chain"), "bad"),
             ),
-            (message("explorer.time"), tag("span", utc(time), " (", when(time, self._sources.now), ")")),
+            (message("explorer.time"), instant_and_age(time, self._sources.now)),
             (message("explorer.hash"), copyable(stored.point.hash.hex(), message("explorer.the-hash"))),
         ]
         if not header.height:
@@ -244,7 +245,7 @@ class TransactionPage:
                 tag("div", facts(self._facts(row, state)), class_="card"),
             ),
             json=f"/rpc/transaction/{txid.hex()}" if place is not None else "",
-            scripts=("copy.mjs", "transfer-page.mjs"),
+            scripts=("copy.mjs", "times.mjs", "transfer-page.mjs"),
         )
 
     def _facts(self, row: TransferRow, state: Tag) -> list[tuple[Message, Content]]:
@@ -253,7 +254,7 @@ class TransactionPage:
         pairs: list[tuple[Message, Content]] = [(message("explorer.state"), state)]
         if row.height is not None and row.time is not None:
             pairs.append((message("explorer.block"), link(grouped(row.height), "block", str(row.height))))
-            pairs.append((message("explorer.time"), tag("span", utc(row.time), " (", when(row.time, sources.now), ")")))
+            pairs.append((message("explorer.time"), instant_and_age(row.time, sources.now)))
         if row.entry is not None:
             pairs.append((message("explorer.expected"), expected_of(sources, row.entry)))
             pairs.append((message("explorer.arrived"), arrived(row.entry, sources.now)))
@@ -266,7 +267,7 @@ class TransactionPage:
             ),
             (message("explorer.fee"), amount(transfer.fee)),
             (message("explorer.nonce"), grouped(transfer.nonce)),
-            (message("explorer.signed"), utc(transfer.timestamp)),
+            (message("explorer.signed"), instant(transfer.timestamp)),
             (message("explorer.transaction-id"), copyable(transfer.txid.hex(), message("explorer.the-transaction-id"))),
         ]
         return pairs
@@ -308,7 +309,7 @@ class AddressPage:
             title=message("explorer.address-of", address=shortened(address)),
             content=(tag("h1", message("explorer.address")), about, transfers),
             json=f"/rpc/balance/{address}",
-            scripts=("copy.mjs",),
+            scripts=("copy.mjs", "times.mjs"),
         )
 
     def _waiting(self, key: bytes) -> list[TransferRow]:
@@ -334,9 +335,7 @@ class AddressPage:
         pairs += [(message("explorer.balance"), amount(account.balance)), (message("explorer.transfers-sent"), sent)]
         if account.held_since is not None:
             since = self._sources.params.slot_time(account.held_since)
-            pairs.append(
-                (message("explorer.holding-since"), tag("span", utc(since), " (", when(since, self._sources.now), ")"))
-            )
+            pairs.append((message("explorer.holding-since"), instant_and_age(since, self._sources.now)))
         return pairs
 
 

@@ -187,8 +187,21 @@ def _threes(digits: str) -> list[str]:
 
 def when(time: int, now: int) -> Tag:
     """A time relative to the server's clock, with the absolute time in its title; both in Unix milliseconds."""
-    machine = f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    return tag("time", ago(time, now), datetime=machine, title=utc(time), class_="nobreak")
+    return tag("time", ago(time, now), datetime=_machine_readable(time), title=utc(time), class_="nobreak")
+
+
+def instant(time: int) -> Tag:
+    """A time in Unix milliseconds in UTC, which `times.mjs` writes as the reader's language and place do."""
+    return tag("time", utc(time), datetime=_machine_readable(time), data_local="", class_="nobreak")
+
+
+def instant_and_age(time: int, now: int) -> Tag:
+    """A time in Unix milliseconds, and its age at ``now``."""
+    return tag("span", instant(time), " (", ago(time, now), ")")
+
+
+def _machine_readable(time: int) -> str:
+    return f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def facts(pairs: Iterable[tuple[Content, Content]]) -> Tag:

@@ -55,7 +55,8 @@ class OverviewPage:
     def _draw(self) -> Page:
         sources = self._sources
         newest = sources.recent.newest()
-        news = tag("p", class_="news", role="status", data_height=str(newest.tip.height))
+        tip = newest.tip
+        news = tag("p", class_="news", role="status", data_height=str(tip.height), data_hash=tip.hash.hex())
         blocks = blocks_table(sources, newest.blocks[:LISTED], caption=message("explorer.newest-blocks"))
         return Page(
             title=message("frame.explorer"),

@@ -1,5 +1,7 @@
 """The explorer's search, and what its scripts add."""
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from tests.browser.chain import COIN, FAUCET, SHOP, Chain, fresh
@@ -60,6 +62,15 @@ def test_the_page_of_a_transfer_follows_it(watched: Watched, chain: Chain) -> No
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_selector("text=waiting for a block")
     chain.node.mine(1)
+
+
+def test_times_are_written_as_the_reader_does(watch: Watch, chain: Chain) -> None:
+    path = f"/block/{chain.node.mine(1)[0]}"
+    (utc,) = watch(java_script_enabled=False).go(path).locator("time[data-local]").all_inner_texts()
+    told = watch(locale="de-AT", timezone_id="Asia/Tokyo").go(path).locator("time[data-local]")
+    moment = datetime.strptime(utc, "%Y-%m-%d %H:%M:%S UTC") + timedelta(hours=9)
+    assert told.inner_text() == f"{moment:%d.%m.%Y, %H:%M}"
+    assert told.get_attribute("title") == utc
 
 
 def test_new_blocks_are_told_of(watched: Watched, chain: Chain) -> None:

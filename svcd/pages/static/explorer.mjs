@@ -3,14 +3,15 @@
 import { Poller } from "./polling.mjs";
 import { message } from "./texts.mjs";
 
-/** What to say when the page shows the chain up to `shown` and the node is at `height`; "" for nothing.
- * @type {(shown: number, height: number) => string} */
-export function newsOf(shown, height) {
-  const count = height - shown;
-  if (!(count > 0)) {
-    return "";
-  }
-  return message("script.new-blocks", { count });
+/** @typedef {{ height: string, hash: string }} Tip */
+
+/** What to say when the page shows the chain up to the tip `shown` and the node's is `now`; "" for nothing.
+ *
+ * A tip with another hash is a new block, also at the same height: a reorganisation has replaced the one that is shown.
+ * @type {(shown: Tip, now: Tip) => string} */
+export function newsOf(shown, now) {
+  if (now.hash === shown.hash) return "";
+  return message("script.new-blocks", { count: Math.max(Number(now.height) - Number(shown.height), 1) });
 }
 
 /** Show `text` as a way to the new blocks; the button is made once, so that the focus stays on it.
@@ -32,11 +33,12 @@ function tell(news, text) {
 async function look(news) {
   const answer = await fetch("/rpc/status", { cache: "no-store" });
   const { status } = await answer.json();
-  tell(news, newsOf(Number(news.dataset.height), Number(status.height)));
+  const { height = "", hash = "" } = news.dataset;
+  tell(news, newsOf({ height, hash }, status));
 }
 
 const news = /** @type {HTMLElement | null | undefined} */ (
-  globalThis.document?.querySelector(".news[data-height]")
+  globalThis.document?.querySelector(".news[data-hash]")
 );
 if (news) {
   // What the page shows stays true while the node does not answer, so nobody is told.

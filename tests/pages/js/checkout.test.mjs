@@ -310,5 +310,9 @@ test("copying says whether it worked", async () => {
 });
 
 test("new blocks are news, and nothing else is", () => {
-  assert.deepEqual([newsOf(5, 5), newsOf(5, 4), newsOf(5, NaN), newsOf(5, 6), newsOf(5, 8)], ["", "", "", "Show 1 new block", "Show 3 new blocks"]);
+  const shown = { height: "5", hash: "a" };
+  assert.equal(newsOf(shown, { height: "5", hash: "a" }), "");
+  assert.equal(newsOf(shown, { height: "6", hash: "b" }), "Show 1 new block");
+  assert.equal(newsOf(shown, { height: "8", hash: "b" }), "Show 3 new blocks");
+  for (const height of ["5", "4"]) assert.equal(newsOf(shown, { height, hash: "b" }), "Show 1 new block", "replaced");
 });
