@@ -4,15 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from attrs import evolve
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
-from svcd.chain.signature import sign
 from svcd.p2p import announcements
 from svcd.p2p.bans import posts_name
 from svcd.p2p.transport import FailureKind
-from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
 from tests.p2p.conftest import Grow, MakeNode
@@ -284,18 +282,6 @@ def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(node: No
     assert node.knows(slow)
 
 
-def test_an_announcer_that_waits_is_asked_after_a_few_seconds(node: Node, paid: Block) -> None:
-    slow, quick = make_peers(node)
-    drip(slow)
-    quick.scripts = delivers(paid)
-    announce(node, paid, slow)
-    announce(node, paid, quick)
-    node.run(announcements.HEAD_START_SECONDS - 0.1)
-    assert fetched(node, quick) == []
-    node.run(0.7)
-    assert node.tip.hash == paid.header.hash
-
-
 def test_one_peer_does_not_take_the_places_of_other_announcers(node: Node, paid: Block) -> None:
     liar, honest = make_peers(node)
     liar.scripts, honest.scripts = {BLOCKS: silent}, delivers(paid)
@@ -364,14 +350,6 @@ def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block) -> 
     assert fetched(node, second) == []
 
 
-def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(node: Node, paid: Block) -> None:
-    """The signature is not in a block's hash: a copy with another signature is checked, and found to be none."""
-    (sender,) = make_peers(node, 1)
-    forged = evolve(paid.header, signature=sign(key_of("forger").seed, paid.header.hash))
-    assert announce(node, Block(forged, paid.transfers), sender).status == 400
-    assert fetched(node, sender) == []
-
-
 # A block that the announcing peer sends
 
 
@@ -420,24 +398,6 @@ def test_a_block_that_nobody_else_has_is_waited_for_a_minute(node: Node, paid: B
     (*_, last) = node.transport.calls_to(other.endpoint, STATUS)[before:]
     assert 0 <= last.at - began - announcements.PUSH_SECONDS < 0.6
     assert not node.network.announcements.is_coming(paid.header.hash)
-
-
-def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(node: Node, grow: Grow) -> None:
-    """Else the first to announce could keep every block from a node for half a minute."""
-    liar, other = make_peers(node)
-    chain = grow(3, pays=1)
-    for number, block in enumerate(chain):
-        other.scripts = delivers(block)
-        announce(node, block, liar, push=True)
-        announce(node, block, other)
-        node.run(1 if number else announcements.FETCH_SECONDS + 1)
-        assert node.tip.hash == block.header.hash
-    node.run(announcements.BROKEN_SECONDS)
-    (block,) = grow(1, on=chain, pays=1)[3:]
-    announce(node, block, liar, push=True)
-    announce(node, block, other)
-    node.run(1)
-    assert node.tip.height == 3
 
 
 def test_neighbours_of_such_a_peer_are_not_waited_for_either(node: Node, grow: Grow) -> None:

@@ -19,6 +19,12 @@ from tests.p2p.remote_node import RemoteNode, Script, headers_reply, ok, refused
 from tests.support import result_of
 
 
+@pytest.fixture
+def node(make_node: MakeNode) -> Node:
+    """A node that nobody can call."""
+    return make_node(endpoint="")
+
+
 def takes_what_fits(remote: RemoteNode, most: int = 1_000) -> Script:
     """What an honest node does with a block: it keeps what stands on one of its own, and else lacks the parent."""
 
@@ -99,10 +105,7 @@ def met(node: Node, remote: RemoteNode, **how: int) -> None:
     node.run(2)
 
 
-def test_blocks_of_a_node_that_cannot_be_called_arrive_when_several_come_at_once(
-    make_node: MakeNode, grow: Grow
-) -> None:
-    node = make_node(endpoint="")
+def test_blocks_of_a_node_that_cannot_be_called_arrive_when_several_come_at_once(node: Node, grow: Grow) -> None:
     remote = node.remote(blocks=grow(3))
     node.take(*grow(3))
     met(node, remote)
@@ -113,8 +116,7 @@ def test_blocks_of_a_node_that_cannot_be_called_arrive_when_several_come_at_once
     assert remote.got_at("/p2p/block")[1] == json.loads(grow(8)[3].wire())
 
 
-def test_a_branch_is_handed_in_from_where_it_leaves_the_peers_chain(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_a_branch_is_handed_in_from_where_it_leaves_the_peers_chain(node: Node, grow: Grow) -> None:
     node.take(*grow(7, on=grow(10), name="ours"))
     remote = node.remote(blocks=grow(3, on=grow(10), name="theirs"))
     met(node, remote)
@@ -134,8 +136,7 @@ def test_a_node_that_can_be_called_is_asked(make_node: MakeNode, grow: Grow) -> 
     assert heights(remote) == [4]
 
 
-def test_whoever_has_had_enough_is_left_alone_for_a_minute(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_whoever_has_had_enough_is_left_alone_for_a_minute(node: Node, grow: Grow) -> None:
     remote = node.remote()
     met(node, remote, most=2)
     node.take(*grow(5))
@@ -148,8 +149,7 @@ def test_whoever_has_had_enough_is_left_alone_for_a_minute(make_node: MakeNode, 
     assert heights(remote)[5:] == [3, 4, 5, 6]
 
 
-def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(node: Node, grow: Grow) -> None:
     node.take(*grow(5, on=grow(10), name="ours"))
     remote = node.remote(blocks=grow(3, on=grow(10), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
@@ -163,8 +163,7 @@ def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(make
     assert len(heights(remote)) == 5
 
 
-def test_whoever_gets_further_by_itself_is_handed_nothing(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_whoever_gets_further_by_itself_is_handed_nothing(node: Node, grow: Grow) -> None:
     remote = node.remote()
     node.take(*grow(10))
     met(node, remote)
@@ -174,8 +173,7 @@ def test_whoever_gets_further_by_itself_is_handed_nothing(make_node: MakeNode, g
     assert heights(remote) == []
 
 
-def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(node: Node, grow: Grow) -> None:
     remote = node.remote(blocks=grow(3))
     node.take(*grow(3))
     met(node, remote)
@@ -188,13 +186,10 @@ def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(make_node: MakeNo
     assert heights(remote) == [4]
 
 
-def test_no_more_is_handed_in_at_a_time_than_the_limit(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_is_handed_in_at_a_time_than_the_limit(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     size = [len(block.wire()) for block in grow(4)]
     monkeypatch.setattr(relay, "LEAST_BLOCK_BYTES", 1)
     monkeypatch.setattr(relay, "ROUND_BYTES", sum(size) - 1)
-    node = make_node(endpoint="")
     remote = node.remote()
     says_known(node, remote)
     node.take(*grow(6))
@@ -203,10 +198,9 @@ def test_no_more_is_handed_in_at_a_time_than_the_limit(
 
 
 def test_whoever_gets_further_is_handed_round_after_round_without_a_rest(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node = make_node(endpoint="")
     remote = node.remote()
     met(node, remote)
     node.take(*grow(12))
@@ -216,10 +210,9 @@ def test_whoever_gets_further_is_handed_round_after_round_without_a_rest(
 
 
 def test_a_branch_over_the_limit_goes_on_where_it_stopped_though_the_peer_does_not_show_it(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node = make_node(endpoint="")
     node.take(*grow(6, on=grow(10), name="ours"))
     remote = node.remote(blocks=grow(6, on=grow(10), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
@@ -234,8 +227,7 @@ def test_a_branch_over_the_limit_goes_on_where_it_stopped_though_the_peer_does_n
     assert hashes(remote.blocks) == hashes(longer)
 
 
-def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(node: Node, grow: Grow) -> None:
     remote = node.remote(blocks=grow(2))
     node.take(*grow(2))
     met(node, remote)
@@ -250,11 +242,10 @@ def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(make_node: M
 
 
 def test_who_gets_no_further_rests_for_longer_each_time(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
     monkeypatch.setattr(relay, "MAX_BACKOFF", 200.0)
-    node = make_node(endpoint="")
     remote = node.remote()
     node.take(*grow(4))
     says_known(node, remote, orphan=4)
@@ -265,10 +256,9 @@ def test_who_gets_no_further_rests_for_longer_each_time(
 
 
 def test_to_fall_back_and_to_get_as_far_again_is_no_progress(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node = make_node(endpoint="")
     remote = node.remote()
     node.take(*grow(6))
     met(node, remote)
@@ -287,12 +277,9 @@ def test_to_fall_back_and_to_get_as_far_again_is_no_progress(
     assert heights(remote).count(1) >= 2
 
 
-def test_a_chain_of_its_own_that_grows_is_no_progress(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_of_its_own_that_grows_is_no_progress(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     """To claim more costs nothing; only blocks of ours show that ours have been taken."""
     limit_to(3, monkeypatch)
-    node = make_node(endpoint="")
     remote = node.remote(blocks=grow(6, name="theirs"))
     claims = count(1)
 
@@ -308,8 +295,7 @@ def test_a_chain_of_its_own_that_grows_is_no_progress(
     assert heights(remote) == [6, 9, 1, 2, 3], "6 is its own, which it did not claim yet"
 
 
-def test_those_in_one_part_of_the_network_rest_together(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_those_in_one_part_of_the_network_rest_together(node: Node, grow: Grow) -> None:
     node.take(*grow(4))
     remotes = [node.remote(endpoint=f"http://60.5.7.{number}:8645") for number in (1, 2)]
     for remote in remotes:
@@ -318,8 +304,7 @@ def test_those_in_one_part_of_the_network_rest_together(make_node: MakeNode, gro
     assert sum(heights(remote).count(1) for remote in remotes) == 1
 
 
-def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_they_are_handed_in_to_one_at_a_time(node: Node, grow: Grow) -> None:
     silent_one = node.remote(1)
     honest = node.remote(2)
     node.take(*grow(3))
@@ -335,10 +320,9 @@ def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow) ->
 
 
 def test_a_round_ends_in_time_and_the_next_is_that_of_another(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "ROUND_SECONDS", 20.0)
-    node = make_node(endpoint="")
     slow = node.remote(1)
     honest = node.remote(2)
     node.take(*grow(8))
@@ -385,11 +369,10 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
 
 @pytest.mark.parametrize("own", [3, 40])
 def test_a_deep_branch_is_pushed_from_its_first_block(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch, own: int
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
     """A locator names few blocks that far down: the headers above the one they share say where the chains part."""
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 7)
-    node = make_node(endpoint="")
     node.take(*grow(70, on=grow(60), name="ours", step=1))
     remote = node.remote(blocks=grow(own, on=grow(60), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
@@ -399,10 +382,9 @@ def test_a_deep_branch_is_pushed_from_its_first_block(
 
 
 def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 3)
-    node = make_node(endpoint="")
     node.take(*grow(20, on=grow(10), name="ours", step=1))
     remote = node.remote(blocks=grow(2, on=grow(10), name="theirs"))
     remote.scripts["/p2p/headers"] = lambda _: headers_reply(grow(3), 1, 12)
@@ -414,11 +396,9 @@ def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
 
 
 @pytest.mark.parametrize(("step", "span"), [(1, 0), (100, 1), (1, 1)], ids=["copies", "slowly", "one higher each time"])
-def test_a_search_without_end_keeps_no_branch_from_another_peer(
-    make_node: MakeNode, grow: Grow, step: int, span: int
-) -> None:
+def test_a_search_without_end_keeps_no_branch_from_another_peer(node: Node, grow: Grow, step: int, span: int) -> None:
     """Each answer is full of our own headers, and a little higher than the last: so a search could go on for ever."""
-    node, ours = make_node(endpoint=""), grow(900, step=1)
+    ours = grow(900, step=1)
     node.take(*ours)
     liar, honest = node.remote(1, blocks=grow(5, name="theirs")), node.remote(2, blocks=ours[:890])
     firsts = count(1, step)
@@ -443,10 +423,10 @@ def test_a_search_without_end_keeps_no_branch_from_another_peer(
 
 
 def test_the_search_for_the_last_common_block_takes_few_questions(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 2)
-    node, ours = make_node(endpoint=""), grow(900, step=1)
+    ours = grow(900, step=1)
     node.take(*ours)
     remote = node.remote(blocks=grow(3, on=ours[:333], name="theirs"))
     remote.scripts["/p2p/block"] = takes_what_fits(remote)
@@ -456,8 +436,7 @@ def test_the_search_for_the_last_common_block_takes_few_questions(
     assert len(asked_at(node, remote, "/p2p/headers")) == 3
 
 
-def test_whoever_is_a_peer_no_more_is_handed_no_more(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_whoever_is_a_peer_no_more_is_handed_no_more(node: Node, grow: Grow) -> None:
     remote = node.remote()
     met(node, remote)
     honest = takes_what_fits(remote)
@@ -474,8 +453,7 @@ def test_whoever_is_a_peer_no_more_is_handed_no_more(make_node: MakeNode, grow: 
     assert heights(remote) == [4, 1]
 
 
-def test_a_peer_that_shows_more_work_is_handed_nothing(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
+def test_a_peer_that_shows_more_work_is_handed_nothing(node: Node, grow: Grow) -> None:
     remote = node.remote()
     met(node, remote)
     remote.work = 10**9
@@ -485,10 +463,9 @@ def test_a_peer_that_shows_more_work_is_handed_nothing(make_node: MakeNode, grow
 
 
 def test_whoever_shows_more_work_after_a_round_is_asked_no_more_often_than_others(
-    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node = make_node(endpoint="")
     remote = node.remote()
     met(node, remote)
     node.take(*grow(6))
