@@ -416,13 +416,6 @@ def test_what_is_no_question_at_all_is_told_so_whatever_is_left(serve: Serve, li
     assert ask(site, b"POST /rpc/dear", b"x" * 20_000).status == 413
 
 
-def test_who_has_too_little_for_one_route_has_enough_for_another(serve: Serve) -> None:
-    site = serve(Routes(), rates={"read": Rate(1, 3), "broadcast": Rate(1, 4)})
-    ask(site, b"POST /rpc/dear")
-
-    assert [ask(site, b"GET /rpc/now").status for _ in range(4)] == [200, 200, 200, 429]
-
-
 def test_a_refusal_takes_clearly_less_than_an_answer(serve_of: Serve) -> None:
     """Counted in calls of Python functions, which are the same however busy the machine is."""
     rates = {"read": Rate(1, 3), "broadcast": Rate(1, 1)}
@@ -700,12 +693,6 @@ def test_routes_at_the_root(make_api: Callable[..., KleinApi], make_site: Callab
 
     assert ask(site, b"GET /health").json == {"ok": True}
     assert ask(site, b"GET /").status == 404
-
-
-def test_routes_are_listed(make_api: Callable[..., KleinApi]) -> None:
-    api = make_api(Routes())
-
-    assert [route.path for route in api.routes][:3] == ["/rpc/now", "/rpc/soon", "/rpc/chain"]
 
 
 # Finding a route by its method and the segments of its path

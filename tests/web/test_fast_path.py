@@ -405,17 +405,3 @@ def test_what_is_unusual_takes_the_slow_path(request_bytes: bytes) -> None:
 @pytest.mark.parametrize("at", [1, len(GET) - 1])
 def test_what_comes_in_pieces_takes_the_slow_path(at: int) -> None:
     assert not answered_fast(GET[:at], GET[at:])
-
-
-def test_reads_are_given_up_when_the_client_goes_away_and_writes_are_not() -> None:
-    way = Connected(uses_fast_path=True)
-    way.do(GET.replace(b"now", b"later"))
-    way.do("close")
-    assert way.routes.cancelled == 1
-
-    way = Connected(uses_fast_path=True)
-    way.do(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n" + b'{"name":"b"}')
-    way.do("close")
-    assert way.routes.cancelled == 0
-    way.do("answer")
-    assert not way.noted.answers
