@@ -146,6 +146,21 @@ def _excess(data: bytes, size: int) -> str | None:
 _decode: Final[Callable[[str], object]] = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
 ).decode
+_decode_wire: Final[Callable[[str], object]] = json.JSONDecoder(
+    parse_float=_float, parse_int=_integer, parse_constant=_constant
+).decode
+
+
+def _decoded(data: bytes, decode: Callable[[str], object]) -> object:
+    check_structure(data)
+    try:
+        return decode(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        _refuse(f"byte {error.start} is not UTF-8; JSON must be UTF-8")
+    except json.JSONDecodeError as error:
+        _refuse(f"not JSON: {_syntax_error(error)}")
+    except RecursionError:
+        _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
 
 
 def parse_json(data: bytes) -> object:
@@ -154,15 +169,7 @@ def parse_json(data: bytes) -> object:
     Raises RuleViolation(ENCODING) for anything but strict UTF-8, for duplicate keys, floats, NaN, ``-0``, integers over
     2^53, lone surrogates, more than eight levels of nesting and far more values than is usual for its size.
     """
-    check_structure(data)
-    try:
-        value = _decode(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        _refuse(f"byte {error.start} is not UTF-8; JSON must be UTF-8")
-    except json.JSONDecodeError as error:
-        _refuse(f"not JSON: {_syntax_error(error)}")
-    except RecursionError:
-        _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+    value = _decoded(data, _decode)
     if not (_is_plain(data) and data.count(b"{") + data.count(b"[") <= MAX_DEPTH):
         _walk(value, 0)
     return value
@@ -179,15 +186,7 @@ def parse_wire_object(data: bytes) -> dict[str, object]:
     That comparison refuses duplicate keys, blanks, floats and escapes, so this parser need only be safe, and is
     several times faster than :func:`parse_json`. Raises RuleViolation(ENCODING).
     """
-    check_structure(data)
-    try:
-        value = json.loads(data.decode("utf-8"), parse_float=_float, parse_int=_integer, parse_constant=_constant)
-    except UnicodeDecodeError as error:
-        _refuse(f"byte {error.start} is not UTF-8; JSON must be UTF-8")
-    except json.JSONDecodeError as error:
-        _refuse(f"not JSON: {_syntax_error(error)}")
-    except RecursionError:
-        _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+    value = _decoded(data, _decode_wire)
     if type(value) is not dict:
         _refuse("a JSON object is expected")
     return value

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svcd.chain import encoding
 from svcd.chain.encoding import (
     MAX_INTEGER,
     canonical,
@@ -186,7 +187,7 @@ def test_an_object_that_is_too_deep_for_the_parser_is_refused(monkeypatch: pytes
     def too_deep(*_: object, **__: object) -> object:
         raise RecursionError
 
-    monkeypatch.setattr(json, "loads", too_deep)
+    monkeypatch.setattr(encoding, "_decode_wire", too_deep)
     with refuses(Refusal.ENCODING, "more than 8 levels"):
         parse_wire_object(b"{}")
 
@@ -281,7 +282,7 @@ def test_what_a_newer_python_says_of_a_comma_is_said_in_the_same_words(
     def newer(*_: object, **__: object) -> object:
         raise json.JSONDecodeError(message, text, comma)
 
-    monkeypatch.setattr(json, "loads", newer)
+    monkeypatch.setattr(encoding, "_decode_wire", newer)
     with pytest.raises(RuleViolation) as caught:
         parse_wire_object(text.encode())
     assert caught.value.detail == f"not JSON: {sentence}"

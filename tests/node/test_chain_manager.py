@@ -196,17 +196,6 @@ def test_a_side_branch_that_turns_out_invalid_is_remembered(node: Node, chain: C
 # Orphans
 
 
-def test_an_orphan_costs_no_work_and_no_room(node: Node, chain: ChainBuilder, argon: list[bytes]) -> None:
-    first, second = chain.chain("genesis: b[1..2]").values()
-    argon.clear()
-    for _ in range(3):
-        assert node.submit(second) == [Wait.ORPHAN]
-    assert argon == []
-    assert not node.holds(second)
-    assert node.clock.getDelayedCalls() == []
-    assert node.submit(first, second) == [CONNECTED, CONNECTED]
-
-
 def test_parents_come_before_children_in_a_batch(node: Node, chain: ChainBuilder) -> None:
     first, second, third = chain.chain("genesis: b[1..3]").values()
     assert node.submit(second, first, third) == [Wait.ORPHAN, CONNECTED, Wait.ORPHAN]

@@ -412,19 +412,6 @@ def test_side_branches_are_no_news(node: Node, chain: ChainBuilder) -> None:
     assert len(node.witness.changes) == told
 
 
-@pytest.mark.parametrize("depth", [1, 10])
-def test_a_reorganisation_is_one_change(node: Node, chain: ChainBuilder, depth: int) -> None:
-    b = chain.chain(f"genesis: b[1..{depth}]\ngenesis: c[1..{depth + 1}]")
-    old, new = ([b[name] for name in b if name[0] == letter] for letter in "bc")
-    node.submit(*old)
-    node.submit(*new)
-    change = node.witness.changes[-1]
-    assert node.tip == new[-1].header.hash
-    assert [undone.point.hash for undone in change.undone] == [block.header.hash for block in old[::-1]]
-    assert [applied.point.hash for applied in change.applied] == [block.header.hash for block in new]
-    node.check()
-
-
 def test_nothing_at_all_may_be_handed_in(node: Node) -> None:
     assert node.submit() == []
 

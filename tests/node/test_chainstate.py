@@ -31,7 +31,6 @@ from tests.node.connecting import (
     fork,
     hashes,
     sound,
-    undoing,
 )
 from tests.store.contents import contents
 from tests.support import has_result, result_of
@@ -227,21 +226,6 @@ def test_a_view_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuild
     assert (view.tip, view.state.root) == (genesis_point(TEST_PARAMS), root)
     with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
         node.chainstate.view(without=4)
-
-
-def test_undoing_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuilder) -> None:
-    trunk = branch(chain, None, 3, "t")
-    fresh = node.state()
-    connect_all(node, chain, *trunk)
-    with undoing(node) as undo:
-        for block in [*trunk[-2::-1], None]:
-            undo()
-            assert node.accounts() == chain.accounts_after(block)
-            assert node.store.tip() == chain.point_after(block)
-        assert node.state() == fresh
-        with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
-            undo()
-    sound(node, chain, trunk[-1])
 
 
 def test_a_tree_that_memory_was_too_short_for_is_built_anew(

@@ -374,17 +374,6 @@ def test_starting_again(bench: Bench) -> None:
     assert bench.node.chain_manager.tip.height == 1
 
 
-def test_as_a_service(bench: Bench) -> None:
-    service = MinerService(bench.producer)
-    service.startService()
-    assert bench.producer.active
-    stopped = service.stopService()
-    assert not has_result(stopped)
-    bench.hands.finish()
-    assert has_result(stopped)
-    assert not bench.producer.active
-
-
 def test_switched_off_and_on_while_it_runs(bench: Bench) -> None:
     service = MinerService(bench.producer, enabled=False)
     service.startService()

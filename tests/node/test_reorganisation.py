@@ -231,23 +231,6 @@ def test_a_lost_parent_is_corrupt_and_changes_nothing(node: Node, chain: ChainBu
 # Ties
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_of_two_equal_tips_the_same_one_wins_in_any_order(make_node: MakeNode, first: int) -> None:
-    winners = set()
-    for number in range(6):
-        chain = ChainBuilder()
-        pair = [chain.block(producer=f"a{number}"), chain.block(producer=f"b{number}")]
-        node = make_node(f"{number}")
-        connect(node, chain, pair[first])
-        connected = connect(node, chain, pair[1 - first])
-        winner = tie_winner(*hashes(pair))
-        assert codes(connected) == [CONNECTED if winner == pair[1 - first].header.hash else SIDE]
-        assert node.chainstate.tip.hash == winner
-        sound(node, chain, next(block for block in pair if block.header.hash == winner))
-        winners.add(winner == pair[0].header.hash)
-    assert winners == {True, False}, "the order of arrival says nothing"
-
-
 def test_a_tie_is_not_asked_again(node: Node, chain: ChainBuilder) -> None:
     rivals = [chain.block(producer=f"r{number}") for number in range(8)]
     a, b = next(

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Transfer
-from tests.chains import COIN, ChainBuilder, key_of
+from tests.chains import ChainBuilder, key_of
 from tests.rpc.conftest import START_SLOT
 from tests.rpc.node import PARAMS, Client, Node
 
@@ -70,33 +70,7 @@ def test_key_and_signature_in_upper_case_are_stored_in_lower_case(node: Node, cl
     assert {name: record[name] for name in fields} == fields
 
 
-def test_content_type_is_not_asked_for(client: Client, pay: Pay) -> None:
-    for kind in ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"):
-        response = client.send("POST", ROUTE, body(pay()), {"Content-Type": kind})
-        assert (response.status, response.json["state"]) == (200, "accepted")
-
-
-def test_replacement_takes_the_place_of_what_waits(client: Client, pay: Pay) -> None:
-    first, second = pay(nonce=0, fee=20_000), pay(nonce=0, fee=22_000)
-    client.ok(ROUTE, body(first))
-    assert client.ok(ROUTE, body(second))["state"] == "accepted"
-    assert client.refusal(f"/rpc/transaction/{first.txid.hex()}", status=404).endswith(
-        "it is not in the mempool either"
-    )
-    assert client.refusal(f"/rpc/transaction/{second.txid.hex()}", status=404).endswith("it waits in the mempool")
-
-
 # Refused by the state of the chain or by what waits already
-
-
-def test_balance_that_is_short(client: Client, pay: Pay) -> None:
-    assert client.refusal(ROUTE, body(pay(1000 * COIN - 10_000 + 1))) == (
-        "the balance is 1 base units short of amount, fee and what waits already"
-    )
-    client.ok(ROUTE, body(pay(1000 * COIN - 10_000, nonce=0)))
-    assert client.refusal(ROUTE, body(pay(5, nonce=1))) == (
-        "the balance is 10005 base units short of amount, fee and what waits already"
-    )
 
 
 # Refused for what the transfer says
@@ -104,15 +78,6 @@ def test_balance_that_is_short(client: Client, pay: Pay) -> None:
 
 def test_fee_below_the_minimum(still: Client, pay: Pay) -> None:
     assert still.refusal(ROUTE, body(pay(), fee="9999")) == "fee must be at least 10000 base units, not 9999"
-
-
-def test_signature_of_somebody_else(client: Client, pay: Pay) -> None:
-    transfer = pay(nonce=0)
-    other = pay(2, nonce=0)
-    assert client.refusal(ROUTE, body(transfer, signature=other.signature.hex())) == (
-        f"the signature of transaction {transfer.txid.hex()} is not its sender's"
-    )
-    assert client.ok(ROUTE, body(transfer))["state"] == "accepted"
 
 
 @pytest.mark.parametrize("confirmed", [False, True])

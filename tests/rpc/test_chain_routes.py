@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -13,16 +13,11 @@ from svcd.chain.block import Block
 from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.node.chainstate import LongReads
-from svcd.node.changes import BlockStatus
 from svcd.node.status import NetworkView
 from svcd.store.chain_store import ChainReader
 from tests.chains import COIN, key_of
 from tests.rpc.conftest import START_SLOT, public_client
-from tests.rpc.node import FAUCET, NODE_ID, PARAMS, Client, Inline, Node
-from tests.support import has_result, result_of
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from tests.rpc.node import FAUCET, NODE_ID, PARAMS, Client, Node
 
 OpenNode = Callable[..., Node]
 
@@ -232,13 +227,6 @@ def test_block_above_the_tip(client: Client, paid: dict[str, Block]) -> None:
 def test_height_that_is_none(still: Client, height: str) -> None:
     target = "/rpc/block/" + "".join(c if c.isascii() else "".join(f"%{b:02X}" for b in c.encode()) for c in height)
     assert still.refusal(target) == ("height: must be a whole number from 0 to 9007199254740991")
-
-
-def test_block_that_lost_its_place_is_not_shown(node: Node, client: Client) -> None:
-    blocks = node.grow("genesis: b[1..3]\nb1: c[2..4]")
-    assert [client.ok(f"/rpc/block/{height}")["block"]["hash"] for height in range(1, 5)] == [
-        blocks[name].header.hash.hex() for name in ("b1", "c2", "c3", "c4")
-    ]
 
 
 # GET /rpc/balance/{address}
@@ -499,42 +487,6 @@ def test_transfer_of_a_block_that_lost_its_place_waits_again(node: Node, client:
 )
 def test_txid_that_is_none(still: Client, txid: str) -> None:
     assert still.refusal(f"/rpc/transaction/{txid}") == "txid: must be 64 hex characters"
-
-
-class Held(Inline):
-    """A worker that does its work at once and, while it holds, tells of it only when it is released."""
-
-    def __init__(self) -> None:
-        self.holds = False
-        self._done: list[Deferred[None]] = []
-
-    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Deferred[T]":
-        done = super().run(function, *args, **kwargs)
-        if self.holds:
-            self._done.append(Deferred())
-            return self._done[-1].addCallback(lambda _: done)  # type: ignore[return-value]
-        return done
-
-    def release(self) -> None:
-        self.holds = False
-        for done in self._done:
-            done.callback(None)
-
-
-def test_confirmations_count_from_the_tip_that_the_disk_has(open_node: OpenNode) -> None:
-    worker = Held()
-    node = open_node(worker=worker)
-    client, blocks = public_client(node), node.builder.chain("genesis: b[1..5]\nb2 pays 5 from alice to bob")
-    txid = blocks["b2"].transfers[0].txid.hex()
-    worker.holds = True
-    taking = node.node_context.chain_manager.submit_blocks([block.wire() for block in blocks.values()])
-    assert not has_result(taking)
-    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 4
-    assert history(client, node.address("bob"))["transactions"][0]["confirmations"] == 4
-    assert client.ok("/rpc/block/2")["block"]["confirmations"] == 4
-    worker.release()
-    assert result_of(taking) == [BlockStatus.CONNECTED] * 5
-    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 4
 
 
 def test_answers_agree_on_the_chain(node: Node, client: Client, paid: dict[str, Block]) -> None:

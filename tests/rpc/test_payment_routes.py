@@ -217,11 +217,6 @@ def test_request_that_is_refused(still: Client, changes: dict[str, Any], sentenc
     assert still.refusal(REQUEST, {name: value for name, value in body.items() if value is not None}) == sentence
 
 
-def test_label_of_80_characters_outside_the_basic_plane(still: Client) -> None:
-    payment = still.ok(REQUEST, {"recipient": BOB, "amount": "1", "label": "\U0001f4b0" * 80})["payment"]
-    assert len(payment["label"]) == 80
-
-
 # GET /rpc/commerce/payment/{reference}: the states
 
 
@@ -323,14 +318,6 @@ def test_one_base_unit_more_or_less_is_no_payment_but_is_shown(node: Node, clien
     assert settled["mismatches"] == [shown | {"confirmations": 1}]
 
 
-def test_no_more_than_ten_wrong_amounts_are_shown_the_nearest_first(node: Node, client: Client) -> None:
-    lines = [f"b1 pays {amount} from alice to bob for order-1" for amount in range(1, 12)]
-    node.grow("\n".join(["genesis: b1", *lines]))
-    pay(node, 5001)
-    payment = verify(client)
-    assert [each["amount"] for each in payment["mismatches"]] == ["5001", *map(str, range(11, 2, -1))]
-
-
 def test_a_transfer_without_a_reference_pays_no_order(node: Node, client: Client) -> None:
     node.grow("genesis: b1\nb1 pays 5000 from alice to bob")
     pay(node, reference=None)
@@ -346,35 +333,6 @@ genesis: b[1..4]
 b2 pays 5000 from alice to bob for order-1
 b4 pays 5000 from carol to bob for order-1
 """
-
-
-def test_of_two_payments_the_lower_one_is_reported(node: Node, client: Client) -> None:
-    blocks = node.grow(TWICE)
-    payment = verify(client, confirmations=3)
-    assert (payment["state"], payment["confirmations"], payment["matchCount"]) == ("confirmed", 3, 2)
-    assert payment["txid"] == blocks["b2"].transfers[0].txid.hex()
-
-
-def test_of_two_payments_in_one_block_the_first_is_reported(node: Node, client: Client) -> None:
-    lines = "\n".join(f"b1 pays 5000 from {name} to bob for order-1" for name in ("carol", "alice"))
-    block = node.grow(f"genesis: b1\n{lines}")["b1"]
-    payment = verify(client)
-    assert (payment["txid"], payment["matchCount"]) == (block.transfers[0].txid.hex(), 2)
-
-
-def test_of_two_payments_that_wait_the_first_that_came_is_reported(node: Node, client: Client) -> None:
-    first = send(node, node.builder.transfer("carol", "bob", 5000, reference="order-1"))
-    pay(node)
-    payment = verify(client)
-    assert (payment["state"], payment["txid"], payment["matchCount"]) == ("pending", first, 2)
-
-
-def test_a_payment_on_the_chain_comes_before_one_that_waits(node: Node, client: Client) -> None:
-    block = node.grow("genesis: b1\nb1 pays 5000 from alice to bob for order-1")["b1"]
-    send(node, node.builder.transfer("carol", "bob", 5000, reference="order-1"))
-    payment = verify(client)
-    assert (payment["state"], payment["matchCount"]) == ("confirming", 2)
-    assert payment["txid"] == block.transfers[0].txid.hex()
 
 
 def test_a_reused_reference_passes_no_old_payment_off_as_new(node: Node, client: Client) -> None:
@@ -398,12 +356,6 @@ def test_an_old_wrong_amount_is_not_shown_either(node: Node, client: Client) -> 
 
 
 # Branches
-
-
-def test_a_payment_in_a_side_branch_counts_for_nothing(node: Node, client: Client) -> None:
-    node.grow("genesis: b[1..3]\ngenesis: c[1..2]\nc2 pays 5000 from alice to bob for order-1")
-    payment = verify(client)
-    assert (payment["state"], payment["matchCount"], payment["mismatches"]) == ("unpaid", 0, [])
 
 
 FORK = """
