@@ -14,9 +14,11 @@ from typing import Any, Final
 
 import psycopg
 
+from svcd.store.postgresql import PostgresqlConnection, parse_address
 from tests.programs import program
 
 START_SECONDS: Final = 30.0
+GENESIS: Final = b"g" * 32
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 _FAST: Final = ("shared_buffers=16MB", "fsync=off", "full_page_writes=off", "synchronous_commit=off")
 """Where a test does not lose power."""
@@ -115,6 +117,13 @@ def running(*, durable: bool = False, standby_of: Server | None = None) -> Itera
             yield server
         finally:
             server.stop(signal.SIGQUIT)
+
+
+def opened(uri: str, genesis: bytes = GENESIS) -> PostgresqlConnection:
+    """A connection to the database of ``uri``, whose schema is up to date."""
+    connection = PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(genesis))
+    connection.connect()
+    return connection
 
 
 def _exists(user: str) -> bool:

@@ -18,12 +18,13 @@ from svcd.commerce.webhook_database import (
 )
 from svcd.composition.resources import OpenDatabases
 from svcd.node.database_health import DatabaseHealth
+from svcd.node.threads import InlineWorker
 from svcd.store.database import WEBHOOKS, DatabaseError, migrations, open_writer
 from svcd.store.sql_connection import mark_as_copy
 from tests.chains import address_of
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
-from tests.rpc.node import Inline, Node, Settings
+from tests.rpc.node import Node, Settings
 from tests.support import result_of
 
 
@@ -43,7 +44,7 @@ def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -
         node.params,
         tmp_path,
         chain=tmp_path / "chain.sqlite",
-        worker=Inline(),
+        worker=InlineWorker(),
         health=DatabaseHealth(lambda: None),
         settings=settings,
     )
@@ -60,7 +61,7 @@ def test_a_postgresql_that_does_not_answer_at_the_start_is_known_before_the_firs
         node.params,
         tmp_path,
         chain=tmp_path / "chain.sqlite",
-        worker=Inline(),
+        worker=InlineWorker(),
         health=DatabaseHealth(lambda: None),
         settings=settings_at(0, "postgresql://svcd@127.0.0.1:1/svcd"),
     )
@@ -89,7 +90,7 @@ def test_a_backup_that_a_full_disk_refuses_can_be_opened_later(tmp_path: Path) -
             node.params,
             tmp_path,
             chain=tmp_path / "chain.sqlite",
-            worker=Inline(),
+            worker=InlineWorker(),
             health=DatabaseHealth(lambda: None),
             settings=settings,
         )

@@ -23,9 +23,10 @@ from svcd.interfaces import milliseconds
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
 from svcd.node.status import ChainAlarm
+from svcd.node.threads import InlineWorker
 from svcd.store.webhook_events import BreakerRow, WatchQueue
 from tests.chains import key_of
-from tests.rpc.node import Inline, Node, Settings
+from tests.rpc.node import Node, Settings
 from tests.submitting import submitted
 from tests.support import result_of
 
@@ -111,7 +112,7 @@ class Watched:
             self.node.params,
             self.folder,
             chain=self.folder / "chain.sqlite",
-            worker=Inline(),
+            worker=InlineWorker(),
             health=DatabaseHealth(lambda: None),
             settings=settings,
         )

@@ -7,8 +7,8 @@ from twisted.internet.defer import Deferred
 
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.composition.resources import OpenDatabases, open_databases
+from svcd.node.threads import InlineWorker
 from svcd.store.database import DatabaseError
-from tests.rpc.node import Inline
 from tests.support import result_of
 
 
@@ -41,7 +41,7 @@ def database_that(log: list[str], *, closes: bool = True) -> WebhookDatabase:
             raise OSError("no")
 
     nothing: Any = None
-    return WebhookDatabase(nothing, Inline(), nothing, True, None, close)
+    return WebhookDatabase(nothing, InlineWorker(), nothing, True, None, close)
 
 
 def close(files: OpenDatabases) -> None:

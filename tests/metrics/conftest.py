@@ -19,11 +19,11 @@ from svcd.net.calls import CallFailed, Reply
 from svcd.net.targets import Rules
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import MempoolLimits
-from svcd.node.threads import PoolLoad
+from svcd.node.threads import InlineWorker, PoolLoad
 from svcd.rpc.sites import SiteFactory
 from svcd.web.connections import SiteLimits
 from svcd.web.site import Site
-from tests.p2p.bench import Inline, Node
+from tests.p2p.bench import Node
 from tests.p2p.conftest import builder, grow, make_node, node, transport
 from tests.support import result_of
 
@@ -83,7 +83,7 @@ def _webhooks(node: Node, databases: list[WebhookDatabase]) -> WebhookService:
         node.setting.params,
         node.path.parent,
         chain=node.path,
-        worker=Inline(),
+        worker=InlineWorker(),
         health=DatabaseHealth(lambda: None),
         settings=settings,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, execute, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.testing import MemoryReactorClock
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
@@ -18,15 +18,9 @@ from svcd.net.http_client import PinnedClient, PinnedConnections
 from svcd.net.resolver import FAILED_SECONDS, FOUND_SECONDS, MAX_ANSWERS, Nat64Discovery, SystemResolver, prefixes_of
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
+from svcd.node.threads import InlineWorker
 from svcd.p2p.transport import PeerCallFailed, PeerRequest, PinnedTransport
 from tests.support import has_result, result_of
-
-
-class AtOnce:
-    """A worker without threads."""
-
-    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
-        return execute(function, *args, **kwargs)
 
 
 class Threads:
@@ -55,7 +49,7 @@ class System:
 
 
 def resolve(name: str) -> list[str]:
-    return [str(address) for address in result_of(SystemResolver(AtOnce()).resolve(name))]
+    return [str(address) for address in result_of(SystemResolver(InlineWorker()).resolve(name))]
 
 
 class Stuck:

@@ -20,6 +20,7 @@ from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.changes import BlockOutcome, BlockStatus, ChainChange
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
+from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
 from svcd.store.chain_store import ChainReader, ChainWriter
@@ -34,13 +35,6 @@ T = TypeVar("T")
 
 LATE = 50_000
 """The slot that a bench's clock begins at: no block of a test is early, and no transfer of theirs too old."""
-
-
-class Inline:
-    """A worker that does its work at once."""
-
-    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        return execute(function, *args, **kwargs)
 
 
 class Stepped:
@@ -199,8 +193,8 @@ class Setting:
 
     params: NetworkParams = TEST_PARAMS
     clock: Clock = field(factory=late_clock)
-    writer: Worker = field(factory=Inline)
-    checker: Worker = field(factory=Inline)
+    writer: Worker = field(factory=InlineWorker)
+    checker: Worker = field(factory=InlineWorker)
     capacity: int = 1000
     threads: int = 2
     max_transactions: int = 50_000

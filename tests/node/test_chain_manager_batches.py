@@ -11,8 +11,9 @@ from twisted.logger import LogEvent
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, Wait
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange
+from svcd.node.threads import InlineWorker
 from tests.chains import ChainBuilder
-from tests.node.bench import LATE, Inline, Node, Stepped, code_of
+from tests.node.bench import LATE, Node, Stepped, code_of
 from tests.node.conftest import MakeNode
 from tests.node.connecting import CONNECTED, KNOWN, SIDE
 from tests.support import has_result, result_of
@@ -443,7 +444,7 @@ def test_a_sender_that_goes_away_from_one_block_does_not_stop_the_work(bench: Be
     assert bench.node.tip == block.header.hash
 
 
-class FullDisk(Inline):
+class FullDisk(InlineWorker):
     """A writer's thread whose disk is full until there is room again."""
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.chain.errors import Corrupt, Refusal, RuleViolation
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
+from svcd.node.threads import InlineWorker
 from svcd.store.database import CHAIN, WEBHOOKS, DatabaseKind
-from tests.node.bench import Inline
 from tests.support import result_of
 
 ExpectedErrors = Callable[..., list[LogEvent]]
@@ -35,7 +35,7 @@ def calls() -> list[str]:
 
 @pytest.fixture
 def guard(calls: list[str]) -> ReportingWorker:
-    return ReportingWorker(Inline(), DatabaseHealth(lambda: calls.append("damaged")))
+    return ReportingWorker(InlineWorker(), DatabaseHealth(lambda: calls.append("damaged")))
 
 
 def test_work_gives_its_result(guard: ReportingWorker, calls: list[str]) -> None:
@@ -83,7 +83,7 @@ def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tell
     def note(event: LogEvent) -> None:
         lines.append(f"{event['log_level'].name}: {formatEvent(event)}")
 
-    guard = ReportingWorker(Inline(), DatabaseHealth(lambda: calls.append("damaged")), tells)
+    guard = ReportingWorker(InlineWorker(), DatabaseHealth(lambda: calls.append("damaged")), tells)
     globalLogPublisher.addObserver(note)
     try:
         with pytest.raises(sqlite3.Error):
@@ -162,7 +162,7 @@ class Failing:
 def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: DatabaseKind, sentence: str) -> None:
     failing = Failing()
     guard = DatabaseHealth(lambda: calls.append("damaged"), kind)
-    disk = DiskProbe(guard, Inline(), failing.write)
+    disk = DiskProbe(guard, InlineWorker(), failing.write)
 
     def try_again() -> str:
         result_of(Deferred.fromCoroutine(disk.try_again()))
@@ -170,7 +170,7 @@ def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: 
 
     assert (disk.trouble, try_again(), failing.tried) == ("", "", 0), "what is well is left in peace"
     with pytest.raises(sqlite3.Error):
-        result_of(ReportingWorker(Inline(), guard).run(failing.write))
+        result_of(ReportingWorker(InlineWorker(), guard).run(failing.write))
     assert disk.trouble == f"{sentence}: what SQLite says"
     assert [try_again(), try_again()] == [disk.trouble] * 2
     failing.code = 0
@@ -180,5 +180,5 @@ def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: 
 def test_trouble_with_one_file_is_not_that_of_another(calls: list[str]) -> None:
     chain = DatabaseHealth(lambda: calls.append("damaged"))
     with pytest.raises(sqlite3.Error):
-        result_of(ReportingWorker(Inline(), chain.of(WEBHOOKS)).run(fail, sqlite_error(sqlite3.SQLITE_FULL)))
+        result_of(ReportingWorker(InlineWorker(), chain.of(WEBHOOKS)).run(fail, sqlite_error(sqlite3.SQLITE_FULL)))
     assert chain.trouble == ""

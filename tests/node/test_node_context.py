@@ -16,10 +16,11 @@ from svcd.chain.errors import Corrupt, Wait
 from svcd.chain.params import DEVNET
 from svcd.node import transaction_pool as pool_module
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store.database import DatabaseError, UncleanShutdownMarker
 from tests.chains import TEST_PARAMS, ChainBuilder
-from tests.node.bench import Inline, Stepped, code_of, late_clock, wire_of
+from tests.node.bench import Stepped, code_of, late_clock, wire_of
 from tests.support import has_result, result_of
 from tests.torture.audit import audit
 
@@ -32,7 +33,7 @@ class Brake(Stepped):
     held = False
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return (super().run if self.held else Inline().run)(function, *args, **kwargs)
+        return (super().run if self.held else InlineWorker().run)(function, *args, **kwargs)
 
 
 class Bench:
@@ -275,7 +276,7 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
 
 def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> None:
     result_of(Bench(path).close())
-    threads, pool = NodeThreads(Inline(), Inline(), 2), MempoolLimits(1000, 2**20)
+    threads, pool = NodeThreads(InlineWorker(), InlineWorker(), 2), MempoolLimits(1000, 2**20)
     opening = open_node(DEVNET, path, threads=threads, pool=pool, clock=late_clock(DEVNET))
     with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
         result_of(Deferred.fromCoroutine(opening))

@@ -11,14 +11,15 @@ from svcd.chain.errors import NotYet, Refusal, Wait
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Transfer
 from svcd.node import verifier as verifier_module
+from svcd.node.threads import InlineWorker
 from svcd.node.verifier import Verdict, Verifier
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import Inline, Stepped
+from tests.node.bench import Stepped
 from tests.support import result_of
 
 
-def make(worker: Inline | Stepped | None = None, *, threads: int = 2, capacity: int = 100) -> Verifier:
-    return Verifier(TEST_PARAMS, Inline() if worker is None else worker, threads=threads, capacity=capacity)
+def make(worker: InlineWorker | Stepped | None = None, *, threads: int = 2, capacity: int = 100) -> Verifier:
+    return Verifier(TEST_PARAMS, InlineWorker() if worker is None else worker, threads=threads, capacity=capacity)
 
 
 def check_work(verifier: Verifier, *blocks: Block) -> list[Refusal | None]:

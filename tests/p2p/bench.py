@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from attrs import field, frozen
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
@@ -18,20 +19,22 @@ from svcd.interfaces import Worker, milliseconds
 from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
 from svcd.node.status import Status
+from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import Peer, PeerSettings
 from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.service import PeerNetwork, build_peer_network
+from svcd.p2p.transport import PeerReply, PeerRequest
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import LATE, Inline
-from tests.p2p.memory_transport import MemoryTransport, run, run_until
+from tests.node.bench import LATE
+from tests.p2p.memory_transport import Answer, MemoryTransport, run, run_until
 from tests.p2p.remote_node import RemoteNode
 from tests.support import result_of
 from tests.web.wire import Response, Wire
@@ -59,8 +62,8 @@ class Setting:
     max_inbound: int = 64
     diverse: bool = True
     alone: bool = False
-    checker: Worker = field(factory=Inline)
-    writer: Worker = field(factory=Inline)
+    checker: Worker = field(factory=InlineWorker)
+    writer: Worker = field(factory=InlineWorker)
     reader: Worker = field()
     rates: dict[str, float] = RATES
     exempt: tuple[str, ...] = ()
@@ -86,7 +89,7 @@ class Node:
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
         self.local = LocalNode(setting.params, self.node_context.chain_manager, self.key, self.clock)
-        client = PeerClient(setting.params, transport, Inline())
+        client = PeerClient(setting.params, transport, InlineWorker())
         settings = PeerSettings(
             outbound=setting.outbound,
             max_inbound=setting.max_inbound,
@@ -228,3 +231,21 @@ def late_transport(params: NetworkParams = TEST_PARAMS) -> MemoryTransport:
     clock = Clock()
     clock.advance(params.slot_time(LATE) / 1000)
     return MemoryTransport(clock)
+
+
+@frozen
+class Neighbour:
+    """A real node that another one can call, over the real HTTP stack in memory."""
+
+    node: Node
+    caller: str
+    """The address that its requests seem to come from."""
+
+    def answer(self, request: PeerRequest) -> Answer:
+        body = request.body or b""
+        method = "GET" if request.body is None else "POST"
+        wire = Wire(self.node.site, IPv4Address("TCP", self.caller, 50_000))
+        wire.send(f"{method} {request.path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        response = wire.response()
+        wire.close()
+        return PeerReply(response.status, response.body)

@@ -164,16 +164,6 @@ def test_what_did_not_answer_makes_room() -> None:
     assert book.get(dead.endpoint) is None
 
 
-def test_a_hint_never_changes_what_is_verified() -> None:
-    book = new_book()
-    known = learn(book, 1)
-    before = book.get(known)
-    assert not book.hint(known, source=source(9), now=NOW + 1)
-    assert book.get(known) is before
-    assert before is not None
-    assert (before.verified, before.node_id, before.source) == (True, "node 1", source(1))
-
-
 def test_another_secret_puts_hints_elsewhere() -> None:
     """Who does not know the secret cannot aim at the places of others: what fills one book leaves room in another."""
 
@@ -187,21 +177,6 @@ def test_another_secret_puts_hints_elsewhere() -> None:
 
 
 # Floods
-
-
-@pytest.mark.parametrize("sources", [1, 4])
-def test_a_flood_from_few_sources(sources: int) -> None:
-    book = new_book()
-    honest = [learn(book, number) for number in range(40)]
-    for number in range(40, 240):
-        book.hint(endpoint(number), source=source(number), now=NOW)
-    before = {entry.endpoint for entry in book.entries()}
-    for number in range(100_000):
-        book.hint(endpoint(10_000 + number), source=source(5_000 + number % sources), now=NOW + number / 100)
-    found = {entry.endpoint for entry in book.entries()}
-    assert before <= found
-    assert {entry.endpoint for entry in book.verified()} == set(honest)
-    assert len(found - before) <= sources * HINTS_PER_HOUR
 
 
 def test_a_flood_of_days_fills_no_more_than_the_buckets_of_its_source() -> None:
@@ -241,31 +216,6 @@ def test_what_answered_is_verified_and_handed_out() -> None:
     assert (entry.endpoint, entry.node_id, entry.height, entry.last_seen) == (endpoint(1), "node 1", 1, NOW)
     assert book.sample(1) == tried(book) == [entry]
     assert hints(book) == []
-
-
-def test_what_nobody_hinted_at_can_be_verified() -> None:
-    book = new_book()
-    book.succeeded(endpoint(1), node_id="node 1", height=3, now=NOW)
-    assert [entry.endpoint for entry in book.verified()] == [endpoint(1)]
-
-
-def test_a_newer_key_at_an_endpoint_wins() -> None:
-    book = new_book()
-    learn(book, 1)
-    book.succeeded(endpoint(1), node_id="another", height=3, now=NOW + 1)
-    (entry,) = book.verified()
-    assert entry.node_id == "another"
-    assert len(book) == 1
-
-
-def test_a_key_at_a_newer_endpoint_wins() -> None:
-    book = new_book()
-    learn(book, 1)
-    book.succeeded(endpoint(2), node_id="node 1", height=3, now=NOW + 1)
-    assert [entry.endpoint for entry in book.verified()] == [endpoint(2)]
-    old = book.get(endpoint(1))
-    assert old is not None
-    assert (old.verified, old.node_id) == (False, "")
 
 
 def crowded_book() -> AddressBook:
@@ -404,12 +354,6 @@ def test_one_that_fails_8_times_is_handed_out_no_more() -> None:
     waits(book, 1)
     assert book.verified() == []
     assert len(tried(book)) == 1
-
-
-def test_a_failure_of_an_unknown_endpoint_is_none() -> None:
-    book = new_book()
-    book.failed(endpoint(1), NOW)
-    assert len(book) == 0
 
 
 # Ourselves

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from twisted.internet.defer import Deferred
-from twisted.logger import LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 
+from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.administration import MAX_SHOWN, PeerAdministration
 from svcd.p2p.bans import MAX_OWN, Ban, posts_name
@@ -20,7 +20,7 @@ from svcd.rpc.operator_routes import PeerAdminRoutes
 from svcd.rpc.sites import SiteFactory
 from svcd.web.connections import SiteLimits
 from tests.chains import key_of
-from tests.node.bench import Inline, Stepped
+from tests.node.bench import Stepped
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.remote_node import RemoteNode, silent
@@ -34,28 +34,13 @@ HOUR = 3_600
 HELLO = "/p2p/hello"
 
 
-class Reversed:
-    """Two threads or more, of which the one that began last ends first."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
-
-    def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        waited: Deferred[Any] = Deferred()
-        self.jobs.append(lambda: waited.callback(function(*args, **kwargs)))
-        return waited
-
-    def finish_newest(self) -> None:
-        self.jobs.pop()()
-
-
 class Operator:
     """Asks the operator's site of a node on a bench; each answer is held to its description."""
 
     def __init__(self, node: Node, path: Path, token: str | None = None) -> None:
         self.node = node
         self.path = path
-        self.service = PeersService(self.node.network, self.path, [], Inline())
+        self.service = PeersService(self.node.network, self.path, [], InlineWorker())
         routes = PeerAdminRoutes(PeerAdministration(self.node.peers, self.service.save), token=token)
         errors = count(1)
         self.site = SiteFactory(self.node.clock, lambda: f"e{next(errors)}").operator([routes], SiteLimits())
@@ -450,7 +435,7 @@ def test_an_order_before_the_notes_are_read_does_not_write_over_them(node: Node,
     """The operator's socket opens before the notes are taken up."""
     path = tmp_path / "peers.json"
     write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [], [Ban("address:192.0.2.7", None, "", own=True)]))
-    service = PeersService(node.network, path, [], Inline())
+    service = PeersService(node.network, path, [], InlineWorker())
     orders = PeerAdministration(node.peers, service.save)
     result_of(node.begin(orders.ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)))
     service.startService()
@@ -484,7 +469,7 @@ def test_an_order_is_carried_out_when_its_ban_is_on_disk(node: Node, tmp_path: P
 
 def test_of_two_notes_the_later_ones_are_on_disk_in_the_end(node: Node, tmp_path: Path) -> None:
     """Though a pool of several threads writes them, and the first may take long."""
-    path, files = tmp_path / "peers.json", Reversed()
+    path, files = tmp_path / "peers.json", Stepped()
     service = PeersService(node.network, path, [], files)
     service.startService()
     for number in (7, 8):
@@ -493,8 +478,8 @@ def test_of_two_notes_the_later_ones_are_on_disk_in_the_end(node: Node, tmp_path
                 endpoint=None, node_id=None, address=f"192.0.2.{number}", seconds=None
             )
         )
-    while files.jobs:
-        files.finish_newest()
+    while len(files):
+        files.step(-1)
     notes = read_peers_file(path)
     assert notes is not None
     assert [ban.name for ban in notes.bans] == ["address:192.0.2.7", "address:192.0.2.8"]
@@ -503,12 +488,8 @@ def test_of_two_notes_the_later_ones_are_on_disk_in_the_end(node: Node, tmp_path
 def test_notes_that_the_disk_does_not_take_are_one_line(operator: Operator) -> None:
     """When the node stops as well, which it does to the end."""
     operator.path.with_name(f"{operator.path.name}.new").mkdir()
-    events: list[Any] = []
-    globalLogPublisher.addObserver(events.append)
-    try:
+    with capturedLogs() as events:
         result_of(operator.service.stopService())
-    finally:
-        globalLogPublisher.removeObserver(events.append)
     assert [(event["log_level"], formatEvent(event), "log_failure" in event) for event in events] == [
         (
             LogLevel.error,

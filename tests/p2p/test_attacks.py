@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from attrs import evolve, frozen
-from twisted.internet.address import IPv4Address
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.protocols.policies import ProtocolWrapper
@@ -34,6 +33,7 @@ from svcd.net.trust import load_trust
 from svcd.node import chainstate, node_context
 from svcd.node.chain_manager import ChainManager, FutureBlocks
 from svcd.node.miner import MinerSettings
+from svcd.node.threads import InlineWorker
 from svcd.p2p import address_book, announcements, block_download, chain_sync, client, handshake, peers, relay
 from svcd.p2p.bans import Bans
 from svcd.p2p.handshake import LatestHellos, check_hello
@@ -45,10 +45,10 @@ from svcd.web.rate_limits import RateLimiter
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.net.conftest import Answers
 from tests.net.servers import Conversation, Server, dripping, until
-from tests.node.bench import LATE, Inline, Stepped, running
+from tests.node.bench import LATE, Stepped, running
 from tests.node.bench import Setting as BareSetting
 from tests.node.conftest import argon as argon
-from tests.p2p.bench import LIMITS, RATES, Node, place
+from tests.p2p.bench import LIMITS, RATES, Neighbour, Node, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.following import boaster, followed, is_clean, meet
 from tests.p2p.memory_transport import Answer, Called
@@ -238,7 +238,7 @@ def test_a_node_that_is_led_to_itself(make_node: MakeNode, take_out: TakeOut, de
 # Claims
 
 
-class Hands(Inline):
+class Hands(InlineWorker):
     """Threads that search for work in the test's own thread."""
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> "Deferred[Any]":
@@ -949,24 +949,6 @@ def test_a_peer_that_reorganises_between_two_questions(
 
 
 # Networks that were cut in two
-
-
-@frozen
-class Neighbour:
-    """A real node that another one can call, over the real HTTP stack in memory."""
-
-    node: Node
-    caller: str
-    """The address that its requests seem to come from."""
-
-    def answer(self, request: PeerRequest) -> Answer:
-        body = request.body or b""
-        method = "GET" if request.body is None else "POST"
-        wire = Wire(self.node.site, IPv4Address("TCP", self.caller, 50_000))
-        wire.send(f"{method} {request.path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        response = wire.response()
-        wire.close()
-        return PeerReply(response.status, response.body)
 
 
 def halves(make_node: MakeNode, builder: ChainBuilder) -> tuple[Node, Node, dict[str, list[Any]]]:

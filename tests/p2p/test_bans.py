@@ -116,13 +116,6 @@ def test_the_operator_may_ban_so_many_and_replace_one_of_them() -> None:
     bans.ban_by_operator("key:a", seconds=None, now=NOW + 60)
 
 
-def test_a_ban_that_ends_can_be_lifted_too() -> None:
-    bans = Bans()
-    bans.ban("key:a", seconds=600, now=NOW)
-    assert bans.unban("key:a", NOW)
-    assert not bans.is_banned("key:a", NOW)
-
-
 def test_those_that_have_not_ended_are_counted() -> None:
     bans = Bans()
     for number in range(3):
@@ -241,12 +234,3 @@ def test_an_address_that_posted_nonsense_is_called_all_the_same() -> None:
     bans.ban(posts_name("192.0.2.1"), seconds=60, now=NOW)
     assert bans.is_ignored("192.0.2.1", NOW)
     assert not bans.is_endpoint_banned("http://192.0.2.1:8645", NOW)
-
-
-def test_whom_we_must_not_talk_to() -> None:
-    bans, node, endpoint = Bans(), "svcnode_n", "https://node.example"
-    assert not bans.forbids(node, endpoint, NOW, address="192.0.2.1")
-    for name in (node_name(node), endpoint_name(endpoint), address_name("192.0.2.1")):
-        bans.ban_by_operator(name, seconds=None, now=NOW)
-        assert bans.forbids(node, endpoint, NOW, address="192.0.2.1")
-        bans.unban(name, NOW)

@@ -8,10 +8,11 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block, parse_block
+from svcd.node.threads import InlineWorker
 from svcd.p2p import relay
 from svcd.p2p.service import PeersService
 from svcd.p2p.transport import PeerReply
-from tests.node.bench import Inline, Stepped
+from tests.node.bench import Stepped
 from tests.p2p.bench import OURS, Node
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Answer, Called
@@ -355,7 +356,7 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     node.take(*grow(3))
     node.run(2)
     assert len(reader) == 1, "the last block was offered, and its parents are being read"
-    service = PeersService(node.network, tmp_path / "peers.json", [], Inline())
+    service = PeersService(node.network, tmp_path / "peers.json", [], InlineWorker())
     service.startService()
     result_of(service.stopService())
     assert len(reader) == 1

@@ -16,12 +16,13 @@ from svcd.chain.encoding import canonical, check_structure
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transition import ChainPoint
 from svcd.net.calls import CallKind
+from svcd.node.threads import InlineWorker
 from svcd.p2p import client as client_module
 from svcd.p2p.client import MAX_TRANSACTIONS, TRANSACTIONS_BYTES, PeerClient, PeerStatus, split_blocks
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import Inline, Stepped
+from tests.node.bench import Stepped
 from tests.support import result_of
 
 NOW = 1_800_000_000_000
@@ -56,7 +57,7 @@ def scripted(reply: object, status: int = 200) -> tuple[PeerClient, Script]:
     if not isinstance(reply, PeerCallFailed):
         reply = PeerReply(status, reply if isinstance(reply, bytes) else json.dumps(reply).encode())
     script = Script(reply)
-    return PeerClient(TEST_PARAMS, script, Inline()), script
+    return PeerClient(TEST_PARAMS, script, InlineWorker()), script
 
 
 def outcome(work: Coroutine[Any, Any, Any]) -> Any:
@@ -79,21 +80,14 @@ def the_request(script: Script) -> PeerRequest:
     return request
 
 
-def test_hello() -> None:
+@pytest.mark.parametrize(("call_back", "path"), [(False, "/p2p/hello"), (True, "/p2p/hello?callBack=true")])
+def test_hello(call_back: bool, path: str) -> None:
     theirs, ours = KEY.hello(TEST_PARAMS, TIP, NOW), OURS.hello(TEST_PARAMS, TIP, NOW)
     client, script = scripted({"ok": True, "hello": theirs.message()})
-    assert outcome(client.hello(THERE, ours)) == theirs
+    assert outcome(client.hello(THERE, ours, call_back=call_back)) == theirs
     request = the_request(script)
-    assert (request.path, request.max_bytes, request.seconds) == ("/p2p/hello", 4_096, 5.0)
+    assert (request.path, request.max_bytes, request.seconds) == (path, 4_096, 5.0)
     assert request.body == canonical({"hello": ours.message()})
-
-
-def test_a_hello_that_asks_for_a_call_back() -> None:
-    theirs, ours = KEY.hello(TEST_PARAMS, TIP, NOW), OURS.hello(TEST_PARAMS, TIP, NOW)
-    client, script = scripted({"ok": True, "hello": theirs.message()})
-    assert outcome(client.hello(THERE, ours, call_back=True)) == theirs
-    request = the_request(script)
-    assert (request.path, request.body) == ("/p2p/hello?callBack=true", canonical({"hello": ours.message()}))
 
 
 def test_status() -> None:
@@ -499,14 +493,6 @@ def test_every_block_comes_out_as_it_was_sent(values: list[object], beside: dict
     with suppress(RuleViolation):
         check_structure(reply)
         assert split_blocks(reply, 16) == blocks
-
-
-def test_real_blocks_come_out_as_they_were_sent() -> None:
-    builder = ChainBuilder()
-    blocks = builder.chain("genesis: b[1..3]\nb2 pays 5 from alice to bob for order-1")
-    wires = [block.wire() for block in blocks.values()]
-    reply = b'{"ok":true,"blocks":[' + b",".join(wires) + b'],"height":"3"}'
-    assert split_blocks(reply, 16) == wires
 
 
 @given(st.binary(max_size=200).map(lambda rest: b'{"ok":true,"blocks":[' + rest))

@@ -12,6 +12,7 @@ from attrs import evolve
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
 from svcd.node.status import NO_PEER_MET
+from svcd.node.threads import InlineWorker
 from svcd.p2p import peers
 from svcd.p2p.address_book import BUCKET_SIZE, AddressEntry, group_of_endpoint
 from svcd.p2p.bans import endpoint_name, node_name
@@ -19,7 +20,7 @@ from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.service import FORMAT, PeersFile, PeersService, read_peers_file, write_peers_file
 from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import LATE, Inline
+from tests.node.bench import LATE
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Called
@@ -340,12 +341,6 @@ def test_call_backs_leave_room_for_greetings_of_our_own(node: Node) -> None:
     assert node.knows(honest)
 
 
-def test_one_part_of_the_network_is_heard_32_times_an_hour(node: Node) -> None:
-    for number in range(60):
-        call(node, node.remote(number, scripts={HELLO: silent}), client=f"198.51.{number}.7")
-    assert len(node.book) == 32
-
-
 # Choice
 
 
@@ -567,7 +562,7 @@ def test_one_whose_place_another_wants_is_called_first(make_node: MakeNode, aliv
 
 @contextmanager
 def served(node: Node, path: Path, seeds: list[str]) -> Iterator[PeersService]:
-    service = PeersService(node.network, path, seeds, Inline())
+    service = PeersService(node.network, path, seeds, InlineWorker())
     service.startService()
     yield service
     stopped = service.stopService()

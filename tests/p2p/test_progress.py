@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from svcd.chain.params import DEVNET
 from svcd.chain.transition import genesis_point
@@ -15,15 +15,8 @@ from svcd.p2p.progress import WINDOW_SECONDS, SyncProgress, SyncStage, SyncStatu
 @pytest.fixture
 def said() -> Iterator[list[LogEvent]]:
     """What it writes to the log."""
-    events: list[LogEvent] = []
-
-    def observe(event: LogEvent) -> None:
-        if event["log_namespace"] == "svcd.p2p.progress.SyncProgress":
-            events.append(event)
-
-    globalLogPublisher.addObserver(observe)
-    yield events
-    globalLogPublisher.removeObserver(observe)
+    with capturedLogs() as events:
+        yield events
 
 
 @pytest.fixture

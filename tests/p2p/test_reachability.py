@@ -4,19 +4,16 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve
 
 from svcd.net.targets import Endpoint
 from svcd.p2p import peers
 from svcd.p2p.handshake import NodeKey
-from svcd.p2p.transport import PeerReply, PeerRequest
-from tests.p2p.bench import OURS, Node, place
+from tests.p2p.bench import OURS, Neighbour, Node, place
 from tests.p2p.conftest import Grow, MakeNode
-from tests.p2p.memory_transport import Answer
 from tests.p2p.remote_node import RemoteNode
 from tests.p2p.test_branch_push import takes_what_fits
 from tests.p2p.test_routes import client_of
-from tests.web.wire import Wire
 
 HELLO, STATUS = "/p2p/hello", "/p2p/status"
 
@@ -27,22 +24,6 @@ def greetings(node: Node, endpoint: str) -> int:
 
 def call(node: Node, remote: RemoteNode) -> None:
     node.peers.hello_received(remote.hello(), "198.51.100.7")
-
-
-@frozen
-class Neighbour:
-    """A real node that another one can call, over the real HTTP stack in memory."""
-
-    node: Node
-
-    def answer(self, request: PeerRequest) -> Answer:
-        body = request.body or b""
-        method = "GET" if request.body is None else "POST"
-        wire = Wire(self.node.site, "60.9.9.9")
-        wire.send(f"{method} {request.path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        response = wire.response()
-        wire.close()
-        return PeerReply(response.status, response.body)
 
 
 def unreached(make_node: MakeNode, **changes: Any) -> Node:
@@ -174,14 +155,6 @@ def test_a_peer_that_asks_for_it_is_called_though_it_is_known(make_node: MakeNod
     assert greetings(node, remote.endpoint) == 3
 
 
-def test_a_peer_that_does_not_ask_is_not(node: Node) -> None:
-    remote = node.remote()
-    node.meet(remote)
-    node.peers.hello_received(remote.hello(), "198.51.100.7")
-    node.run(1)
-    assert greetings(node, remote.endpoint) == 1
-
-
 def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(make_node: MakeNode) -> None:
     node = make_node(max_inbound=0)
     remote = node.remote()
@@ -229,7 +202,7 @@ def test_two_nodes_tell_each_other_that_they_can_be_reached(make_node: MakeNode)
     first = make_node("a", name="a", endpoint=place(1), called=False)
     second = make_node("b", name="b", endpoint=place(2), called=False, max_inbound=0, outbound=0)
     for node in (first, second):
-        first.transport.responders[node.key.endpoint] = Neighbour(node)
+        first.transport.responders[node.key.endpoint] = Neighbour(node, "60.9.9.9")
     first.peers.hint(Endpoint(place(2)), source="operator")
     first.run(5)
     assert first.peers.reachable

@@ -9,7 +9,7 @@ import pytest
 from attrs import asdict
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.logger import LogEvent, LogLevel, globalLogPublisher
+from twisted.logger import LogEvent, capturedLogs
 
 from svcd.p2p.address_book import AddressEntry
 from svcd.p2p.bans import Ban
@@ -26,15 +26,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def warnings() -> Iterator[list[LogEvent]]:
     """What is said to the operator."""
-    events: list[LogEvent] = []
-
-    def observe(event: LogEvent) -> None:
-        if event["log_level"] is LogLevel.warn:
-            events.append(event)
-
-    globalLogPublisher.addObserver(observe)
-    yield events
-    globalLogPublisher.removeObserver(observe)
+    with capturedLogs() as events:
+        yield events
 
 
 def notes(**changes: Any) -> PeersFile:

@@ -13,11 +13,11 @@ from svcd.net.addresses import Address, AddressPolicy
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
+from svcd.node.threads import InlineWorker
 from svcd.p2p import transport
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest, PinnedTransport, open_transport
 from tests.net.conftest import Answers
 from tests.net.servers import Conversation, Script, Server, answer, saying, silent, until
-from tests.rpc.node import Inline
 
 pytestmark = pytest.mark.socket
 
@@ -218,7 +218,7 @@ async def test_a_name_without_an_address(make_network: MakeNetwork) -> None:
 
 async def test_the_network_of_a_real_node_is_as_strict(serve: Serve) -> None:
     server = serve(saying(answer()))
-    strict, private = (open_transport(reactor, Inline(), allow_private=allow) for allow in (False, True))
+    strict, private = (open_transport(reactor, InlineWorker(), allow_private=allow) for allow in (False, True))
     assert await trouble(strict, at(server)) is FailureKind.UNREACHABLE
     assert server.connections == 0
     assert (await private.call(at(server), STATUS)).status == 200

@@ -1,7 +1,6 @@
 """A node without sockets and threads: a real chain on disk behind the real HTTP stack, and a client of it."""
 
 import json
-from collections.abc import Callable
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from attrs import define, evolve, frozen
 from twisted.internet.address import UNIXAddress
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.internet.task import Clock
 
@@ -26,6 +25,7 @@ from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
 from svcd.node.recipient_index import RecipientIndex
 from svcd.node.status import NetworkView, NoPeers, Status
+from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
@@ -68,13 +68,6 @@ PARAMS = evolve(
 """The test network with devnet's addresses and faucet, as the published patterns ask for."""
 
 
-class Inline:
-    """A worker without threads: the Deferred it gives has fired."""
-
-    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Deferred[T]":
-        return maybeDeferred(function, *args, **kwargs)
-
-
 @define
 class Shown:
     """Peers that show what a test says; none until it says something."""
@@ -115,7 +108,7 @@ class Node:
         self.params = settings.params
         self.builder = ChainBuilder(self.params)
         self.clock = clock
-        threads = NodeThreads(worker or Inline(), Inline(), 2)
+        threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2)
         opening = open_node(self.params, path, threads=threads, pool=settings.pool, clock=clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.databases = OpenDatabases(self.node_context, None)
@@ -144,7 +137,7 @@ class Node:
         payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
         self.waiters = PaymentWaiters.subscribed(payments, chain_manager, transaction_pool, clock=clock)
         commerce = CommerceRoutes(chain_manager, payments, self.waiters, random=bytes, webhooks_enabled=False)
-        proofs = ProofRoutes(chain_manager, payments, Inline())
+        proofs = ProofRoutes(chain_manager, payments, InlineWorker())
         incoming = RecipientIndex.subscribed(transaction_pool)
         mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
         listed = PaymentListRoutes(chain_manager, payments, incoming)
@@ -156,7 +149,7 @@ class Node:
     def _peer_routes(self, settings: Settings) -> list[object]:
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
         home = LocalNode(self.params, chain_manager, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
-        client = PeerClient(self.params, NobodyThere(), Inline())
+        client = PeerClient(self.params, NobodyThere(), InlineWorker())
         counts = PeerSettings(outbound=0, max_inbound=8, diverse=False, alone=settings.alone)
         network = build_peer_network(
             home,

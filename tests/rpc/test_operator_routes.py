@@ -28,14 +28,15 @@ from svcd.config.schema import Limits
 from svcd.limits import UNITS, Limit
 from svcd.node.backups import Backups
 from svcd.node.status import NO_PEER_MET, NetworkView
-from svcd.node.threads import PoolLoad
+from svcd.node.threads import InlineWorker, PoolLoad
 from svcd.rpc.operator_routes import BackupRoutes, LimitsRoutes, NodeDetails, ParticipationRoutes, PeerAdminRoutes
 from svcd.rpc.sites import SiteFactory
 from svcd.store.mempool_store import FILE as MEMPOOL
 from svcd.web.connections import SiteLimits
 from tests.chains import COIN, key_of
+from tests.node.bench import Stepped
 from tests.rpc.conftest import description_of, local_client
-from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, TOKEN, Client, Inline, Node, Settings
+from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, TOKEN, Client, Node, Settings
 from tests.support import result_of
 from tests.web.wire import Response, Wire
 
@@ -59,10 +60,6 @@ def hashes(client: Client) -> list[str]:
 
 
 # How the node fares
-
-
-def test_health(still_operator: Client) -> None:
-    assert still_operator.ok("/health") == {}
 
 
 def test_ready(still_operator: Client) -> None:
@@ -469,18 +466,6 @@ def test_a_node_without_peers_and_webhooks_has_none_to_tell_of(node: Node) -> No
 # The operator's backup: what is copied, who may ask, and every sentence of refusal
 
 
-class Slow:
-    """A worker that begins when it is told."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
-
-    def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        waited: Deferred[Any] = Deferred()
-        self.jobs.append(lambda: waited.callback(function(*args, **kwargs)))
-        return waited
-
-
 class BackupOperator:
     """A node with some blocks, and its operator who wants backups."""
 
@@ -497,7 +482,7 @@ class BackupOperator:
 
 @pytest.fixture
 def backup_operator(open_node: Callable[..., Node], tmp_path: Path) -> BackupOperator:
-    return BackupOperator(open_node, tmp_path, Inline())
+    return BackupOperator(open_node, tmp_path, InlineWorker())
 
 
 def test_a_backup_holds_the_chain(backup_operator: BackupOperator, tmp_path: Path) -> None:
@@ -531,12 +516,12 @@ def test_what_is_refused(backup_operator: BackupOperator, tmp_path: Path) -> Non
 
 
 def test_one_at_a_time(open_node: Callable[..., Node], tmp_path: Path) -> None:
-    worker = Slow()
+    worker = Stepped()
     backup_operator = BackupOperator(open_node, tmp_path, worker)
     first = Deferred.fromCoroutine(backup_operator.backups.make(tmp_path / "first"))
     sentence = backup_operator.client.refusal("/operator/backup", {"path": str(tmp_path / "second")}, status=503)
     assert sentence == "another backup is being made; wait until it is done"
-    worker.jobs[0]()
+    worker.step()
     assert result_of(first).tip.height == 5
 
 
@@ -593,7 +578,7 @@ def test_a_copy_in_which_no_block_can_be_found_gets_no_name(backup_operator: Bac
 
 
 def test_over_tcp_it_needs_the_token(open_node: Callable[..., Node], tmp_path: Path) -> None:
-    backup_operator = BackupOperator(open_node, tmp_path, Inline(), TOKEN)
+    backup_operator = BackupOperator(open_node, tmp_path, InlineWorker(), TOKEN)
     response = backup_operator.client.post("/operator/backup", {"path": str(tmp_path / "copy")})
     assert (response.status, (tmp_path / "copy").exists()) == (401, False)
 

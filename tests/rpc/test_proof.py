@@ -16,6 +16,7 @@ from svcd.rpc.payment_routes import ProofRoutes
 from svcd.store.chain_store import ChainReader
 from svcd.web.rate_limits import Rate
 from svcd.web.responses import Response, tip_of
+from tests.node.bench import Stepped
 from tests.rpc.conftest import public_client
 from tests.rpc.node import PARAMS, UNLIMITED, Client, Node
 from tests.support import has_result, result_of
@@ -183,21 +184,9 @@ def test_a_proof_costs_four_times(open_node: Callable[..., Node]) -> None:
     assert [client.get(path(node)).status for _ in range(3)] == [200, 200, 429]
 
 
-class Patient:
-    """A worker that does its work when it is told to."""
-
-    def __init__(self) -> None:
-        self.work: list[Callable[[], object]] = []
-
-    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
-        done: Deferred[Any] = Deferred()
-        self.work.append(lambda: done.callback(function(*args, **kwargs)))
-        return done
-
-
 def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dict[str, Block]) -> None:
     """The reactor only reads; and what happens meanwhile does not show in the answer."""
-    worker, chain_manager = Patient(), node.node_context.chain_manager
+    worker, chain_manager = Stepped(), node.node_context.chain_manager
     routes = ProofRoutes(
         chain_manager, PaymentLookup.subscribed(chain_manager, node.node_context.transaction_pool), worker
     )
@@ -207,7 +196,7 @@ def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dic
     tip = chain_manager.tip
     assert not has_result(answered)
     node.take(node.builder.block(paid["b9"]))
-    (work,) = worker.work
-    work()
+    assert len(worker) == 1
+    worker.step()
     assert result_of(answered) == Response(before, tip=tip_of(tip.height, tip.hash))
     assert client.get(path(node)).body != before

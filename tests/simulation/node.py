@@ -16,6 +16,7 @@ from svcd.node.changes import BlockStatus
 from svcd.node.miner import WorkSearch, by_fee_rate, create_template
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
 from svcd.node.status import Status
+from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
@@ -27,7 +28,6 @@ from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
-from tests.rpc.node import Inline
 from tests.simulation.clock import Lifetime
 from tests.simulation.hostile import Hostile
 from tests.simulation.network import Link, Network, ask_at_once
@@ -76,7 +76,7 @@ class SimulatedNode:
         opening = open_node(
             self.params,
             folder / "chain.sqlite",
-            threads=NodeThreads(Inline(), Inline(), 1),
+            threads=NodeThreads(InlineWorker(), InlineWorker(), 1),
             pool=MempoolLimits(1_000, 1 << 22),
             clock=life,
         )
@@ -92,7 +92,7 @@ class SimulatedNode:
             trouble=lambda: node_context.trouble,
         )
         self._site = self._make_site(node_context)
-        self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds, Inline())
+        self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds, InlineWorker())
         self._service.startService()
         if self.key.endpoint:
             self.network.attach(self.endpoint, self._site)
@@ -103,7 +103,7 @@ class SimulatedNode:
         home = LocalNode(self.params, node_context.chain_manager, self.key, self._life)
         settings = PeerSettings(outbound=8, max_inbound=64, diverse=True, alone=False)
         book = AddressBook(self.random.randbytes(32), self.random.random)
-        client = PeerClient(self.params, self._link, Inline())
+        client = PeerClient(self.params, self._link, InlineWorker())
         self._clients = Clients()
         return build_peer_network(
             home,

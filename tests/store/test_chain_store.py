@@ -513,7 +513,3 @@ def test_no_account_is_not_an_empty_account() -> None:
 def test_a_record_of_a_wrong_length_is_corrupt(length: int) -> None:
     with pytest.raises(Corrupt, match="wrong length"):
         unpack(bytes(length))
-
-
-def test_an_empty_record() -> None:
-    assert unpack(b"") == {}

@@ -77,8 +77,10 @@ def test_the_writer_logs_ahead_and_keeps_the_log_short(writer: sqlite3.Connectio
     assert setting(writer, "journal_size_limit") == 64 * 2**20
 
 
-def test_every_table_is_strict(path: Path) -> None:
+def test_a_new_file_gets_every_schema_file_and_every_table_is_strict(path: Path) -> None:
     with closing(open_writer(path)) as connection:
+        assert setting(connection, "user_version") == len(migrations())
+        assert {"block", "account", "pool"} <= contents(connection).keys()
         tables = connection.execute("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'").fetchall()
         assert {name for name, strict in tables if not strict} == {"sqlite_schema"}
         assert len(tables) > 5
@@ -124,12 +126,6 @@ def test_a_reader_does_not_make_a_file(path: Path) -> None:
 def test_schema_files_are_numbered_without_a_gap() -> None:
     assert [migration.version for migration in migrations()] == list(range(1, len(migrations()) + 1))
     assert all("CREATE TABLE" in migration.script for migration in migrations())
-
-
-def test_a_new_file_gets_every_schema_file(path: Path) -> None:
-    with closing(open_writer(path)) as connection:
-        assert setting(connection, "user_version") == len(migrations())
-        assert {"block", "account", "pool"} <= contents(connection).keys()
 
 
 def test_an_old_file_gets_what_it_lacks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,15 +350,6 @@ def test_a_refused_roll_back_of_an_attempt_takes_the_transaction_with_it(writer:
     with attempt(stuck):
         write(stuck, "kept")
     assert notes(writer) == ["kept"]
-
-
-def test_a_snapshot_sees_one_commit(writer: sqlite3.Connection, path: Path) -> None:
-    with closing(open_reader(path)) as reader:
-        with snapshot(reader):
-            assert notes(reader) == []
-            write(writer, "meanwhile")
-            assert notes(reader) == []
-        assert notes(reader) == ["meanwhile"]
 
 
 def test_a_snapshot_ends_with_an_exception(writer: sqlite3.Connection, path: Path) -> None:

@@ -8,8 +8,7 @@ from contextlib import closing
 import pytest
 
 from svcd.store.lease_store import LeaderLease, LeaseStore, NodeReport
-from svcd.store.postgresql import PostgresqlConnection, parse_address
-from tests.postgresql import Server
+from tests.postgresql import Server, opened
 
 FIRST = LeaderLease(0, "", 0)
 
@@ -17,12 +16,6 @@ FIRST = LeaderLease(0, "", 0)
 @pytest.fixture
 def uri(postgresql_server: Server) -> str:
     return postgresql_server.new_schema()
-
-
-def opened(uri: str) -> PostgresqlConnection:
-    connection = PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(b"genesis"))
-    connection.connect()
-    return connection
 
 
 @pytest.fixture

@@ -20,11 +20,10 @@ from svcd.store import postgresql
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, migrations
 from svcd.store.optional_postgresql import postgresql_at
 from svcd.store.postgresql import PostgresqlConnection, parse_address
-from tests.postgresql import Server, running
+from tests.postgresql import GENESIS, Server, opened, running
 from tests.process_level.running import wait_until
 from tests.programs import program
 
-GENESIS = b"g" * 32
 SECRET = "hunter2&/horse"
 NEWEST = migrations(WEBHOOKS)[-1].version
 
@@ -32,12 +31,6 @@ NEWEST = migrations(WEBHOOKS)[-1].version
 @pytest.fixture
 def uri(postgresql_server: Server) -> str:
     return postgresql_server.new_schema()
-
-
-def opened(uri: str, genesis: bytes = GENESIS) -> PostgresqlConnection:
-    connection = PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(genesis))
-    connection.connect()
-    return connection
 
 
 @pytest.fixture

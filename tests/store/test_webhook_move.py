@@ -10,12 +10,12 @@ from attrs import evolve
 
 from svcd.store import postgresql, webhook_move
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, UncleanShutdownMarker, open_writer
-from svcd.store.postgresql import PostgresqlConnection, parse_address
+from svcd.store.postgresql import PostgresqlConnection
 from svcd.store.sql_connection import SqlConnection, SqliteConnection, mark_as_copy
 from svcd.store.webhook_events import EventStore, NewEvent
 from svcd.store.webhook_move import COLUMNS, MoveResult, rows_in, to_file, to_postgresql
 from svcd.store.webhook_store import AlarmRow, FollowedBlock, WebhookStore
-from tests.postgresql import Server
+from tests.postgresql import Server, opened
 from tests.store.test_webhook_store import LESS, NOW, delivered, event, row, save
 
 WATCHES = 1_203
@@ -47,12 +47,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def database(postgresql_server: Server) -> Iterator[PostgresqlConnection]:
-    with closing(connected(postgresql_server.new_schema())) as database:
+    with closing(opened(postgresql_server.new_schema())) as database:
         yield database
-
-
-def connected(uri: str) -> PostgresqlConnection:
-    return PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(b"genesis"))
 
 
 def contents(connection: SqlConnection) -> dict[str, list[tuple[object, ...]]]:
@@ -169,7 +165,7 @@ def test_a_database_that_a_node_uses_is_refused(
     path: Path, database: PostgresqlConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhook_move, "USERS_SECONDS", 0)
-    with closing(connected("postgresql://svcd@/postgres?host=" + database.address.parameters["host"])) as node:
+    with closing(opened("postgresql://svcd@/postgres?host=" + database.address.parameters["host"])) as node:
         node.connect()
         for move in (lambda: to_postgresql(path, database, quietly), lambda: to_file(database, path, quietly)):
             with pytest.raises(DatabaseError, match="is in use by another connection of the same user"):

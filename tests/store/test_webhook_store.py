@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.store.database import WEBHOOKS, migrations, open_writer
-from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
 from svcd.store.webhook_events import BreakerRow, Delivered, EventRow, EventStore, NewEvent, WatchQueue, receiver_of
 from svcd.store.webhook_store import FollowedBlock, WatchChange, WatchRow, WebhookStore
-from tests.postgresql import Server
+from tests.postgresql import Server, opened
 from tests.store.contents import room_for_pages
 
 NOW = 1_000_000
@@ -50,13 +49,6 @@ def watches(connection: SqlConnection) -> WebhookStore:
 @pytest.fixture
 def events(connection: SqlConnection) -> EventStore:
     return EventStore(connection)
-
-
-def opened(uri: str) -> PostgresqlConnection:
-    """A connection to PostgreSQL whose schema is up to date."""
-    connection = PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(b"genesis"))
-    connection.connect()
-    return connection
 
 
 def row(identifier: str = "w1", **differing: object) -> WatchRow:

@@ -233,11 +233,7 @@ def post(site: Site, path: bytes, body: object, *headers: bytes) -> Response:
 
 
 def test_path_fields_are_parsed(serve: Serve) -> None:
-    assert get(serve(Routes()), b"/rpc/block/12/a%20b").json == {"ok": True, "height": 12, "name": "a b"}
-
-
-def test_path_field_in_utf8(serve: Serve) -> None:
-    assert get(serve(Routes()), b"/rpc/block/12/%C3%A4").json["name"] == "ä"
+    assert get(serve(Routes()), b"/rpc/block/12/%C3%A4%20b").json == {"ok": True, "height": 12, "name": "ä b"}
 
 
 def test_path_field_that_is_wrong(serve: Serve) -> None:

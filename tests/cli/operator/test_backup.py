@@ -15,18 +15,19 @@ from svcd.cli.session import Session
 from svcd.commerce.webhook_database import FILE as WEBHOOKS
 from svcd.config.schema import Config
 from svcd.node.backups import Backups
+from svcd.node.threads import InlineWorker
 from svcd.rpc.operator_routes import BackupRoutes
 from svcd.store.database_copy import partial_name
 from svcd.store.mempool_store import FILE as MEMPOOL
 from svcd.web.connections import SiteLimits
 from tests.cli.terminal import Fixed, Terminal, site_of
-from tests.rpc.node import Inline, Node, Settings
+from tests.rpc.node import Node, Settings
 
 
 @pytest.fixture
 def copying(node: Node, terminal: Terminal, tmp_path: Path) -> Node:
     """The terminal's node, with the backup route."""
-    routes = BackupRoutes(Backups(tmp_path / "chain.sqlite", None, Inline()), token=None)
+    routes = BackupRoutes(Backups(tmp_path / "chain.sqlite", None, InlineWorker()), token=None)
     terminal.operator.site = node.sites.operator([*node.operator_routes, routes], SiteLimits())
     return node
 
@@ -66,7 +67,7 @@ class Slow(Backups):
     """Backups that take a second for every chunk."""
 
     def __init__(self, chain: Path, clock: Clock) -> None:
-        super().__init__(chain, None, Inline())
+        super().__init__(chain, None, InlineWorker())
         self._clock = clock
 
     def _check_stopping(self, left: int, total: int) -> None:

@@ -14,12 +14,11 @@ import pytest
 from svcd.chain.params import DEVNET
 from svcd.process.datadir import lock_directory
 from svcd.store.database import WEBHOOKS, DatabaseError, open_writer
-from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.sql_connection import SqliteConnection
 from svcd.store.webhook_events import EventStore, NewEvent
 from svcd.store.webhook_store import WebhookStore
 from tests.cli.terminal import Terminal
-from tests.postgresql import Server
+from tests.postgresql import Server, opened
 from tests.store.test_webhook_move import contents, contents_of, moved
 from tests.store.test_webhook_store import LESS, NOW, event, row
 
@@ -32,12 +31,6 @@ def fill(path: Path, watches: int) -> None:
             WebhookStore(file).add(row(f"w{number}"))
         new = [NewEvent(f"w{number}", event(1, "payment.confirmed"), LESS) for number in range(watches)]
         EventStore(file).append(new, NOW)
-
-
-def connected(uri: str) -> PostgresqlConnection:
-    connection = PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(DEVNET.genesis_hash))
-    connection.connect()
-    return connection
 
 
 def test_webhooks_are_moved_and_moved_back(chain: Path, terminal: Terminal, postgresql_server: Server) -> None:
@@ -75,7 +68,7 @@ def test_a_move_says_in_one_sentence_why_it_cannot_be(chain: Path, terminal: Ter
 def test_nodes_are_told_that_their_database_was_restored(terminal: Terminal, postgresql_server: Server) -> None:
     uri = postgresql_server.new_schema()
     assert "does not exist" in terminal.failure("webhook", "restored", uri)
-    with closing(connected(uri)) as connection:
+    with closing(opened(uri, DEVNET.genesis_hash)) as connection:
         connection.note_server()
         assert not connection.is_copy()
         told = terminal.ok("webhook", "restored", uri).out
@@ -97,7 +90,7 @@ def test_a_move_that_is_killed_at_any_moment_loses_nothing(
 
     def is_in_use() -> bool:
         try:
-            with closing(connected(uri)) as database:
+            with closing(opened(uri, DEVNET.genesis_hash)) as database:
                 database.refuse_moved()
                 return bool(database.execute("SELECT 1 FROM watch LIMIT 1").fetchall())
         except DatabaseError:
@@ -124,7 +117,7 @@ def test_a_move_that_is_killed_at_any_moment_loses_nothing(
                     subprocess.run([*command, direction, uri], check=True, stdout=subprocess.DEVNULL)
             if direction == "--to":
                 assert moved(path)
-                with closing(connected(uri)) as database:
+                with closing(opened(uri, DEVNET.genesis_hash)) as database:
                     database.refuse_moved()
                     assert contents(database) == before
             else:
