@@ -128,6 +128,8 @@ async def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert reactor.seconds() < give_up_at, "it did not come true"
         await pause(POLL_SECONDS)
+    # The other end of a connection that was closed here hears of it in the next turn of the reactor.
+    await pause(0)
 
 
 def pause(seconds: float) -> "Deferred[None]":
