@@ -1,8 +1,10 @@
 """Links that cannot be paid: each fault has its code and its sentence, and nothing is signed."""
 
+import time
+
 import pytest
 
-from tests.browser.chain import MAINNET_SHOP, SHOP, wallet_path
+from tests.browser.chain import MAINNET_SHOP, SHOP, Account, Chain, checkout_path, fresh, wallet_path
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
 
@@ -57,3 +59,25 @@ def test_other_spellings_of_the_scheme(watched: Watched, scheme: str) -> None:
     wallet = WalletPage.opened(watched, wallet_path(RIGHT.replace("svc:", scheme)))
     wallet.view("welcome")
     assert wallet.page.is_visible("#welcome-link")
+
+
+def test_an_order_that_expires_while_the_buyer_is_in_the_wallet(
+    wallet: WalletPage, account: Account, chain: Chain
+) -> None:
+    order, until = fresh("late"), int((time.time() + 8) * 1000)
+    wallet.go(checkout_path(order, rest=f"&until={until}"))
+    wallet.page.click("text=Use the wallet on this site")
+    wallet.unlock()
+    wallet.may_sign()
+    assert wallet.tell("#review-until")
+    wallet.error("link-expired")
+    assert time.time() * 1000 >= until - 1_000
+    assert wallet.page.is_disabled("#sign")
+    wallet.navigate("Send")
+    wallet.page.fill("#send-recipient", f"{chain.node.url}{wallet_path(RIGHT)}&until=1")
+    wallet.page.press("#send-recipient", "Enter")
+    wallet.error("link-expired")
+    wallet.page.reload()
+    wallet.unlock()
+    wallet.error("link-expired")
+    assert chain.waiting(account.address) == 0

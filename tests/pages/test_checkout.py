@@ -153,6 +153,8 @@ def test_an_order_expires(shown: Shown) -> None:
     page = shown.see(link)
     assert state(page) == "unpaid"
     assert page.all("div", id="payment")[0]["data-until"] == str(now + 90_000)
+    (wallet,) = {link for link in page.links if link.startswith("/wallet/?pay=")}
+    assert parse_qs(urlsplit(wallet).query)["until"] == [str(now + 90_000)]
     assert "Pay before 2" in page.visible
     assert "This order has expired" not in page.visible
     shown.node.clock.advance(90)

@@ -32,7 +32,9 @@ T = TypeVar("T")
 _WEB: Final = re.compile("https?://", re.IGNORECASE)
 _LINK: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/(pay|wallet)/\?([!\"$-~]*)")
 _REQUIRED_NAME: Final = "req-"
-_ONE_URI: Final = "pay="
+_URI_NAME: Final = "pay"
+_BESIDE_URI: Final = ("returnUrl", "until")
+"""What the link to a wallet page may have behind the payment URI."""
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,14}")
 
 
@@ -42,7 +44,7 @@ class PaymentLink:
 
     order: PaymentRequest
     until: int | None = None
-    """When the order expires, in Unix milliseconds; only the link to a checkout can say it."""
+    """When the order expires, in Unix milliseconds; a payment URI cannot say it."""
 
 
 def parse_link(text: str, params: NetworkParams) -> PaymentLink:
@@ -59,14 +61,18 @@ def parse_link(text: str, params: NetworkParams) -> PaymentLink:
             f" fragment (#), of at most {MAX_URI} characters, all of printable ASCII"
         )
     page, query = match.groups()
-    return PaymentLink(parse_uri(_uri_in(query), params)) if page == "wallet" else _checkout_in(query, params)
+    return _wallet_page_in(query, params) if page == "wallet" else _checkout_in(query, params)
 
 
-def _uri_in(query: str) -> str:
-    """The payment URI in the query of a wallet page, which must contain nothing else."""
-    if not query.startswith(_ONE_URI) or "&" in query:
+def _wallet_page_in(query: str, params: NetworkParams) -> PaymentLink:
+    """The order in the query of a wallet page: a payment URI, and what the checkout may have put behind it."""
+    first, *others = (pair.partition("=") for pair in query.split("&"))
+    names = [name for name, _, _ in others]
+    if first[0] != _URI_NAME or len(names) != len(set(names)) or not set(names) <= set(_BESIDE_URI):
         raise _refusal("the link to a wallet page must have pay= with a payment URI, percent-encoded as a whole")
-    return _decoded(lambda: unquote(query.removeprefix(_ONE_URI), errors="strict"))
+    order = parse_uri(_decoded(lambda: unquote(first[2], errors="strict")), params)
+    until = next((value for name, _, value in others if name == "until"), None)
+    return PaymentLink(order, None if until is None else _time_in(until))
 
 
 def _checkout_in(query: str, params: NetworkParams) -> PaymentLink:

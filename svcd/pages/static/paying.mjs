@@ -25,6 +25,7 @@ import { signTransfer } from "./transaction.mjs";
  * @property {number} confirmations
  * @property {string | null} label
  * @property {string | null} [returnUrl]
+ * @property {number | null} [until] when the order expires, in Unix milliseconds
  * @property {bigint} [fee] in base units
  * @property {boolean} fromLink
  */
@@ -37,6 +38,7 @@ import { signTransfer } from "./transaction.mjs";
  * @property {number} wanted confirmations
  * @property {string | null} label
  * @property {string | null} [returnUrl]
+ * @property {number | null} [until] when the order expires, in Unix milliseconds
  * @property {number} signedAt in Unix milliseconds
  * @property {PaymentState} state
  * @property {PaymentState} [deepest] which it had before
@@ -143,8 +145,8 @@ export class Paying {
       const { recipient, amount, reference } = intent;
       const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
       const { txid, transfer } = await signTransfer(draft, key, network);
-      const { confirmations: wanted, label, id, returnUrl = null } = intent;
-      const about = { id, txid, transfer, wanted, label, returnUrl, signedAt };
+      const { confirmations: wanted, label, id, returnUrl = null, until = null } = intent;
+      const about = { id, txid, transfer, wanted, label, returnUrl, until, signedAt };
       /** @type {Payment} */
       const payment = { ...about, state: "signed", deepest: "signed", confirmations: 0, problem: null };
       await this.#store.keep(payment);

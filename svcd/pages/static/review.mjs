@@ -7,7 +7,7 @@ import { message } from "./texts.mjs";
 
 /** @import { Account, Found, View } from "./node.mjs" */
 /** @import { Payment } from "./paying.mjs" */
-/** @typedef {{ recipient: string, amount: bigint, fromLink: boolean }} Judged */
+/** @typedef {{ recipient: string, amount: bigint, fromLink: boolean, until?: number | null }} Judged */
 /**
  * @typedef {object} Known
  * @property {string} sender
@@ -40,7 +40,7 @@ export function underWay(payments) {
     .reduce((sum, units) => sum + units, 0n);
 }
 
-/** Judge an intent (`recipient`, `amount`, `fromLink`) by what is known.
+/** Judge an intent (`recipient`, `amount`, `fromLink`, `until`) by what is known.
  *
  * `known` has sender, account and view of the node, `fee` and `waiting` in base units, `paid` (a payment that somebody has made
  * for the same order, or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base
@@ -62,6 +62,9 @@ export function judge(intent, known) {
     paid && intent.fromLink && alreadyPaid(paid),
     Math.abs(known.now - known.view.time) > MAX_CLOCK_DIFFERENCE &&
       new Problem("clock", message("wallet-script.clock")),
+    typeof intent.until === "number" &&
+      known.view.time >= intent.until &&
+      new Problem("link-expired", message("wallet-script.link-expired")),
     total > GREATEST && new Problem("amount", message("wallet-script.amount-total")),
     total > available && insufficient(total, available),
   ];

@@ -20,6 +20,7 @@ const MAX_LABEL = 80;
 const DEFAULT_CONFIRMATIONS = 12;
 const MAX_RETURN_URL = 1024;
 const RETURN_URL = /^https:\/\/([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::[0-9]{1,5})?)(?:[/?#][!#-;=?-[\]_a-z~]*)?$/;
+const UNTIL = /^until=(?:0|[1-9][0-9]{0,14})$/;
 const VALUE = /^(?:[A-Za-z0-9\-._~!$'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*$/;
 // Control characters, separators of lines, and what turns the direction of text around.
 // eslint-disable-next-line no-control-regex
@@ -128,21 +129,30 @@ export function returnUrlInSearch(search) {
   return text;
 }
 
+/** When the order expires, in the query of a page's address (`&until=…`) in Unix milliseconds, or null; throws encoding.
+ * @type {(search: string) => number | null} */
+export function untilInSearch(search) {
+  const found = search.split(/[?&]/).filter((pair) => pair.startsWith("until="));
+  if (found.length === 0) return null;
+  must(found.length === 1 && UNTIL.test(found[0]), "encoding", message("wallet-script.link-until"));
+  return Number(found[0].slice("until=".length));
+}
+
 /** Whether a pasted or scanned text is a payment link rather than an address.
  * @type {(text: string) => boolean} */
 export const isLink = (text) => /^(?:web\+svc|svcd?|https?):/i.test(text);
 
-/** The payment URI in a pasted or scanned text, and the way back to the shop or null.
+/** The payment URI in a pasted or scanned text, with the way back to the shop and the end of the order, or null.
  *
  * The text is a payment URI or the address of a wallet page with `?pay=`. Throws scheme, encoding or duplicate.
- * @type {(text: string, network: Network) => [string, string | null]} */
+ * @type {(text: string, network: Network) => { uri: string, returnUrl: string | null, until: number | null }} */
 export function uriInText(text, network) {
   const isPage = /^https?:/i.test(text);
   const query = isPage ? text.split("#")[0].split("?").slice(1).join("?") : `pay=${encodeURIComponent(text)}`;
   const search = `?${query}`;
   const uri = uriInSearch(search, network);
   must(uri !== null, "scheme", message("wallet-script.address-without-payment"));
-  return [uri, isPage ? returnUrlInSearch(search) : null];
+  return { uri, returnUrl: isPage ? returnUrlInSearch(search) : null, until: isPage ? untilInSearch(search) : null };
 }
 
 /** The payment URI in the query of a page's address (`?pay=…`), percent-decoded once, or null if there is none.

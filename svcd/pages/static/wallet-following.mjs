@@ -190,7 +190,7 @@ export class Following {
 
   async #signAgain() {
     if (this.#payment === null) return;
-    const { id, txid, transfer, wanted: confirmations, label, returnUrl } = this.#payment;
+    const { id, txid, transfer, wanted: confirmations, label, returnUrl, until } = this.#payment;
     const { recipient, amount, paymentReference: reference = null } = transfer.payload;
     const suggested = await this.#app.node.fee();
     if (suggested > this.#fee) {
@@ -206,6 +206,7 @@ export class Following {
       confirmations,
       label,
       returnUrl,
+      until,
       fee: this.#fee,
       fromLink: id.startsWith("link "),
     };

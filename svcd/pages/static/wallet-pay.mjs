@@ -1,7 +1,7 @@
 // The views that spend: send and review.
 
 import { message } from "./texts.mjs";
-import { byId, element, judged, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import { byId, element, judged, moment, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
 import { coins, formatAmount, typedAmount } from "./amounts.mjs";
 import { linkId } from "./paying.mjs";
@@ -238,7 +238,7 @@ export class Spending {
   }
 
   #fill() {
-    const { recipient, amount, reference, label } = this.#reviewed;
+    const { recipient, amount, reference, label, until = null } = this.#reviewed;
     writeAmount(byId("review-amount"), amount);
     write(byId("review-recipient"), recipient);
     write(byId("review-reference"), reference ?? message("wallet-script.none"));
@@ -246,6 +246,8 @@ export class Spending {
     byId("review-label").dir = "auto";
     byId("review-label-name").hidden = label === null;
     byId("review-label-value").hidden = label === null;
+    byId("review-until").replaceChildren(until === null ? "" : moment(until));
+    byId("review-until-name").hidden = byId("review-until").hidden = until === null;
     this.#fee = undefined;
     for (const id of ["review-fee", "review-total", "review-after"]) {
       delete byId(id).dataset.shown;

@@ -11,7 +11,7 @@ import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
-import { parseUri, returnUrlInSearch, uriInSearch, uriInText } from "./uri.mjs";
+import { parseUri, returnUrlInSearch, untilInSearch, uriInSearch, uriInText } from "./uri.mjs";
 import { abandonWork, byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
 import { enterHistory, enterHome, enterReceive, wireHistory, wireHome } from "./wallet-home.mjs";
 import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
@@ -26,7 +26,7 @@ import { openStore } from "./wallet-store.mjs";
 /** @import { Intent } from "./paying.mjs" */
 /** @import { LinkRequest } from "./uri.mjs" */
 /** @import { Store } from "./wallet-store.mjs" */
-/** @typedef {LinkRequest & { returnUrl: string | null }} Link */
+/** @typedef {LinkRequest & { returnUrl: string | null, until: number | null }} Link */
 /**
  * @typedef {object} Parts of a wallet.
  * @property {Node} node
@@ -206,10 +206,11 @@ export class Wallet {
   /** Review the payment of a link that was pasted or scanned; throws what is wrong with it.
    * @type {(text: string) => void} */
   openLink(text) {
-    const [uri, returnUrl] = uriInText(text, this.network);
-    this.link = { ...parseUri(uri, this.network, { amountMayBeMissing: true }), returnUrl };
+    const { uri, returnUrl, until } = uriInText(text, this.network);
+    this.link = { ...parseUri(uri, this.network, { amountMayBeMissing: true }), returnUrl, until };
     const back = returnUrl === null ? "" : `&returnUrl=${encodeURIComponent(returnUrl)}`;
-    history.pushState(null, "", `${location.pathname}?pay=${encodeURIComponent(uri)}${back}`);
+    const end = until === null ? "" : `&until=${until}`;
+    history.pushState(null, "", `${location.pathname}?pay=${encodeURIComponent(uri)}${back}${end}`);
     this.route();
   }
 
@@ -326,7 +327,8 @@ async function open() {
   showNetwork(network);
   const uri = uriInSearch(location.search, network);
   const returnUrl = returnUrlInSearch(location.search);
-  const link = uri === null ? null : { ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl };
+  const until = untilInSearch(location.search);
+  const link = uri === null ? null : { ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl, until };
   const kept = await store.keyfile();
   const keyfile = kept && parse(render(kept), network);
   const wallet = new Wallet({ node, store, channel, network, keyfile, link });

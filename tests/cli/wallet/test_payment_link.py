@@ -57,6 +57,8 @@ def test_the_since_height_of_a_link_is_ignored() -> None:
 @pytest.mark.parametrize("until", [0, 1_795_170_430_000, 253_402_300_799_999])
 def test_a_checkout_link_says_when_the_order_expires(until: int) -> None:
     assert parse_link(checkout(until=until), DEVNET) == PaymentLink(REQUEST, until)
+    beside = f"&returnUrl=https%3A%2F%2Fshop.example%2Fthanks&until={until}"
+    assert parse_link(page(format_uri(REQUEST)) + beside, DEVNET) == PaymentLink(REQUEST, until)
 
 
 @pytest.mark.parametrize("label", ["Tea+%26+cake", "Tea%20%26%20cake", "1%2B1;x=%zz", "%E2%82%AC"])
@@ -102,6 +104,8 @@ WHOLE = "the link to a wallet page must have pay= with a payment URI, percent-en
         (page("svc:x").replace("pay=", "pay=%ff"), "the link must be UTF-8 in percent-encoding"),
         (f"https://node.example/wallet/?pay={format_uri(REQUEST)}", WHOLE),
         ("https://node.example/wallet/?", WHOLE),
+        *[(page(format_uri(REQUEST)) + more, WHOLE) for more in ("&until=1&until=1", "&amount=1", "&req-memo=1", "&")],
+        (page(format_uri(REQUEST)) + "&until=1e3", "until must be a whole number of milliseconds"),
         (page("bitcoin:x"), "a payment URI begins with svc:"),
         (page(page(format_uri(REQUEST))), "a payment URI begins with svc:"),
     ],

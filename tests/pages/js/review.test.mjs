@@ -56,6 +56,12 @@ for (const state of ["pending", "confirming", "confirmed"]) {
   });
 }
 
+test("nothing is signed for an order that has expired by the node's clock", () => {
+  assert.deepEqual(codes(judge({ ...INTENT, until: 1_000_001 }, KNOWN)), [null, []]);
+  assert.deepEqual(codes(judge({ ...INTENT, until: 1_000_000 }, KNOWN)), ["link-expired", []]);
+  assert.deepEqual(codes(judge({ ...INTENT, until: null }, KNOWN)), [null, []]);
+});
+
 test("nothing is signed for a node that is catching up, nor by a wrong clock", () => {
   assert.equal(judge(INTENT, { ...KNOWN, view: { syncing: true, time: 1_000_000 } }).blocked.code, "node-syncing");
   assert.equal(judge(INTENT, { ...KNOWN, now: 1_300_000 }).blocked, null);

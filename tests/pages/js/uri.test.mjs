@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
-import { isLink, parseUri, returnUrlInSearch, returnUrlOf, uriInSearch, uriInText } from "../../../svcd/pages/static/uri.mjs";
+import { isLink, parseUri, returnUrlInSearch, returnUrlOf, untilInSearch, uriInSearch, uriInText } from "../../../svcd/pages/static/uri.mjs";
 import { codeOf, problemOf, vectors } from "./vectors.mjs";
 
 const { valid, invalid } = vectors("payment_uri");
@@ -118,12 +118,20 @@ test("the way back to the shop, with its host, as the checkout takes it", async 
   assert.equal(await codeOf(() => returnUrlInSearch("?returnUrl=%zz")), "encoding");
 });
 
+test("the end of the order, as the checkout takes it", async () => {
+  assert.deepEqual(["?pay=x&until=12000", "?until=0", "?pay=x"].map(untilInSearch), [12_000, 0, null]);
+  for (const odd of ["", "01", "-1", "1e3", "1".repeat(16), "1&until=1"])
+    assert.equal(await codeOf(() => untilInSearch(`?pay=x&until=${odd}`)), "encoding", odd);
+});
+
 test("a link that was pasted or scanned, by itself or in the address of a wallet page", async () => {
   const page = `https://node.example/wallet/?pay=${encodeURIComponent(URI)}`;
   const shop = "https://shop.example/";
-  assert.deepEqual(uriInText(URI.replace("svc:", "web+SVC:"), devnet), [URI, null]);
-  assert.deepEqual(uriInText(`${page}#home`, devnet), [URI, null]);
-  assert.deepEqual(uriInText(`${page}&returnUrl=${encodeURIComponent(shop)}`, devnet), [URI, shop]);
+  const alone = { uri: URI, returnUrl: null, until: null };
+  assert.deepEqual(uriInText(URI.replace("svc:", "web+SVC:"), devnet), alone);
+  assert.deepEqual(uriInText(`${page}#home`, devnet), alone);
+  assert.deepEqual(uriInText(`${page}&returnUrl=${encodeURIComponent(shop)}`, devnet), { ...alone, returnUrl: shop });
+  assert.deepEqual(uriInText(`${page}&until=12000`, devnet), { ...alone, until: 12_000 });
   assert.equal(await codeOf(() => uriInText("https://node.example/pay/?reference=A", devnet)), "scheme");
   assert.deepEqual(["svc:x", "WEB+SVC:x", "svcd:x", "https://x", "svcd1qx", "svc1qx"].map(isLink), [true, true, true, true, false, false]);
 });
