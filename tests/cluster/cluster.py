@@ -118,6 +118,11 @@ class Member:
         """Whether it says that it leads."""
         return self.record().get("role") == "leader"
 
+    def knows_leader_of(self, other: "Member") -> bool:
+        """Whether both name the same leader."""
+        known = self.record().get("leader")
+        return known is not None and known == other.record().get("leader")
+
 
 class Cluster:
     """Nodes behind one name."""
@@ -228,7 +233,7 @@ class Cluster:
             return not missing
 
         with suppress(AssertionError):
-            wait_until(all_told, "the last event of every order", seconds=60)
+            wait_until(all_told, "the last event of every order")
         assert not missing, missing
         self.receiver.check()
         assert self.shops.faults == [], self.shops.faults

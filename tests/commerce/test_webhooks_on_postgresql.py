@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, Final, LiteralString
 
 import psycopg
 import pytest
@@ -17,7 +17,6 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from svcd.commerce.leadership import NotLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.webhook_database import FILE
-from svcd.store import postgresql
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, open_writer
 from svcd.store.lease_store import LeaderLease
 from svcd.store.sql_connection import mark_as_moved
@@ -25,6 +24,9 @@ from tests.commerce.watched import Given, Watched
 from tests.postgresql import Server, running
 from tests.rpc.conftest import local_client, present
 from tests.support import result_of
+
+END_OTHERS: Final = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+"""Ends all other connections, and waits for that."""
 
 
 @pytest.fixture
@@ -117,20 +119,20 @@ def lead_again(watched: Watched, given: Given) -> None:
 )
 @pytest.mark.parametrize("running", [False, True])
 def test_after_a_restored_backup_no_id_is_used_for_a_second_event(
-    tmp_path: Path, uri: str, how: LiteralString, running: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, uri: str, how: LiteralString, running: bool
 ) -> None:
     given = Given(0)
     watched = Watched(tmp_path, present(), postgresql=uri, leadership=given)
     watched.register()
     with closing(psycopg.connect(uri, autocommit=True)) as other:
         # The watches may be so many that changing all takes longer than a statement may.
-        waits = "BEGIN PERFORM pg_sleep(0.3); RETURN new; END"
-        other.execute(f"CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS '{waits}'".encode())
-        other.execute("CREATE TRIGGER slow BEFORE UPDATE OF epoch ON watch EXECUTE FUNCTION wait()")
-        monkeypatch.setattr(postgresql, "_SESSION", b"SET statement_timeout = '200ms'")
+        limit = "current_setting(''statement_timeout'')"
+        checks = f"BEGIN IF {limit} <> ''0'' THEN RAISE ''%'', {limit}; END IF; RETURN new; END"
+        other.execute(f"CREATE FUNCTION has_no_limit() RETURNS trigger LANGUAGE plpgsql AS '{checks}'".encode())
+        other.execute("CREATE TRIGGER slow BEFORE UPDATE OF epoch ON watch EXECUTE FUNCTION has_no_limit()")
         other.execute(how)
         if running:
-            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            other.execute(END_OTHERS)
             watched.poll()
             watched.wait_for_database()
         else:
@@ -197,7 +199,7 @@ def test_while_a_backup_is_restored_into_the_database_nothing_fails_but_for_a_wh
             with pytest.raises(DatabaseUnavailable, match="a backup is being restored into it"):
                 watched.register("order-2")
             # Also a new connection.
-            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            other.execute(END_OTHERS)
             watched.poll()
         other.execute("INSERT INTO webhook_schema SELECT * FROM kept")
     watched.wait_for_database()

@@ -218,7 +218,7 @@ class Watched:
 
     def wait_for_database(self) -> None:
         """Wait until PostgreSQL answers again, which is polled for."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while self.node.databases.unavailable:
             assert time.monotonic() < until, self.node.databases.unavailable
             time.sleep(0.05)

@@ -43,9 +43,9 @@ def test_files_that_nothing_waits_for_have_threads_of_their_own(nodes: Nodes, tm
 
     assert jobs() == {"files": 0, "resolver": 0}
     node.ok(node.operator("/operator/peers/ban", {"address": "192.0.2.7"}))
-    assert jobs() == {"files": 1, "resolver": 0}
+    wait_until(lambda: jobs() == {"files": 1, "resolver": 0}, "a job for peers.json")
     node.ok(node.operator("/operator/backup", {"path": str(tmp_path / "copy")}))
-    assert jobs() == {"files": 2, "resolver": 0}
+    wait_until(lambda: jobs() == {"files": 2, "resolver": 0}, "a job for the backup")
 
 
 def test_a_backup_is_made_while_blocks_go_on_and_a_node_starts_on_it(nodes: Nodes, tmp_path: Path) -> None:
@@ -115,6 +115,8 @@ def test_a_merchant_hears_of_payments_after_a_backup_was_put_back(shop: Shop, tm
     order = shop.order("order-1")
     shop.pay("customer", order["request"])
     shop.hears(PAID)
+    # The receiver has an event before the node has its answer: without the note it would be sent again.
+    wait_until(lambda: shop.watch(order["watch"])["events"][0]["deliveredAt"] is not None, "the note of the delivery")
     svc(tmp_path, "--data-dir", "shop", "node", "backup", "copy")
     shop.node.mine(1)
     shop.hears(PAID, "confirming: confirming 1")
