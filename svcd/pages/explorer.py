@@ -256,7 +256,8 @@ class TransactionPage:
             pairs.append((message("explorer.block"), link(grouped(row.height), "block", str(row.height))))
             pairs.append((message("explorer.time"), instant_and_age(row.time, sources.now)))
         if row.entry is not None:
-            pairs.append((message("explorer.expected"), expected_of(sources, row.entry)))
+            expected = tag("span", expected_of(sources, row.entry), data_fill="expected")
+            pairs.append((message("explorer.expected"), expected))
             pairs.append((message("explorer.arrived"), arrived(row.entry, sources.now)))
         pairs += [
             (message("explorer.from"), copyable(sender, message("explorer.the-sender"), "address", sender)),

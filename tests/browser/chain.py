@@ -80,9 +80,9 @@ class Chain:
         self.node.ok(self.node.operator("/operator/faucet", {"recipient": address, "amount": coins}))
         self.node.mine(1)
 
-    def pay(self, sender: Account, recipient: str, units: int, reference: str | None = None) -> str:
-        """Hand in a transfer that no browser made; its txid."""
-        nonce = int(self.node.account(sender.address)["pendingNonce"])
+    def pay(self, sender: Account, recipient: str, units: int, reference: str | None = None, *, skip: int = 0) -> str:
+        """Hand in a transfer that no browser made, and leave out ``skip`` nonces before its own; its txid."""
+        nonce = int(self.node.account(sender.address)["pendingNonce"]) + skip
         now = int(time.time() * 1000)
         draft = Draft(recipient=recipient, amount=units, fee=FEE, nonce=nonce, timestamp=now, reference=reference)
         wire = sign_transfer(draft, seed=sender.seed, params=DEVNET).wire

@@ -1,4 +1,5 @@
-// Keeps the page of a transfer up to date: its confirmations, and the whole page when a block takes it or gives it back.
+// Keeps the page of a transfer up to date: its confirmations, when it is expected in a block, and the whole page when a
+// block takes it or gives it back.
 
 import { Poller } from "./polling.mjs";
 import { message } from "./texts.mjs";
@@ -6,6 +7,9 @@ import { message } from "./texts.mjs";
 /** @typedef {{ transaction?: { blockHash: string, confirmations: number }, mempool?: boolean }} Answer */
 
 const IN_A_BLOCK_EVERY = 10_000;
+/** In how many looks at a waiting transfer the page itself is asked again: only there the node says what it expects. */
+const LOOKS = 5;
+let looks = 0;
 
 /** What has become of a transfer, from the node's answer: the hash of its block or "", and its confirmations or null.
  *
@@ -14,6 +18,16 @@ const IN_A_BLOCK_EVERY = 10_000;
 function placeOf({ transaction, mempool }) {
   if (transaction) return { block: transaction.blockHash, confirmations: transaction.confirmations, gone: false };
   return { block: "", confirmations: null, gone: mempool === false };
+}
+
+/** Show when the transfer is expected in a block by now.
+ * @type {() => Promise<void>} */
+async function showExpected() {
+  const shown = document.querySelector('[data-fill="expected"]');
+  const answer = await fetch(location.pathname, { cache: "no-store" });
+  // The policy of the page forbids to parse HTML, and what is looked for is a text alone.
+  const [, text] = /data-fill="expected">([^<&]+)</.exec(await answer.text()) ?? [];
+  if (shown && text && shown.textContent !== text) shown.textContent = text;
 }
 
 /** @type {(state: HTMLElement) => Promise<boolean | number>} */
@@ -25,7 +39,11 @@ async function look(state) {
     location.reload();
     return true;
   }
-  if (confirmations === null) return false;
+  if (confirmations === null) {
+    looks += 1;
+    if (looks % LOOKS === 0) await showExpected();
+    return false;
+  }
   const text = message("script.confirmations", { count: confirmations });
   if (state.textContent !== text) state.textContent = text;
   return IN_A_BLOCK_EVERY;
