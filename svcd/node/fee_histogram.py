@@ -59,6 +59,15 @@ class ExpectedBlock:
     """The fee rate in 2^-20 base units a byte at which the block ends: higher ones get in; 0 if it has room left."""
 
 
+@frozen
+class FeeBand:
+    """The waiting transfers of a range of fee rates."""
+
+    rate: int
+    """Where the range begins, in 2^-20 base units a byte."""
+    count: int
+
+
 @define
 class FeeHistogram:
     """Count, bytes and fees of the waiting transfers by fee rate in 2^-20 base units a byte."""
@@ -118,6 +127,17 @@ class FeeHistogram:
                         return blocks
                     count = size = fees = 0
         return [*blocks, ExpectedBlock(count, size, fees, 0)]
+
+    def bands(self, most: int) -> list[FeeBand]:
+        """All transfers in at most ``most`` bands of about the same ratio, the lowest rates first."""
+        if not self._buckets:
+            return []
+        lowest, highest = min(self._buckets), max(self._buckets)
+        width = -(-(highest + 1 - lowest) // most)
+        counts = dict.fromkeys(range(lowest, highest + 1, width), 0)
+        for index, bucket in self._buckets.items():
+            counts[index - (index - lowest) % width] += bucket.count
+        return [FeeBand(_lower_edge(index), count) for index, count in counts.items()]
 
 
 def _blocks(params: NetworkParams, count: int, size: int) -> int:

@@ -6,11 +6,12 @@ entries to disk.
 Why and where a transfer leaves the mempool: :class:`RemovalReason`.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final
 
 from attrs import define, frozen
@@ -236,16 +237,23 @@ class Mempool:
 
     def since(self, sequence: int, limit: int) -> list[MempoolEntry]:
         """The first ``limit`` entries after the local number ``sequence``, in order of arrival."""
+        arrivals = self._in_order()
+        return self._present(range(bisect_right(arrivals, sequence, key=_sequence), len(arrivals)), limit)
+
+    def newest(self, limit: int, *, before: int) -> list[MempoolEntry]:
+        """The last ``limit`` entries before the local number ``before``, newest first."""
+        return self._present(range(bisect_left(self._in_order(), before, key=_sequence) - 1, -1, -1), limit)
+
+    def _in_order(self) -> list[MempoolEntry]:
         if self._arrivals is None:
             self._arrivals = self.entries()
-        found: list[MempoolEntry] = []
-        for index in range(bisect_right(self._arrivals, sequence, key=_sequence), len(self._arrivals)):
-            entry = self._arrivals[index]
-            if self._entries.get(entry.transfer.txid) is entry:
-                found.append(entry)
-                if len(found) == limit:
-                    break
-        return found
+        return self._arrivals
+
+    def _present(self, places: range, limit: int) -> list[MempoolEntry]:
+        """The first ``limit`` entries at these places among the arrivals that have not left."""
+        arrivals, entries = self._in_order(), self._entries
+        waiting = (each for each in (arrivals[at] for at in places) if entries.get(each.transfer.txid) is each)
+        return list(islice(waiting, limit))
 
     def pending_nonce(self, sender: bytes, account: Account) -> int:
         """The next nonce that ``sender`` can use after the waiting transfers without a gap."""

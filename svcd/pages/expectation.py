@@ -3,7 +3,7 @@
 By the fees that wait here (svcd/node/fee_histogram.py); the suggested fee is that of GET /rpc/fees.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from twisted.web.template import Tag
@@ -12,10 +12,12 @@ from svcd.chain.params import NetworkParams
 from svcd.node.fee_estimator import LARGEST_TRANSFER, mempool_floor, suggested_fee
 from svcd.node.fee_histogram import RATE_SCALE, ExpectedBlock, block_room, least_fee
 from svcd.node.mempool import MempoolEntry
+from svcd.pages.charts import Series, bar_chart, round_top
 from svcd.pages.html import (
     Content,
     amount,
     badge,
+    coins,
     in_time,
     short_link,
     tag,
@@ -25,6 +27,8 @@ from svcd.pages.sources import Sources
 from svcd.pages.tables import Column, fullness, table
 from svcd.pages.texts import Message, grouped, message
 
+BANDS: Final = 40
+"""The most bars in the chart of fees."""
 NEXT_BLOCKS: Final = 6
 """The next blocks that the page of the mempool lists."""
 _MOST_BLOCKS: Final = 100
@@ -119,6 +123,34 @@ def _advice(sources: Sources, crowded: bool) -> list[Content]:
     waiting = message("explorer.room", count=count) if count else message("explorer.nothing-waits")
     soon = message("explorer.fee-expected", fee=amount(suggested(sources)), when=expected_in(sources, 1))
     return [waiting, " ", soon]
+
+
+def fees_chart(sources: Sources, say: Callable[[Message], str]) -> bytes:
+    """A chart of the waiting transfers by the fee of one of any size; nothing if all are about the same."""
+    bands = sources.mempool.fees.bands(BANDS)
+    if len(bands) < 2:
+        return b""
+    (block,) = sources.mempool.fees.expected_blocks(sources.params, most=1)
+    later = sum(band.rate < block.rate for band in bands)
+    fees = [coins(_rounded_up(least_fee(band.rate, LARGEST_TRANSFER))) for band in bands]
+    transfers = [say(message("explorer.count-transfers", count=band.count)) for band in bands]
+    series = Series(
+        heading=say(message("explorer.waiting-by-fee")),
+        values=[band.count for band in bands],
+        readings=[
+            say(
+                message("explorer.from-fee", fee=fee, transfers=count)
+                if place < later
+                else message("explorer.from-fee-next", fee=fee, transfers=count)
+            )
+            for place, (fee, count) in enumerate(zip(fees, transfers, strict=True))
+        ],
+        note=say(message("explorer.green-bars") if later else message("explorer.all-bars")),
+        first=fees[0],
+        last=fees[-1],
+    )
+    drawn = bar_chart(series, top=round_top(max(series.values)), axis=grouped, faint=later)
+    return drawn.encode("utf-8")
 
 
 def next_blocks_table(sources: Sources, blocks: list[ExpectedBlock]) -> Tag:

@@ -162,7 +162,7 @@ def in_coins(sentence: str) -> str:
 
 def bare_amount(units: int) -> Tag:
     """An amount in coins without the unit, with the spaces of :func:`amount`."""
-    return tag("span", *digit_groups(format_amount(units)))
+    return tag("span", *digit_groups(format_amount(units)), class_="amount")
 
 
 def digit_groups(number: str) -> list[Content]:

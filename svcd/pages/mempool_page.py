@@ -1,13 +1,17 @@
 """The mempool: what waits and for how long, and which fee gets into which block (docs/pages.md "Mempool")."""
 
+from typing import Final
+
 from twisted.web.template import Tag
 
+from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import RuleViolation
 from svcd.node.fee_estimator import mempool_floor
 from svcd.pages.expectation import (
     NEXT_BLOCKS,
     blocks_until,
     expected_in,
+    fees_chart,
     next_block,
     next_blocks_table,
     suggested,
@@ -26,11 +30,13 @@ from svcd.pages.html import (
     stats,
     tag,
 )
-from svcd.pages.layout import Page
-from svcd.pages.routes import AFTER, FEE, page, parse_typed_amount
+from svcd.pages.layout import Page, placeholder
+from svcd.pages.routes import BEFORE_ARRIVAL, FEE, page, parse_typed_amount
 from svcd.pages.sources import Sources
 from svcd.pages.tables import PAGE_SIZE
 from svcd.pages.texts import grouped, message
+
+_FEES: Final = "fees"
 
 
 class MempoolPage:
@@ -39,33 +45,37 @@ class MempoolPage:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
 
-    @page("/mempool", "The transfers in the mempool", query_fields=(AFTER, FEE), cost=4)
-    def mempool(self, after: int, fee: str) -> Page:
+    @page("/mempool", "The transfers in the mempool", query_fields=(BEFORE_ARRIVAL, FEE), cost=4)
+    def mempool(self, before: int | None, fee: str) -> Page:
         """Answer GET /mempool."""
         sources, pool = self._sources, self._sources.mempool
-        found = pool.since(after, PAGE_SIZE + 1)
+        found = pool.newest(PAGE_SIZE + 1, before=MAX_INTEGER if before is None else before)
         shown = found[:PAGE_SIZE]
         if shown:
             listed: Content = tag("div", waiting_table(sources, shown), class_="card")
         else:
-            listed = empty_list(message("explorer.no-more-transfers") if after else message("explorer.mempool-empty"))
-        pages: list[Content] = []
-        if after:
-            pages.append(tag("a", message("explorer.from-beginning"), href="/mempool", class_="button"))
-        if len(found) > PAGE_SIZE:
-            pages.append(
-                tag("a", message("explorer.more"), href=f"/mempool?after={shown[-1].sequence}", class_="button")
+            listed = empty_list(
+                message("explorer.mempool-empty") if before is None else message("explorer.no-more-transfers")
             )
+        pages: list[Content] = []
+        if before is not None:
+            pages.append(tag("a", message("explorer.newest"), href="/mempool", class_="button"))
+        if len(found) > PAGE_SIZE:
+            older = f"/mempool?before={shown[-1].sequence}"
+            pages.append(tag("a", message("explorer.older"), href=older, class_="button"))
+        now = [next_block(sources), placeholder(_FEES), *self._next_blocks(), self._form(fee)]
         return Page(
             title=message("frame.mempool"),
             content=(
                 tag("h1", message("frame.mempool")),
                 self._stats(),
-                *([] if after else [next_block(sources), *self._next_blocks(), self._form(fee)]),
+                *(now if before is None else []),
                 section(message("explorer.waiting-transfers"), listed, *([pagination(*pages)] if pages else [])),
             ),
             here="/mempool",
-            json=f"/p2p/transactions?after={after}" if sources.serves_peers else "",
+            json="/p2p/transactions?after=0" if sources.serves_peers else "",
+            markup={_FEES: lambda catalogue: fees_chart(sources, catalogue.text)},
+            scripts=("charts.mjs",),
         )
 
     def _stats(self) -> Tag:

@@ -66,7 +66,7 @@ FIRST: Final = Field("first", HEIGHT_TYPE, "Where the list begins.", default=0)
 BEFORE_HEIGHT: Final = Field(
     "before", Int(1, HEIGHT_TYPE.most), "Show the blocks below this height.", default=HEIGHT_TYPE.most
 )
-AFTER: Final = Field("after", HEIGHT_TYPE, "Where the list begins.", default=0)
+BEFORE_ARRIVAL: Final = Field("before", HEIGHT_TYPE, "Show the transfers that arrived earlier.", default=None)
 FILE_NAME: Final = Field("name", Text(), "The name of a file.")
 SEARCH_TEXT: Final = Field("q", Text(convert=parse_search_text), "The text to search for.", default="")
 

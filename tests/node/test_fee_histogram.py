@@ -74,3 +74,13 @@ def test_bytes_fill_a_block_too() -> None:
     assert (first.count, first.size, first.fees) == (2, 2_802, 17)
     assert rate(7, 1_400) < first.rate <= rate(8, 1_400)
     assert (second.count, second.rate) == (1, 0)
+
+
+@given(FEES, st.integers(1, 40))
+def test_bands_have_all_transfers(fees: list[int], most: int) -> None:
+    made = histogram(fees)
+    bands = made.bands(most)
+    assert len(bands) <= most
+    assert sum(band.count for band in bands) == len(fees)
+    assert [band.rate for band in bands] == sorted({band.rate for band in bands})
+    assert not bands or bands[0].count > 0

@@ -330,6 +330,8 @@ def test_a_transfer_with_an_earlier_number_takes_its_place(bench: Bench) -> None
     (gone,) = bench.pool.drop([transfers[2].txid])
     bench.pool.admit(gone.transfer, RICH, window=WINDOW, sequence=3)
     assert [entry.sequence for entry in bench.pool.since(1, 9)] == [2, 3], "once"
+    assert [entry.sequence for entry in bench.pool.newest(9, before=3)] == [2, 1]
+    assert [entry.sequence for entry in bench.pool.newest(2, before=9)] == [3, 2]
     assert [entry.sequence for entry in bench.pool.entries()] == [1, 2, 3]
 
 

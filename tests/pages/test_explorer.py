@@ -236,10 +236,11 @@ def test_mempool_is_paginated(shown: Shown) -> None:
     builder = shown.node.builder
     shown.wait(*[builder.transfer(name, "bob", 7 + n) for name in ("alice", "carol") for n in range(12)])
     first = shown.see("/mempool")
-    (more,) = [link for link in first.links if "after=" in link and link.startswith("/mempool")]
+    (more,) = [link for link in first.links if "before=" in link and link.startswith("/mempool")]
     found = [link for page in (first, shown.see(more)) for link in page.links if link.startswith("/tx/")]
-    assert len(found) == len(set(found)) == 24
-    assert "no more transfers" in shown.see("/mempool?after=9007199254740991").visible
+    arrived = [f"/tx/{each.transfer.txid.hex()}" for each in shown.node.node_context.transaction_pool.mempool.entries()]
+    assert found == arrived[::-1]
+    assert "no more transfers" in shown.see("/mempool?before=0").visible
 
 
 FULL_AFTER_TWO = evolve(PARAMS, max_block_transactions=2, slot_seconds=30)
@@ -280,6 +281,20 @@ def test_a_crowded_mempool_says_what_gets_in_and_when(open_node: Callable[..., N
     assert "at least 0.0001 SVC" in fees["0.00009"]
     assert "A fee is a number of coins" in fees["x"]
     assert "A fee is a number of coins" in fees["1,250"]
+
+
+def test_the_chart_of_the_mempool_tells_which_fees_get_in(open_node: Callable[..., Node]) -> None:
+    shown = show(open_node(params=FULL_AFTER_TWO))
+    builder = shown.node.builder
+    shown.wait(*[builder.transfer(name, "dave", 7, fee=40_000) for name in ("alice", "bob")])
+    assert "by fee" not in shown.see("/mempool").visible
+    shown.wait(builder.transfer("carol", "dave", 7, fee=20_000))
+    page = shown.see("/mempool")
+    assert "Waiting transfers by fee" in page.visible
+    told = [tip.split(": ")[1] for tip in page.tooltips]
+    assert told[0] == "1 transfer"
+    assert told[-1] == "2 transfers, in the next block"
+    assert set(told[1:-1]) <= {"0 transfers", "0 transfers, in the next block"}
 
 
 def test_the_suggested_fee_is_that_of_the_json_route(open_node: Callable[..., Node]) -> None:

@@ -10,7 +10,20 @@ from twisted.web.template import Tag, flattenString
 
 from svcd.chain.errors import RuleViolation
 from svcd.commerce.payment_request import FORBIDDEN_IN_LABEL
-from svcd.pages.html import ago, amount, copy_button, duration, grouped, link, scaled, shortened, tag, utc, visible
+from svcd.pages.html import (
+    ago,
+    amount,
+    bare_amount,
+    copy_button,
+    duration,
+    grouped,
+    link,
+    scaled,
+    shortened,
+    tag,
+    utc,
+    visible,
+)
 from svcd.pages.layout import flattened
 from svcd.pages.routes import parse_typed_amount
 from svcd.pages.texts import load, message
@@ -126,6 +139,7 @@ def test_numbers_in_groups_and_spans() -> None:
         first, *rest = digits.split("|")
         expected = f'<span class="amount">{first}{"".join(group.format(each) for each in rest)} {unit}</span>'
         assert flattened(amount(units)).decode() == expected
+        assert flattened(bare_amount(units)).decode() == expected.replace(f" {unit}", "")
 
 
 VECTORS = Path(__file__).parents[1] / "vectors"
