@@ -75,27 +75,27 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     assert page.get_attribute("#payment-return", "href") == "https://shop.example/thanks"
     assert page.is_visible("#payment-print")
 
-    # A reorganisation loses it: the same bytes are handed in again
+    # A reorganisation loses it: the same bytes are sent again
     txid = wallet.tell("#payment-txid")
     chain.reorganise(2, drop=True)
     assert chain.waiting(buyer.address) == 0
     come_back(page)
     wallet.state("pending")
-    assert "handed in the same payment again" in wallet.tell("#payment-fallen")
+    assert "sent the same payment again" in wallet.tell("#payment-fallen")
     assert chain.waiting(buyer.address) == 1
     wallet.navigate("Wallet")
-    page.wait_for_selector("#home-transfers >> text=taken back by the network, handed in again")
+    page.wait_for_selector("#home-transfers >> text=taken back by the network, sent again")
     chain.node.mine(2)
     page.wait_for_selector("#home-transfers >> text=taken back", state="detached")
     assert "Tea & cake" in wallet.tell("#home-transfers")
     chain.reorganise(2, drop=True)
-    page.wait_for_selector("#home-transfers >> text=taken back by the network, handed in again")
+    page.wait_for_selector("#home-transfers >> text=taken back by the network, sent again")
     assert [each["txid"] for each in chain.paid(buyer.address, order)] == [txid]
 
     # The history follows all of it, and as a file
     chain.reorganise(2, drop=True)
     wallet.navigate("History")
-    page.wait_for_selector("#history-own >> text=taken back by the network, handed in again")
+    page.wait_for_selector("#history-own >> text=taken back by the network, sent again")
     chain.node.mine(1)
     page.wait_for_selector("#history-transfers >> text=Tea & cake")
     page.wait_for_selector("#history-own-card", state="hidden")

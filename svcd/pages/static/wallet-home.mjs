@@ -181,9 +181,11 @@ export function enterReceive(app) {
   const { address } = keyfile;
   write(byId("receive-address"), address);
   const picture = byId("receive-qr", HTMLImageElement);
-  const source = `/qr.svg?data=${encodeURIComponent(address)}`;
-  if (picture.getAttribute("src") !== source) picture.src = source;
-  picture.hidden = false;
+  const draw = () => {
+    picture.hidden = false;
+    picture.src = `/qr.svg?data=${encodeURIComponent(address)}`;
+  };
+  draw();
   // Without the picture the address itself is enough.
   picture.onerror = () => (picture.hidden = true);
   const taken = network.name === "mainnet" ? "wallet-script.takes-only" : "wallet-script.worth-nothing";
@@ -192,6 +194,7 @@ export function enterReceive(app) {
   byId("receive-missing").hidden = true;
   show("receive");
   let left = false;
+  let away = false;
   /** @type {Set<string> | null} */
   let known = null;
   let arrived = 0n;
@@ -217,8 +220,13 @@ export function enterReceive(app) {
       say(byId("receive-arriving"), sentences.filter(Boolean).join(" "));
       showMissing(missing);
       tell(byId("receive-live"), null);
+      if (away && picture.hidden) draw();
+      away = false;
     },
-    (problem) => tell(byId("receive-live"), problem),
+    (problem) => {
+      away = true;
+      tell(byId("receive-live"), problem);
+    },
   );
   poller.ask();
   return () => {
