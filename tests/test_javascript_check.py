@@ -38,8 +38,7 @@ def test_faults_are_found(tmp_path: Path) -> None:
     shutil.copytree(ROOT / ".ci" / "javascript", tmp_path / ".ci" / "javascript")
     (tmp_path / TOOLS).mkdir(parents=True)
     (tmp_path / TOOLS / "node_modules").symlink_to(ROOT / TOOLS / "node_modules")
-    for name in ("installed", "package.json"):
-        shutil.copy(ROOT / TOOLS / name, tmp_path / TOOLS)
+    shutil.copy(ROOT / TOOLS / "installed", tmp_path / TOOLS)
     static = tmp_path / "svcd" / "pages" / "static"
     static.mkdir(parents=True)
     size = "export const size = (text) => text.length;\n"

@@ -1,7 +1,8 @@
 """Checks the scripts of the pages: tsc reads their JSDoc types as strictly as it can, eslint looks for mistakes.
 
-The tools come from npm, in exact versions, into build/javascript; npm caches them. Where npm or its registry is missing
-one line says so, and with SVCD_REQUIRE_ALL=1 that is a failure.
+The tools and all that they need come from npm into build/javascript, in the versions and with the hashes of
+package-lock.json; npm caches them. Where npm or its registry is missing one line says so, and with SVCD_REQUIRE_ALL=1
+that is a failure. After a change of package.json, `npm install --package-lock-only` in this folder makes the lock anew.
 """
 
 import os
@@ -12,8 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).parent
+LOCK = SETTINGS / "package-lock.json"
 FOLDER = ROOT / "build" / "javascript"
-PACKAGES = ("@eslint/js@9.39.2", "eslint@9.39.2", "globals@17.0.0", "typescript@5.9.3")
 SECONDS = 600
 
 
@@ -22,12 +23,13 @@ def main() -> int:
     npm = shutil.which("npm")
     if npm is None:
         return unchecked("npm is not installed (apt install npm)")
-    if problem := install(npm):
-        return unchecked(f"npm does not give {', '.join(PACKAGES)}: {problem}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for file in SETTINGS.iterdir():
         # The configuration of eslint finds its packages only beside it, and that of tsc the scripts from there too.
         if file.suffix != ".py":
             shutil.copy(file, FOLDER)
+    if problem := install(npm):
+        return unchecked(f"npm does not give the packages of {LOCK.relative_to(ROOT)}: {problem}")
     programs = FOLDER / "node_modules" / ".bin"
     tools = (
         ("tsc", "--project", FOLDER),
@@ -39,14 +41,12 @@ def main() -> int:
 
 def install(npm: str) -> str:
     """Put the packages into the folder, unless they are there; gives why that fails, or nothing."""
-    noted, wanted = FOLDER / "installed", "\n".join(PACKAGES)
+    noted, wanted = FOLDER / "installed", LOCK.read_text(encoding="utf-8")
     if noted.exists() and noted.read_text(encoding="utf-8") == wanted:
         return ""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "package.json").write_text('{"private": true, "type": "module"}\n', encoding="utf-8")
-    options = ("--no-save", "--no-package-lock", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund")
+    options = ("--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund")
     done = subprocess.run(  # noqa: S603
-        [npm, "install", *options, *PACKAGES], cwd=FOLDER, capture_output=True, text=True, timeout=SECONDS, check=False
+        [npm, "ci", *options], cwd=FOLDER, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     if done.returncode:
         return done.stderr.strip()[-200:]
