@@ -13,6 +13,7 @@ from svcd.pages.html import (
     Content,
     amount,
     badge,
+    byte_size,
     copyable,
     empty_list,
     facts,
@@ -127,7 +128,7 @@ class BlockPage:
         ]
 
     def _figures(self, stored: StoredBlock, header: Header) -> list[tuple[Message, Content]]:
-        figures = self._sources.reader.figures(stored)
+        figures = self._sources.recent.figures_of(stored)
         count = header.transaction_count
         size = (message("explorer.size"), size_and_fullness(self._sources.params, count=count, size=figures.size))
         if not figures.fees:
@@ -267,6 +268,7 @@ class TransactionPage:
                 reference_link(transfer.reference) if transfer.reference else message("explorer.none"),
             ),
             (message("explorer.fee"), amount(transfer.fee)),
+            (message("explorer.size"), byte_size(len(transfer.wire))),
             (message("explorer.nonce"), grouped(transfer.nonce)),
             (message("explorer.signed"), instant(transfer.timestamp)),
             (message("explorer.transaction-id"), copyable(transfer.txid.hex(), message("explorer.the-transaction-id"))),

@@ -15,7 +15,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.fee_estimator import RECENT_BLOCKS, RecentFees, recent_fees
 from svcd.recent import Recent
-from svcd.store.chain_store import BlockFigures, ChainReader
+from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
 from svcd.web.responses import Cached
 
 SHOWN: Final = 50
@@ -83,6 +83,8 @@ class RecentBlocks:
         self._newest: Cached[NewestBlocks] = Cached()
         self._fees: Cached[RecentFees] = Cached()
         self._figures: Recent[bytes, BlockFigures] = Recent(_REMEMBERED)
+        self._asked_for: Recent[bytes, BlockFigures] = Recent(_REMEMBERED)
+        """Of other blocks, so that these do not push out the newest."""
         self._reading = False
 
     def newest(self) -> NewestBlocks:
@@ -104,6 +106,14 @@ class RecentBlocks:
     def figures(self, block: BlockRow) -> BlockFigures | None:
         """Size and fees of a block that :meth:`newest` has given; None if they are being read."""
         return self._figures.get(block.hash)
+
+    def figures_of(self, block: StoredBlock) -> BlockFigures:
+        """Size and fees of any stored block, read once while people look at it."""
+        block_hash = block.point.hash
+        found = self._figures.get(block_hash) or self._asked_for.get(block_hash)
+        if found is None:
+            found = self._asked_for[block_hash] = self._chain_manager.reader.figures(block)
+        return found
 
     def fees(self) -> RecentFees:
         """The fees in the newest blocks, as GET /rpc/fees gives them once all figures have been read."""

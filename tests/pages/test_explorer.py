@@ -14,7 +14,7 @@ from svcd.node.status import NetworkView
 from svcd.pages import recent_blocks
 from svcd.pages.html import coins, grouped
 from svcd.pages.sources import PeerRow
-from svcd.store.chain_store import ChainReader
+from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
 from tests.chains import COIN
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
@@ -164,6 +164,23 @@ def test_a_block_by_height_and_by_hash(shown: Shown) -> None:
     assert by_height.all("a", rel="alternate")[0]["href"] == "/rpc/block/1"
 
 
+def test_size_and_fees_of_a_block_are_read_once(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown.node.grow(CHAIN)
+    read: list[StoredBlock] = []
+    figures = ChainReader.figures
+
+    def counted(reader: ChainReader, block: StoredBlock) -> BlockFigures:
+        read.append(block)
+        return figures(reader, block)
+
+    monkeypatch.setattr(ChainReader, "figures", counted)
+    first = shown.see("/block/1").visible
+    # The page is drawn anew when its age has changed.
+    shown.node.clock.advance(86_400)
+    assert shown.see("/block/1").visible != first
+    assert len(read) == 1
+
+
 def test_block_off_the_canonical_chain(shown: Shown) -> None:
     page = shown.see(f"/block/{shown.node.grow(CHAIN)['c3'].header.hash.hex()}")
     assert "not on the chain" in page.visible
@@ -195,7 +212,8 @@ def test_a_transfer_on_the_chain(shown: Shown) -> None:
     block = shown.node.grow(CHAIN)["b1"]
     transfer = block.transfers[0]
     page = shown.see(f"/tx/{transfer.txid.hex()}")
-    for text in ("2.5 SVC", "order-1", "5 confirmations", shown.node.address("alice"), shown.node.address("bob")):
+    size = f"{len(transfer.wire)} bytes"
+    for text in ("2.5 SVC", "order-1", "5 confirmations", size, shown.node.address("alice"), shown.node.address("bob")):
         assert text in page.visible
     assert page.all("a", rel="alternate")[0]["href"] == f"/rpc/transaction/{transfer.txid.hex()}"
 
