@@ -7,11 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from svcd.chain.params import DEVNET
+from svcd.node.status import STILL_SECONDS
+from tests.chains import ChainBuilder
 from tests.faults.conftest import confirm
 from tests.process_level import running
+from tests.process_level.conftest import DEVNET as ON_DEMAND
 from tests.process_level.receiver import Behaviour
-from tests.process_level.running import RunningNode, wait_until
-from tests.process_level.test_webhook_story import Shop
+from tests.process_level.running import RunningNode, free_port, wait_until
+from tests.process_level.test_webhook_story import Shop, hand_in
 from tests.programs import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
@@ -24,6 +28,20 @@ LIBRARY = "libfaketime.so.1"
 @pytest.fixture
 def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """`set_clock(3600)`: for processes started from now on it is an hour later than it is, from that moment."""
+    put = _faked(tmp_path, monkeypatch)
+    for name in ("FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"):
+        # The kernel's even clock goes on evenly when somebody sets the other one.
+        monkeypatch.setitem(running.ENVIRONMENT, name, "1")
+    return put
+
+
+@pytest.fixture
+def skip_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """The same, but also the kernel's even clock: the time passes for these processes in one moment."""
+    return _faked(tmp_path, monkeypatch)
+
+
+def _faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     program("faketime")
     (library,) = Path("/usr/lib").glob(f"*/faketime/{LIBRARY}")
     offset = tmp_path / "offset"
@@ -40,9 +58,6 @@ def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int]
         "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
         "FAKETIME_NO_CACHE": "1",
-        # The kernel's even clock goes on evenly when somebody sets the other one.
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",
     }.items():
         monkeypatch.setitem(running.ENVIRONMENT, name, value)
     return put
@@ -85,3 +100,29 @@ def test_an_hour_while_an_event_waits_for_its_next_attempt(set_clock: Callable[[
     set_clock(-HOUR)
     shop.hears(PAID)
     confirm(shop, PAID)
+
+
+def test_a_shop_hears_that_its_node_stands_still(skip_time: Callable[[int], None], shop: Shop) -> None:
+    """Most peers, here the only one, have more blocks, but with less work, so there is none to fetch."""
+    heights = {"a": (6, 1), "b": (8, DEVNET.gap_cap_slots)}
+    lines = [f"genesis: {name}[1..{height}]" for name, (height, _) in heights.items()]
+    for name, (height, distance) in heights.items():
+        lines += [f"{name}{number} is at slot {number * distance}" for number in range(1, height + 1)]
+    blocks = list(ChainBuilder(DEVNET).chain("\n".join(lines)).values())
+    port = free_port()
+    options = "--set=participation.alone=true", f"--set=http.publicUrl=http://127.0.0.1:{port}"
+    other = shop.nodes.start(*ON_DEMAND, *options, name="other", port=port)
+    hand_in(shop.node, *blocks[:6])
+    hand_in(other, *blocks[6:])
+    warned = shop.order("order-1", events=["node.alarm"])
+
+    # The other one knows no way to the shop's node, so it keeps its branch.
+    shop.node.ok(shop.node.operator("/operator/peers/add", {"endpoint": other.url}))
+    wait_until(lambda: shop.node.operator("/operator/peers").json["peers"][0]["height"] == "8", "the peer's height")
+    assert shop.node.operator("/ready").status == 200
+    skip_time(int(STILL_SECONDS) + 100)
+    wait_until(lambda: len(shop.alarms()) > 0, "the alarm")
+    assert set(shop.alarms()) == {(warned["watch"], "standstill")}
+    # While it calls the peer again there is none for a moment.
+    wait_until(lambda: shop.node.operator("/ready").status == 503, "a node that says that it is not ready")
+    shop.receiver.check()

@@ -43,6 +43,13 @@ def certificate(authority: Signed) -> Signed:
     return sign("localhost", by=authority)
 
 
+def hand_in(node: RunningNode, *blocks: Block) -> None:
+    """Post blocks that another node has made."""
+    for block in blocks:
+        answer = node.post("/p2p/block", b'{"block":' + block.wire() + b"}")
+        assert node.ok(answer)["state"] == "connected"
+
+
 class Shop:
     """A merchant with a node of their own, a customer, and a receiver."""
 
@@ -145,11 +152,6 @@ class Shop:
         answer = self.node.post("/rpc/broadcast", b'{"transaction":' + signed.wire + b"}")
         return str(self.node.ok(answer)["txid"])
 
-    def hand_in(self, block: Block) -> None:
-        """Post a block that another node has made."""
-        answer = self.node.post("/p2p/block", b'{"block":' + block.wire() + b"}")
-        assert self.node.ok(answer)["state"] == "connected"
-
     def alarms(self) -> list[tuple[str, str]]:
         """The watches that told an alarm, and its kind."""
         events = [event for event in list(self.receiver.events) if event["event"] == "node.alarm"]
@@ -227,9 +229,9 @@ def test_an_order_from_its_request_to_its_payment_and_back(shop: Shop) -> None:
 def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> None:
     # The chain stands still so long that the blocks after that need less work; only who asks for alarms is told.
     chain = ChainBuilder(DEVNET).chain(f"genesis: b[1..2]\nb2 is at slot {2 + DEVNET.gap_cap_slots}")
-    shop.hand_in(chain["b1"])
+    hand_in(shop.node, chain["b1"])
     warned = shop.order("order-2", events=["node.alarm"])
-    shop.hand_in(chain["b2"])
+    hand_in(shop.node, chain["b2"])
     wait_until(lambda: len(shop.alarms()) > 0, "the alarm")
     assert shop.alarms() == [(warned["watch"], "outage")]
 
