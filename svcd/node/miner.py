@@ -3,12 +3,15 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush, heapreplace
-from typing import Final
+from typing import Final, cast
 
 from attrs import define, evolve, field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svcd.chain.address import key_hash
@@ -127,47 +130,35 @@ class WorkSearch:
     memory_kib: int
     start: int
     """The first of the 2^64 work nonces; a random one, so that two blocks with the same core differ."""
-    tried: int = 0
-    _ended: threading.Event = field(factory=threading.Event)
+    ended: threading.Event = field(factory=threading.Event)
+    """Set to end the search; each thread returns after the hash it is computing."""
 
-    def end(self) -> None:
-        """End the search; each thread returns after the hash it is computing."""
-        self._ended.set()
+    def run(self, first: int = 0, step: int = 1, *, at_low_priority: bool = False) -> bytes | None:
+        """Try every ``step``-th nonce from ``start + first`` on; the eight bytes of a good one, or None if ended.
 
-    @property
-    def ended(self) -> bool:
-        """Whether the search is over."""
-        return self._ended.is_set()
-
-    def run(self, first: int = 0, step: int = 1) -> bytes | None:
-        """Try every ``step``-th nonce from ``start + first`` on; the eight bytes of a good one, or None if ended."""
+        A thread at low priority stays there, on systems where threads have priorities of their own.
+        """
+        if at_low_priority and hasattr(os, "setpriority"):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         target = effective_target(self.header.base_target, self.header.multiplier)
         core_hash = self.header.core_hash
         nonce = self.start + first
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             work_nonce = (nonce % _NONCES).to_bytes(8, "big")
-            self.tried += 1
             if work_value(core_hash, work_nonce, self.memory_kib) < target:
-                self.end()
+                self.ended.set()
                 return work_nonce
             nonce += step
         return None
 
-    def run_at_low_priority(self, first: int, step: int) -> bytes | None:
-        """The same at the lowest priority, on systems where threads have priorities of their own."""
-        if hasattr(os, "setpriority"):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        return self.run(first, step)
-
     async def on(self, worker: Worker, threads: int, *, at_low_priority: bool = False) -> bytes | None:
         """Search on ``threads`` threads of ``worker``; the nonce, or None if the search was ended."""
-        run = self.run_at_low_priority if at_low_priority else self.run
         try:
-            jobs = [worker.run(run, first, threads) for first in range(threads)]
+            jobs = [worker.run(self.run, n, threads, at_low_priority=at_low_priority) for n in range(threads)]
             found = await gatherResults(jobs, consumeErrors=True)
         finally:
             # If one thread failed, the others must stop too.
-            self.end()
+            self.ended.set()
         return next((nonce for nonce in found if nonce is not None), None)
 
 
@@ -204,32 +195,28 @@ class Miner:
         self._clock = clock
         self._search: WorkSearch | None = None
         self._stale = False
-        self._running: Deferred[None] | None = None
+        self.running: Deferred[None] | None = None
+        """Fires when the miner has stopped; None if it has."""
         self._pause: Deferred[None] | None = None
         self._timer: Timer | None = None
         self._stopping = False
 
-    @property
-    def active(self) -> bool:
-        """Whether the miner is running."""
-        return self._running is not None
-
     def start(self) -> None:
         """Start making blocks, unless it is running."""
-        if self._running is None:
+        if self.running is None:
             self._stopping = False
-            self._running = Deferred.fromCoroutine(self._run())
+            self.running = Deferred.fromCoroutine(self._run())
 
     async def stop(self) -> None:
         """Stop making blocks, and wait until the threads are idle."""
-        running, self._stopping = self._running, True
+        running, self._stopping = self.running, True
         if running is None:
             return
         self._interrupt()
         if self._pause is not None:
             self._pause.cancel()
         await running
-        self._running = None
+        self.running = None
 
     def chain_changed(self, change: ChainChange) -> None:
         """End the search: its block would not be on the tip."""
@@ -241,7 +228,7 @@ class Miner:
 
     def _interrupt(self) -> None:
         if self._search is not None:
-            self._search.end()
+            self._search.ended.set()
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -307,7 +294,7 @@ class Miner:
         self._timer = None
         over = self._seconds_to(slot + 1) <= 0
         if over or (self._stale and now - began >= _RENEW_SECONDS):
-            search.end()
+            search.ended.set()
             return
         wait = min(self._seconds_to(slot + 1), max(began + _RENEW_SECONDS - now, 1))
         self._timer = self._clock.callLater(wait, self._watch, search, slot, began)
@@ -317,14 +304,9 @@ class Miner:
 
     async def _sleep(self, seconds: float) -> None:
         """Wait; ends early if the miner is stopped."""
-        self._pause = Deferred()
-        call = self._clock.callLater(max(seconds, 0), self._pause.callback, None)
-        try:
+        self._pause = deferLater(cast(IReactorTime, self._clock), max(seconds, 0))
+        with suppress(CancelledError):
             await self._pause
-        except CancelledError:
-            call.cancel()
-        finally:
-            self._pause = None
 
 
 class MinerService(Service):

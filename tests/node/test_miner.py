@@ -16,6 +16,7 @@ from twisted.logger import LogEvent
 from svcd.chain.block import Header
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.work import check_work, work_value
+from svcd.node import miner
 from svcd.node.miner import Miner, MinerService, MinerSettings, WorkSearch
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node, Stepped, late_clock
@@ -39,10 +40,10 @@ class Hands(Stepped):
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         search = function.__self__
-        assert function == search.run_at_low_priority
+        assert (function, kwargs) == (search.run, {"at_low_priority": True})
         self.searches.append(search)
         self.shares.append(args)
-        return super().run(search.run, *args, **kwargs)
+        return super().run(search.run, *args)
 
 
 @define
@@ -77,7 +78,7 @@ class Bench:
 
 def going_on(search: WorkSearch) -> bool:
     """Whether a search that ends later in a test has not ended yet."""
-    return not search.ended
+    return not search.ended.is_set()
 
 
 MakeBench = Callable[..., Bench]
@@ -130,7 +131,7 @@ def bench(make_bench: MakeBench) -> Bench:
 
 def test_it_works_on_the_tip_at_the_present_slot(bench: Bench) -> None:
     bench.producer.start()
-    assert bench.producer.active
+    assert bench.producer.running is not None
     header = bench.search().header
     assert (header.height, header.slot) == (1, 50_000)
     assert header.parent_hash == MINUTES.genesis_hash
@@ -190,7 +191,7 @@ def test_a_new_tip_ends_the_search(bench: Bench) -> None:
     old = bench.search()
     block = bench.chain.block(slot=49_000)
     assert bench.node.submit(block) == [CONNECTED]
-    assert old.ended
+    assert old.ended.is_set()
     bench.hands.step()
     assert bench.search().header.parent_hash == block.header.hash
     bench.hands.step()
@@ -201,7 +202,7 @@ def test_a_side_branch_does_not_end_the_search(bench: Bench) -> None:
     bench.node.submit(*bench.chain.chain("genesis: b[1..3]").values())
     bench.producer.start()
     bench.node.submit(bench.chain.block(producer="q"))
-    assert not bench.search().ended
+    assert not bench.search().ended.is_set()
 
 
 def test_a_new_slot_ends_the_search(bench: Bench) -> None:
@@ -210,7 +211,7 @@ def test_a_new_slot_ends_the_search(bench: Bench) -> None:
     bench.clock.advance(59.9)
     assert going_on(old)
     bench.clock.advance(0.2)
-    assert old.ended
+    assert old.ended.is_set()
     bench.hands.step()
     assert (bench.search().header.height, bench.search().header.slot) == (1, 50_001)
 
@@ -220,7 +221,7 @@ def test_without_new_transfers_the_search_goes_on(bench: Bench) -> None:
     bench.producer.start()
     for _ in range(590):
         bench.clock.advance(0.1)
-    assert not bench.search().ended
+    assert not bench.search().ended.is_set()
 
 
 def test_new_transfers_are_taken_up_after_five_seconds(bench: Bench) -> None:
@@ -231,7 +232,7 @@ def test_new_transfers_are_taken_up_after_five_seconds(bench: Bench) -> None:
     bench.clock.advance(3.9)
     assert going_on(old)
     bench.clock.advance(0.2)
-    assert old.ended
+    assert old.ended.is_set()
     bench.hands.step()
     assert bench.search().header.transaction_count == 1
     assert bench.search().header.slot == old.header.slot
@@ -242,7 +243,7 @@ def test_transfers_are_taken_up_at_most_every_five_seconds(bench: Bench) -> None
     for nonce in range(12):
         bench.clock.advance(1)
         bench.pay(nonce)
-        if bench.search().ended:
+        if bench.search().ended.is_set():
             bench.hands.step()
     assert len(bench.hands.searches) == 3
     assert bench.search().header.transaction_count == 10
@@ -259,7 +260,7 @@ def test_a_transfer_that_comes_during_the_assembly_has_to_wait_as_well(make_benc
     bench.clock.advance(4.9)
     assert going_on(search)
     bench.clock.advance(0.1)
-    assert search.ended
+    assert search.ended.is_set()
     bench.hands.step()
     writer.step()
 
@@ -268,10 +269,10 @@ def test_a_transfer_that_comes_late_is_taken_up_soon(bench: Bench) -> None:
     bench.producer.start()
     for _ in range(20):
         bench.clock.advance(1)
-    assert not bench.search().ended
+    assert not bench.search().ended.is_set()
     bench.pay(0)
     bench.clock.advance(1)
-    assert bench.search().ended
+    assert bench.search().ended.is_set()
 
 
 # Permission
@@ -304,12 +305,12 @@ def test_stopping_waits_until_the_threads_have_put_down_their_work(make_bench: M
     bench = make_bench(workers=2)
     bench.producer.start()
     stopped = bench.stop()
-    assert bench.search().ended
+    assert bench.search().ended.is_set()
     bench.hands.step()
     assert not has_result(stopped)
     bench.hands.step()
     assert has_result(stopped)
-    assert not bench.producer.active
+    assert bench.producer.running is None
     assert bench.node.chain_manager.tip.height == 0
     assert bench.clock.getDelayedCalls() == []
 
@@ -347,7 +348,7 @@ def test_a_block_that_is_found_is_handed_in_before_it_stops(make_bench: MakeBenc
 
 
 def test_stopping_what_never_started(bench: Bench) -> None:
-    assert not bench.producer.active
+    assert bench.producer.running is None
     assert has_result(bench.stop())
 
 
@@ -377,14 +378,14 @@ def test_starting_again(bench: Bench) -> None:
 def test_switched_off_and_on_while_it_runs(bench: Bench) -> None:
     service = MinerService(bench.producer, enabled=False)
     service.startService()
-    assert not bench.producer.active
+    assert bench.producer.running is None
     assert has_result(service.switch(True))
-    assert (service.enabled, bench.producer.active, len(bench.hands)) == (True, True, 1)
+    assert (service.enabled, bench.producer.running is not None, len(bench.hands)) == (True, True, 1)
     off = service.switch(False)
     assert (service.enabled, has_result(off)) == (False, False)
     bench.hands.finish()
     assert has_result(off)
-    assert not bench.producer.active
+    assert bench.producer.running is None
     assert has_result(service.stopService())
 
 
@@ -396,7 +397,7 @@ def test_switched_off_and_at_once_on_again_it_goes_on(bench: Bench) -> None:
     bench.hands.finish()
     assert has_result(off)
     assert has_result(on)
-    assert bench.producer.active
+    assert bench.producer.running is not None
     stopped = service.stopService()
     bench.hands.finish()
     assert has_result(stopped)
@@ -405,13 +406,13 @@ def test_switched_off_and_at_once_on_again_it_goes_on(bench: Bench) -> None:
 def test_switched_on_before_it_runs_or_after_it_makes_nothing(bench: Bench) -> None:
     service = MinerService(bench.producer, enabled=False)
     assert has_result(service.switch(True))
-    assert not bench.producer.active
+    assert bench.producer.running is None
     service.startService()
     stopped = service.stopService()
     bench.hands.finish()
     assert has_result(stopped)
     assert has_result(service.switch(True))
-    assert not bench.producer.active
+    assert bench.producer.running is None
 
 
 # What goes wrong
@@ -462,7 +463,7 @@ def test_a_thread_that_fails_ends_the_search_of_the_others(
     bench.hands.step()
     monkeypatch.undo()
     assert len(expected_errors()) == 1
-    assert old.ended
+    assert old.ended.is_set()
     bench.hands.step()
     bench.clock.advance(5)
     bench.hands.finish()
@@ -476,7 +477,7 @@ def test_a_block_that_comes_during_the_assembly_ends_the_search(make_bench: Make
     block = bench.chain.block()
     bench.node.chain_manager.submit_blocks([block.wire()])
     writer.finish()
-    assert [search.ended for search in bench.hands.searches] == [True]
+    assert [search.ended.is_set() for search in bench.hands.searches] == [True]
     bench.hands.step()
     writer.finish()
     assert bench.search().header.parent_hash == block.header.hash
@@ -506,8 +507,7 @@ def test_it_finds_the_first_nonce_that_will_do(header: Header, start: int) -> No
     found = search.run()
     expected = first_after(header, start)
     assert found == (expected % 2**64).to_bytes(8, "big")
-    assert search.tried == expected - start + 1
-    assert search.ended
+    assert search.ended.is_set()
     check_work(evolve(header, work_nonce=found), TEST_PARAMS)
 
 
@@ -531,10 +531,9 @@ def test_whoever_finds_ends_it_for_all(header: Header) -> None:
 
 def test_an_ended_search_finds_nothing(header: Header) -> None:
     search = WorkSearch(header, KIB, 0)
-    assert not search.ended
-    search.end()
+    assert not search.ended.is_set()
+    search.ended.set()
     assert search.run() is None
-    assert search.tried == 0
 
 
 def test_the_multiplier_makes_it_easier(header: Header) -> None:
@@ -551,13 +550,19 @@ def in_a_thread(function: Callable[[], object]) -> list[object]:
 
 
 @pytest.mark.socket
-def test_it_ends_within_one_attempt_from_another_thread(header: Header) -> None:
-    search = WorkSearch(evolve(header, base_target=1), KIB, 0)
+def test_it_ends_within_one_attempt_from_another_thread(header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
+    search, tried = WorkSearch(evolve(header, base_target=1), KIB, 0), []
+
+    def value(*args: Any) -> int:
+        tried.append(args)
+        return work_value(*args)
+
+    monkeypatch.setattr(miner, "work_value", value)
 
     def end_it_while_it_runs() -> None:
-        while search.tried < 3:
+        while len(tried) < 3:
             time.sleep(0.001)
-        search.end()
+        search.ended.set()
 
     ending = threading.Thread(target=end_it_while_it_runs)
     ending.start()
@@ -569,7 +574,7 @@ def test_it_ends_within_one_attempt_from_another_thread(header: Header) -> None:
 @pytest.mark.skipif(not hasattr(os, "setpriority"), reason="the system has no priorities for threads")
 def test_a_nice_search_has_the_lowest_priority_and_nobody_else(header: Header) -> None:
     def niceness() -> tuple[bytes | None, int]:
-        found = WorkSearch(header, KIB, 0).run_at_low_priority(0, 1)
+        found = WorkSearch(header, KIB, 0).run(at_low_priority=True)
         return found, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
