@@ -53,7 +53,7 @@ class ChainView:
     state: Overlay
     """The accounts after ``tip``."""
     base: ChainPoint
-    """The tip on disk from which the view was made."""
+    """The tip on disk from which the view was made; once there is another one, the accounts are wrong."""
 
 
 @define
@@ -172,17 +172,10 @@ class Chainstate:
             view.tip = self.store.existing(height - 1).point
         return view
 
-    def is_current(self, view: ChainView) -> bool:
-        """Whether the tip is still the one from which ``view`` was made; otherwise its accounts are wrong."""
-        return view.base == self.tip
-
-    def _end_failed_transaction(self) -> None:
-        """End a transaction whose rollback the disk refused: otherwise its changes would be read as if committed."""
-        if self.store.in_transaction:
-            self.store.abandon()
-
     def _overlay(self) -> Overlay:
-        self._end_failed_transaction()
+        if self.store.in_transaction:
+            # The disk refused its rollback; its changes would be read as if committed.
+            self.store.abandon()
         if self._tree_is_stale:
             self.load()
         return Overlay(self._tree, self._accounts)

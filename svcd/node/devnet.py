@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from attrs import define, field
 from twisted.internet.defer import DeferredLock
 
 from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.chain.params import FAUCET_SEED, NetworkParams
+from svcd.chain.params import FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import ChainPoint, extend
@@ -28,31 +29,17 @@ MAX_BLOCKS: Final = 10_000
 MAX_DEPTH: Final = 1_000
 
 
+@define(eq=False)
 class Devnet:
     """Makes blocks on request, one request after the other."""
 
-    def __init__(
-        self,
-        chain_manager: ChainManager,
-        chain: OpenChain,
-        *,
-        transaction_pool: TransactionPool,
-        verifier: Verifier,
-        random: Callable[[int], bytes],
-        clock: Clock,
-    ) -> None:
-        self._chain_manager = chain_manager
-        self._chain = chain
-        self._verifier = verifier
-        self._transaction_pool = transaction_pool
-        self._random = random
-        self._clock = clock
-        self._lock = DeferredLock()
-
-    @property
-    def params(self) -> NetworkParams:
-        """The network's parameters."""
-        return self._chain_manager.params
+    _chain_manager: ChainManager
+    _chain: OpenChain
+    _transaction_pool: TransactionPool = field(kw_only=True)
+    _verifier: Verifier = field(kw_only=True)
+    _random: Callable[[int], bytes] = field(kw_only=True)
+    _clock: Clock = field(kw_only=True)
+    _lock: DeferredLock = field(factory=DeferredLock, init=False)
 
     async def mine(self, count: int, seed: bytes) -> list[bytes]:
         """Make ``count`` blocks on the tip with the waiting transfers, signed by and paying ``seed``'s key.
@@ -102,7 +89,7 @@ class Devnet:
         return await self._lock.run(self._faucet, recipient, amount)
 
     async def _faucet(self, recipient: str, amount: int) -> bytes:
-        params = self.params
+        params = self._chain.params
         decode_address(recipient, params.address_prefix, "recipient")
         sender = key_hash(public_key_of(FAUCET_SEED))
         account = self._chain_manager.reader.account(sender)
@@ -118,7 +105,7 @@ class Devnet:
 
     def _txids(self, heights: Sequence[int]) -> list[bytes]:
         blocks = [self._chain_manager.reader.canonical(height) for height in heights]
-        found = [self._chain_manager.reader.block(block, self.params) for block in blocks if block]
+        found = [self._chain_manager.reader.block(block, self._chain.params) for block in blocks if block]
         return [transfer.txid for block in found for transfer in block.transfers]
 
     async def _make(
@@ -141,7 +128,7 @@ class Devnet:
 
     async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], without: int) -> list[Block]:
         """A chain of new blocks; none if blocks of other nodes came first."""
-        run, newest = self._chain.writer.run, self.params.slot_at(milliseconds(self._clock))
+        run, newest = self._chain.writer.run, self._chain.params.slot_at(milliseconds(self._clock))
         view, slots = await run(self._begin, without)
         blocks: list[Block] = []
         for number in range(count):
@@ -151,7 +138,7 @@ class Devnet:
             if template is None:
                 return []
             block = await self._seal(template, seed)
-            view.tip = extend(self.params, view.tip, block.header)
+            view.tip = extend(self._chain.params, view.tip, block.header)
             held = {transfer.txid for transfer in block.transfers}
             waiting = [transfer for transfer in waiting if transfer.txid not in held]
             blocks.append(block)
@@ -167,12 +154,12 @@ class Devnet:
     def _assemble(self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> BlockTemplate | None:
         return (
             create_template(view, seed=seed, slot=slot, transfers=waiting)
-            if self._chain.chainstate.is_current(view)
+            if self._chain.chainstate.tip == view.base
             else None
         )
 
     def _next_slot(self, tip: ChainPoint, newest: int) -> int:
-        params = self.params
+        params = self._chain.params
         slot = min(tip.slot + params.slots_per_block, newest)
         if slot <= tip.slot:
             raise RuleViolation(
@@ -184,7 +171,7 @@ class Devnet:
         nonce = None
         while nonce is None:
             start = int.from_bytes(self._random(8), "big")
-            nonce = await WorkSearch(template.header, self.params.memory_kib, start).on(
+            nonce = await WorkSearch(template.header, self._chain.params.memory_kib, start).on(
                 self._verifier, self._verifier.threads
             )
         return template.sealed(nonce, seed)
