@@ -31,6 +31,7 @@ itself (`svcd/node/database_health.py`, `svcd/process/datadir.py`).
 """
 
 import os
+from functools import partial
 from typing import Any, Final
 
 from twisted.application.service import Service
@@ -43,7 +44,7 @@ from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.net.trust import TrustError
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeThreads, open_node
-from svcd.node.threads import ThreadPoolService, ThreadWatchdog, tune_interpreter
+from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
 from svcd.process.datadir import DataDirectory, SeedFileError
 from svcd.process.logs import Observer
 from svcd.process.sequential import RootService, ScopedServices, Sequential
@@ -66,8 +67,8 @@ def root_service(config: Config, reactor: Any, observer: Observer | None) -> Roo
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
         root.addService(pool)
-    watch = ThreadWatchdog(pools.all(), lambda: exit_now(1))
-    root.addService(Periodic(reactor, 1.0, watch.check, what="checking the threads"))
+    watch = partial(check_threads, pools.all(), lambda: exit_now(1))
+    root.addService(Periodic(reactor, 1.0, watch, what="checking the threads"))
     health = DatabaseHealth(lambda: exit_process(1))
     on_chain = ScopedServices(
         Sequential(exit_process, sentences=SENTENCES),

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock, Thread
 from typing import Final, ParamSpec, TypeVar, cast
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IReactorFromThreads
@@ -44,14 +44,10 @@ class PoolLoad:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._waiting = 0
+        self.waiting = 0
+        """How many jobs are queued."""
         self.on_done: Callable[[float, float], object] = _nothing
         """Called in a thread of the pool after each job, with the seconds that it was queued and that it ran."""
-
-    @property
-    def waiting(self) -> int:
-        """How many jobs are queued."""
-        return self._waiting
 
     def job(self, function: Callable[P, T]) -> Callable[P, T]:
         """``function`` as a job that is queued from now on; to be called once."""
@@ -75,7 +71,7 @@ class PoolLoad:
 
     def _count(self, change: int) -> None:
         with self._lock:
-            self._waiting += change
+            self.waiting += change
 
 
 def _nothing(_: float, __: float) -> None:
@@ -138,28 +134,20 @@ class ThreadPoolService(Service):
             thread.join(max(0.0, until - time.monotonic()))
 
 
-@define
-class ThreadWatchdog:
-    """Notices that a thread has died: its jobs would wait for ever, and with them the closing of the database.
+def check_threads(pools: Iterable[ThreadPoolService], end: Callable[[], object]) -> None:
+    """End the process by ``end`` if a thread has died: its jobs would wait for ever, as would an orderly stop.
 
-    No exception of a job kills a thread; running out of memory between two jobs can.
+    No exception of a job kills a thread; running out of memory between two jobs can. Called now and then.
     """
-
-    pools: Iterable[ThreadPoolService]
-    end: Callable[[], object]
-    """Ends the process at once, since an orderly stop is no longer possible."""
-
-    def check(self) -> None:
-        """Check the threads; called now and then."""
-        for pool in self.pools:
-            if pool.dead:
-                _LOG.critical(
-                    "a thread of the pool {pool} has died, so its jobs cannot finish. The node exits now; committed "
-                    "data is on disk. Start the node again",
-                    pool=pool.name,
-                )
-                self.end()
-                return
+    for pool in pools:
+        if pool.dead:
+            _LOG.critical(
+                "a thread of the pool {pool} has died, so its jobs cannot finish. The node exits now; committed data "
+                "is on disk. Start the node again",
+                pool=pool.name,
+            )
+            end()
+            return
 
 
 def tune_interpreter() -> None:

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from twisted.internet import reactor
@@ -12,7 +13,7 @@ from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
 
-from svcd.node.threads import PoolLoad, ThreadPoolService, ThreadWatchdog, tune_interpreter
+from svcd.node.threads import PoolLoad, ThreadPoolService, check_threads, tune_interpreter
 
 ExpectedErrors = Callable[..., list[LogEvent]]
 
@@ -152,17 +153,17 @@ class Ended:
 def test_a_thread_that_has_died_is_told_and_ends_the_node(expected_errors: Callable[..., list[LogEvent]]) -> None:
     ended: list[str] = []
     service = ThreadPoolService(reactor, size=2, name="writer")  # type: ignore[arg-type]
-    watch = ThreadWatchdog([service], lambda: ended.append("at once"))
+    check = partial(check_threads, [service], lambda: ended.append("at once"))
     service.startService()
     try:
-        watch.check()
+        check()
         assert (service.dead, ended) == (0, [])
         service._pool.threads.append(Ended())  # type: ignore[arg-type]
-        watch.check()
+        check()
         service._pool.threads.pop()
     finally:
         service.stopService()
-    watch.check()
+    check()
     assert ended == ["at once"]
     (event,) = expected_errors()
     assert formatEvent(event).startswith("a thread of the pool writer has died, so its jobs cannot finish. ")
