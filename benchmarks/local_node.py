@@ -29,7 +29,7 @@ async def opened(path: Path, reactor: Any) -> AsyncIterator[NodeContext]:
     for pool in pools:
         pool.startService()
     try:
-        threads = NodeThreads(writer.worker, verifier.worker, verifier.size)
+        threads = NodeThreads(writer.worker, verifier.worker, verifier.size, verifier.worker)
         node_context = await open_node(DEVNET, path, threads=threads, pool=_POOL, clock=reactor)
         try:
             yield node_context

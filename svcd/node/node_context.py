@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from attrs import field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svcd.chain.params import NetworkParams
@@ -58,14 +59,10 @@ class NodeThreads:
     """One thread: all writes to the chain's database go through it, in order."""
     verifier: Worker
     verifier_threads: int
-    reader: Worker = field()
-    """For long reads; by default the verifier."""
+    reader: Worker
+    """For long reads."""
     health: DatabaseHealth = field(factory=lambda: DatabaseHealth(_do_nothing))
     """Ends the node when an open database turns out to be damaged."""
-
-    @reader.default
-    def _verifier_reads(self) -> Worker:
-        return self.verifier
 
 
 @frozen
@@ -115,9 +112,7 @@ class NodeContext:
         answered = self.chain.writer.run(_do_nothing)
         steps = self.chain.chainstate.steps
         while not answered.called and self.chain.chainstate.steps == steps:
-            second: Deferred[None] = Deferred()
-            self.clock.callLater(1.0, second.callback, None)
-            await second
+            await deferLater(cast(IReactorTime, self.clock), 1.0)
 
     @property
     def disks(self) -> tuple[DiskProbe, DiskProbe]:

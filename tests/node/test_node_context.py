@@ -47,7 +47,7 @@ class Bench:
         self.node_context = self.open()
 
     def open(self) -> NodeContext:
-        threads, pool = NodeThreads(self.writer, self.checker, 2), MempoolLimits(1000, 2**20)
+        threads, pool = NodeThreads(self.writer, self.checker, 2, self.checker), MempoolLimits(1000, 2**20)
         opening = open_node(TEST_PARAMS, self.path, threads=threads, pool=pool, clock=self.clock)
         return result_of(Deferred.fromCoroutine(opening))
 
@@ -276,7 +276,7 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
 
 def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> None:
     result_of(Bench(path).close())
-    threads, pool = NodeThreads(InlineWorker(), InlineWorker(), 2), MempoolLimits(1000, 2**20)
+    threads, pool = NodeThreads(InlineWorker(), InlineWorker(), 2, InlineWorker()), MempoolLimits(1000, 2**20)
     opening = open_node(DEVNET, path, threads=threads, pool=pool, clock=late_clock(DEVNET))
     with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
         result_of(Deferred.fromCoroutine(opening))

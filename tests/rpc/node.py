@@ -108,7 +108,7 @@ class Node:
         self.params = settings.params
         self.builder = ChainBuilder(self.params)
         self.clock = clock
-        threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2)
+        threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2, InlineWorker())
         opening = open_node(self.params, path, threads=threads, pool=settings.pool, clock=clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.databases = OpenDatabases(self.node_context, None)

@@ -76,7 +76,7 @@ class SimulatedNode:
         opening = open_node(
             self.params,
             folder / "chain.sqlite",
-            threads=NodeThreads(InlineWorker(), InlineWorker(), 1),
+            threads=NodeThreads(InlineWorker(), InlineWorker(), 1, InlineWorker()),
             pool=MempoolLimits(1_000, 1 << 22),
             clock=life,
         )

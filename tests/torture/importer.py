@@ -72,7 +72,7 @@ async def run(reactor: Any, batches: Path, database: Path, statement: int | None
     verifier = ThreadPoolService(reactor, size=2, name="verifier")
     for service in (writer, verifier):
         service.startService()
-    threads, pool = NodeThreads(writer.worker, verifier.worker, 2), MempoolLimits(50_000, 2**26)
+    threads, pool = NodeThreads(writer.worker, verifier.worker, 2, verifier.worker), MempoolLimits(50_000, 2**26)
     statements = Statements(statement)
     say("open")
     try:
