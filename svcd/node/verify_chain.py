@@ -9,6 +9,7 @@ participation work, on every core.
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from attrs import define, field, frozen
@@ -214,19 +215,14 @@ def _verify(
     headers, parent, wrong = _read_batch(reader, params, first, reader.existing(first - 1).point)
     while headers or wrong:
         chunks = [headers[start : start + _CHUNK] for start in range(0, len(headers), _CHUNK)]
-        jobs = [pool.submit(_check_headers, params, chunk) for chunk in chunks]
-        try:
-            # Read while the threads work.
-            after = first + count + len(headers)
-            following = ([], parent, "") if wrong else _read_batch(reader, params, after, parent)
-            for job in jobs:
-                valid, violation = job.result()
-                count += valid
-                if violation:
-                    return count, f"block {first + count}: {violation}"
-        finally:
-            for job in jobs:
-                job.cancel()
+        results = pool.map(partial(_check_headers, params), chunks)
+        # Read while the threads work.
+        after = first + count + len(headers)
+        following = ([], parent, "") if wrong else _read_batch(reader, params, after, parent)
+        for valid, violation in results:
+            count += valid
+            if violation:
+                return count, f"block {first + count}: {violation}"
         step(len(headers))
         if wrong:
             return count, wrong
@@ -272,6 +268,5 @@ def _seconds_of_hashes(pool: ThreadPoolExecutor, params: NetworkParams, threads:
             work_value(b"raw".ljust(28, b".") + number.to_bytes(4, "big"), index.to_bytes(8, "big"), params.memory_kib)
 
     began = time.perf_counter()
-    for job in [pool.submit(share, number) for number in range(threads)]:
-        job.result()
+    list(pool.map(share, range(threads)))
     return time.perf_counter() - began
