@@ -22,7 +22,7 @@ from svcd.node.status import Status
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.progress import SyncStage, SyncStatus
 from svcd.p2p.service import PeerNetwork
-from svcd.web.site import Site
+from svcd.web.site import Recorder, Site
 
 REASONS: Final = (
     Refusal.BALANCE,
@@ -248,7 +248,7 @@ _METHODS: Final[Mapping[bytes, str]] = {
 }
 
 
-class WebMetrics(Collector):
+class WebMetrics(Collector, Recorder):
     """Counts the responses of sites, as their recorder, and reads their connections."""
 
     def __init__(self) -> None:

@@ -389,7 +389,7 @@ class Channel(HTTPChannel):
         headers = (*self.site.headers_of(target), *told.fields, (b"Connection", b"close"))
         body = b"" if getattr(self, "_command", None) == b"HEAD" else told.body
         self.transport.write(serialize(error.status, headers, body))
-        self.site.count(error.status)
+        self.site.recorder.answered("", b"", error.status, None)
         self._linger()
 
     def _linger(self) -> None:
@@ -410,7 +410,7 @@ class Channel(HTTPChannel):
 
     def _refuse_http2(self) -> None:
         self.transport.write(HTTP2_REFUSAL)
-        self.site.count(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        self.site.recorder.answered("", b"", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, None)
         self._linger()
 
     def _respondToBadRequestAndDisconnect(self) -> None:

@@ -89,14 +89,11 @@ class Clients:
     ``trusted_proxies`` may name their client in ``X-Forwarded-For``; ``exempt`` clients are under no limit.
     """
 
-    untrusted: UntrustedProxies
-    """Records the values of that header from clients that are not trusted."""
-    counted: Callable[[Address], Address]
-    """The address that bans and prices apply to: for an IPv4 host behind NAT64 its IPv4 address."""
-
     def __init__(self, trusted_proxies: Iterable[str] = (), exempt: Iterable[str] = ()) -> None:
         self.untrusted = UntrustedProxies()
-        self.counted = _unchanged
+        """Records the values of that header from clients that are not trusted."""
+        self.counted: Callable[[Address], Address] = _unchanged
+        """The address that bans and prices apply to: for an IPv4 host behind NAT64 its IPv4 address."""
         self._trusted = parse_networks(trusted_proxies)
         self._exempt = parse_networks(exempt)
         self._host = lru_cache(_CACHE_SIZE)(self._look_up)

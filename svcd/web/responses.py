@@ -8,7 +8,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.web.server import Request
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -125,6 +125,7 @@ def reason_phrase(status: int) -> bytes:
     return _PHRASES[status]
 
 
+@define(eq=False)
 class HttpError(Exception):
     """A request is answered with an error: ``status``, one ``sentence`` for the client, and further ``headers``.
 
@@ -132,23 +133,12 @@ class HttpError(Exception):
     beside the sentence; the route declares them. ``tip`` is the tip of the chain on which the error rests, if on any.
     """
 
-    def __init__(
-        self,
-        status: int,
-        sentence: str,
-        headers: Headers = (),
-        *,
-        tokens: float = 0.0,
-        members: Mapping[str, object] = MappingProxyType({}),
-        tip: Tip | None = None,
-    ) -> None:
-        super().__init__(status, sentence)
-        self.status = status
-        self.sentence = sentence
-        self.headers = headers
-        self.tokens = tokens
-        self.members = members
-        self.tip = tip
+    status: int
+    sentence: str
+    headers: Headers = ()
+    tokens: float = field(default=0.0, kw_only=True)
+    members: Mapping[str, object] = field(default=MappingProxyType({}), kw_only=True)
+    tip: Tip | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.status}: {self.sentence}"

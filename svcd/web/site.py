@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from twisted.internet import defer, protocol
 from twisted.internet.interfaces import IAddress, IReactorTime
@@ -23,8 +23,8 @@ from svcd.web.request import Request
 from svcd.web.responses import Headers, header_lines
 
 
-class Recorder(Protocol):
-    """Counts the responses of a site. Called in the reactor's thread for every request, so it must be quick."""
+class Recorder:
+    """Hears of the responses of a site, and ignores them. Called in the reactor's thread, so it must be quick."""
 
     def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
         """A response was sent, ``seconds`` after the last byte of the request.
@@ -35,16 +35,6 @@ class Recorder(Protocol):
 
     def throttled(self, bucket: str) -> None:
         """A request was refused because its client exceeds a rate limit."""
-
-
-class Unrecorded:
-    """Counts nothing."""
-
-    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
-        """See :class:`Recorder`."""
-
-    def throttled(self, bucket: str) -> None:
-        """See :class:`Recorder`."""
 
 
 SERVER_NAME: Final = b"svcd"
@@ -100,8 +90,8 @@ class Site(server.Site):
         self.turns = PipelineQueue(clock)
         self.draining = False
         self.bodies = BodyBudget(limits, clock)
-        self.recorder: Recorder = Unrecorded()
-        """Counts every response; the metrics replace it."""
+        self.recorder = Recorder()
+        """The metrics replace it."""
         self.router = router
         self._headers_by_prefix = dict(headers_by_prefix or {})
 
@@ -129,10 +119,6 @@ class Site(server.Site):
         """Count a response that was sent."""
         answered = cast("Request | FastRequest", request)
         self.recorder.answered(answered.route, answered.method, answered.code, self.clock.seconds() - answered.began)
-
-    def count(self, status: int) -> None:
-        """Count a response with ``status`` to input that never became a request."""
-        self.recorder.answered("", b"", status, None)
 
     def first_headers(self) -> tuple[Headers, bytes]:
         """The first headers of every response, and the same as they are sent."""

@@ -11,7 +11,7 @@ from svcd.web.field_types import Custom
 from svcd.web.rate_limits import Clients, Rate
 from svcd.web.responses import Renderable
 from svcd.web.routes import Field, Route, object_schema
-from svcd.web.site import Site, Unrecorded
+from svcd.web.site import Recorder, Site
 from tests.support import has_result, result_of
 from tests.web.echoing import Echo, Slow
 from tests.web.wire import Recording, Wire
@@ -269,7 +269,7 @@ def test_an_answer_is_told_with_the_time_since_the_last_byte(make_site: Callable
 
 def test_a_site_has_a_recorder_from_the_start(serve: Callable[..., Site]) -> None:
     site = serve(Routes(), rates={"read": Rate(per_second=1, burst=1)})
-    assert isinstance(site.recorder, Unrecorded)
+    assert type(site.recorder) is Recorder
     wire = Wire(site)
     wire.send(2 * b"GET /rpc/thing/1 HTTP/1.1\r\nHost: h\r\n\r\n")
     site.clock.advance(0)
