@@ -21,7 +21,7 @@ from svcd.composition.file_descriptors import (
 )
 from svcd.composition.limits_report import limits_of
 from svcd.composition.merchants import MerchantServices
-from svcd.composition.resources import NodeResources, mempool_limits
+from svcd.composition.resources import NodeResources
 from svcd.config.schema import LOOPBACK_HOSTS, Config
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
@@ -106,7 +106,6 @@ class NodeServices:
         self._metrics = collect_from(
             node_context,
             self._status,
-            mempool_limits(config),
             loads=base.pools.loads(),
             network=self._network,
             webhooks=self._merchants.webhooks,

@@ -17,7 +17,6 @@ from svcd.metrics.process import DURATION_BUCKETS
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
-from svcd.node.node_context import MempoolLimits
 from svcd.node.status import Status
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.progress import SyncStage, SyncStatus
@@ -103,9 +102,8 @@ class ChainMetrics(Collector):
 class MempoolMetrics(Collector):
     """Reads the mempool, and counts admitted transfers as one of its listeners."""
 
-    def __init__(self, transaction_pool: TransactionPool, limits: MempoolLimits) -> None:
+    def __init__(self, transaction_pool: TransactionPool) -> None:
         self._transaction_pool = transaction_pool
-        self._limits = limits
         self._admitted = 0
         transaction_pool.subscribe(self)
 
@@ -115,14 +113,14 @@ class MempoolMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Collect the metrics."""
-        mempool, limits = self._transaction_pool.mempool, self._limits
+        mempool = self._transaction_pool.mempool
         yield GaugeMetricFamily("svcd_mempool_transactions", "Transfers that wait.", value=len(mempool))
         yield GaugeMetricFamily("svcd_mempool_bytes", "Size of the transfers that wait.", value=mempool.size)
         yield GaugeMetricFamily(
-            "svcd_mempool_capacity_transactions", "How many transfers may wait.", value=limits.max_transactions
+            "svcd_mempool_capacity_transactions", "How many transfers may wait.", value=mempool.max_transactions
         )
         yield GaugeMetricFamily(
-            "svcd_mempool_capacity_bytes", "Size of the transfers that may wait.", value=limits.max_bytes
+            "svcd_mempool_capacity_bytes", "Size of the transfers that may wait.", value=mempool.max_bytes
         )
         yield CounterMetricFamily("svcd_mempool_admitted", "Transfers that were admitted.", value=self._admitted)
         refused = CounterMetricFamily(

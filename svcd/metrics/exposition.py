@@ -18,7 +18,7 @@ from svcd.commerce.webhook_service import WebhookService
 from svcd.interfaces import Clock
 from svcd.metrics.collectors import ChainMetrics, MempoolMetrics, PeersMetrics, SyncMetrics, WebhookMetrics, WebMetrics
 from svcd.metrics.process import ProcessMetrics, ReactorLag, ThreadMetrics
-from svcd.node.node_context import MempoolLimits, NodeContext
+from svcd.node.node_context import NodeContext
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION, Status
 from svcd.node.threads import PoolLoad
 from svcd.p2p.service import PeerNetwork
@@ -54,7 +54,6 @@ class Metrics:
 def collect_from(
     node_context: NodeContext,
     status: Status,
-    limits: MempoolLimits,
     *,
     loads: Mapping[str, PoolLoad],
     network: PeerNetwork | None,
@@ -69,7 +68,7 @@ def collect_from(
     metrics.add(
         BuildInfo(node_context.chain_manager.params),
         ChainMetrics(node_context.chain_manager, status, node_context.clock, on_demand=on_demand),
-        MempoolMetrics(node_context.transaction_pool, limits),
+        MempoolMetrics(node_context.transaction_pool),
         ThreadMetrics(loads, node_context.verifier),
     )
     if network is not None:

@@ -203,8 +203,8 @@ class Mempool:
 
     def __init__(self, params: NetworkParams, *, max_transactions: int, max_bytes: int) -> None:
         self._params = params
-        self._max_transactions = max_transactions
-        self._max_bytes = max_bytes
+        self.max_transactions = max_transactions
+        self.max_bytes = max_bytes
         self._queues: dict[bytes, SenderQueue] = {}
         self._entries: dict[bytes, MempoolEntry] = {}
         self.size = 0
@@ -358,7 +358,7 @@ class Mempool:
         if transfer.nonce <= missing:
             return leaving | self._victims(transfer, count, size)
         # Behind a gap in the nonces: it evicts nothing, and only few may wait.
-        behind, most = count - self._in_line, max(self._max_transactions // _BEHIND_GAPS, 1)
+        behind, most = count - self._in_line, max(self.max_transactions // _BEHIND_GAPS, 1)
         if behind > most or self._is_too_much(count, size):
             raise RuleViolation(
                 Refusal.POOL, f"too many transfers wait for an earlier nonce; send the one with nonce {missing} first"
@@ -480,7 +480,7 @@ class Mempool:
         return entry is not None and self._queues[entry.transfer.sender].eviction_key == key
 
     def _is_too_much(self, count: int, size: int) -> bool:
-        return count > self._max_transactions or size > self._max_bytes
+        return count > self.max_transactions or size > self.max_bytes
 
     def _victims(self, transfer: Transfer, count: int, size: int) -> dict[MempoolEntry, RemovalReason]:
         """The entries to be evicted so that ``transfer`` fits: the last ones of other senders.

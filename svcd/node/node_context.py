@@ -141,14 +141,6 @@ async def open_node(
     Raises DatabaseError or Corrupt, with a text for the operator.
     """
     check_library()
-    # Damage shows where a page is read, which may be long after the file was opened.
-    with explaining_errors(path):
-        return await _open_node(params, path, threads=threads, limits=pool, clock=clock)
-
-
-async def _open_node(
-    params: NetworkParams, path: Path, *, threads: NodeThreads, limits: MempoolLimits, clock: Clock
-) -> NodeContext:
     markers = [UncleanShutdownMarker(path), UncleanShutdownMarker(path.with_name(FILE))]
     for marker in markers:
         if marker.log_is_missing:
@@ -157,29 +149,31 @@ async def _open_node(
                 "are lost with it, and are fetched again",
                 log=str(marker.log),
             )
-    connection = await threads.writer.run(open_writer, path)
-    chainstate = Chainstate(params, ChainWriter(connection))
-    with explaining_os_errors(path), markers[0].opening(connection):
-        tip = await threads.writer.run(chainstate.load)
-    reading = open_reader(path, threads.health.is_damage)
-    long_reading = open_reader(path, threads.health.is_damage, cache_kib=_LONG_READS_CACHE_KIB)
-    long_reads = LongReads(threads.reader, long_reading)
-    writer = ReportingWorker(threads.writer, threads.health)
-    chain = OpenChain(params, ChainReader(reading), long_reads, chainstate, writer)
-    verifier = Verifier(params, threads.verifier, threads=threads.verifier_threads, capacity=VERIFIER_CAPACITY)
-    chain_manager = ChainManager(chain, verifier, clock)
-    health = threads.health.of(MEMPOOL)
-    transaction_pool = TransactionPool(
-        chain,
-        Mempool(params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes),
-        store=_open_mempool_store(params, markers[1]),
-        health=health,
-        worker=ReportingWorker(threads.reader, health),
-        verifier=verifier,
-        clock=clock,
-    )
-    chain_manager.subscribe(transaction_pool)
-    count = await transaction_pool.load()
+    # Damage shows where a page is read, which may be long after the file was opened.
+    with explaining_errors(path):
+        connection = await threads.writer.run(open_writer, path)
+        chainstate = Chainstate(params, ChainWriter(connection))
+        with explaining_os_errors(path), markers[0].opening(connection):
+            tip = await threads.writer.run(chainstate.load)
+        reading = open_reader(path, threads.health.is_damage)
+        long_reading = open_reader(path, threads.health.is_damage, cache_kib=_LONG_READS_CACHE_KIB)
+        long_reads = LongReads(threads.reader, long_reading)
+        writer = ReportingWorker(threads.writer, threads.health)
+        chain = OpenChain(params, ChainReader(reading), long_reads, chainstate, writer)
+        verifier = Verifier(params, threads.verifier, threads=threads.verifier_threads, capacity=VERIFIER_CAPACITY)
+        chain_manager = ChainManager(chain, verifier, clock)
+        health = threads.health.of(MEMPOOL)
+        transaction_pool = TransactionPool(
+            chain,
+            Mempool(params, max_transactions=pool.max_transactions, max_bytes=pool.max_bytes),
+            store=_open_mempool_store(params, markers[1]),
+            health=health,
+            worker=ReportingWorker(threads.reader, health),
+            verifier=verifier,
+            clock=clock,
+        )
+        chain_manager.subscribe(transaction_pool)
+        count = await transaction_pool.load()
     _LOG.info(
         "{chain_id}: height {height}, tip {hash}, {count} transfers wait",
         chain_id=params.chain_id,

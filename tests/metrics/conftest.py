@@ -18,7 +18,6 @@ from svcd.metrics.exposition import collect_from as measured_of
 from svcd.net.calls import CallFailed, Reply
 from svcd.net.targets import Rules
 from svcd.node.database_health import DatabaseHealth
-from svcd.node.node_context import MempoolLimits
 from svcd.node.threads import InlineWorker, PoolLoad
 from svcd.rpc.sites import SiteFactory
 from svcd.web.connections import SiteLimits
@@ -28,8 +27,6 @@ from tests.p2p.conftest import builder, grow, make_node, node, transport
 from tests.support import result_of
 
 __all__ = ["builder", "grow", "make_node", "node", "transport"]
-
-POOL = MempoolLimits(50_000, 1 << 26)
 
 
 @frozen
@@ -61,9 +58,7 @@ def measure() -> Iterator[Callable[..., Measured]]:
     def make(node: Node, token: str | None = None) -> Measured:
         webhooks = _webhooks(node, databases)
         loads = {name: PoolLoad(node.clock) for name in ("writer", "verifier")}
-        metrics = measured_of(
-            node.node_context, node.status, POOL, loads=loads, network=node.network, webhooks=webhooks
-        )
+        metrics = measured_of(node.node_context, node.status, loads=loads, network=node.network, webhooks=webhooks)
         sites = SiteFactory(node.clock, lambda: "e")
         operator = sites.operator([MetricsRoutes(metrics.registry, token=token)], SiteLimits())
         metrics.watch("public", node.site)

@@ -20,7 +20,7 @@ from svcd.p2p.bans import INVALID_SECONDS
 from svcd.p2p.progress import SyncStage
 from svcd.web.connections import SiteLimits
 from tests.chains import ChainBuilder, address_of
-from tests.metrics.conftest import POOL, Measured
+from tests.metrics.conftest import Measured
 from tests.p2p.bench import place
 from tests.p2p.conftest import MakeNode
 from tests.p2p.following import followed, meet
@@ -101,8 +101,8 @@ def test_what_waits(measured: Measured) -> None:
         result_of(submitted(measured, transfer))
     assert measured.value("svcd_mempool_transactions") == 2
     assert measured.value("svcd_mempool_bytes") == sum(len(transfer.wire) for transfer in transfers)
-    assert measured.value("svcd_mempool_capacity_transactions") == POOL.max_transactions
-    assert measured.value("svcd_mempool_capacity_bytes") == POOL.max_bytes
+    assert measured.value("svcd_mempool_capacity_transactions") == 50_000
+    assert measured.value("svcd_mempool_capacity_bytes") == 1 << 26
     assert measured.value("svcd_mempool_admitted_total") == 2
     measured.node.take(builder.block(transfers=transfers))
     assert measured.value("svcd_mempool_transactions") == 0
