@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred
 from svcd.chain.params import DEVNET
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import BlockOutcome, BlockStatus
-from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.mempool import Mempool
+from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService, tune_interpreter
 
 _IN_FLIGHT = 2
-_POOL = MempoolLimits(max_transactions=50_000, max_bytes=64 << 20)
 
 
 @asynccontextmanager
@@ -30,7 +30,8 @@ async def opened(path: Path, reactor: Any) -> AsyncIterator[NodeContext]:
         pool.startService()
     try:
         threads = NodeThreads(writer.worker, verifier.worker, verifier.size, verifier.worker)
-        node_context = await open_node(DEVNET, path, threads=threads, pool=_POOL, clock=reactor)
+        mempool = Mempool(DEVNET, max_transactions=50_000, max_bytes=64 << 20)
+        node_context = await open_node(DEVNET, path, threads=threads, mempool=mempool, clock=reactor)
         try:
             yield node_context
         finally:

@@ -38,11 +38,12 @@ from twisted.application.service import Service
 
 from svcd.chain.errors import Corrupt
 from svcd.composition.merchants import look_ups, webhooks_opener
-from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, mempool_limits, open_databases
+from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, open_databases
 from svcd.composition.services import NodeServices
 from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.net.trust import TrustError
 from svcd.node.database_health import DatabaseHealth
+from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
 from svcd.process.datadir import DataDirectory, SeedFileError
@@ -93,8 +94,9 @@ async def open_chain_and_webhooks(
     threads = NodeThreads(
         pools.writer.worker, pools.verifier.worker, pools.verifier.size, reader=pools.reader.worker, health=health
     )
-    limits = mempool_limits(config)
-    chain = open_node(config.params, config.chain_file, threads=threads, pool=limits, clock=reactor)
+    limits = config.mempool
+    mempool = Mempool(config.params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes)
+    chain = open_node(config.params, config.chain_file, threads=threads, mempool=mempool, clock=reactor)
     return await open_databases(chain, webhooks_opener(config, pools.webhooks.worker, threads, reactor))
 
 

@@ -8,7 +8,7 @@ from attrs import asdict, frozen
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.config.schema import Config
 from svcd.node.database_health import DatabaseHealth
-from svcd.node.node_context import MempoolLimits, NodeContext
+from svcd.node.node_context import NodeContext
 from svcd.node.threads import PoolLoad, ThreadPoolService
 
 
@@ -99,8 +99,3 @@ class NodeResources:
     def node_context(self) -> NodeContext:
         """The open chain."""
         return self.databases.node
-
-
-def mempool_limits(config: Config) -> MempoolLimits:
-    """The capacity of the mempool."""
-    return MempoolLimits(config.mempool.max_transactions, config.mempool.max_bytes)

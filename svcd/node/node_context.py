@@ -66,14 +66,6 @@ class NodeThreads:
 
 
 @frozen
-class MempoolLimits:
-    """The size of the mempool."""
-
-    max_transactions: int
-    max_bytes: int
-
-
-@frozen
 class NodeContext:
     """An open chain with everything that works on it; :meth:`close` it last."""
 
@@ -134,9 +126,9 @@ class NodeContext:
 
 
 async def open_node(
-    params: NetworkParams, path: Path, *, threads: NodeThreads, pool: MempoolLimits, clock: Clock
+    params: NetworkParams, path: Path, *, threads: NodeThreads, mempool: Mempool, clock: Clock
 ) -> NodeContext:
-    """Open or create the chain's database at ``path`` and the mempool's beside it, and load both.
+    """Open or create the chain's database at ``path`` and the mempool's beside it, and load both; ``mempool`` is empty.
 
     Raises DatabaseError or Corrupt, with a text for the operator.
     """
@@ -165,7 +157,7 @@ async def open_node(
         health = threads.health.of(MEMPOOL)
         transaction_pool = TransactionPool(
             chain,
-            Mempool(params, max_transactions=pool.max_transactions, max_bytes=pool.max_bytes),
+            mempool,
             store=_open_mempool_store(params, markers[1]),
             health=health,
             worker=ReportingWorker(threads.reader, health),

@@ -15,7 +15,8 @@ from twisted.logger import LogEvent
 from svcd.chain.errors import Corrupt, Wait
 from svcd.chain.params import DEVNET
 from svcd.node import transaction_pool as pool_module
-from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.mempool import Mempool
+from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store.database import DatabaseError, UncleanShutdownMarker
@@ -47,8 +48,9 @@ class Bench:
         self.node_context = self.open()
 
     def open(self) -> NodeContext:
-        threads, pool = NodeThreads(self.writer, self.checker, 2, self.checker), MempoolLimits(1000, 2**20)
-        opening = open_node(TEST_PARAMS, self.path, threads=threads, pool=pool, clock=self.clock)
+        threads = NodeThreads(self.writer, self.checker, 2, self.checker)
+        mempool = Mempool(TEST_PARAMS, max_transactions=1000, max_bytes=2**20)
+        opening = open_node(TEST_PARAMS, self.path, threads=threads, mempool=mempool, clock=self.clock)
         return result_of(Deferred.fromCoroutine(opening))
 
     def submit(self, *blocks: Any) -> Deferred[Any]:
@@ -276,8 +278,9 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
 
 def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> None:
     result_of(Bench(path).close())
-    threads, pool = NodeThreads(InlineWorker(), InlineWorker(), 2, InlineWorker()), MempoolLimits(1000, 2**20)
-    opening = open_node(DEVNET, path, threads=threads, pool=pool, clock=late_clock(DEVNET))
+    threads = NodeThreads(InlineWorker(), InlineWorker(), 2, InlineWorker())
+    mempool = Mempool(DEVNET, max_transactions=1000, max_bytes=2**20)
+    opening = open_node(DEVNET, path, threads=threads, mempool=mempool, clock=late_clock(DEVNET))
     with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
         result_of(Deferred.fromCoroutine(opening))
     gc.collect()

@@ -17,7 +17,8 @@ from svcd.chain.transition import ChainPoint
 from svcd.chain_schemas import of_network
 from svcd.interfaces import Worker, milliseconds
 from svcd.node.changes import BlockStatus
-from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.mempool import Mempool
+from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.status import Status
 from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
@@ -84,8 +85,8 @@ class Node:
         self.setting = setting
         self.path = folder / "chain.sqlite"
         threads = NodeThreads(setting.writer, setting.checker, 2, setting.reader)
-        pool = MempoolLimits(50_000, 1 << 26)
-        opening = open_node(setting.params, self.path, threads=threads, pool=pool, clock=self.clock)
+        mempool = Mempool(setting.params, max_transactions=50_000, max_bytes=1 << 26)
+        opening = open_node(setting.params, self.path, threads=threads, mempool=mempool, clock=self.clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
         self.local = LocalNode(setting.params, self.node_context.chain_manager, self.key, self.clock)

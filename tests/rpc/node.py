@@ -22,7 +22,8 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
-from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.mempool import Mempool
+from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.recipient_index import RecipientIndex
 from svcd.node.status import NetworkView, NoPeers, Status
 from svcd.node.threads import InlineWorker
@@ -55,7 +56,6 @@ OPERATOR = key_of("operator")
 TOKEN = "a token of 32 characters or more."
 OPERATOR_SOCKET = UNIXAddress(b"")
 UNLIMITED = {"read": Rate(0, 1), "broadcast": Rate(0, 1), "p2p": Rate(0, 1)}
-ROOMY = MempoolLimits(1_000, 1 << 20)
 COMMON = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
 
 PARAMS = evolve(
@@ -90,7 +90,7 @@ class Settings:
     """What tests vary about a node."""
 
     params: NetworkParams = PARAMS
-    pool: MempoolLimits = ROOMY
+    max_transactions: int = 1_000
     rates: dict[str, Rate] = UNLIMITED
     limits: SiteLimits = COMMON
     alone: bool = True
@@ -109,7 +109,8 @@ class Node:
         self.builder = ChainBuilder(self.params)
         self.clock = clock
         threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2, InlineWorker())
-        opening = open_node(self.params, path, threads=threads, pool=settings.pool, clock=clock)
+        mempool = Mempool(self.params, max_transactions=settings.max_transactions, max_bytes=1 << 20)
+        opening = open_node(self.params, path, threads=threads, mempool=mempool, clock=clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.databases = OpenDatabases(self.node_context, None)
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool

@@ -8,7 +8,6 @@ import pytest
 from twisted.internet.task import Clock
 
 from svcd.chain.transaction import Transfer
-from svcd.node.node_context import MempoolLimits
 from tests.rpc.conftest import public_client
 from tests.rpc.node import PARAMS, Client, Node
 from tests.submitting import submitted
@@ -121,7 +120,7 @@ def test_the_fees_of_the_newest_blocks_follow_the_tip(node: Node, client: Client
 
 
 def test_the_suggested_fee_of_a_full_mempool_gets_in(open_node: Callable[..., Node]) -> None:
-    node = open_node(pool=MempoolLimits(2, 1 << 20))
+    node = open_node(max_transactions=2)
     client = public_client(node)
     hand_in(node, *(node.builder.transfer(name, "zoe", 1, fee=fee) for name, fee in (("alice", FEE), ("bob", 2 * FEE))))
     fees = client.ok("/rpc/fees")["fees"]

@@ -13,8 +13,9 @@ from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import milliseconds
 from svcd.node.changes import BlockStatus
+from svcd.node.mempool import Mempool
 from svcd.node.miner import WorkSearch, by_fee_rate, create_template
-from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.status import Status
 from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
@@ -77,7 +78,7 @@ class SimulatedNode:
             self.params,
             folder / "chain.sqlite",
             threads=NodeThreads(InlineWorker(), InlineWorker(), 1, InlineWorker()),
-            pool=MempoolLimits(1_000, 1 << 22),
+            mempool=Mempool(self.params, max_transactions=1_000, max_bytes=1 << 22),
             clock=life,
         )
         self._node_context = node_context = result_of(Deferred.fromCoroutine(opening))

@@ -19,7 +19,8 @@ from twisted.internet.task import react
 
 from svcd.interfaces import Timer
 from svcd.node.changes import BlockStatus
-from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.mempool import Mempool
+from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService
 from tests.chains import TEST_PARAMS
 from tests.node.bench import LATE
@@ -72,12 +73,13 @@ async def run(reactor: Any, batches: Path, database: Path, statement: int | None
     verifier = ThreadPoolService(reactor, size=2, name="verifier")
     for service in (writer, verifier):
         service.startService()
-    threads, pool = NodeThreads(writer.worker, verifier.worker, 2, verifier.worker), MempoolLimits(50_000, 2**26)
+    threads = NodeThreads(writer.worker, verifier.worker, 2, verifier.worker)
+    mempool = Mempool(TEST_PARAMS, max_transactions=50_000, max_bytes=2**26)
     statements = Statements(statement)
     say("open")
     try:
         clock = LateClock(reactor, reactor.seconds())
-        node_context = await open_node(TEST_PARAMS, database, threads=threads, pool=pool, clock=clock)
+        node_context = await open_node(TEST_PARAMS, database, threads=threads, mempool=mempool, clock=clock)
         node_context.chain.chainstate.store._db.set_trace_callback(statements)
         await import_batches(node_context, [line.split() for line in batches.read_bytes().splitlines()])
         await node_context.close()
