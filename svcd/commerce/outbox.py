@@ -6,12 +6,12 @@ from itertools import groupby
 from attrs import Factory, field, frozen
 from twisted.internet.defer import Deferred
 
+from svcd.commerce.batches import Batches
 from svcd.commerce.circuit_breaker import OpenBreaker
 from svcd.commerce.leadership import NotLeader
 from svcd.commerce.watch import EndReason
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
-from svcd.node.tasks import Batches
 from svcd.store.webhook_events import BreakerRow, Delivered, EventStore, QueueHead, WatchQueue
 
 _Taken = tuple[int, Delivered]

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.commerce.batches import Batches
 from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
@@ -27,7 +28,7 @@ from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.status import ChainAlarm
-from svcd.node.tasks import Batches, TaskGroup
+from svcd.node.tasks import TaskGroup
 from svcd.store.database import DatabaseUnavailable, is_damage
 from svcd.store.webhook_events import BreakerRow, WatchQueue, receiver_of
 

@@ -1,4 +1,4 @@
-"""Tasks run to their end without their client, and batches run one at a time (svcd/node/tasks.py)."""
+"""Tasks run to their end without their client."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import LogEvent
 
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.node import tasks
-from svcd.node.tasks import Batches, TaskGroup
+from svcd.node.tasks import TaskGroup
 from tests.support import has_result, result_of
 
 ExpectedErrors = Callable[..., list[LogEvent]]
@@ -130,38 +129,3 @@ def test_new_work_may_begin_when_all_has_ended() -> None:
     second.callback(2)
     assert has_result(drained)
     assert result_of(again[0]) == 2
-
-
-class Work:
-    """Batches that end when the test lets them."""
-
-    def __init__(self) -> None:
-        self.begun: list[tuple[list[int], Deferred[list[str | Exception]]]] = []
-
-    def do(self, items: list[int]) -> "Deferred[list[str | Exception]]":
-        done: Deferred[list[str | Exception]] = Deferred()
-        self.begun.append((items, done))
-        return done
-
-
-def test_items_wait_for_the_batch_before_and_then_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "MAX_BATCH", 2)
-    work = Work()
-    together = Batches[int, str](work.do)
-    results = [together.add(number) for number in range(4)]
-    assert [items for items, _ in work.begun] == [[0]]
-    work.begun[0][1].callback(["zero"])
-    assert result_of(results[0]) == "zero"
-    assert [items for items, _ in work.begun] == [[0], [1, 2]]
-    work.begun[1][1].callback(["one", ValueError("two")])
-    assert result_of(results[1]) == "one"
-    with pytest.raises(ValueError, match="two"):
-        result_of(results[2])
-    assert not has_result(results[3])
-    late = together.add(4)
-    work.begun[2][1].errback(ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        result_of(results[3])
-    work.begun[3][1].callback(["four"])
-    assert result_of(late) == "four"
-    assert len(work.begun) == 4
