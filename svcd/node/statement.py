@@ -17,7 +17,6 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_transfer
 from svcd.chain.transition import ChainPoint, genesis_accounts
-from svcd.chain.units import format_amount
 from svcd.limits import LONG_LISTS, Limit
 from svcd.store.chain_store import ChainReader, StoredTransfer
 
@@ -167,21 +166,3 @@ class _Reading:
             counterparty=encode_address(other, self.params.address_prefix),
             reference=transfer.reference,
         )
-
-
-def entry_record(entry: Entry, tip: ChainPoint) -> dict[str, object]:
-    """The API's form of an entry."""
-    return {
-        "type": entry.type,
-        "time": str(entry.time),
-        "height": str(entry.height),
-        "index": entry.index,
-        "txid": None if entry.txid is None else entry.txid.hex(),
-        "counterparty": entry.counterparty,
-        "reference": entry.reference,
-        "amount": str(entry.amount),
-        "amountSvc": format_amount(entry.amount),
-        "fee": str(entry.fee),
-        "feeSvc": format_amount(entry.fee),
-        "confirmations": tip.height - entry.height + 1,
-    }

@@ -6,11 +6,13 @@ from attrs import frozen
 
 from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.transition import ChainPoint
+from svcd.chain.units import format_amount
 from svcd.chain_schemas import TIME
 from svcd.node.chain_manager import ChainManager
-from svcd.node.statement import BEGINNING, StatementPage, StatementQuery, entry_record, read_statement
+from svcd.node.statement import BEGINNING, Entry, StatementPage, StatementQuery, read_statement
 from svcd.rpc import schemas
-from svcd.rpc.chain_routes import ShowsChain, tip_at
+from svcd.rpc.chain_routes import ShowsChain, confirmations, tip_at
 from svcd.rpc.fields import ADDRESS, parse_since_height
 from svcd.store.chain_store import ChainReader
 from svcd.web.field_types import Custom, Int, Text
@@ -99,7 +101,7 @@ class StatementRoutes(ShowsChain):
         answer = {
             "address": address,
             "balance": str(page.balance),
-            "entries": [entry_record(entry, page.tip) for entry in page.entries],
+            "entries": [_entry_record(entry, page.tip) for entry in page.entries],
             "next": following,
             "tip": {"height": str(page.tip.height), "hash": page.tip.hash.hex()},
         }
@@ -111,3 +113,20 @@ def _cursor(reader: ChainReader, begin: tuple[int, int]) -> StatementCursor | No
     height, index = begin
     block = reader.canonical(height if index else max(height - 1, 0))
     return None if block is None else StatementCursor(begin, block.point.hash.hex()[:_HASH_DIGITS])
+
+
+def _entry_record(entry: Entry, tip: ChainPoint) -> dict[str, object]:
+    return {
+        "type": entry.type,
+        "time": str(entry.time),
+        "height": str(entry.height),
+        "index": entry.index,
+        "txid": None if entry.txid is None else entry.txid.hex(),
+        "counterparty": entry.counterparty,
+        "reference": entry.reference,
+        "amount": str(entry.amount),
+        "amountSvc": format_amount(entry.amount),
+        "fee": str(entry.fee),
+        "feeSvc": format_amount(entry.fee),
+        "confirmations": confirmations(tip.height, entry.height),
+    }
