@@ -355,9 +355,6 @@ class FutureBlocks:
         self._resubmit = resubmit
         self._timers: dict[bytes, Timer] = {}
 
-    def __len__(self) -> int:
-        return len(self._timers)
-
     def too_far(self, slot: int) -> NotYet | None:
         """Why a block is not held whose slot is too far ahead; None if it is not."""
         return _too_far(slot) if self._slots_ahead(slot) > MAX_SLOTS_AHEAD else None

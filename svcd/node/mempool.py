@@ -155,9 +155,6 @@ class EvictionQueue:
         self._is_current = is_current
         self._heap: list[EvictionKey] = []
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def add(self, key: EvictionKey, *, waiting: int) -> None:
         """Add ``key``; stale keys are removed once there are more than twice as many keys as ``waiting`` transfers."""
         heappush(self._heap, key)

@@ -61,13 +61,6 @@ class Entry:
     counterparty: str | None = None
     reference: str | None = None
 
-    @property
-    def change(self) -> int:
-        """What it adds to the balance."""
-        if self.type in (EntryType.SENT, EntryType.SELF):
-            return -self.fee - (self.amount if self.type is EntryType.SENT else 0)
-        return self.amount
-
 
 @frozen(kw_only=True)
 class StatementQuery:

@@ -176,7 +176,7 @@ def test_replacing_again_and_again_costs_no_memory(bench: Bench) -> None:
         bench.add("alice", 0, fee=fee)
         fee = -(-fee * 11 // 10)
     assert len(bench.pool) == 2
-    assert len(bench.pool._evictions) < 70
+    assert len(bench.pool._evictions._heap) < 70
     assert len(bench.pool._arrivals or []) < 70
     assert [entry.transfer.nonce for entry in bench.pool.since(0, 9)] == [1, 0]
 
