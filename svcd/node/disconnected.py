@@ -42,13 +42,6 @@ class DisconnectedTransfer:
     row: int | None
     """Its row in the mempool's database; None if only the chain's database has it."""
 
-    @property
-    def stored_row(self) -> int:
-        """The row of a transfer that must have one; raises LookupError if it has none."""
-        if self.row is None:
-            raise LookupError(f"transfer {self.transfer.txid.hex()} has no row in the mempool's database")
-        return self.row
-
 
 class DisconnectedTransfers:
     """Two sets, which may overlap: the queue for the mempool, and transfers parked since the mempool refused them.

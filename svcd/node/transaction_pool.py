@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
+from operator import itemgetter
 from typing import Final, Protocol
 
 from attrs import define, evolve, field
@@ -131,22 +132,22 @@ class TransactionPool:
         nonce; one that has fallen out is in the chain's database until it is in ours.
         """
         disconnected = self._reader.disconnected()
-        intact, items = await self._read_disk(disconnected)
+        intact, found = await self._read_disk(disconnected)
         # No upper limit on timestamps here: these transfers passed it when they arrived, so one in the future means
         # that this computer's clock is not set yet.
         window = evolve(self._window(), newest=MAX_INTEGER)
-        while items:
+        while found:
             # In chunks, whose memory can be used again for the entries made of them.
-            some = [items.popleft() for _ in range(min(_SCAN_PER_TURN, len(items)))]
-            accounts = self._accounts([item.transfer for item in some])
-            for item in some:
-                account = accounts[item.transfer.sender]
+            some = [found.popleft() for _ in range(min(_SCAN_PER_TURN, len(found)))]
+            accounts = self._accounts([transfer for _, transfer in some])
+            for row, transfer in some:
+                account = accounts[transfer.sender]
                 try:
-                    self.mempool.admit(item.transfer, account, window=window, sequence=item.stored_row)
+                    self.mempool.admit(transfer, account, window=window, sequence=row)
                 except RuleViolation as refusal:
-                    self._park(item, account, refusal)
+                    self._park(DisconnectedTransfer(transfer, row), account, refusal)
         rows = {entry.sequence: entry.transfer for entry in self.mempool.entries()}
-        rows |= {item.stored_row: item.transfer for item in self._disconnected.parked()}
+        rows |= {item.row: item.transfer for item in self._disconnected.parked() if item.row is not None}
         with explaining_errors(self.store.path, MEMPOOL):
             self.store.write(
                 [(row, transfer) for row, transfer in rows.items() if not intact.get(row)],
@@ -161,14 +162,14 @@ class TransactionPool:
 
     async def _read_disk(
         self, disconnected: Sequence[tuple[int, int, bytes]]
-    ) -> tuple[dict[int, bool], deque[DisconnectedTransfer]]:
-        """For each row of our database whether it is intact, and all transfers there and in ``disconnected``.
+    ) -> tuple[dict[int, bool], deque[tuple[int, Transfer]]]:
+        """For each row of our database whether it is intact; and all transfers there and in ``disconnected``, by row.
 
         In the order of their nonces: a replacement is newer than the transfers that depend on it, which must not seem
         to be behind a gap.
         """
         intact: dict[int, bool] = {}
-        items: list[DisconnectedTransfer] = []
+        found: list[tuple[int, Transfer]] = []
         unread: list[tuple[int, bytes]] = []
         for row in self.store.rows():
             # Negative numbers were written by earlier versions, for parked transfers.
@@ -176,37 +177,35 @@ class TransactionPool:
             if row.transfer is None:
                 unread.append((abs(row.sequence), row.body))
             else:
-                items.append(DisconnectedTransfer(row.transfer, abs(row.sequence)))
+                found.append((abs(row.sequence), row.transfer))
         self.sequence = max(
             milliseconds(self._clock) * 1_000,
             max(map(abs, intact), default=0),
             max((number for _, number, _ in disconnected), default=0),
         )
-        self._verifier.trust([item.transfer for item in items])
-        items.sort(key=lambda item: item.stored_row)
+        self._verifier.trust([transfer for _, transfer in found])
+        found.sort(key=itemgetter(0))
         again = await self._read_again([*unread, *((number, body) for _, number, body in disconnected)])
-        known = {item.transfer.txid for item in items} if again else set()
-        for item in again:
-            if item.transfer.txid not in known:
-                known.add(item.transfer.txid)
-                if item.row is None:
-                    item.row = self._next_sequence()
-                items.append(item)
-        return intact, deque(sorted(items, key=lambda item: item.transfer.nonce))
+        known = {transfer.txid for _, transfer in found} if again else set()
+        for number, transfer in again:
+            if transfer.txid not in known:
+                known.add(transfer.txid)
+                found.append((number or self._next_sequence(), transfer))
+        return intact, deque(sorted(found, key=lambda each: each[1].nonce))
 
-    async def _read_again(self, stored: Sequence[tuple[int, bytes]]) -> list[DisconnectedTransfer]:
+    async def _read_again(self, stored: Sequence[tuple[int, bytes]]) -> list[tuple[int, Transfer]]:
         """Parse and verify rows of the chain's database, and rows of ours that are not as they were written."""
-        items: list[DisconnectedTransfer] = []
-        for row, body in stored:
+        parsed: list[tuple[int, Transfer]] = []
+        for number, body in stored:
             try:
-                items.append(DisconnectedTransfer(parse_transfer(json.loads(body), self._chain.params), row or None))
+                parsed.append((number, parse_transfer(json.loads(body), self._chain.params)))
             except (ValueError, RuleViolation) as error:
                 self.log.info("a stored transfer is dropped: {why}", why=str(error))
-        verdicts = await self._verifier.check_transfers([item.transfer for item in items])
-        for item, verdict in zip(items, verdicts, strict=True):
+        verdicts = await self._verifier.check_transfers([transfer for _, transfer in parsed])
+        for (_, transfer), verdict in zip(parsed, verdicts, strict=True):
             if verdict is not None:
-                self._log_dropped(item.transfer, verdict)
-        return [item for item, verdict in zip(items, verdicts, strict=True) if verdict is None]
+                self._log_dropped(transfer, verdict)
+        return [each for each, verdict in zip(parsed, verdicts, strict=True) if verdict is None]
 
     def _next_sequence(self) -> int:
         self.sequence = max(self.sequence + 1, milliseconds(self._clock) * 1_000)

@@ -26,13 +26,6 @@ def test_what_a_later_block_may_mend(chain: ChainBuilder, code: Refusal, nonce: 
     assert may_become_valid(RuleViolation(code, "no"), transfer, Account(nonce=5)) is mended
 
 
-def test_a_transfer_without_a_row_is_not_taken_for_row_0(chain: ChainBuilder) -> None:
-    transfer = chain.transfer("alice", "bob", 1)
-    assert DisconnectedTransfer(transfer, 7).stored_row == 7
-    with pytest.raises(LookupError, match="has no row"):
-        _ = DisconnectedTransfer(transfer, None).stored_row
-
-
 def put(pool: DisconnectedTransfers, *transfers: Transfer, crowded: bool = False) -> list[bool]:
     return [pool.park(DisconnectedTransfer(transfer, 1), pool_full=crowded) for transfer in transfers]
 
