@@ -177,18 +177,12 @@ class BoundRoute:
             self.site.limiter.admit(request, self.route.bucket, self.route.cost)
         except Exception as error:
             return self.presentation.error_response(request, self.site.http_error(error))
-        return self.respond_admitted(request, path_values)
-
-    def respond_admitted(
-        self, request: IncomingRequest, path_values: Mapping[str, str]
-    ) -> "Response | Deferred[Response]":
-        """Answer a request whose cost has been drawn."""
         return _Call(self, request).start(path_values)
 
 
 @define
 class _Call:
-    """One call of a route."""
+    """One call of a route, whose cost has been drawn."""
 
     _log = Logger()
 
@@ -414,7 +408,7 @@ class KleinApi(Resource):
             if self._find(request, route.method.encode("ascii")) is not bound:
                 # Klein takes a placeholder for a literal segment where only the placeholder's route has the method.
                 return self._method_not_allowed(request, METHODS)
-            response = bound.respond_admitted(request, path_values)
+            response = _Call(bound, request).start(path_values)
             if isinstance(response, Response):
                 return response.apply_to(request)
             return response.addCallback(lambda late: late.apply_to(request))
