@@ -1,12 +1,10 @@
 """The mempool's transfers by recipient and by reference: what is on its way to an address or for an order."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, Generic, Self, TypeVar
+from typing import ClassVar, Final, Generic, Self, TypeVar
 
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.transaction import Transfer
 from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
 
@@ -15,8 +13,11 @@ _NONE: Final[dict[int, MempoolEntry]] = {}
 K = TypeVar("K", bound=Hashable)
 
 
-class _MempoolIndex(ABC, Generic[K]):
+class _MempoolIndex(Generic[K]):
     """Waiting transfers by a key and order of arrival; a MempoolListener of svcd.node.transaction_pool."""
+
+    _field: ClassVar[str]
+    """The field of a transfer that is its key; a transfer without one is left out."""
 
     def __init__(self, entries: Iterable[MempoolEntry] = ()) -> None:
         self._single: dict[K, MempoolEntry] = {}
@@ -31,11 +32,6 @@ class _MempoolIndex(ABC, Generic[K]):
         index = cls(pool.mempool.entries())
         pool.subscribe(index)
         return index
-
-    @staticmethod
-    @abstractmethod
-    def _key(transfer: Transfer) -> K | None:
-        """The key of ``transfer``; None for one that is left out."""
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Iterable[MempoolEntry]) -> None:
         """Follow a change of the mempool."""
@@ -58,7 +54,7 @@ class _MempoolIndex(ABC, Generic[K]):
         return self._several.get(key, _NONE) if single is None else {single.sequence: single}
 
     def _add(self, entry: MempoolEntry) -> None:
-        key = self._key(entry.transfer)
+        key: K | None = getattr(entry.transfer, self._field)
         if key is None:
             return
         several = self._several.get(key)
@@ -71,7 +67,7 @@ class _MempoolIndex(ABC, Generic[K]):
         several[entry.sequence] = entry
 
     def _remove(self, entry: MempoolEntry) -> None:
-        key = self._key(entry.transfer)
+        key: K | None = getattr(entry.transfer, self._field)
         if key is None:
             return
         # A transfer may leave before its arrival is announced; then it was never in the index.
@@ -87,14 +83,10 @@ class _MempoolIndex(ABC, Generic[K]):
 class RecipientIndex(_MempoolIndex[bytes]):
     """Waiting transfers by the key hash of their recipient."""
 
-    @staticmethod
-    def _key(transfer: Transfer) -> bytes:
-        return transfer.recipient
+    _field = "recipient"
 
 
 class ReferenceIndex(_MempoolIndex[str]):
-    """Waiting transfers by their reference; those without one are left out."""
+    """Waiting transfers by their reference."""
 
-    @staticmethod
-    def _key(transfer: Transfer) -> str | None:
-        return transfer.reference
+    _field = "reference"

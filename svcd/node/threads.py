@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock, Thread
 from typing import Final, ParamSpec, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IReactorFromThreads
@@ -46,7 +46,7 @@ class PoolLoad:
         self._lock = Lock()
         self.waiting = 0
         """How many jobs are queued."""
-        self.on_done: Callable[[float, float], object] = _nothing
+        self.on_done: Callable[[float, float], object] = lambda waited, ran: None
         """Called in a thread of the pool after each job, with the seconds that it was queued and that it ran."""
 
     def job(self, function: Callable[P, T]) -> Callable[P, T]:
@@ -74,21 +74,13 @@ class PoolLoad:
             self.waiting += change
 
 
-def _nothing(_: float, __: float) -> None:
-    """The default for PoolLoad.on_done."""
-
-
 @frozen
 class ThreadPoolWorker:
     """A worker on a thread pool; a pool of one thread runs its jobs in order."""
 
     reactor: IReactorFromThreads
     pool: ThreadPool
-    load: PoolLoad = field(init=False)
-
-    @load.default
-    def _no_load(self) -> PoolLoad:
-        return PoolLoad(cast(Clock, self.reactor))
+    load: PoolLoad
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """See :class:`svcd.interfaces.Worker`."""
@@ -109,7 +101,7 @@ class ThreadPoolService(Service):
         if patience is not None:
             self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
         self.size = size
-        self.worker = ThreadPoolWorker(reactor, self._pool)
+        self.worker = ThreadPoolWorker(reactor, self._pool, PoolLoad(cast(Clock, reactor)))
 
     @property
     def dead(self) -> int:
