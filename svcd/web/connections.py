@@ -1,5 +1,6 @@
 """The connections of a site: how many are open, the order of pipelined requests, and evictions to make room."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import inf
@@ -324,7 +325,7 @@ class Connections:
         self._per_client = per_client
         self._untaken = untaken
         self._open: set[Connection] = set()
-        self._of_group: dict[str, int] = {}
+        self._of_group: Counter[str] = Counter()
         # A dict for its order: the connection that has waited longest comes first.
         self._waiting: dict[Connection, None] = {}
         self._taking = Budget()
@@ -355,7 +356,7 @@ class Connections:
 
         To make room, the connection that has waited longest is closed; if none waits, the one that has taken longest.
         """
-        if group is not None and self._per_client and self._of_group.get(group, 0) >= self._per_client:
+        if group is not None and self._per_client and self._of_group[group] >= self._per_client:
             self.refused += 1
             return False
         if not self._total or len(self._open) < self._total:
@@ -372,7 +373,7 @@ class Connections:
         self._open.add(connection)
         self._waiting[connection] = None
         if connection.group is not None:
-            self._of_group[connection.group] = self._of_group.get(connection.group, 0) + 1
+            self._of_group[connection.group] += 1
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection; does nothing if it was not added."""
@@ -415,10 +416,8 @@ class Connections:
         connection.abort()
 
     def _forget(self, connection: Connection) -> None:
-        if connection in self._waiting:
-            del self._waiting[connection]
-        else:
-            self._taking.release(connection)
+        self._waiting.pop(connection, None)
+        self._taking.release(connection)
 
     def emptied(self) -> "Deferred[None]":
         """Fires when no connection is open."""
