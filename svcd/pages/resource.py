@@ -21,7 +21,7 @@ from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
 from svcd.pages.static_files import StaticPage, WalletPage, static_files
 from svcd.pages.texts import Catalogue, Catalogues, Message, load
-from svcd.web.api import Presentation, RouteGroup, SiteContext
+from svcd.web.api import Presentation, SiteContext
 from svcd.web.representations import GZIP, Negotiated, compressed, takes_gzip
 from svcd.web.request import Request
 from svcd.web.resources import check_host
@@ -95,17 +95,17 @@ class PagesResource(Resource):
         self._layout = layout
         self._catalogues = catalogues
         self._cached = lru_cache(CACHE_SIZE)(self._render_cached)
-        self._router = site.router
+        self._site = site
         self._hosts = hosts
-        self._routes = RouteGroup(site, Presentation(self._check, self._rendered, self._rendered_error))
+        self._presentation = Presentation(self._check, self._rendered, self._rendered_error)
         for page in pages:
-            self._routes.add(page)
+            site.add(page, self._presentation)
 
     def render(self, request: Request) -> bytes:
         """The response body; errors become error pages, and nothing is raised."""
         path = request.path.partition(b"?")[0]
         segments = _segments(path)
-        found = self._router.find(b"GET", segments)
+        found = self._site.router.find(b"GET", segments)
         if found is not None:
             served, values = found
             # A page is drawn at once, so this is never a Deferred.
@@ -114,7 +114,7 @@ class PagesResource(Resource):
         if path in _REDIRECTS:
             request.route = _REDIRECTS[path].decode("ascii")
             answer = partial(_redirect, _REDIRECTS[path], request)
-        return self._routes.respond_unrouted(request, answer).apply_to(request)
+        return self._site.respond_unrouted(request, self._presentation, answer).apply_to(request)
 
     def _check(self, request: IncomingRequest) -> None:
         if self._hosts is not None:

@@ -144,6 +144,31 @@ class SiteContext:
         self._log.failure("a request failed; its client was told {error_id}", failure=failure, error_id=error_id)
         return internal_error(error_id)
 
+    def add(self, owner: object, presentation: "Presentation") -> "list[BoundRoute]":
+        """Bind the routes that the class of ``owner`` declares; raises ValueError or TypeError for a wrong one."""
+        added = []
+        for route, method in routes_of(owner):
+            if route.bucket not in self.limiter:
+                raise ValueError(f"{route.path}: there is no rate named {route.bucket!r}")
+            if route.shows_chain and not hasattr(owner, "tip"):
+                raise TypeError(f"{route.path} shows the chain, and its owner has no tip")
+            inspect.signature(method).bind(**dict.fromkeys(route.arguments))
+            bound = BoundRoute(route, owner, method, self, presentation)
+            self.router.add(bound)
+            added.append(bound)
+        return added
+
+    def respond_unrouted(
+        self, request: IncomingRequest, presentation: "Presentation", answer: Callable[[], Response]
+    ) -> Response:
+        """The response of ``answer``, which may raise, to a request without a route."""
+        try:
+            self.limiter.admit(request, UNROUTED_BUCKET, 1.0)
+            presentation.check(request)
+            return answer()
+        except Exception as error:
+            return presentation.error_response(request, self.http_error(error))
+
 
 @frozen
 class Presentation:
@@ -254,7 +279,8 @@ class _Call:
         if work.called:
             return work
         route = self.bound.route
-        self.request.answer_within(route.seconds)
+        if self.request.channel is not None:
+            self.request.channel.answer_within(route.seconds)
         if not route.cancellable:
             work = self._shielded(work)
         return work.addTimeout(route.seconds, cast(IReactorTime, self.bound.site.clock))
@@ -314,37 +340,6 @@ class _Call:
             route.on_persistence(self.bound.owner, client)
 
 
-class RouteGroup:
-    """Routes of one site that answer in the same way."""
-
-    def __init__(self, site: SiteContext, presentation: Presentation) -> None:
-        self._site = site
-        self._presentation = presentation
-
-    def add(self, owner: object) -> list[BoundRoute]:
-        """Bind the routes that the class of ``owner`` declares; raises ValueError or TypeError for a wrong one."""
-        added = []
-        for route, method in routes_of(owner):
-            if route.bucket not in self._site.limiter:
-                raise ValueError(f"{route.path}: there is no rate named {route.bucket!r}")
-            if route.shows_chain and not hasattr(owner, "tip"):
-                raise TypeError(f"{route.path} shows the chain, and its owner has no tip")
-            inspect.signature(method).bind(**dict.fromkeys(route.arguments))
-            bound = BoundRoute(route, owner, method, self._site, self._presentation)
-            self._site.router.add(bound)
-            added.append(bound)
-        return added
-
-    def respond_unrouted(self, request: IncomingRequest, answer: Callable[[], Response]) -> Response:
-        """The response of ``answer``, which may raise, to a request without a route."""
-        try:
-            self._site.limiter.admit(request, UNROUTED_BUCKET, 1.0)
-            self._presentation.check(request)
-            return answer()
-        except Exception as error:
-            return self._presentation.error_response(request, self._site.http_error(error))
-
-
 class KleinApi(Resource):
     """Routes on a Klein app as a leaf to be mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
 
@@ -363,7 +358,7 @@ class KleinApi(Resource):
         self.routes: list[Route] = []
         self._mount = mount
         self._site = site
-        self._group = RouteGroup(site, Presentation(headers=headers))
+        self._presentation = Presentation(headers=headers)
         self._klein = Klein()
         self._leaf: Any = self._klein.resource()
         self._answered_before = answered_before
@@ -371,7 +366,7 @@ class KleinApi(Resource):
 
     def add(self, owner: object) -> None:
         """Bind the routes that the class of ``owner`` declares; raises ValueError or TypeError for a wrong one."""
-        for bound in self._group.add(owner):
+        for bound in self._site.add(owner, self._presentation):
             route = bound.route
             if not route.path.startswith(self._mount + "/"):
                 raise ValueError(f"{route.path} is not below {self._mount}")

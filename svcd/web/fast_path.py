@@ -97,11 +97,6 @@ class FastRequest:
     work: "Deferred[Any] | None" = None
     """The pending response of an asynchronous route."""
 
-    def answer_within(self, seconds: float) -> None:
-        """See :class:`svcd.web.request.Request`."""
-        if self.channel is not None:
-            self.channel.answer_within(seconds)
-
     def connection_lost(self) -> None:
         """The client has disconnected: cancel the pending response."""
         self.channel = None

@@ -154,7 +154,7 @@ class _Builder:
 
     def _operation(self, route: Route) -> dict[str, object]:
         operation = self._beginning(route, route.method.lower(), route.summary, _described(route))
-        self._parameters(route, operation, (*route.path_fields, *route.query_fields))
+        self._parameters(route, operation)
         if route.method != "GET":
             operation["requestBody"] = self._body(route)
         operation["responses"] = self._responses(route)
@@ -164,7 +164,7 @@ class _Builder:
         """HEAD or OPTIONS on the path of ``route``."""
         operation = self._beginning(route, method, summary, f"{summary}.")
         if method == "head":
-            self._parameters(route, operation, (*route.path_fields, *route.query_fields))
+            self._parameters(route, operation)
             success = {"200": {"description": "The headers of the answer to GET."}}
         else:
             if route.path_fields:
@@ -202,10 +202,10 @@ class _Builder:
 
     # Requests
 
-    def _parameters(self, route: Route, operation: dict[str, object], fields: Sequence[Field]) -> None:
+    def _parameters(self, route: Route, operation: dict[str, object]) -> None:
         described = [
             self._parameter(each, "path" if each in route.path_fields else "query", _choice(route, each))
-            for each in fields
+            for each in (*route.path_fields, *route.query_fields)
         ]
         if described:
             operation["parameters"] = described

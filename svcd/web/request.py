@@ -69,11 +69,6 @@ class Request(server.Request):
         """Free the memory of the body: the request is refused, but its connection may stay open for a while."""
         self.content = BytesIO()
 
-    def answer_within(self, seconds: float) -> None:
-        """Announce that the route answers within ``seconds``; does nothing if the client has disconnected."""
-        if self.channel is not None:
-            self.channel.answer_within(seconds)
-
     def getRequestHostname(self) -> bytes:
         """A fixed name: no answer depends on ``Host``, and Klein fails on a Host that is no valid domain name."""
         return b"localhost"

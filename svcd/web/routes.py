@@ -28,6 +28,7 @@ from svcd.web.field_types import FieldType, Int, Schema, component
 from svcd.web.responses import HttpError, unauthorized
 
 if TYPE_CHECKING:
+    from svcd.web.channel import Channel
     from svcd.web.site import Site
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -77,15 +78,12 @@ class IncomingRequest(Protocol):
         """The body."""
 
     @property
-    def channel(self) -> object:
+    def channel(self) -> "Channel | None":
         """The connection; None once the client is gone."""
 
     @property
     def site(self) -> "Site":
         """The site that received the request."""
-
-    def answer_within(self, seconds: float) -> None:
-        """Announce that the route takes up to ``seconds``; nothing happens if the client is gone."""
 
 
 @frozen

@@ -84,7 +84,7 @@ class Slow(Leaf):
     def respond(self, request: Any, _values: Mapping[str, str]) -> "Deferred[Response]":
         later: Deferred[Response] = Deferred(self.gone.append)
         self.waiting.append(later)
-        request.answer_within(0)
+        request.channel.answer_within(0)
         return later
 
     def answer(self) -> None:
