@@ -70,11 +70,6 @@ class PendingChange:
     emptied: int = 0
     """How many entries of ``undone`` have lost their transfers to _MAX_DISCONNECTED."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the chain has not changed."""
-        return not (self.undone or self.applied)
-
     def copy(self) -> "PendingChange":
         """A copy to return to."""
         return evolve(self, state=self.state.copy(), undone=list(self.undone), applied=list(self.applied))
@@ -197,7 +192,7 @@ class Chainstate:
         with self.store.commit():
             outcomes = [self._connect_block(block) for block in batch]
             pending = self._pending
-            if not pending.is_empty:
+            if pending.undone or pending.applied:
                 self.store.write_accounts(pending.state.changed)
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
