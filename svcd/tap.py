@@ -1,15 +1,78 @@
-"""The plugin that twistd runs, and the one module that imports the global reactor."""
+"""The plugin that twistd runs: its command line and its service; the one module that imports the global reactor."""
+
+import os
+import sys
+from pathlib import Path
+from typing import ClassVar
 
 from twisted.internet import reactor
+from twisted.python import usage
 
 from svcd.composition.file_descriptors import fit_connections, raise_open_files_limit
 from svcd.composition.lifecycle import root_service
+from svcd.config.layers import ConfigError, KeyPath, Layer, from_assignment, from_option
+from svcd.config.loader import load
+from svcd.config.schema import NETWORKS, Config
 from svcd.process.logs import Observer, log_writer, make_observer
-from svcd.process.options import Options
 from svcd.process.sequential import RootService
 from svcd.process.timers import use_monotonic_clock
 
 __all__ = ["Options", "makeService"]
+
+DEFAULT_FILE = Path("conf", "svcd.toml")
+
+_SETTINGS: dict[str, KeyPath] = {
+    "network": ("network",),
+    "data-dir": ("dataDir",),
+    "listen": ("http", "listen"),
+    "operator-listen": ("operator", "listen"),
+}
+
+
+class Options(usage.Options):
+    """Options of `twistd svcd`; after parsing, `config` is the whole configuration."""
+
+    synopsis = "[options]"
+    longdesc = "Runs a node of the chain. Settings: docs/operations.md and conf/svcd.toml; options win over the file."
+
+    optParameters: ClassVar[list[list[str | None]]] = [  # noqa: N815
+        ["config", "c", None, f"configuration file (TOML); default {DEFAULT_FILE} where it exists"],
+        ["data-dir", None, None, "folder of the chain, the keys and the operator's socket"],
+        ["network", None, None, " or ".join(NETWORKS)],
+        ["listen", None, None, "where to serve, a Twisted endpoint such as tcp:8645:interface=127.0.0.1"],
+        ["operator-listen", None, None, "where to serve the operator: a Unix socket or a port on loopback"],
+    ]
+
+    config: Config
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._assignments: list[Layer] = []
+
+    def opt_set(self, assignment: str) -> None:
+        """set any key of the configuration: section.key=value (may be repeated)"""
+        try:
+            self._assignments.append(from_assignment(assignment))
+        except ConfigError as error:
+            _refuse(error)
+
+    def postOptions(self) -> None:  # noqa: N802
+        """Read the configuration, or end the process with one line and status 1."""
+        given = [
+            from_option(f"--{option}", path, self[option])
+            for option, path in _SETTINGS.items()
+            if self[option] is not None
+        ]
+        file = Path(self["config"]) if self["config"] else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+        try:
+            self.config = load(file, overrides=[*given, *self._assignments], environment=os.environ)
+        except ConfigError as error:
+            _refuse(error)
+
+
+def _refuse(error: ConfigError) -> None:
+    # twistd would print its usage before the text of a UsageError; one line is enough here.
+    sys.exit(f"svcd: {error}")
 
 
 def makeService(options: Options) -> RootService:

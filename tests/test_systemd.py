@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from svcd.config.loader import load
-from svcd.process.options import Options
+from svcd.tap import Options
 from tests.programs import program
 
 UNITS = Path(__file__).parent.parent / "systemd"

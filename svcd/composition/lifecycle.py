@@ -1,8 +1,8 @@
 """What happens, in order, from the start to ready, and from SIGTERM to the end.
 
-Start. twistd parses the command line and the configuration (`svcd/process/options.py`), calls `makeService` in
-`svcd/tap.py`, which calls :func:`root_service`, and starts the reactor. The services below start one at a time, each
-after the one before it has started (`svcd/process/sequential.py`):
+Start. twistd parses the command line and the configuration with `Options` in `svcd/tap.py`, calls `makeService` there,
+which calls :func:`root_service`, and starts the reactor. The services below start one at a time, each after the one
+before it has started (`svcd/process/sequential.py`):
 
 1. the data directory is created and locked (`svcd/process/datadir.py`);
 2. the thread pools start (`svcd/node/threads.py`), and a check that no thread has died;

@@ -17,22 +17,6 @@ async def waiting_for(deferred: Deferred[int]) -> int:
     return await deferred
 
 
-def test_a_task_gives_its_result() -> None:
-    source: Deferred[int] = Deferred()
-    result = TaskGroup().start(waiting_for(source))
-    assert not has_result(result)
-    source.callback(42)
-    assert result_of(result) == 42
-
-
-def test_a_task_gives_its_failure() -> None:
-    source: Deferred[int] = Deferred()
-    result = TaskGroup().start(waiting_for(source))
-    source.errback(ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        result_of(result)
-
-
 def cancelled() -> Deferred[int]:
     """What a task awaits after its own caller has cancelled."""
     source: Deferred[int] = Deferred()
@@ -42,21 +26,6 @@ def cancelled() -> Deferred[int]:
         result_of(result)
     assert not source.called
     return source
-
-
-def test_cancelling_the_result_leaves_the_task_alone() -> None:
-    done: list[int] = []
-    source: Deferred[int] = Deferred()
-
-    async def work() -> None:
-        done.append(await source)
-
-    result = TaskGroup().start(work())
-    result.cancel()
-    with pytest.raises(CancelledError):
-        result_of(result)
-    source.callback(7)
-    assert done == [7]
 
 
 def test_an_error_of_ours_is_logged_when_nobody_waits(expected_errors: ExpectedErrors) -> None:
@@ -70,13 +39,11 @@ def test_a_refusal_is_no_news_when_nobody_waits(reason: Exception) -> None:
     cancelled().errback(reason)
 
 
-def test_no_task_is_running_at_first() -> None:
-    assert has_result(TaskGroup().drained())
-
-
 def test_a_task_runs_until_it_ends() -> None:
     tasks, source = TaskGroup(), Deferred[int]()
+    assert has_result(tasks.drained())
     work = tasks.start(waiting_for(source))
+    assert not has_result(work)
     drained = [tasks.drained(), tasks.drained()]
     assert not any(map(has_result, drained))
     source.callback(7)

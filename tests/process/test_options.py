@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.process.options import Options
+from svcd.tap import Options
 
 
 @pytest.fixture(autouse=True)

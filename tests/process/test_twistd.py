@@ -37,7 +37,7 @@ from twisted.logger import Logger
 from svcd.process.datadir import DataDirectory
 from svcd.process.listener import ListenerService
 from svcd.process.logs import log_writer, make_observer
-from svcd.process.options import Options
+from svcd.tap import Options
 from svcd.process.sequential import RootService
 from svcd.process.shutdown import graceful_exit
 from svcd.process.systemd import Notifier, SystemdService

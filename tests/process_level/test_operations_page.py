@@ -13,7 +13,7 @@ import pytest
 from svcd.commerce.events import EventType
 from svcd.config.loader import camel
 from svcd.config.schema import DEFAULTS, Config, MerchantSettings
-from svcd.process.options import Options
+from svcd.tap import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section
 from tests.process_level.running import RunningNode
 from tests.programs import needs

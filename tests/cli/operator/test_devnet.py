@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.process.options import Options
+from svcd.tap import Options
 from tests.cli.terminal import Terminal
 
 
