@@ -110,6 +110,7 @@ def test_explorer_and_checkout(watched: Watched, chain: Chain, eyes: Callable[[P
         f"/tx/{txid}",
         f"/address/{SHOP}",
         f"/reference/{order}?recipient={SHOP}&amount=2.5",
+        "/blocks",
         "/mempool",
         "/peers",
         "/search?q=nothing",
