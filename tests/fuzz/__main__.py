@@ -1,9 +1,10 @@
-"""`python -m tests.fuzz [TARGET …]`: each target under atheris for FUZZ_SECONDS (60); `make fuzz` runs it.
+"""Fuzz the parsers of untrusted input with atheris, each for FUZZ_SECONDS (60 by default); `make fuzz` does that.
 
 What is found lies in build/fuzz/TARGET/; put it into tests/fuzz/found/TARGET/, where tests/fuzz/test_parsers.py tries
-it ever after.
+it ever after. The exit status is 1 if a parser broke its law.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -37,10 +38,11 @@ def fuzz(name: str, seconds: int) -> bool:
 def main() -> int:
     """The exit status: 1 if a law was broken."""
     seconds = int(os.environ.get("FUZZ_SECONDS", "60"))
-    names = sys.argv[1:] or list(TARGETS)
-    unknown = [name for name in names if name not in TARGETS]
-    if unknown:
-        sys.exit(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    names = parser.parse_args().targets or list(TARGETS)
+    if unknown := [name for name in names if name not in TARGETS]:
+        parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
     held = [fuzz(name, seconds) for name in names]
     return 0 if all(held) else 1
 

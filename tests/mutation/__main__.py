@@ -1,9 +1,10 @@
-"""`python -m tests.mutation`: mutates the rules and runs their own fast tests on each mutant; `make mutate` runs it.
+"""Mutate the rules and run their own fast tests on each mutant; `make mutate` does that.
 
-It works on a copy in build/mutation, for mutmut writes beside what it mutates. The exit status is 1 where fewer than
-95 % are killed, or where one survives that tests/mutation/survivors.md does not explain.
+It works on a copy in build/mutation, because mutmut writes beside what it mutates. It takes about an hour. The exit
+status is 1 if fewer than 95 % are killed, or if one survives that tests/mutation/survivors.md does not explain.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -49,6 +50,7 @@ def outcomes() -> dict[str, str]:
 
 def main() -> int:
     """The exit status."""
+    argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__).parse_args()
     copy()
     mutmut("run", f"--max-children={os.cpu_count() or 1}")
     found = outcomes()
