@@ -67,7 +67,7 @@ def test_a_paid_order_goes_back_and_the_page_says_what_to_do(watched: Watched, c
     seen(page, "pending")
     chain.node.mine(2)
     assert "Back to shop.example" in seen(page, "confirmed")
-    assert page.title().startswith("Paid: 2.5 SVC")
+    assert page.title().startswith("Paid: 2.5\N{NO-BREAK SPACE}SVC")
     assert page.is_visible("text=Print the receipt")
     assert not page.is_visible("[data-return]"), "one way back is enough"
     page.emulate_media(media="print")
@@ -169,12 +169,12 @@ def test_it_stops_offering_to_pay_when_the_order_expires(watched: Watched, chain
     page = watched.go(checkout_path(fresh("late"), rest=f"&until={until}"))
     seen(page, "unpaid")
     assert page.inner_text("[data-fill=remaining]") == "Less than a minute left"
-    assert page.title().startswith("Waiting for the payment: 2.5 SVC")
+    assert page.title().startswith("Waiting for the payment: 2.5\N{NO-BREAK SPACE}SVC")
     assert "Do not pay any more" in seen(page, "expired")
     assert time.time() * 1000 >= until - 1_000
     assert not page.is_visible("text=Open in your wallet")
     assert not page.is_visible("text=Waiting for the payment")
-    assert page.title().startswith("This order has expired: 2.5 SVC")
+    assert page.title().startswith("This order has expired: 2.5\N{NO-BREAK SPACE}SVC")
 
 
 def test_a_hidden_checkout_ends_its_wait(watched: Watched, chain: Chain) -> None:
