@@ -93,7 +93,7 @@ def test_a_full_mempool_raises_the_fee_that_is_not_given(rich: Node, terminal: T
     crowd = {"fee": 30_000, "nonce": 1, "timestamp": int(terminal.clock.seconds() * 1000)}
     draft = Draft(recipient=OTHER, amount=1, **crowd)
     submitted(pool, sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET), terminal.clock)
-    pool.mempool._max_transactions = 1
+    pool.mempool.max_transactions = 1
     told = terminal.ok("wallet", "send", OTHER, 1, "--json", typed="y\n", env=KNOWN)
     fee = int(json.loads(told.out)["fee"])
     assert 30_000 < fee < 60_000
