@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.error import SchemeNotSupported
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
+from twisted.web.iweb import IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
@@ -44,7 +44,7 @@ IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that this side closes first."""
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PLACEHOLDER: Final = "https://callback.invalid/"
-"""The URL given to treq; :class:`_TargetAgent` calls the target instead."""
+"""The URL given to treq; :class:`_PinnedAgent` calls the target instead."""
 
 
 @frozen(kw_only=True)
@@ -271,9 +271,8 @@ class Exchange:
 
     async def _receive_head(self, request: OutboundRequest, lease: "_Lease", _progress: Progress) -> Reply:
         # Any: mypy does not see that a class provides a zope interface.
-        agent: Any = _TargetAgent(self._agent(request.target, lease), request.target)
         producer: Any = _WholeBody
-        response = await HTTPClient(agent, data_to_body_producer=producer).request(
+        response = await HTTPClient(self._agent(request.target, lease), data_to_body_producer=producer).request(
             request.method,
             _PLACEHOLDER,
             headers=Headers({name: [value] for name, value in request.headers.items()}),
@@ -286,7 +285,7 @@ class Exchange:
         return _reply(request.target, response, b"")
 
     def _agent(self, target: Target, lease: "_Lease") -> Any:
-        return Agent.usingEndpointFactory(self._reactor, _Pin(target, self._endpoint), lease)
+        return _PinnedAgent(self._reactor, target, self._endpoint, lease)
 
 
 class _Lease:
@@ -338,41 +337,31 @@ class _Lease:
             self._meter.abortConnection()
 
 
-@implementer(IAgentEndpointFactory)
-@frozen
-class _Pin:
-    """Gives the Agent the endpoint for one URL, and for no other."""
+class _PinnedAgent(Agent):
+    """Calls one target at its endpoint and ignores the URL of the request, which treq rewrites.
 
-    target: Target
-    endpoint: CheckedEndpoint
-
-    def endpointForURI(self, uri: URI) -> CheckedEndpoint:
-        """The endpoint, if twisted.web.client parses the URL as `svcd.net.targets` did."""
-        target = self.target
-        parsed = (target.scheme.encode(), target.host.encode(), target.port, target.path.encode())
-        if (uri.scheme, uri.host, uri.port, uri.originForm) != parsed:
-            raise SchemeNotSupported(f"the URL for {target.origin} was parsed in two ways")
-        return self.endpoint
-
-
-@implementer(IAgent)
-@frozen
-class _TargetAgent:
-    """Calls one target and ignores the URL of the request: treq rewrites some URLs and cannot parse IPv6 addresses.
-
-    It does not offer gzip, which treq adds to every request.
+    The path is sent as :mod:`svcd.net.targets` has it: Agent takes it from urllib, which doubles two slashes at its
+    start from some version of Python on. Does not offer gzip, which treq adds to every request.
     """
 
-    agent: Any
-    target: Target
+    def __init__(self, reactor: Dialler, target: Target, endpoint: CheckedEndpoint, lease: _Lease) -> None:
+        super().__init__(reactor, pool=lease)
+        self._target = target
+        self._endpoint: Any = endpoint
 
     def request(
         self, method: bytes, _url: bytes, headers: Headers | None = None, body: IBodyProducer | None = None
     ) -> Deferred[Any]:
-        """See IAgent."""
+        """See IAgent; raises SchemeNotSupported if twisted.web.client reads another origin than the target's."""
+        target = self._target
+        uri = URI.fromBytes(f"{target.origin}/".encode("ascii"))
+        key = (uri.scheme, uri.host, uri.port)
+        if key != (target.scheme.encode(), target.host.encode(), target.port):
+            raise SchemeNotSupported(f"the URL for {target.origin} was parsed in two ways")
         sent = Headers() if headers is None else headers.copy()
         sent.removeHeader(b"accept-encoding")
-        return cast(Deferred[Any], self.agent.request(method, self.target.url.encode("ascii"), sent, body))
+        path = target.path.encode("ascii")
+        return self._requestWithEndpoint(key, self._endpoint, method, uri, sent, body, path)
 
 
 @implementer(IBodyProducer)

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.web.error import SchemeNotSupported
 
@@ -61,6 +62,15 @@ async def test_a_call_arrives_as_it_was_meant(serve: Serve, caller: PinnedClient
         b"x-svc-event": b"payment.pending",
         b"connection": b"close",
     }
+
+
+@pytest.mark.parametrize("path", ["//", "//paid", "///paid//?a=//", "/;a;b?;?", "/.//../%2F"])
+async def test_a_path_is_sent_as_the_merchant_wrote_it(serve: Serve, caller: PinnedClient, path: str) -> None:
+    server = serve(saying(answer()))
+    target = evolve(target_of(server), path=path)
+    await caller.call("POST", target, body=b"{}", limits=LIMITS)
+    await read_whole(caller, "GET", target, limits=LIMITS)
+    assert [request.line.split()[1] for request in server.requests] == [path.encode("ascii")] * 2
 
 
 async def test_a_call_over_tls_is_for_the_name(serve: Serve, caller: PinnedClient, shop_certificate: Signed) -> None:
