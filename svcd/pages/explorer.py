@@ -165,7 +165,7 @@ class BlockPage:
         if first + len(rows) < header.transaction_count:
             pages.append(tag("a", message("explorer.more"), href=f"{path}?first={first + len(rows)}", class_="button"))
         transfers = transfers_table(self._sources, rows, caption=message("explorer.transfers-of-block"), dated=False)
-        return [tag("div", transfers, class_="card"), *([pagination(*pages)] if pages else [])]
+        return [tag("div", transfers, class_="card"), *pagination(*pages)]
 
 
 def _not_canonical(height: int) -> Tag:
@@ -204,7 +204,7 @@ class BlocksPage:
             content=(
                 tag("h1", heading),
                 tag("div", blocks_table(sources, blocks, caption=heading, figures=False), class_="card"),
-                *([pagination(*pages)] if pages else []),
+                *pagination(*pages),
             ),
         )
 
@@ -307,7 +307,7 @@ class AddressPage:
             listed = [empty_list(message("explorer.no-transfers-of-address"))]
         code = tag("div", qr_code(address, message("explorer.qr-code")), class_="code")
         about = tag("div", facts(self._facts(address, key, account)), code, class_="card beside")
-        transfers = section(message("explorer.transfers"), *listed, *([pagination(*pages)] if pages else []))
+        transfers = section(message("explorer.transfers"), *listed, *pagination(*pages))
         return Page(
             title=message("explorer.address-of", address=shortened(address)),
             content=(tag("h1", message("explorer.address")), about, transfers),

@@ -236,9 +236,9 @@ def empty_list(text: Content) -> Tag:
     return tag("p", text, class_="empty")
 
 
-def pagination(*links: Content) -> Tag:
-    """Links to the other pages of a list."""
-    return tag("nav", *links, class_="pages", aria_label=message("frame.pagination"))
+def pagination(*links: Content) -> list[Tag]:
+    """The navigation with links to the other pages of a list; nothing if there are none."""
+    return [tag("nav", *links, class_="pages", aria_label=message("frame.pagination"))] if links else []
 
 
 def section(heading: Content, *content: Content) -> Tag:

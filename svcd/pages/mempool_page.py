@@ -70,7 +70,7 @@ class MempoolPage:
                 tag("h1", message("frame.mempool")),
                 self._stats(),
                 *(now if before is None else []),
-                section(message("explorer.waiting-transfers"), listed, *([pagination(*pages)] if pages else [])),
+                section(message("explorer.waiting-transfers"), listed, *pagination(*pages)),
             ),
             here="/mempool",
             json="/p2p/transactions?after=0" if sources.serves_peers else "",

@@ -118,7 +118,7 @@ def _older(newest: NewestBlocks) -> list[Tag]:
     before = newest.tip.height - LISTED + 1
     if before < 1:
         return []
-    return [pagination(tag("a", message("explorer.older"), href=f"/blocks?before={before}", class_="button"))]
+    return pagination(tag("a", message("explorer.older"), href=f"/blocks?before={before}", class_="button"))
 
 
 @frozen
