@@ -1,6 +1,7 @@
-"""What people ask: is the next block full, when does a transfer get in, and for what fee?
+"""How full the next block is, when a transfer gets into a block, and for what fee.
 
-By the fees that wait here (svcd/node/fee_histogram.py); the suggested fee is that of GET /rpc/fees.
+Estimated from the fees of the waiting transfers (svcd/node/fee_histogram.py); the suggested fee is that of GET
+/rpc/fees.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ _DIGITS: Final = 3
 
 
 def expected_fullness(params: NetworkParams, block: ExpectedBlock) -> int:
-    """The same for a block to come."""
+    """How full a block to come is, in percent."""
     return fullness(params, count=block.count, size=block.size + params.max_block_bytes - block_room(params))
 
 
@@ -87,11 +88,14 @@ def expected_of(sources: Sources, entry: MempoolEntry) -> Message:
     return expected_in(sources, sources.mempool.fees.blocks_until(rate, sources.params))
 
 
-def next_block(sources: Sources) -> Tag:
-    """A card that says how full the next block is, and what fee gets in."""
-    params, mempool = sources.params, sources.mempool
-    block, *more = mempool.fees.expected_blocks(params, most=2)
-    percent = expected_fullness(params, block)
+def next_blocks(sources: Sources) -> list[ExpectedBlock]:
+    """The blocks that the waiting transfers fill, as many as are listed; one at least."""
+    return sources.mempool.fees.expected_blocks(sources.params, most=NEXT_BLOCKS)
+
+
+def next_block_card(sources: Sources, blocks: Sequence[ExpectedBlock]) -> Tag:
+    """A card that says how full the first of the :func:`next_blocks` is, and what fee gets in."""
+    percent = expected_fullness(sources.params, blocks[0])
     label = message("explorer.next-block-full", percent=percent)
     return tag(
         "div",
@@ -102,12 +106,12 @@ def next_block(sources: Sources) -> Tag:
             class_="row apart",
         ),
         meter(percent, label),
-        tag("p", *_advice(sources, bool(more))),
+        tag("p", *_advice(sources, crowded=len(blocks) > 1)),
         class_="card stack",
     )
 
 
-def _advice(sources: Sources, crowded: bool) -> list[Content]:
+def _advice(sources: Sources, *, crowded: bool) -> list[Content]:
     params, count = sources.params, len(sources.mempool)
     if crowded:
         later = expected_in(sources, blocks_until(sources, params.minimum_fee))
@@ -125,12 +129,14 @@ def _advice(sources: Sources, crowded: bool) -> list[Content]:
     return [waiting, " ", soon]
 
 
-def fees_chart(sources: Sources, say: Callable[[Message], str]) -> bytes:
-    """A chart of the waiting transfers by the fee of one of any size; nothing if all are about the same."""
+def fees_chart(sources: Sources, block: ExpectedBlock, say: Callable[[Message], str]) -> bytes:
+    """A chart of the waiting transfers by the fee of one of any size; nothing if all are about the same.
+
+    Those that get into the next ``block`` stand out.
+    """
     bands = sources.mempool.fees.bands(BANDS)
     if len(bands) < 2:
         return b""
-    (block,) = sources.mempool.fees.expected_blocks(sources.params, most=1)
     later = sum(band.rate < block.rate for band in bands)
     fees = [coins(_rounded_up(least_fee(band.rate, LARGEST_TRANSFER))) for band in bands]
     transfers = [say(message("explorer.count-transfers", count=band.count)) for band in bands]
@@ -153,8 +159,8 @@ def fees_chart(sources: Sources, say: Callable[[Message], str]) -> bytes:
     return drawn.encode("utf-8")
 
 
-def next_blocks_table(sources: Sources, blocks: list[ExpectedBlock]) -> Tag:
-    """The blocks that the waiting transfers fill, if there are several."""
+def next_blocks_table(sources: Sources, blocks: Sequence[ExpectedBlock]) -> Tag:
+    """A table of the :func:`next_blocks`."""
     params = sources.params
     numbered = list(enumerate(blocks, 1))
     columns: list[Column[tuple[int, ExpectedBlock]]] = [

@@ -1,5 +1,6 @@
 """The mempool: what waits and for how long, and which fee gets into which block (docs/pages.md "Mempool")."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from twisted.web.template import Tag
@@ -7,12 +8,13 @@ from twisted.web.template import Tag
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import RuleViolation
 from svcd.node.fee_estimator import mempool_floor
+from svcd.node.fee_histogram import ExpectedBlock
 from svcd.pages.expectation import (
-    NEXT_BLOCKS,
     blocks_until,
     expected_in,
     fees_chart,
-    next_block,
+    next_block_card,
+    next_blocks,
     next_blocks_table,
     suggested,
     waiting_table,
@@ -63,7 +65,13 @@ class MempoolPage:
         if len(found) > PAGE_SIZE:
             older = f"/mempool?before={shown[-1].sequence}"
             pages.append(tag("a", message("explorer.older"), href=older, class_="button"))
-        now = [next_block(sources), placeholder(_FEES), *self._next_blocks(), self._form(fee)]
+        blocks = next_blocks(sources)
+        now = [
+            next_block_card(sources, blocks),
+            placeholder(_FEES),
+            *([self._next_blocks(blocks)] if len(blocks) > 1 else []),
+            self._form(fee),
+        ]
         return Page(
             title=message("frame.mempool"),
             content=(
@@ -74,7 +82,7 @@ class MempoolPage:
             ),
             here="/mempool",
             json="/p2p/transactions?after=0" if sources.serves_peers else "",
-            markup={_FEES: lambda catalogue: fees_chart(sources, catalogue.text)},
+            markup={_FEES: lambda catalogue: fees_chart(sources, blocks[0], catalogue.text)},
             scripts=("charts.mjs",),
         )
 
@@ -92,12 +100,9 @@ class MempoolPage:
             ),
         )
 
-    def _next_blocks(self) -> list[Tag]:
-        sources = self._sources
-        blocks = sources.mempool.fees.expected_blocks(sources.params, most=NEXT_BLOCKS)
-        if len(blocks) == 1:
-            return []
-        return [section(message("explorer.next-blocks"), tag("div", next_blocks_table(sources, blocks), class_="card"))]
+    def _next_blocks(self, blocks: Sequence[ExpectedBlock]) -> Tag:
+        listed = next_blocks_table(self._sources, blocks)
+        return section(message("explorer.next-blocks"), tag("div", listed, class_="card"))
 
     def _form(self, fee: str) -> Tag:
         """Asks for a fee, and says when it gets in."""

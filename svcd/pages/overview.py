@@ -10,7 +10,7 @@ from twisted.web.template import Tag
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount
 from svcd.chain.work import block_work
 from svcd.pages.charts import Series, bar_chart, line_chart, round_top, seconds_top, values_table
-from svcd.pages.expectation import next_block, suggested
+from svcd.pages.expectation import next_block_card, next_blocks, suggested
 from svcd.pages.html import (
     bare_amount,
     coins,
@@ -63,7 +63,7 @@ class OverviewPage:
             content=(
                 tag("h1", message("frame.explorer")),
                 stats(*self._stats(newest)),
-                next_block(sources),
+                next_block_card(sources, next_blocks(sources)),
                 section(message("explorer.newest-blocks"), news, tag("div", blocks, class_="card"), *_older(newest)),
                 *self._replaced(newest),
                 placeholder(_CHARTS),
