@@ -76,22 +76,13 @@ def size_and_fullness(params: NetworkParams, *, count: int, size: int) -> Messag
 
 def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: Message, figures: bool = True) -> Tag:
     """A table of blocks; with ``figures``, fees and sizes as ``sources.recent`` has them, else hashes."""
-    now = sources.now
     columns: list[Column[BlockRow]] = [
         Column(
             message("explorer.height"),
             lambda block: link(grouped(block.header.height), "block", str(block.header.height)),
             place="phone-title",
         ),
-        Column(message("explorer.time"), lambda block: when(block.time, now), place="phone-note"),
-        Column(message("explorer.made-by"), lambda block: _producer(sources, block)),
-        Column(
-            message("explorer.transfers"),
-            lambda block: grouped(block.header.transaction_count),
-            number=True,
-            place="phone-value",
-            labelled=True,
-        ),
+        *_of_headers(sources, count_place="phone-value"),
     ]
     if figures:
         columns += [
@@ -103,28 +94,31 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: Messa
     return table(columns, blocks, caption=caption)
 
 
-def _hash(block: BlockRow) -> Tag:
-    return short_link(block.hash.hex(), "block", block.hash.hex())
-
-
-def replaced_table(sources: Sources, blocks: Iterable[BlockRow]) -> Tag:
-    """A table of blocks that are not on the chain."""
+def _of_headers(sources: Sources, *, count_place: str) -> list[Column[BlockRow]]:
+    """When a block was made, who made it, and how many transfers it has."""
     now = sources.now
-    columns: list[Column[BlockRow]] = [
-        Column(
-            message("explorer.replaced"),
-            _hash,
-            place="phone-title",
-        ),
+    return [
         Column(message("explorer.time"), lambda block: when(block.time, now), place="phone-note"),
         Column(message("explorer.made-by"), lambda block: _producer(sources, block)),
         Column(
             message("explorer.transfers"),
             lambda block: grouped(block.header.transaction_count),
             number=True,
-            place="phone-extra",
+            place=count_place,
             labelled=True,
         ),
+    ]
+
+
+def _hash(block: BlockRow) -> Tag:
+    return short_link(block.hash.hex(), "block", block.hash.hex())
+
+
+def replaced_table(sources: Sources, blocks: Iterable[BlockRow]) -> Tag:
+    """A table of blocks that are not on the chain."""
+    columns: list[Column[BlockRow]] = [
+        Column(message("explorer.replaced"), _hash, place="phone-title"),
+        *_of_headers(sources, count_place="phone-extra"),
         Column(
             message("explorer.replaced-by"),
             lambda block: link(
