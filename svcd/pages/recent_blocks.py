@@ -91,7 +91,7 @@ class RecentBlocks:
         """The newest blocks of the commit that the reader sees; starts reading what is missing of their figures."""
         reader = self._chain_manager.reader
         with reader.snapshot():
-            tip = reader.tip() or self._chain_manager.tip
+            tip = reader.existing_tip()
             newest = self._newest.get(tip.hash, lambda: self._read(reader, tip))
             missing = [block for block in newest.blocks if block.hash not in self._figures]
             counts = accumulate(block.header.transaction_count for block in missing)

@@ -77,7 +77,7 @@ class Sources:
 
     def tip(self) -> ChainPoint:
         """The tip of the commit that the reader sees, which may be newer than the chain manager's."""
-        return self.reader.tip() or self.chain_manager.tip
+        return self.reader.existing_tip()
 
     def address(self, key: bytes) -> str:
         """The address of a 20-byte key hash."""

@@ -207,7 +207,7 @@ class ChainRoutes(ShowsChain):
         """Read a large block in a thread: the reactor would be blocked for too long."""
 
         def read(reader: ChainReader) -> Response:
-            stored, tip = reader.canonical(height), reader.tip() or self._chain_manager.tip
+            stored, tip = reader.canonical(height), reader.existing_tip()
             if stored is None:
                 raise _no_block(height, tip)
             return Response(block_answer(stored, reader.bodies(stored), tip.height), tip=tip_at(tip))

@@ -111,7 +111,7 @@ class MempoolRoutes(ShowsChain):
             announced = self._chain_manager.tip
             if self._recent is None or self._recent[0] != announced.hash:
                 fees, tip = await self._chain_manager.long_reads.ask(
-                    lambda reader: (reader.newest_fees(RECENT_BLOCKS), reader.tip() or announced)
+                    lambda reader: (reader.newest_fees(RECENT_BLOCKS), reader.existing_tip())
                 )
                 self._recent = announced.hash, recent_fees(fees), tip
             return self._recent[1:]

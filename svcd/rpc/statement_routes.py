@@ -92,7 +92,7 @@ class StatementRoutes(ShowsChain):
 
         def read(reader: ChainReader) -> tuple[StatementPage, str | None]:
             if after is not None and _cursor(reader, after.begin) != after:
-                raise HttpError(409, _REPLACED, tip=tip_at(reader.tip() or self._chain_manager.tip))
+                raise HttpError(409, _REPLACED, tip=tip_at(reader.existing_tip()))
             page = read_statement(reader, self._params, query)
             following = None if page.next is None else _cursor(reader, page.next)
             return page, None if following is None else following.text
