@@ -56,12 +56,18 @@ function howOf({ state, problem, blockTime, signedAt, waits, fallen }) {
   return moment(Number(wireNumber(blockTime) ?? 0n));
 }
 
-/** The payments of this wallet that no block holds, as records of the node with their state.
- * @type {(payments: Payment[]) => Row[]} */
-const unsettled = (payments) =>
-  payments
+/** The payments of this wallet that no block holds, as records of the node with their state: those that wait, and those
+ * that were refused.
+ * @type {(payments: Payment[]) => { waiting: Row[], refused: Row[] }} */
+function unsettled(payments) {
+  const rows = payments
     .filter(({ state }) => state !== "confirmed" && state !== "confirming")
     .map((payment) => ({ ...payment.transfer, ...payment, fallen: hasFallen(payment) }));
+  return {
+    waiting: rows.filter(({ state }) => state !== "refused"),
+    refused: rows.filter(({ state }) => state === "refused"),
+  };
+}
 
 /** Records of the chain, with what this wallet knows of its own payments.
  * @type {(records: TransferRecord[], payments: Payment[]) => Row[]} */
@@ -83,14 +89,13 @@ function waitingElsewhere(waiting, payments) {
 /** What waits, and then what is on the chain or was refused, the newest first.
  * @type {(payments: Payment[], waiting: TransferRecord[], transfers: TransferRecord[]) => Row[]} */
 function latestOf(payments, waiting, transfers) {
-  const rows = unsettled(payments);
-  const refused = rows.filter(({ state }) => state === "refused");
+  const own = unsettled(payments);
   /** @type {(row: Row) => number} */
   const time = ({ blockTime, signedAt }) => Number(blockTime ?? signedAt ?? 0);
   return [
-    ...rows.filter(({ state }) => state !== "refused"),
+    ...own.waiting,
     ...waitingElsewhere(waiting, payments),
-    ...[...withOwn(transfers, payments), ...refused].sort((one, other) => time(other) - time(one)),
+    ...[...withOwn(transfers, payments), ...own.refused].sort((one, other) => time(other) - time(one)),
   ];
 }
 
@@ -267,14 +272,11 @@ export function enterHistory(app) {
   /** @type {(payments: Payment[], waiting: TransferRecord[]) => void} */
   const showOwn = (payments, waiting) => {
     if (left) return;
-    const rows = unsettled(payments);
-    const lists = {
-      own: [...rows.filter(({ state }) => state !== "refused"), ...waitingElsewhere(waiting, payments)],
-      refused: rows.filter(({ state }) => state === "refused"),
-    };
-    for (const [name, mine] of Object.entries(lists)) {
-      fill(byId(`history-${name}`), mine, own);
-      byId(`history-${name}-card`).hidden = mine.length === 0;
+    const mine = unsettled(payments);
+    const lists = { own: [...mine.waiting, ...waitingElsewhere(waiting, payments)], refused: mine.refused };
+    for (const [name, rows] of Object.entries(lists)) {
+      fill(byId(`history-${name}`), rows, own);
+      byId(`history-${name}-card`).hidden = rows.length === 0;
     }
   };
   const poller = new Poller(
