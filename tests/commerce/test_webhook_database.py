@@ -33,23 +33,28 @@ def settings_at(now: int, database: str = "") -> WatchSettings:
     return WatchSettings(every_depth=True, new_id=new_id, limits=limits, now=lambda: now, database=database)
 
 
+def opened_beside(node: Node, folder: Path, settings: WatchSettings) -> "Deferred[WebhookDatabase]":
+    """The database of webhooks in the folder of a node."""
+    opening = open_webhook_database(
+        node.params,
+        folder,
+        chain=folder / "chain.sqlite",
+        worker=InlineWorker(),
+        health=DatabaseHealth(lambda: None),
+        settings=settings,
+    )
+    return Deferred.fromCoroutine(opening)
+
+
 def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -> None:
     """Opened all the same, the database would quietly lack the newest events."""
     node = Node(tmp_path / "chain.sqlite", present(), Settings())
     database = tmp_path / FILE
     database.write_bytes(b"")
     (tmp_path / f"{FILE}-open").touch()
-    settings = settings_at(0)
-    opening = open_webhook_database(
-        node.params,
-        tmp_path,
-        chain=tmp_path / "chain.sqlite",
-        worker=InlineWorker(),
-        health=DatabaseHealth(lambda: None),
-        settings=settings,
-    )
+    opening = opened_beside(node, tmp_path, settings_at(0))
     with pytest.raises(DatabaseError, match=rf"{database}-wal is missing although the last run did not end by itself"):
-        result_of(Deferred.fromCoroutine(opening))
+        result_of(opening)
     assert database.read_bytes() == b""
     node.close()
 
@@ -57,15 +62,7 @@ def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -
 def test_a_postgresql_that_does_not_answer_at_the_start_is_known_before_the_first_request(tmp_path: Path) -> None:
     """The node must not say meanwhile that it is ready."""
     node = Node(tmp_path / "chain.sqlite", present(), Settings())
-    opening = open_webhook_database(
-        node.params,
-        tmp_path,
-        chain=tmp_path / "chain.sqlite",
-        worker=InlineWorker(),
-        health=DatabaseHealth(lambda: None),
-        settings=settings_at(0, "postgresql://svcd@127.0.0.1:1/svcd"),
-    )
-    database = result_of(Deferred.fromCoroutine(opening))
+    database = result_of(opened_beside(node, tmp_path, settings_at(0, "postgresql://svcd@127.0.0.1:1/svcd")))
     sentence = "the webhooks wait for their database: the PostgreSQL database svcd on 127.0.0.1 does not answer: "
     assert OpenDatabases(node.node_context, database).unavailable.startswith(sentence)
     result_of(Deferred.fromCoroutine(database.close()))
