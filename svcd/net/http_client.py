@@ -340,8 +340,8 @@ class _Lease:
 class _PinnedAgent(Agent):
     """Calls one target at its endpoint and ignores the URL of the request, which treq rewrites.
 
-    The path is sent as :mod:`svcd.net.targets` has it: Agent takes it from urllib, which doubles two slashes at its
-    start from some version of Python on. Does not offer gzip, which treq adds to every request.
+    It sends the path of the target unchanged: Agent composes the path with urllib, which in newer versions of Python
+    3.13 doubles two slashes at its start. It does not offer gzip, which treq adds to every request.
     """
 
     def __init__(self, reactor: Dialler, target: Target, endpoint: CheckedEndpoint, lease: _Lease) -> None:

@@ -13,7 +13,7 @@ from attrs import frozen
 WIDTH: Final = 600
 HEIGHT: Final = 100
 _BAR: Final = 0.72
-"""The width of a bar, of the room that it has."""
+"""The width of a bar as a fraction of the distance to the next one."""
 _MIN_BAR: Final = 1
 _STEPS: Final = (2, 4, 6, 8, 10)
 """Where an axis may end, times a power of ten: half of it is a short number too."""
@@ -27,12 +27,12 @@ class Series:
     heading: str
     values: Sequence[int]
     readings: Sequence[str]
-    """What is said of each value, such as ``Block 12: 3 transfers``."""
+    """The text for each value, such as ``Block 12: 3 transfers``."""
     note: str
     """One sentence about all of them."""
     first: str
     last: str
-    """What stands below both ends."""
+    """The labels below the two ends of the axis."""
 
 
 def round_top(most: int) -> int:
@@ -49,7 +49,7 @@ def seconds_top(most: int) -> int:
 def bar_chart(series: Series, *, top: int, axis: Callable[[int], str], mark: int | None = None, faint: int = 0) -> str:
     """Bars from 0 to ``top``, where they are cut off, with a line at ``mark``; ``axis`` writes a value at the axis.
 
-    The first ``faint`` bars stand back behind the others.
+    The first ``faint`` bars are drawn in a fainter colour.
     """
     step = WIDTH / max(len(series.values), 1)
     drawn = []

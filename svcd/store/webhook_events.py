@@ -104,13 +104,14 @@ class QueueHead:
 
 @frozen
 class Delivered:
-    """That a receiver has taken an event."""
+    """A delivery that the receiver has accepted."""
 
     watch: str
     sequence: int
     at: int
+    """The time of the response."""
     status: int | None = None
-    """Of its answer."""
+    """The status of the response."""
 
 
 EVENT_COLUMNS: Final = tuple(each.name for each in fields(EventRow))
@@ -366,7 +367,7 @@ class EventStore:
         return None if row is None else _event(row)
 
     def delivered(self, events: Sequence[Delivered]) -> list[WatchQueue | None]:
-        """The receivers have taken ``events``; returns the queue of each one's watch, None for an empty one."""
+        """Note that the receivers have accepted ``events``; gives the queue of each watch, None for an empty one."""
         self._db.executemany(
             "UPDATE event SET fate = 'delivered', delivered_at = ?, attempts = attempts + 1, attempted_at = ?, "
             "last_status = ? WHERE watch = (SELECT number FROM watch WHERE id = ?) AND sequence = ?",

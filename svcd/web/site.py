@@ -24,7 +24,7 @@ from svcd.web.responses import Headers, header_lines
 
 
 class Recorder:
-    """Hears of the responses of a site, and ignores them. Called in the reactor's thread, so it must be quick."""
+    """The interface to count the responses of a site; does nothing. Called in the reactor's thread, must be quick."""
 
     def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
         """A response was sent, ``seconds`` after the last byte of the request.
