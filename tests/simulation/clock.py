@@ -1,7 +1,8 @@
 """A clock for many thousand delayed calls: twisted.internet.task.Clock sorts all of them for every new one."""
 
+from collections import defaultdict
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
@@ -13,59 +14,70 @@ from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 class Call:
     """A call that is due later."""
 
+    __slots__ = ("_args", "_cancelled", "_clock", "_function", "_kw", "time", "waits")
+
     def __init__(
         self, clock: "HeapClock | Lifetime", time: float, function: Callable[..., object], args: Any, kw: Any
     ) -> None:
+        self.time = time
+        self.waits = True
+        """Whether it has been neither made nor cancelled."""
+        self._cancelled = False
         self._clock = clock
-        self._time = time
         self._function = function
         self._args = args
         self._kw = kw
-        self._state = "waits"
 
     def getTime(self) -> float:
-        return self._time
+        return self.time
 
     def active(self) -> bool:
-        return self._state == "waits"
+        return self.waits
 
     def cancel(self) -> None:
         self._check()
-        self._state = "cancelled"
+        self.waits, self._cancelled = False, True
 
     def reset(self, seconds: float) -> None:
         self._check()
-        self._time = self._clock.seconds() + seconds
+        self.time = self._clock.seconds() + seconds
         self._clock.push(self)
 
     def delay(self, seconds: float) -> None:
         self._check()
-        self._time += seconds
+        self.time += seconds
         self._clock.push(self)
 
     def _check(self) -> None:
-        if self._clock.over:
-            return
-        if self._state == "cancelled":
-            raise AlreadyCancelled
-        if self._state == "called":
-            raise AlreadyCalled
+        if not (self.waits or self._clock.over):
+            raise AlreadyCancelled if self._cancelled else AlreadyCalled
 
     def run(self) -> None:
-        self._state = "called"
+        self.waits = False
         if not self._clock.over:
             self._function(*self._args, **self._kw)
 
 
+_Note = tuple[float, int, Call]
+"""When a call is due, its place among those of the same moment, and the call."""
+
+
 class HeapClock:
-    """Time that stands still until it is told to go on; calls of the same moment run in the order they were made."""
+    """Time that stands still until it is told to go on; calls of the same moment run in the order they were made.
+
+    Only the calls of the present second are sorted: most later ones are deadlines, cancelled before they are due.
+    """
 
     over = False
 
     def __init__(self, start: float) -> None:
         self._now = start
         self._order = 0
-        self._heap: list[tuple[float, int, Call]] = []
+        self._second = int(start)
+        self._due: list[_Note] = []
+        """A heap of the notes up to the end of that second."""
+        self._later: defaultdict[int, list[_Note]] = defaultdict(list)
+        """The notes of each later second."""
 
     def seconds(self) -> float:
         return self._now
@@ -78,17 +90,31 @@ class HeapClock:
     def push(self, call: Call) -> None:
         """Note when a call is due; an earlier note of a call that was put off is passed over."""
         self._order += 1
-        heappush(self._heap, (call.getTime(), self._order, call))
+        second = int(call.time)
+        if second <= self._second:
+            heappush(self._due, (call.time, self._order, call))
+        else:
+            self._later[second].append((call.time, self._order, call))
 
     def run(self, seconds: float) -> None:
         """Let ``seconds`` pass, and make every call that is due."""
         end = self._now + seconds
-        while self._heap and self._heap[0][0] <= end:
-            time, _, call = heappop(self._heap)
-            if call.active() and call.getTime() == time:
+        self._run_second(end)
+        while self._second < int(end):
+            self._second += 1
+            self._due = [note for note in self._later.pop(self._second, ()) if note[2].waits]
+            heapify(self._due)
+            self._run_second(end)
+        self._now = end
+
+    def _run_second(self, end: float) -> None:
+        """Make the calls of the present second that are due by ``end``."""
+        due = self._due
+        while due and due[0][0] <= end:
+            time, _, call = heappop(due)
+            if call.waits and call.time == time:
                 self._now = max(self._now, time)
                 call.run()
-        self._now = end
 
 
 class Lifetime:
