@@ -77,7 +77,9 @@ class Sharing:
         limited = flow.limited()
         flow.since = self._clock.seconds()
         if not limited or not flow.size:
-            self._finish(flow)
+            flow.up.bytes += flow.size
+            flow.down.bytes += flow.size
+            flow.on_end()
             return
         for channel in limited:
             channel.flows[flow] = None

@@ -1,5 +1,6 @@
 """A network in memory: every call passes the real HTTP stack of the node it reaches, after a delay, or is lost."""
 
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from hashlib import sha256
@@ -22,6 +23,7 @@ from tests.web.wire import Wire
 
 HEAD_BYTES = 200
 """What comes before the body of an answer that no real site has written."""
+_FIELD = re.compile(rb"\r\n(content-length|retry-after): ([0-9]+)", re.IGNORECASE)
 
 
 class Trace:
@@ -42,19 +44,24 @@ class Trace:
         return self._hash.hexdigest()
 
 
-class Answering(Wire):
-    """One request in memory; ``answered`` fires when the whole answer is written, or the connection is lost."""
+SiteAnswer = tuple[PeerReply, int] | None
+"""An answer, and how many bytes came before its body; None where the connection was lost before it was whole."""
+
+
+class Connection(Wire):
+    """A connection in memory, for one request after the other."""
 
     def __init__(self, site: Site, peer: Any) -> None:
-        self.answered: Deferred[tuple[PeerReply, int] | None] = Deferred()
-        """The answer, and how many bytes came before its body."""
+        self.site = site
+        self._answered: Callable[[SiteAnswer], object] | None = None
         self._shape: tuple[int, int, int] | None = None
         """The status of the answer, and where its body begins and ends."""
         self._rest = 0.0
         super().__init__(site, peer)
 
-    def ask(self, request: PeerRequest) -> None:
-        """Send the one request."""
+    def ask(self, request: PeerRequest, answered: Callable[[SiteAnswer], object]) -> None:
+        """Send a request; ``answered`` is called when the whole answer is written, or the connection is lost."""
+        self._answered = answered
         self.send(written(request))
 
     def write(self, data: bytes) -> None:
@@ -66,17 +73,20 @@ class Answering(Wire):
             start = self.received.find(b"\r\n\r\n") + 4
             if start < 4:
                 return
-            lines = bytes(self.received[:start]).lower().split(b"\r\n")
-            length = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
-            self._rest = next((float(line[12:]) for line in lines if line.startswith(b"retry-after:")), 0.0)
-            self._shape = int(lines[0].split()[1]), start, start + length
+            fields = {name.lower(): int(value) for name, value in _FIELD.findall(self.received, 0, start)}
+            self._rest = float(fields.get(b"retry-after", 0))
+            self._shape = int(self.received[9:12]), start, start + fields[b"content-length"]
         status, start, end = self._shape
         if len(self.received) >= end:
-            self._finish((PeerReply(status, bytes(self.received[start:end]), self._rest), start))
+            reply = PeerReply(status, bytes(self.received[start:end]), self._rest)
+            self._shape = None
+            del self.received[:end]
+            self._finish((reply, start))
 
-    def _finish(self, answer: tuple[PeerReply, int] | None) -> None:
-        if not self.answered.called:
-            self.answered.callback(answer)
+    def _finish(self, answer: SiteAnswer) -> None:
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(answer)
 
     def _lose(self, reason: Exception) -> None:
         super()._lose(reason)
@@ -117,11 +127,13 @@ class Network:
     """How often somebody hostile was asked, by kind."""
     slow: set[str] = field(factory=set)
     """Endpoints with a bad line."""
-    _lines: dict[str, Line] = field(factory=dict)
+    _lines: dict[str, Line] = field(factory=lambda: defaultdict(Line))
     _sharing: Sharing = field(init=False)
     _carried: dict["Trip", None] = field(factory=dict)
     """What takes its time on a line with a limit."""
     _sites: dict[str, Site] = field(factory=dict)
+    _connections: dict[tuple[str, str], list[Connection]] = field(factory=lambda: defaultdict(list))
+    """Those from one endpoint to another that wait for the next request."""
     _hostile: dict[str, Hostile] = field(factory=dict)
     _island: dict[str, int] = field(factory=dict)
 
@@ -130,7 +142,7 @@ class Network:
 
     def line(self, endpoint: str) -> Line:
         """The line of ``endpoint``, which counts its bytes and may have a limit."""
-        return self._lines.setdefault(endpoint, Line())
+        return self._lines[endpoint]
 
     def attach(self, endpoint: str, site: Site) -> None:
         """Let ``endpoint`` be reached."""
@@ -143,6 +155,9 @@ class Network:
     def detach(self, endpoint: str) -> None:
         """Nobody answers there any more, and what is on its way over its line is lost."""
         self._sites.pop(endpoint, None)
+        for ends in [ends for ends in self._connections if endpoint in ends]:
+            for connection in self._connections.pop(ends):
+                connection.close()
         self._break(lambda trip: endpoint in (trip.source.endpoint, trip.endpoint))
 
     def part(self, islands: list[list[str]]) -> None:
@@ -181,7 +196,8 @@ class Network:
 
     def _delay(self, trip: "Trip") -> float:
         delay = self.random.uniform(*self.conditions.latency)
-        return delay * self.conditions.slowness if self.slow & {trip.source.endpoint, trip.endpoint} else delay
+        is_slow = trip.source.endpoint in self.slow or trip.endpoint in self.slow
+        return delay * self.conditions.slowness if is_slow else delay
 
     def _note_if_carried(self, trip: "Trip") -> None:
         if trip.call.under_way:
@@ -205,10 +221,18 @@ class Network:
             self._give(trip, hostile.answer(request))
         elif endpoint in self._sites:
             self.trace.note(trip.source.endpoint, endpoint, request.path, len(request.body or b""))
-            wire = Answering(self._sites[endpoint], IPv4Address("TCP", trip.source.address, 40_000))
-            trip.call.close = wire.close
-            wire.answered.addCallback(self._answered, wire, trip)
-            wire.ask(request)
+            connection = self._connect(trip)
+            trip.call.close = connection.close
+            connection.ask(request, lambda answer: self._answered(answer, connection, trip))
+
+    def _connect(self, trip: "Trip") -> Connection:
+        """A connection that waits, unless it has been closed or leads to a node that has ended, or else a new one."""
+        site, waiting = self._sites[trip.endpoint], self._connections[trip.source.endpoint, trip.endpoint]
+        while waiting:
+            connection = waiting.pop()
+            if connection.open and connection.site is site:
+                return connection
+        return Connection(site, IPv4Address("TCP", trip.source.address, 40_000))
 
     def _give(self, trip: "Trip", answer: Answer) -> None:
         """Send back what somebody hostile makes of a request; silence is ended by the caller's own deadline."""
@@ -219,13 +243,14 @@ class Network:
         elif answer is not None:
             self._reply(trip, answer)
 
-    def _answered(self, answer: tuple[PeerReply, int] | None, wire: Wire, trip: "Trip") -> None:
-        wire.close()
+    def _answered(self, answer: SiteAnswer, connection: Connection, trip: "Trip") -> None:
         if trip.call.answer.called:
             return
         if answer is None:
             self.clock.callLater(self._delay(trip), trip.call.fail, FailureKind.MALFORMED)
         else:
+            trip.call.close = lambda: None
+            self._connections[trip.source.endpoint, trip.endpoint].append(connection)
             self._reply(trip, *answer)
 
     def _reply(self, trip: "Trip", reply: PeerReply, head: int = HEAD_BYTES) -> None:
@@ -248,6 +273,15 @@ class Trip:
 
 
 @define(eq=False)
+class Lane:
+    """The calls of one kind to one endpoint."""
+
+    busy: int = 0
+    """How many are under way."""
+    waiting: deque[Trip] = field(factory=deque)
+
+
+@define(eq=False)
 class Link:
     """One life's way into the network: its Transport, with as many connections to each endpoint as a real one has."""
 
@@ -258,29 +292,28 @@ class Link:
     life: Lifetime
     hostile: Hostile | None = None
     """Who it belongs to, if that is somebody hostile."""
-    _busy: Counter[tuple[str, CallKind]] = field(factory=Counter)
-    _waiting: dict[tuple[str, CallKind], deque[Trip]] = field(factory=lambda: defaultdict(deque))
+    _lanes: dict[tuple[str, CallKind], Lane] = field(factory=lambda: defaultdict(Lane))
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         kept = request if self.hostile is None else self.hostile.lets_out(request)
         if kept is None:
             return fail(PeerCallFailed(FailureKind.UNREACHABLE, "simulated: kept back"))
         trip = self.network.prepare(self, endpoint, kept)
-        lane = endpoint, kept.kind
-        if self._busy[lane] < MAX_CALLS[kept.kind]:
+        lane = self._lanes[endpoint, kept.kind]
+        if lane.busy < MAX_CALLS[kept.kind]:
             self._begin(lane, trip)
         else:
-            self._waiting[lane].append(trip)
+            lane.waiting.append(trip)
         return trip.call.answer
 
-    def _begin(self, lane: tuple[str, CallKind], trip: Trip) -> None:
-        self._busy[lane] += 1
+    def _begin(self, lane: Lane, trip: Trip) -> None:
+        lane.busy += 1
         trip.call.on_over.append(lambda: self._leave(lane))
         self.network.begin(trip)
 
-    def _leave(self, lane: tuple[str, CallKind]) -> None:
-        self._busy[lane] -= 1
-        waiting = self._waiting[lane]
+    def _leave(self, lane: Lane) -> None:
+        lane.busy -= 1
+        waiting = lane.waiting
         while waiting and waiting[0].call.answer.called:
             waiting.popleft()
         if waiting:
@@ -296,9 +329,8 @@ class Link:
 
 def ask_at_once(site: Site, request: PeerRequest) -> PeerReply | None:
     """What a site answers to a request that needs no time; None where it needs some."""
-    wire = Answering(site, IPv4Address("TCP", "192.0.2.9", 40_000))
-    wire.ask(request)
-    found: list[tuple[PeerReply, int] | None] = []
-    wire.answered.addCallback(found.append)
-    wire.close()
+    connection = Connection(site, IPv4Address("TCP", "192.0.2.9", 40_000))
+    found: list[SiteAnswer] = []
+    connection.ask(request, found.append)
+    connection.close()
     return found[0][0] if found[0] else None
