@@ -56,6 +56,10 @@ class ChainBehind(Exception):
     """The node has lost blocks below the cursor and downloads them again; nothing can be evaluated meanwhile."""
 
 
+class MempoolBehind(ChainBehind):
+    """The chain has just been reorganised, and the undone transfers are not back in the mempool yet."""
+
+
 # The cursor
 
 
@@ -165,6 +169,8 @@ class StepContext:
     """The term in which this node is the leader of those that share the database; None while another node is."""
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
+    tip: ChainPoint | None = None
+    """The transfers that were undone up to this tip are back in the mempool; None if none was undone."""
     alarms: Sequence[ChainAlarm] = ()
     """Alarms for merchants, except deep reorganisations, which the cursor shows."""
     pause: Callable[[], None] = _no_pause
@@ -199,7 +205,8 @@ class ChainFollower:
     def step(self, context: StepContext) -> list[WatchQueue]:
         """Evaluate the watches that changes may affect; returns the queues with new events.
 
-        Evaluates nothing while the chain is behind the cursor, or another node is the leader. Raises NotLeader.
+        Evaluates nothing while the chain is behind the cursor, the mempool behind a reorganisation, or another node is
+        the leader. Raises NotLeader.
         """
         self.note_mempool_changes(context.mempool_changes)
         self._synced = context.synced
@@ -211,6 +218,9 @@ class ChainFollower:
             self._changed_in_mempool |= dict.fromkeys(self.mempool.payments(self.params))
         with self.reader.snapshot(), self.repository.leading(context.term):
             delta = self._read_delta(context)
+            if delta is not None and self._is_mempool_behind(delta, context):
+                # The listeners have not been told of the reorganisation yet, which requests the next step.
+                delta = None
             queues = [] if delta is None else self._follow(delta, context)
             queues += self.repository.redeliveries_requested()
         if delta is not None:
@@ -236,6 +246,13 @@ class ChainFollower:
             return delta if context.synced and delta.greater else None
         return delta
 
+    def _is_mempool_behind(self, delta: ChainDelta, context: StepContext) -> bool:
+        """Whether blocks were undone after ``context`` was made: their payments seem gone in its mempool."""
+        if context.tip is None or delta.fork == delta.before:
+            return False
+        stored = self.reader.canonical(context.tip.height)
+        return stored is None or stored.point.hash != context.tip.hash
+
     def _note_lag(self, delta: ChainDelta | None) -> None:
         if delta is None:
             self.lag = FollowerLag(0, behind=True)
@@ -245,13 +262,15 @@ class ChainFollower:
     def add_watch(self, watch: Watch, context: StepContext) -> tuple[list[WatchQueue], Observation]:
         """Store a new watch and evaluate it, after a step for all others; returns all queues with new events.
 
-        The mempool changes of ``context`` must have been noted before. Raises ChainBehind.
+        The mempool changes of ``context`` must have been noted before. Raises ChainBehind or MempoolBehind.
         """
         self._synced = context.synced
         with self.reader.snapshot(), self.repository.watches.commit():
             delta = self._read_delta(context)
             if delta is None:
                 raise ChainBehind
+            if self._is_mempool_behind(delta, context):
+                raise MempoolBehind
             queues = self._follow(delta, context)
             evaluation = self._evaluation_context(delta.tip.height, context)
             observation = self.lookup.find_at(watch.terms, delta.tip)

@@ -15,8 +15,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.chain.transition import ChainPoint
 from svcd.commerce.batches import Batches
-from svcd.commerce.chain_follower import MempoolChange, StepContext
+from svcd.commerce.chain_follower import MempoolBehind, MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
@@ -131,6 +132,8 @@ class WebhookService(Service):
         self._context = context
         self._mempool_changes: list[MempoolChange] = []
         """Not yet passed to the follower."""
+        self._tip: ChainPoint | None = None
+        """Of the chain as the mempool knows it; None before the first change."""
         self._reorganisations = 0
         self._settled_reorganisations = 0
         """Of these, how many are known to have returned their transfers to the mempool."""
@@ -143,8 +146,9 @@ class WebhookService(Service):
         self._backlog = Backlog(0, None)
         self._registrations = Batches[WatchRequest, Registration](self._register_shared)
 
-    def load_mempool(self, entries: Iterable[MempoolEntry]) -> None:
-        """Take in the mempool as it is; call once, before subscribing to its changes."""
+    def load_mempool(self, entries: Iterable[MempoolEntry], tip: ChainPoint) -> None:
+        """Take in the mempool as it is, with the tip of its chain; call once, before subscribing to their changes."""
+        self._tip = tip
         self._mempool_changes.append(MempoolChange(tuple(entries), ()))
 
     def startService(self) -> None:
@@ -162,6 +166,7 @@ class WebhookService(Service):
 
     def chain_changed(self, change: ChainChange) -> None:
         """See svcd.node.chain_manager.ChainListener."""
+        self._tip = change.tip
         self._reorganisations += bool(change.undone)
         self.poll()
 
@@ -226,14 +231,25 @@ class WebhookService(Service):
         self._dispatcher.hurry(merchant, receiver_of(callback_url))
 
     async def _register(self, request: WatchRequest) -> Registration:
-        await self._wait_for_mempool()
         if self.shared:
+            await self._wait_for_mempool()
             registration = await self._registrations.add(request)
             self.poll()
         else:
-            registration = await self._worker.run(self._subscriptions.register, request, self._step_context())
+            registration = await self._register_alone(request)
             self._dispatcher.enqueue(registration.queues)
         return registration
+
+    async def _register_alone(self, request: WatchRequest) -> Registration:
+        until = self._context.clock.seconds() + _MAX_WAIT_SECONDS
+        while True:
+            await self._wait_for_mempool()
+            try:
+                return await self._worker.run(self._subscriptions.register, request, self._step_context())
+            except MempoolBehind:
+                if self._context.clock.seconds() >= until:
+                    raise
+                await self._wait_interval()
 
     def _register_shared(self, requests: Sequence[WatchRequest]) -> Deferred[list[Registration | Exception]]:
         return self._worker.run(self._register_all, requests, self._step_context())
@@ -349,7 +365,6 @@ class WebhookService(Service):
 
     async def _step(self) -> None:
         await self._wait_while_busy()
-        await self._wait_for_mempool()
         term = self._context.leadership.term
         try:
             if term is not None and self._resumed_in is None:
@@ -360,6 +375,7 @@ class WebhookService(Service):
                     self._resumed_in = term
                     self._dispatcher.restore(breakers)
                     self._dispatcher.enqueue(queues)
+            await self._wait_for_mempool()
             budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
             context = self._step_context(budget.pause)
             queues = await self._worker.run(self._subscriptions.follower.step, context)
@@ -380,9 +396,12 @@ class WebhookService(Service):
         """Wait until no blocks are being connected, for some seconds at most."""
         until = self._context.clock.seconds() + _MAX_WAIT_SECONDS
         while self._context.busy() and self._context.clock.seconds() < until and self.running:
-            elapsed: Deferred[None] = Deferred()
-            self._context.clock.callLater(_WAIT_INTERVAL_SECONDS, elapsed.callback, None)
-            await elapsed
+            await self._wait_interval()
+
+    async def _wait_interval(self) -> None:
+        elapsed: Deferred[None] = Deferred()
+        self._context.clock.callLater(_WAIT_INTERVAL_SECONDS, elapsed.callback, None)
+        await elapsed
 
     async def _wait_for_mempool(self) -> None:
         """Wait until the transfers of undone blocks are back in the mempool: until then their payments seem gone."""
@@ -399,6 +418,7 @@ class WebhookService(Service):
             synced=self._context.synced(),
             term=self._context.leadership.term,
             mempool_changes=changes,
+            tip=self._tip,
             alarms=self._context.alarms(),
             pause=pause,
         )
@@ -450,7 +470,7 @@ def build_webhooks(
             alarms=alarms,
         ),
     )
-    service.load_mempool(pool.mempool.entries())
+    service.load_mempool(pool.mempool.entries(), chain_manager.tip)
     # After the mempool has subscribed, because it takes back the transfers of undone blocks.
     chain_manager.subscribe(service)
     pool.subscribe(service)

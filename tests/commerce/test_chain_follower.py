@@ -2,13 +2,14 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
@@ -45,6 +46,7 @@ from svcd.commerce.subscriptions import (
 )
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
+from svcd.interfaces import Worker
 from svcd.node.changes import ChainChange
 from svcd.node.status import ChainAlarm
 from svcd.store import webhook_store
@@ -453,6 +455,40 @@ def test_a_registration_waits_until_undone_transfers_are_back_in_the_mempool(wat
     assert len(registering) == 1
     assert has_result(registering[0])
     assert told == ["reorged: pending 0"]
+
+
+@define
+class Interrupted:
+    """A worker before whose next job something else happens, as it may between two threads."""
+
+    worker: Worker
+    happens: Callable[[], object] | None
+
+    def run(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return self.worker.run(function, *args)
+
+
+@pytest.mark.parametrize("registers", [False, True])
+def test_blocks_that_are_undone_at_the_begin_of_a_step_wait_for_the_mempool_too(
+    watched: Watched, registers: bool
+) -> None:
+    blocks = chain(watched)
+    watched.register()
+    run(watched, *some(blocks, "b", 1, 6))
+    worker = Interrupted(watched.database.worker, lambda: watched.node.take(*some(blocks, "c", 3, 7)))
+    watched.webhooks._worker = worker
+    if registers:
+        registering = Deferred.fromCoroutine(watched.webhooks.register(watched.request("order-2")))
+        settle_only(watched)
+        watched.clock.advance(1)
+        assert result_of(registering)["active"]
+    else:
+        watched.poll()
+    assert worker.happens is None
+    assert settle(watched) == ["reorged: pending 0"]
 
 
 def test_a_heavier_but_shorter_chain_reduces_confirmations_below_the_fork(watched: Watched) -> None:

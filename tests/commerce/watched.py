@@ -133,7 +133,8 @@ class Watched:
             self.database.subscriptions, self.database.worker, dispatcher=self.queues, context=context
         )
         self.outbox = WebhookOutbox(self.database.subscriptions.repository, self.database.worker)
-        self.webhooks.load_mempool(node_context.transaction_pool.mempool.entries())
+        tip = node_context.chain_manager.tip
+        self.webhooks.load_mempool(node_context.transaction_pool.mempool.entries(), tip)
         node_context.chain_manager.subscribe(self.webhooks)
         node_context.transaction_pool.subscribe(self.webhooks)
         self.webhooks.startService()
