@@ -9,9 +9,10 @@ _RADIX: Final = 65536
 
 
 def asert(initial: int, offset: int, half_life: int) -> int | None:
-    """``initial`` doubled for every ``half_life`` that the clock lags by ``offset`` (both in the same unit).
+    """``initial`` doubled for every ``half_life`` in ``offset``, by which the chain is behind its schedule.
 
-    None if the exponent is beyond ±256: the timestamp of a block must not make the shift arbitrarily large.
+    Both have the same unit; a chain ahead of its schedule has a negative offset, which halves. None if the exponent is
+    beyond ±256: a large offset must not make the shift arbitrarily large.
     """
     scaled = abs(offset) * _RADIX // half_life
     exponent = scaled if offset >= 0 else -scaled

@@ -18,7 +18,7 @@ from svcd.chain.work import block_work
 
 @frozen(kw_only=True)
 class ChainPoint:
-    """The chain variables after a block; all but the account state follow from the headers up to it."""
+    """The chain variables after a block: what follows from the headers up to it, unlike the accounts."""
 
     hash: bytes
     height: int

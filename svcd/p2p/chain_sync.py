@@ -58,18 +58,21 @@ MAX_SEARCHES: Final = 6
 MAX_RESTARTS: Final = 5
 """How often the check of one claim begins again because the peer's chain changed."""
 HOLD_SECONDS: Final = 90.0
-"""How long a proven chain keeps the node in catching-up without another block of it."""
+"""A proven chain of which no block has come for so long no longer counts as catching up."""
 FAR_BLOCKS: Final = 6
 """How many blocks' work a proven chain must be ahead to keep the node in catching-up: a miner that publishes the
 headers of its newest blocks and withholds the blocks must not stop other miners."""
 BRANCH_SECONDS: Final = 300.0
-"""How long a peer that serves no headers is followed without more work here than before."""
+"""A peer that serves no headers is given up after so long without more work here."""
 FEED_SECONDS: Final = 30.0
-"""How much longer blocks may have waited for headers than not while another peer claims to have the headers."""
+"""The source of headers is replaced when blocks have waited for so long and another peer claims more work.
+
+Time in which blocks do not wait is subtracted.
+"""
 GAIN_SECONDS: Final = 60.0
 """A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
 SETTLE_SECONDS: Final = 10.0
-"""How long after its first peer a node that has started waits for claims to be checked until it counts as synced."""
+"""How long after its first peer a started node waits, at most, for claims to be checked before it counts as synced."""
 FIRST_BACKOFF: Final = 60.0
 MAX_BACKOFF: Final = 3_600.0
 """How long a chain whose blocks are not available is not followed again, the first time and at most."""

@@ -140,7 +140,7 @@ class HeaderFeed:
         """Since when (Unix seconds) the next headers are awaited; None while they are not."""
         self._checked_at: float | None = None
         self.starved = 0.0
-        """How many seconds longer the blocks have waited for headers than they have not."""
+        """The seconds in which blocks waited for headers, minus those since in which they did not; never negative."""
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._failed)
 

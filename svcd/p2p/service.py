@@ -240,9 +240,10 @@ def build_peer_network(
 
 
 class PeersService(Service):
-    """Reads ``peers.json`` when it starts, and writes it when it stops; its owner calls :meth:`PeerNetwork.tick`.
+    """Reads ``peers.json`` when it starts; writes it when it stops, and whenever :meth:`save` is called.
 
-    The file is written once at a time, however many threads ``files`` has: the newest content must be the last.
+    That is every SAVE_SECONDS, and when the operator bans or unbans. The file is written once at a time, however many
+    threads ``files`` has: the newest content must be the last. The owner also calls :meth:`PeerNetwork.tick`.
     """
 
     name = "peers"

@@ -1,7 +1,7 @@
 """The checkout, to which a shop sends its buyers: the order and the state of its payment (docs/pages.md "Checkout").
 
-The node stores no orders: the page, like verification, is computed from its address. The HTML contains the views of
-all states, all but one of them hidden, so that the script only has to switch between them.
+The node stores no orders: the page is computed from its URL, like verification. The HTML contains a view for each
+state, all but one of them hidden, so that the script only has to switch between them.
 """
 
 from collections.abc import Mapping
@@ -246,7 +246,7 @@ def _phase(observation: Observation, state: PaymentState, *, expired: bool) -> s
 
 
 def _pay_before(order: Order, shown: str) -> list[Tag]:
-    """When an order that is not paid expires, and in which time; the script knows the latter."""
+    """When an unpaid order expires; the script fills in the time left."""
     if order.until is None:
         return []
     time = tag("span", utc(order.until), data_fill="until")
@@ -366,7 +366,7 @@ def _payment_methods(order: Order, observation: Observation, state: PaymentState
 
 
 def _return(order: Order, state: PaymentState) -> list[Tag]:
-    """The way back to the shop, which only the buyer takes: the address is the link's, whoever wrote that."""
+    """The link back to the shop. There is no automatic redirect, since anyone can write its URL into a checkout link."""
     if order.return_url is None:
         return []
     words = tag("span", message("checkout.back", host=tag("bdi", order.return_url.host)))

@@ -1,7 +1,7 @@
 """JSON schemas of the requests and responses of the chain routes, for the OpenAPI document.
 
-A new field of a response must be added to its schema here, to the method of the route that returns it, and to
-docs/http.md; the tests compare every response with its schema.
+svcd/chain_schemas.py has the schemas of blocks and transfers. CONTRIBUTING.md ("Common changes") says what else changes
+with a field of a response; the tests compare every response with its schema.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """The fast path: parses and answers in one pass a request that has arrived whole and has nothing unusual about it.
 
 Nearly all requests take it. All others take the slow path through twisted.web and Klein, which implements HTTP in full.
-The response does not depend on the path (tests/web/test_fast_path.py), so the fast path refuses nothing: it leaves
-every request that it does not recognise to the slow path.
+Both paths give the same response (tests/web/test_fast_path.py), so the fast path refuses nothing: it leaves every
+request that it does not recognise to the slow path.
 """
 
 import re
