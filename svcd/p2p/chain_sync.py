@@ -543,7 +543,7 @@ class ChainSync:
             if not self._stopping and self._next_chain is None:
                 self._note_unavailable(first, source)
         except NodeBusy as busy:
-            self.log.info("catching up waits: {why}", why=str(busy))
+            self.log.info("catching up is paused: {why}", why=str(busy))
             source.claim_backoff.until = self._node.now() + 1.0
         finally:
             following.feed.stop()

@@ -444,7 +444,7 @@ class Peers:
         self, peer: Peer, why: str, *, first: float = FIRST_CLAIM_BACKOFF, longest: float = MAX_CLAIM_BACKOFF
     ) -> None:
         """Note that a peer did not prove a claim: no other one is checked for ``first`` seconds, then twice as long."""
-        self.log.info("the claim of {endpoint} does not count: {why}", endpoint=peer.endpoint, why=why)
+        self.log.info("{endpoint} did not prove its claim of more work: {why}", endpoint=peer.endpoint, why=why)
         peer.claim_backoff.fail(self.node.now(), first=first, longest=longest)
         peer.delivered = False
 

@@ -223,7 +223,7 @@ class PeerRoutes:
 
     @_post(
         "/p2p/transaction",
-        "Hand in a transfer",
+        "Submit a transfer",
         body_fields=(Field("transaction", Custom(SIGNED_TRANSACTION, fold_case), "The signed transfer."),),
         answers={200: RECEIPT},
     )
@@ -242,7 +242,7 @@ class PeerRoutes:
 
     @_post(
         "/p2p/block",
-        "Hand in a block",
+        "Submit a block",
         body_fields=(Field("block", Custom(POSTED_BLOCK), "The block."),),
         raw_body=True,
         answers={200: object_schema({"hash": HASH, "state": _enum("connected", "side", "known", "orphan", "early")})},

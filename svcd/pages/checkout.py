@@ -366,7 +366,7 @@ def _payment_methods(order: Order, observation: Observation, state: PaymentState
 
 
 def _return(order: Order, state: PaymentState) -> list[Tag]:
-    """The link back to the shop. There is no automatic redirect, since anyone can write its URL into a checkout link."""
+    """The link back to the shop. There is no automatic redirect: anyone can write its URL into the link of an order."""
     if order.return_url is None:
         return []
     words = tag("span", message("checkout.back", host=tag("bdi", order.return_url.host)))

@@ -185,7 +185,7 @@ export class Node {
     return { state, txid: typeof payment?.txid === "string" ? payment.txid : null };
   }
 
-  /** Hand in a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason.
+  /** Submit a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason.
    * @type {(txid: string, transfer: Transfer) => Promise<"accepted" | "known">} */
   async broadcast(txid, transfer) {
     const { status, answer } = await this.#ask("/rpc/broadcast", { transaction: transfer });
