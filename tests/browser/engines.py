@@ -166,10 +166,9 @@ class ChromiumTab(Tab):
             raise NotYet(str(error)) from error
 
     def press(self, selector: str) -> None:
-        try:
-            self._tab.locator(selector).filter(visible=True).first.click(timeout=1_000)
-        except PlaywrightError as error:
-            raise NotYet(str(error)) from error
+        # It returns once the page to which the click leads has begun. Tried again after less time than that takes, it
+        # would look for the element on the wrong page.
+        self._tab.locator(selector).filter(visible=True).first.click(timeout=STEP_SECONDS * 1_000)
 
     def keys(self, text: str) -> None:
         self._tab.keyboard.type(text.removesuffix(ENTER))

@@ -65,7 +65,7 @@ def test_a_payment_that_the_network_takes_back(tab: Tab, chain: Chain) -> None:
     # The explorer
     tab.go("/")
     tab.type("input[name=q]", height, enter=True)
-    tab.see(f'main a[href="/block/{int(height) - 1}"]')
+    tab.see(f'main a.button[href="/block/{int(height) - 1}"]')
 
     # The wallet, and coins for it
     address = make_wallet(tab)
