@@ -30,6 +30,8 @@ class Watched:
     """Origins that a test itself leads the browser to."""
     elsewhere: list[str] = field(factory=list)
     complaints: list[str] = field(factory=list)
+    forgiven: list[str] = field(factory=list)
+    """Patterns of complaints that are no reason to fail."""
     alive: list[str] = field(factory=list)
     asked: list[str] = field(factory=list)
     """Method and path of every request."""
@@ -52,10 +54,12 @@ class Watched:
         return page
 
     def forgive(self, pattern: str) -> None:
-        """Take complaints of the browser off the list, after the fact; there must be some, or soon be."""
+        """Complaints of the browser like this one are no reason to fail; there must be one by now, or soon be.
+
+        What causes one complaint may cause more, and those may come later.
+        """
         wait_until(lambda: self._complains(pattern), f"something to forgive for {pattern!r} in {self.complaints}")
-        forgiven = [each for each in self.complaints if re.search(pattern, each)]
-        self.complaints = [each for each in self.complaints if each not in forgiven]
+        self.forgiven.append(pattern)
 
     def _complains(self, pattern: str) -> bool:
         """Whether the browser has complained of something like this by now."""
@@ -80,7 +84,8 @@ class Watched:
         self.context.close()
         assert self.elsewhere == [], f"something was asked elsewhere: {self.elsewhere}"
         assert self.alive == [], f"something on a page came alive: {self.alive}"
-        assert self.complaints == [], f"the browser complained: {self.complaints}"
+        complaints = [each for each in self.complaints if not any(re.search(one, each) for one in self.forgiven)]
+        assert complaints == [], f"the browser complained: {complaints}"
 
     def _request(self, request: Request) -> None:
         url = urlsplit(request.url)
