@@ -6,7 +6,7 @@ import pytest
 
 from tests.browser.chain import COIN, FAUCET, SHOP, Account, Chain, fresh
 from tests.browser.conftest import Watch
-from tests.browser.watching import Watched, overflow
+from tests.browser.watching import Watched, overflow, wait_for_true
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -109,7 +109,7 @@ def test_a_chart_is_read_with_the_keyboard(watched: Watched, chain: Chain) -> No
     page.keyboard.press("Home")
     assert chart.get_attribute("aria-valuenow") == "0"
     page.keyboard.press("Tab")
-    page.wait_for_function("([element, text]) => element.textContent === text", arg=[caption.element_handle(), note])
+    wait_for_true(page, "([element, text]) => element.textContent === text", [caption.element_handle(), note])
     chart.locator(".spot").last.hover()
     assert caption.inner_text() == f"Block {height}: 1 transfer"
 

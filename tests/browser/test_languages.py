@@ -61,10 +61,12 @@ def test_a_german_shopkeeper_looks_for_a_payment_on_a_phone(watch: Callable[...,
     chain.node.mine(12)
     page = watch(locale="de-DE", viewport=PHONE).go(f"/reference/{order}")
     page.fill("#order-amount", "2,5")
-    page.click("button >> text=Vergleichen")
+    with page.expect_navigation():
+        page.click("button >> text=Vergleichen")
     assert "Füllen Sie auch dieses Feld aus" in page.inner_text("#order-recipient-error")
     page.fill("#order-recipient", SHOP)
-    page.click("button >> text=Vergleichen")
+    with page.expect_navigation():
+        page.click("button >> text=Vergleichen")
     rows = page.locator("table.rows tbody tr")
     assert rows.count() == 3
     for verdict in ("bezahlt die Bestellung", "noch einmal bezahlt", "zu viel"):

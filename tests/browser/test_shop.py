@@ -60,16 +60,22 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     assert "Traceback" not in log_text, log_text
 
 
+def visit(page: Page, name: str) -> None:
+    """Go to another page of the shop, and wait until it is there: it may have the same buttons as this one."""
+    with page.expect_navigation():
+        page.get_by_role("navigation").get_by_role("link", name=name).click()
+
+
 def devnet(page: Page, button: str) -> None:
     """Click a button on the page of the devnet."""
-    page.get_by_role("navigation").get_by_role("link", name="Devnet").click()
+    visit(page, "Devnet")
     with page.expect_navigation():
         page.get_by_role("button", name=button, exact=True).click()
 
 
 def row_says(page: Page, what: str, status: str) -> None:
     """Wait until the merchant's page says this of an order."""
-    page.get_by_role("navigation").get_by_role("link", name="Merchant").click()
+    visit(page, "Merchant")
     page.get_by_role("row", name=what).filter(has_text=status).first.wait_for()
 
 
@@ -107,7 +113,8 @@ def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) 
     assert page.get_by_role("button", name="Ship").count() == 0
     devnet(page, "Mine 3 blocks")
     row_says(page, "Tea", "ready to ship")
-    page.get_by_role("button", name="Ship").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Ship").click()
     row_says(page, "Tea", "shipped")
     assert page.get_by_role("button", name="Ship").count() == 0
 
