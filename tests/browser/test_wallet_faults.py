@@ -72,7 +72,7 @@ def test_a_node_that_goes_away_and_comes_back(wallet: WalletPage) -> None:
         wallet.watched.context.route(path, lambda route: route.abort())
     wallet.navigate("Receive")
     wallet.error("node-unreachable")
-    assert not wallet.page.is_visible("#receive-qr")
+    wallet.page.wait_for_selector("#receive-qr", state="hidden")
     wallet.watched.context.unroute_all()
     wallet.page.wait_for_selector("#receive-qr:visible")
     wallet.watched.forgive("net::ERR_FAILED")

@@ -6,9 +6,17 @@ import pytest
 
 from tests.browser.chain import PASSWORD, SHOP, Chain, fresh, payment_uri, wallet_path
 from tests.browser.wallet import WalletPage
-from tests.browser.watching import Watched
+from tests.browser.watching import Watched, wait_for_true
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+# For a second and a half a button says that it has copied: what it says is written down.
+NOTE_WORDS = """(id) => {
+  const button = document.getElementById(id);
+  window.words = [];
+  const noting = new MutationObserver(() => words.push(button.textContent));
+  noting.observe(button, { childList: true, characterData: true, subtree: true });
+}"""
 
 
 @pytest.mark.story
@@ -41,8 +49,9 @@ def test_from_the_first_visit_to_a_settled_payment(watched: Watched, chain: Chai
     # Being paid
     wallet.navigate("Receive")
     address = wallet.tell("#receive-address")
+    page.evaluate(NOTE_WORDS, "receive-copy")
     page.click("#receive-copy")
-    page.wait_for_selector("#receive-copy >> text=Copied")
+    wait_for_true(page, "words.includes('Copied')")
     assert page.evaluate("navigator.clipboard.readText()") == address
     chain.fund(address, "100")
     wallet.navigate("Wallet")
