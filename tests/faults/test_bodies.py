@@ -2,12 +2,14 @@
 
 import json
 import socket
+import time
 from contextlib import ExitStack
 from http.client import HTTPConnection
 
 import pytest
 
 from svcd.p2p.routes import BODY_CAPS
+from svcd.web.connections import LOG_SECONDS
 from tests.process_level.conftest import Nodes
 from tests.process_level.running import DEADLINE, RunningNode
 
@@ -56,6 +58,7 @@ def test_bodies_that_are_never_completed(nodes: Nodes, attackers: int, forwarded
     patient = [f"--set=limits.{name}Seconds=3600" for name in ("header", "request", "idle")]
     trusting = f'--set=http.trustedProxies=["{PROXY}/32"]'
     node = nodes.start("--network=devnet", "--set=participation.onDemand=true", trusting, *patient)
+    began = time.monotonic()
     with ExitStack() as stack:
         for number in range(HALF_DONE):
             address = f"127.5.0.{number % attackers + 1}"
@@ -63,5 +66,5 @@ def test_bodies_that_are_never_completed(nodes: Nodes, attackers: int, forwarded
         assert statuses(node, forwarded=forwarded) == SERVED
     assert node.measured("svcd_http_bodies_gave_way_total", site="public") > 0
     lines = [event["message"] for event in node.events if "gave way" in event["message"]]
-    assert len(lines) == 1
+    assert 1 <= len(lines) <= 1 + (time.monotonic() - began) / LOG_SECONDS
     assert "127.5.0." in lines[0]

@@ -119,7 +119,7 @@ def test_a_shop_hears_that_its_node_stands_still(skip_time: Callable[[int], None
     # The other one knows no way to the shop's node, so it keeps its branch.
     shop.node.ok(shop.node.operator("/operator/peers/add", {"endpoint": other.url}))
     wait_until(lambda: shop.node.operator("/operator/peers").json["peers"][0]["height"] == "8", "the peer's height")
-    assert shop.node.operator("/ready").status == 200
+    wait_until(lambda: shop.node.operator("/ready").status == 200, "a node that is ready")
     skip_time(int(STILL_SECONDS) + 100)
     wait_until(lambda: len(shop.alarms()) > 0, "the alarm")
     assert set(shop.alarms()) == {(warned["watch"], "standstill")}
