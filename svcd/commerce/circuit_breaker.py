@@ -28,8 +28,8 @@ class DeliveryOutcome(Enum):
     """The receiver works but failed at this event; a later attempt may succeed."""
     FAILED = "failed"
     """The receiver cannot be reached, or answers that it is unavailable."""
-    UNTRIED = "untried"
-    """Nothing was sent."""
+    NOT_COUNTED = "not counted"
+    """Says nothing about the receiver: nothing was sent, the attempt was cancelled, or this node failed."""
 
 
 class BreakerChange(Enum):
@@ -99,7 +99,7 @@ class CircuitBreaker:
 
     def record(self, outcome: DeliveryOutcome, now: int, *, probe: bool) -> BreakerChange:
         """Note the outcome of an attempt, which was a ``probe`` if the breaker was open when it began."""
-        if outcome is DeliveryOutcome.UNTRIED:
+        if outcome is DeliveryOutcome.NOT_COUNTED:
             return BreakerChange.NONE
         if outcome is not DeliveryOutcome.FAILED:
             was_open = self.is_open

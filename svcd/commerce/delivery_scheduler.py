@@ -30,8 +30,8 @@ _STALE_ALLOWED: Final = 64
 """Stale entries that a collection may hold before it is worth a cleanup."""
 
 
-class LeaseKind(Enum):
-    """What to do with the head of a leased queue."""
+class DeliveryKind(Enum):
+    """What to do with the head of a queue."""
 
     ATTEMPT = "attempt"
     PROBE = "probe"
@@ -41,11 +41,11 @@ class LeaseKind(Enum):
 
 
 @frozen
-class Lease:
-    """The right to send the head of one queue, until :meth:`DeliveryScheduler.release`."""
+class Delivery:
+    """The delivery of the head of one queue, from :meth:`DeliveryScheduler.begin` to :meth:`DeliveryScheduler.end`."""
 
     queue: WatchQueue
-    kind: LeaseKind
+    kind: DeliveryKind
     early: bool
     """Whether a success of the receiver has woken the queue before it was due."""
     last_chance: bool
@@ -54,11 +54,11 @@ class Lease:
 
 @define(eq=False)
 class QueueEntry:
-    """A queue that waits for a lease."""
+    """A queue that waits for its delivery."""
 
     queue: WatchQueue
     stale: bool = False
-    """Whether the entry has been leased, replaced or cancelled, and only its removal from a heap is left."""
+    """Whether its delivery has begun, or it was replaced or cancelled: only its removal from a heap is left."""
 
 
 _Heap = list[tuple[int, int, QueueEntry]]
@@ -66,7 +66,7 @@ _Heap = list[tuple[int, int, QueueEntry]]
 
 
 @define(eq=False)
-class ReceiverQueue:
+class Receiver:
     """The waiting queues of one receiver, and its circuit breaker."""
 
     name: str
@@ -111,22 +111,22 @@ class ReceiverQueue:
                 heapify(heap)
             self._stale = 0
 
-    def lease(self, now: int) -> tuple[QueueEntry, Lease] | None:
-        """Take out the entry that may be leased now; None if there is none."""
+    def begin(self, now: int) -> Delivery | None:
+        """Take out the queue whose delivery may begin now; None if there is none."""
         if self._is_full():
             return None
         if self.breaker.is_open and now < self.breaker.probe_at:
             heap = _earliest(self._woken, self._scheduled, self._not_woken)
-            kind = LeaseKind.GIVE_UP
+            kind = DeliveryKind.GIVE_UP
             if heap is None or self.breaker.gives_up_at(heap[0][0]) > now:
                 return None
         else:
             timed = (self._scheduled, self._not_woken)
             heap = _earliest(self._woken, *[heap for heap in timed if (due := _due(heap)) is not None and due <= now])
-            kind = LeaseKind.PROBE if self.breaker.is_open else LeaseKind.ATTEMPT
+            kind = DeliveryKind.PROBE if self.breaker.is_open else DeliveryKind.ATTEMPT
             if heap is None:
                 return None
-        urgent = _due(self._urgent) if kind is LeaseKind.PROBE else None
+        urgent = _due(self._urgent) if kind is DeliveryKind.PROBE else None
         if urgent is not None and urgent <= now:
             entry = heappop(self._urgent)[2]
             self.remove(entry)
@@ -136,10 +136,10 @@ class ReceiverQueue:
             self.waiting -= 1
         self.in_flight += 1
         last_chance = self.breaker.has_outlasted_retries(now)
-        return entry, Lease(entry.queue, kind, early=entry.queue.due > now, last_chance=last_chance)
+        return Delivery(entry.queue, kind, early=entry.queue.due > now, last_chance=last_chance)
 
     def ready_at(self) -> int | None:
-        """The earliest time at which :meth:`lease` returns an entry; None if that needs another call before."""
+        """The earliest time at which :meth:`begin` returns a delivery; None if that needs another call before."""
         heap = _earliest(self._woken, self._scheduled, self._not_woken)
         if heap is None or self._is_full():
             return None
@@ -148,13 +148,13 @@ class ReceiverQueue:
             return ready
         return min(max(ready, self.breaker.probe_at), self.breaker.gives_up_at(heap[0][0]))
 
-    def record(self, lease: Lease, outcome: DeliveryOutcome, now: int) -> BreakerChange:
-        """Note the outcome of a lease.
+    def record(self, delivery: Delivery, outcome: DeliveryOutcome, now: int) -> BreakerChange:
+        """Note the outcome of a delivery.
 
         An answer that depends on the event alone wakes the entries that wait; one that closes the breaker wakes all.
         """
         self.in_flight -= 1
-        change = self.breaker.record(outcome, now, probe=lease.kind is LeaseKind.PROBE)
+        change = self.breaker.record(outcome, now, probe=delivery.kind is DeliveryKind.PROBE)
         if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED) or change is BreakerChange.CLOSED:
             self._woken, self._scheduled = _merged(self._woken, self._scheduled), []
         if change is BreakerChange.CLOSED:
@@ -184,25 +184,25 @@ def _merged(one: _Heap, other: _Heap) -> _Heap:
 
 
 @define(eq=False)
-class _ActiveLease:
-    receiver: ReceiverQueue
+class _ActiveDelivery:
+    receiver: Receiver
     rescheduled: WatchQueue | None = None
-    """The queue, if it was scheduled again during the lease."""
+    """The queue, if it was scheduled again during the delivery."""
     cancelled: bool = False
 
 
 class DeliveryScheduler:
-    """All queues that wait or are leased. Call ``lease`` until it returns None, and again at ``next_at``."""
+    """All queues that wait or are being delivered. Call ``begin`` until it returns None, and again at ``next_at``."""
 
     def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
         self._max_in_flight = max_in_flight
         self._kept: dict[str, OpenBreaker] = {}
         self._max_per_receiver = min(MAX_IN_FLIGHT_PER_RECEIVER, max_in_flight // 2)
-        self._receivers: dict[str, ReceiverQueue] = {}
+        self._receivers: dict[str, Receiver] = {}
         self._waiting: dict[str, QueueEntry] = {}
-        self._leases: dict[str, _ActiveLease] = {}
-        self._line: deque[ReceiverQueue] = deque()
-        self._timers: list[tuple[int, int, ReceiverQueue]] = []
+        self._deliveries: dict[str, _ActiveDelivery] = {}
+        self._line: deque[Receiver] = deque()
+        self._timers: list[tuple[int, int, Receiver]] = []
         self._serial = count(1)
         self._open_breakers = 0
 
@@ -213,8 +213,8 @@ class DeliveryScheduler:
 
     @property
     def in_flight(self) -> int:
-        """Queues that are leased."""
-        return len(self._leases)
+        """Deliveries that have begun and not ended."""
+        return len(self._deliveries)
 
     @property
     def open_breakers(self) -> int:
@@ -223,7 +223,7 @@ class DeliveryScheduler:
 
     @property
     def receivers(self) -> int:
-        """Receivers in memory: those with a queue that waits or is leased."""
+        """Receivers in memory: those with a queue that waits or is being delivered."""
         return len(self._receivers)
 
     def restore(self, receiver: str, breaker: OpenBreaker) -> None:
@@ -232,12 +232,12 @@ class DeliveryScheduler:
 
     def breaker(self, receiver: str) -> OpenBreaker | None:
         """The breaker of a receiver if it is open."""
-        queue = self._receivers.get(receiver)
-        return None if queue is None else queue.breaker.kept()
+        found = self._receivers.get(receiver)
+        return None if found is None else found.breaker.kept()
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
         """Add a queue, or change its due time."""
-        active = self._leases.get(queue.watch)
+        active = self._deliveries.get(queue.watch)
         if active is not None:
             active.rescheduled = None if active.cancelled else queue
             return
@@ -253,18 +253,18 @@ class DeliveryScheduler:
 
     def hurry(self, receiver: str, now: int) -> None:
         """Bring the next probe of a receiver forward."""
-        queue = self._receivers.get(receiver)
-        if queue is not None:
-            queue.breaker.hurry(now)
-            self._place(queue, now)
+        found = self._receivers.get(receiver)
+        if found is not None:
+            found.breaker.hurry(now)
+            self._place(found, now)
 
     def _hurry(self, queue: WatchQueue, now: int) -> None:
         if queue.urgent and queue.due <= now:
             self.hurry(queue.receiver, now)
 
     def cancel(self, watch: str, now: int) -> None:
-        """Remove the queue of a watch that has ended; a lease goes on but is not followed by another."""
-        active = self._leases.get(watch)
+        """Remove the queue of a watch that has ended; a delivery in flight goes on but is not followed by another."""
+        active = self._deliveries.get(watch)
         if active is not None:
             active.rescheduled, active.cancelled = None, True
         entry = self._waiting.pop(watch, None)
@@ -273,9 +273,9 @@ class DeliveryScheduler:
             receiver.remove(entry)
             self._place(receiver, now)
 
-    def lease(self, now: int) -> Lease | None:
-        """The next lease, to be given to ``release`` in the end; None if there is none at present."""
-        if len(self._leases) >= self._max_in_flight:
+    def begin(self, now: int) -> Delivery | None:
+        """The next delivery, to be given to ``end`` in the end; None if there is none at present."""
+        if len(self._deliveries) >= self._max_in_flight:
             return None
         while self._timers and self._timers[0][0] <= now:
             _, serial, receiver = heappop(self._timers)
@@ -285,25 +285,25 @@ class DeliveryScheduler:
         while self._line:
             receiver = self._line.popleft()
             receiver.in_line = False
-            leased = receiver.lease(now)
-            if leased is not None:
-                del self._waiting[leased[0].queue.watch]
-                self._leases[leased[0].queue.watch] = _ActiveLease(receiver)
+            delivery = receiver.begin(now)
+            if delivery is not None:
+                del self._waiting[delivery.queue.watch]
+                self._deliveries[delivery.queue.watch] = _ActiveDelivery(receiver)
             self._place(receiver, now)
-            if leased is not None:
-                return leased[1]
+            if delivery is not None:
+                return delivery
         return None
 
-    def release(self, lease: Lease, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
-        """End a lease; ``again`` is the queue if it has more events, with its next due time."""
-        active = self._leases.pop(lease.queue.watch)
+    def end(self, delivery: Delivery, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
+        """End a delivery; ``again`` is the queue if it has more events, with its next due time."""
+        active = self._deliveries.pop(delivery.queue.watch)
         receiver = active.receiver
-        change = receiver.record(lease, outcome, now)
+        change = receiver.record(delivery, outcome, now)
         self._open_breakers += (change is BreakerChange.OPENED) - (change is BreakerChange.CLOSED)
         if again is not None and not active.cancelled:
             accepted, renewed = outcome is DeliveryOutcome.ACCEPTED, active.rescheduled
-            urgent = (renewed is not None and renewed.urgent) or (lease.queue.urgent and not accepted)
-            again, early_in_vain = evolve(again, urgent=urgent or again.urgent), lease.early and not accepted
+            urgent = (renewed is not None and renewed.urgent) or (delivery.queue.urgent and not accepted)
+            again, early_in_vain = evolve(again, urgent=urgent or again.urgent), delivery.early and not accepted
             self._add(again, now, wakeable=outcome is not DeliveryOutcome.REJECTED and not early_in_vain)
             if renewed is not None and renewed.urgent:
                 self._hurry(again, now)
@@ -313,8 +313,8 @@ class DeliveryScheduler:
         return change
 
     def next_at(self, now: int) -> int | None:
-        """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
-        if len(self._leases) >= self._max_in_flight:
+        """When ``begin`` may succeed again; None if not before a delivery ends or a queue is scheduled."""
+        if len(self._deliveries) >= self._max_in_flight:
             return None
         if self._line:
             return now
@@ -326,13 +326,13 @@ class DeliveryScheduler:
         receiver = self._receivers.get(queue.receiver)
         if receiver is None:
             breaker = CircuitBreaker.restored(self._kept.pop(queue.receiver, None))
-            receiver = self._receivers[queue.receiver] = ReceiverQueue(queue.receiver, self._max_per_receiver, breaker)
+            receiver = self._receivers[queue.receiver] = Receiver(queue.receiver, self._max_per_receiver, breaker)
             self._open_breakers += breaker.is_open
         entry = self._waiting[queue.watch] = QueueEntry(queue)
         receiver.add(entry, wakeable=wakeable)
         self._place(receiver, now)
 
-    def _place(self, receiver: ReceiverQueue, now: int) -> None:
+    def _place(self, receiver: Receiver, now: int) -> None:
         """Put a receiver into the line, set a timer for it, or forget it, as its state requires."""
         if not receiver.waiting and not receiver.in_flight:
             self._forget(receiver)
@@ -358,7 +358,7 @@ class DeliveryScheduler:
         if len(self._line) > enough:
             self._line = deque(receiver for receiver in self._line if self._receivers.get(receiver.name) is receiver)
 
-    def _forget(self, receiver: ReceiverQueue) -> None:
+    def _forget(self, receiver: Receiver) -> None:
         # A forgotten receiver may still be in the line when a new one of the same name is added.
         if self._receivers.get(receiver.name) is receiver:
             del self._receivers[receiver.name]

@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
-from svcd.commerce.delivery_scheduler import Lease, LeaseKind
+from svcd.commerce.delivery_scheduler import Delivery, DeliveryKind
 from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
 from svcd.commerce.leadership import Leadership, NotLeader, SoleLeader
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
@@ -216,8 +216,8 @@ class WebhookDispatcher:
             return
         self._starting = True
         try:
-            while not self._is_held() and (lease := self._scheduler.lease(self._now())) is not None:
-                self._start(lease)
+            while not self._is_held() and (delivery := self._scheduler.begin(self._now())) is not None:
+                self._start(delivery)
         finally:
             self._starting = False
         self._set_timer()
@@ -238,8 +238,8 @@ class WebhookDispatcher:
         self._timer = None
         self._start_deliveries()
 
-    def _start(self, lease: Lease) -> None:
-        running = Deferred.fromCoroutine(self._run(lease))
+    def _start(self, delivery: Delivery) -> None:
+        running = Deferred.fromCoroutine(self._run(delivery))
         self._running.add(running)
         running.addBoth(self._ended, running)
 
@@ -249,30 +249,30 @@ class WebhookDispatcher:
 
     # One delivery
 
-    async def _run(self, lease: Lease) -> None:
+    async def _run(self, delivery: Delivery) -> None:
         scheduler = self._scheduler
-        retry = evolve(lease.queue, due=self._now() + OUTBOX_RETRY_SECONDS * 1000)
+        retry = evolve(delivery.queue, due=self._now() + OUTBOX_RETRY_SECONDS * 1000)
         try:
-            outcome, again = await self._deliver(lease)
+            outcome, again = await self._deliver(delivery)
         except CancelledError:
-            # The node is stopping or has lost the lease, and the outbox still has the event.
-            outcome, again = DeliveryOutcome.UNTRIED, retry
+            # The node is stopping or has lost the leadership, and the outbox still has the event.
+            outcome, again = DeliveryOutcome.NOT_COUNTED, retry
         except NotLeader:
             # Another node is the leader now, and will deliver the event.
-            outcome, again = DeliveryOutcome.UNTRIED, None
+            outcome, again = DeliveryOutcome.NOT_COUNTED, None
         except Exception:
-            self.log.failure("delivering for {watch} failed; it will be retried", watch=lease.queue.watch)
-            outcome, again = DeliveryOutcome.UNTRIED, retry
-        change = scheduler.release(lease, outcome, again, self._now())
+            self.log.failure("delivering for {watch} failed; it will be retried", watch=delivery.queue.watch)
+            outcome, again = DeliveryOutcome.NOT_COUNTED, retry
+        change = scheduler.end(delivery, outcome, again, self._now())
         if change is BreakerChange.OPENED:
             self.log.info(
                 "callbacks to {receiver} keep failing: until one succeeds, only one at a time is tried",
-                receiver=lease.queue.receiver,
+                receiver=delivery.queue.receiver,
             )
         elif change is BreakerChange.CLOSED:
-            self.log.info("callbacks to {receiver} succeed again", receiver=lease.queue.receiver)
-        if change is not BreakerChange.NONE or lease.kind is not LeaseKind.ATTEMPT:
-            await self._keep_breaker(scheduler, lease.queue)
+            self.log.info("callbacks to {receiver} succeed again", receiver=delivery.queue.receiver)
+        if change is not BreakerChange.NONE or delivery.kind is not DeliveryKind.ATTEMPT:
+            await self._keep_breaker(scheduler, delivery.queue)
 
     async def _keep_breaker(self, scheduler: FairScheduler, queue: WatchQueue) -> None:
         term = self._leadership.term
@@ -283,25 +283,25 @@ class WebhookDispatcher:
         with suppress(CancelledError, NotLeader):
             await self._retried(lambda: self._outbox.keep_breaker(queue.merchant, queue.receiver, breaker, term))
 
-    async def _deliver(self, lease: Lease) -> tuple[DeliveryOutcome, WatchQueue | None]:
-        """The outcome of a lease, and the queue if it has more events."""
+    async def _deliver(self, delivery: Delivery) -> tuple[DeliveryOutcome, WatchQueue | None]:
+        """The outcome of a delivery, and the queue if it has more events."""
         term = self._leadership.term
-        event = None if term is None else await self._retried(lambda: self._outbox.head(lease.queue.watch, term))
+        event = None if term is None else await self._retried(lambda: self._outbox.head(delivery.queue.watch, term))
         # A node that was suspended here must not send an event that another one has sent since.
         if event is None or self._leadership.term != term:
-            return DeliveryOutcome.UNTRIED, None
-        if lease.kind is LeaseKind.GIVE_UP:
-            return DeliveryOutcome.UNTRIED, await self._give_up(lease, event)
+            return DeliveryOutcome.NOT_COUNTED, None
+        if delivery.kind is DeliveryKind.GIVE_UP:
+            return DeliveryOutcome.NOT_COUNTED, await self._give_up(delivery, event)
         result = await self._sender.send(event, self._unix())
-        return result.outcome, await self._record(lease, event, result)
+        return result.outcome, await self._record(delivery, event, result)
 
-    async def _give_up(self, lease: Lease, event: OutboundEvent) -> WatchQueue | None:
+    async def _give_up(self, delivery: Delivery, event: OutboundEvent) -> WatchQueue | None:
         if not _has_outlived_retries(event, self._now()):
             # A newer event has superseded the event to be abandoned.
-            return evolve(lease.queue, due=event.waiting_since)
+            return evolve(delivery.queue, due=event.waiting_since)
         return await self._record_failure(event, HOST_BROKEN, due=None)
 
-    async def _record(self, lease: Lease, event: OutboundEvent, result: DeliveryResult) -> WatchQueue | None:
+    async def _record(self, delivery: Delivery, event: OutboundEvent, result: DeliveryResult) -> WatchQueue | None:
         now = self._now()
         if result.gone:
             await self._retried(lambda: self._outbox.gone(event, self._unix()))
@@ -313,11 +313,11 @@ class WebhookDispatcher:
         self._failed += 1
         if result.refused:
             return await self._record_refusal(event, result)
-        if lease.last_chance and _has_outlived_retries(event, now):
+        if delivery.last_chance and _has_outlived_retries(event, now):
             return await self._record_failure(event, result.error, due=None, status=result.status)
-        if lease.early:
+        if delivery.early:
             # The successes of other events may wake this one many times, which must not use up its attempts.
-            due = lease.queue.due
+            due = delivery.queue.due
             return await self._record_failure(event, result.error, due=due, counts=False, status=result.status)
         next_due = next_attempt(event.attempts + 1, now, chance=self._chance(), retry_after=result.retry_after)
         return await self._record_failure(event, result.error, due=next_due, status=result.status)

@@ -9,7 +9,7 @@ from typing import Final
 from attrs import define, field
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
-from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, MAX_IN_FLIGHT_PER_RECEIVER, DeliveryScheduler, Lease
+from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, MAX_IN_FLIGHT_PER_RECEIVER, Delivery, DeliveryScheduler
 from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.store.webhook_events import WatchQueue
 
@@ -52,7 +52,7 @@ class FairScheduler:
 
     @property
     def in_flight(self) -> int:
-        """Queues that are leased."""
+        """Deliveries that have begun and not ended."""
         return sum(scheduler.in_flight for scheduler in self._schedulers.values())
 
     @property
@@ -81,20 +81,20 @@ class FairScheduler:
         for scheduler in self._schedulers.values():
             scheduler.cancel(watch, now)
 
-    def lease(self, now: int) -> Lease | None:
-        """The next lease of any merchant, to be given to ``release`` in the end; None if there is none at present."""
-        leases = (scheduler.lease(now) for scheduler in self._schedulers.values())
-        lease = next((lease for lease in leases if lease is not None), None)
-        if lease is not None:
-            self._schedulers[lease.queue.merchant] = self._schedulers.pop(lease.queue.merchant)
-        return lease
+    def begin(self, now: int) -> Delivery | None:
+        """The next delivery of any merchant, to be given to ``end`` in the end; None if there is none at present."""
+        deliveries = (scheduler.begin(now) for scheduler in self._schedulers.values())
+        delivery = next((delivery for delivery in deliveries if delivery is not None), None)
+        if delivery is not None:
+            self._schedulers[delivery.queue.merchant] = self._schedulers.pop(delivery.queue.merchant)
+        return delivery
 
-    def release(self, lease: Lease, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
-        """End a lease; ``again`` is the queue if it has more events, with its next due time."""
-        return self._scheduler_of(lease.queue.merchant).release(lease, outcome, again, now)
+    def end(self, delivery: Delivery, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
+        """End a delivery; ``again`` is the queue if it has more events, with its next due time."""
+        return self._scheduler_of(delivery.queue.merchant).end(delivery, outcome, again, now)
 
     def next_at(self, now: int) -> int | None:
-        """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
+        """When ``begin`` may succeed again; None if not before a delivery ends or a queue is scheduled."""
         times = (scheduler.next_at(now) for scheduler in self._schedulers.values())
         return min((time for time in times if time is not None), default=None)
 

@@ -127,7 +127,7 @@ class WebhookSender:
             reply = await merchant.caller.call("POST", target, headers=headers, body=event.body, limits=CALL_LIMITS)
         except BadTarget:
             # This does not count against the host: its other URLs may be allowed.
-            return DeliveryResult(outcome=DeliveryOutcome.UNTRIED, error="refused-url")
+            return DeliveryResult(outcome=DeliveryOutcome.NOT_COUNTED, error="refused-url")
         except CallFailed as error:
             return DeliveryResult(outcome=DeliveryOutcome.FAILED, error=error.category)
         except CancelledError:
@@ -135,7 +135,7 @@ class WebhookSender:
         except Exception:
             # A bug here must neither lose the event nor cause endless retries.
             self.log.failure("sending event {event_id} failed", event_id=event.event_id)
-            return DeliveryResult(outcome=DeliveryOutcome.UNTRIED, error="internal")
+            return DeliveryResult(outcome=DeliveryOutcome.NOT_COUNTED, error="internal")
         return interpret_reply(reply)
 
 

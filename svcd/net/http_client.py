@@ -223,56 +223,58 @@ class Exchange:
         connection and one for the transfer, and measures the latter. The connection is closed at the end in any case,
         unless the pool keeps it for another request.
         """
-        return await self._leased(request, max_bytes, progress, self._receive)
+        return await self._on_connection(request, max_bytes, progress, self._receive)
 
     async def send_for_head(self, request: OutboundRequest, max_bytes: int, progress: Progress) -> Reply:
         """Send ``request`` through treq and receive the head of the response, of up to ``max_bytes``.
 
         The connection is closed right after the head. Raises CallFailed.
         """
-        return await self._leased(request, max_bytes, progress, self._receive_head)
+        return await self._on_connection(request, max_bytes, progress, self._receive_head)
 
-    async def _leased(
+    async def _on_connection(
         self,
         request: OutboundRequest,
         max_bytes: int,
         progress: Progress,
-        receive: "Callable[[OutboundRequest, _Lease, Progress], Awaitable[Reply]]",
+        receive: "Callable[[OutboundRequest, _RequestConnection, Progress], Awaitable[Reply]]",
     ) -> Reply:
         place = request.target.origin
         progress.begin_stage()
-        with _Lease(self._pool, max_bytes, progress) as lease:
+        with _RequestConnection(self._pool, max_bytes, progress) as connection:
             try:
-                reply = await receive(request, lease, progress)
+                reply = await receive(request, connection, progress)
             except FAILURES as error:
-                if not lease.exceeded:
+                if not connection.exceeded:
                     raise explain(error, place) from error
             # Also without an error: a body of unknown length looks complete when the Meter closes the connection.
-            if lease.exceeded:
+            if connection.exceeded:
                 raise CallFailed("too-large", f"{place} answers with more than {max_bytes} bytes or too long a head")
             return reply
 
-    async def _receive(self, request: OutboundRequest, lease: "_Lease", progress: Progress) -> Reply:
+    async def _receive(self, request: OutboundRequest, connection: "_RequestConnection", progress: Progress) -> Reply:
         body = bytearray()
 
         def take(data: bytes) -> None:
             body.extend(data)
             progress.body_received(len(data))
 
-        response = await self._agent(request.target, lease).request(
+        response = await self._agent(request.target, connection).request(
             request.method.encode("ascii"),
             request.target.url.encode("ascii"),
             Headers({name: [value] for name, value in request.headers.items()}),
             None if request.body is None else _WholeBody(request.body),
         )
-        lease.expect_body()
+        connection.expect_body()
         await collect(response, take)
         return _reply(request.target, response, bytes(body))
 
-    async def _receive_head(self, request: OutboundRequest, lease: "_Lease", _progress: Progress) -> Reply:
+    async def _receive_head(
+        self, request: OutboundRequest, connection: "_RequestConnection", _progress: Progress
+    ) -> Reply:
         # Any: mypy does not see that a class provides a zope interface.
         producer: Any = _WholeBody
-        response = await HTTPClient(self._agent(request.target, lease), data_to_body_producer=producer).request(
+        response = await HTTPClient(self._agent(request.target, connection), data_to_body_producer=producer).request(
             request.method,
             _PLACEHOLDER,
             headers=Headers({name: [value] for name, value in request.headers.items()}),
@@ -281,14 +283,14 @@ class Exchange:
             unbuffered=True,
             reactor=cast(IReactorTime, self._reactor),
         )
-        lease.close()
+        connection.close()
         return _reply(request.target, response, b"")
 
-    def _agent(self, target: Target, lease: "_Lease") -> Any:
-        return _PinnedAgent(self._reactor, target, self._endpoint, lease)
+    def _agent(self, target: Target, connection: "_RequestConnection") -> Any:
+        return _PinnedAgent(self._reactor, target, self._endpoint, connection)
 
 
-class _Lease:
+class _RequestConnection:
     """The connection of one request: a stand-in for the pool that is handed to an Agent."""
 
     def __init__(self, pool: HTTPConnectionPool, max_bytes: int, progress: Progress) -> None:
@@ -344,8 +346,10 @@ class _PinnedAgent(Agent):
     3.13 doubles two slashes at its start. It does not offer gzip, which treq adds to every request.
     """
 
-    def __init__(self, reactor: Dialler, target: Target, endpoint: CheckedEndpoint, lease: _Lease) -> None:
-        super().__init__(reactor, pool=lease)
+    def __init__(
+        self, reactor: Dialler, target: Target, endpoint: CheckedEndpoint, connection: _RequestConnection
+    ) -> None:
+        super().__init__(reactor, pool=connection)
         self._target = target
         self._endpoint: Any = endpoint
 

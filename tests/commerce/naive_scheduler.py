@@ -3,7 +3,7 @@
 from attrs import define, field
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
-from svcd.commerce.delivery_scheduler import LeaseKind
+from svcd.commerce.delivery_scheduler import DeliveryKind
 from svcd.store.webhook_events import WatchQueue
 
 PAUSES = (1, 2, 4, 8, 30, 120, 600, 1800)
@@ -29,14 +29,14 @@ class Breaker:
 @define
 class NaiveScheduler:
     waiting: dict[str, Waits] = field(factory=dict)
-    leased: dict[str, tuple[WatchQueue, LeaseKind, bool]] = field(factory=dict)
+    in_flight: dict[str, tuple[WatchQueue, DeliveryKind, bool]] = field(factory=dict)
     woken: dict[str, WatchQueue] = field(factory=dict)
     cancelled: set[str] = field(factory=set)
     breakers: dict[str, Breaker] = field(factory=dict)
     orders: int = 0
 
     def put(self, queue: WatchQueue) -> None:
-        if queue.watch in self.leased:
+        if queue.watch in self.in_flight:
             if queue.watch not in self.cancelled:
                 self.woken[queue.watch] = queue
         elif queue.watch not in self.waiting or self.waiting[queue.watch].queue != queue:
@@ -49,7 +49,7 @@ class NaiveScheduler:
     def cancel(self, watch: str) -> None:
         self.waiting.pop(watch, None)
         self.woken.pop(watch, None)
-        if watch in self.leased:
+        if watch in self.in_flight:
             self.cancelled.add(watch)
         self.forget()
 
@@ -59,26 +59,26 @@ class NaiveScheduler:
 
     def hosts(self) -> set[str]:
         return {each.queue.receiver for each in self.waiting.values()} | {
-            each[0].receiver for each in self.leased.values()
+            each[0].receiver for each in self.in_flight.values()
         }
 
     def broken(self) -> int:
         return sum(breaker.broken_since is not None for breaker in self.breakers.values())
 
-    def leases(self, now: int) -> dict[str, tuple[WatchQueue, LeaseKind, bool]]:
-        """By host: its next lease."""
-        if len(self.leased) >= 32:
+    def deliveries(self, now: int) -> dict[str, tuple[WatchQueue, DeliveryKind, bool]]:
+        """By host: its next delivery."""
+        if len(self.in_flight) >= 32:
             return {}
         found = {}
         for host in self.hosts():
-            lease = self.lease_of(host, now)
-            if lease is not None:
-                found[host] = lease
+            delivery = self.delivery_of(host, now)
+            if delivery is not None:
+                found[host] = delivery
         return found
 
-    def lease_of(self, host: str, now: int) -> tuple[WatchQueue, LeaseKind, bool] | None:
+    def delivery_of(self, host: str, now: int) -> tuple[WatchQueue, DeliveryKind, bool] | None:
         breaker = self.breakers.get(host, Breaker())
-        under_way = sum(queue.receiver == host for queue, *_ in self.leased.values())
+        under_way = sum(queue.receiver == host for queue, *_ in self.in_flight.values())
         waiting = sorted(
             (each for each in self.waiting.values() if each.queue.receiver == host),
             key=lambda e: (e.queue.due, e.order),
@@ -87,17 +87,17 @@ class NaiveScheduler:
             return None
         if breaker.broken_since is not None and now < breaker.probe_at:
             old = [each for each in waiting if max(each.queue.due, breaker.broken_since) + LONGEST <= now]
-            return (old[0].queue, LeaseKind.GIVE_UP, False) if old else None
+            return (old[0].queue, DeliveryKind.GIVE_UP, False) if old else None
         ripe = [each for each in waiting if each.woken_early or each.queue.due <= now]
-        kind = LeaseKind.ATTEMPT if breaker.broken_since is None else LeaseKind.PROBE
+        kind = DeliveryKind.ATTEMPT if breaker.broken_since is None else DeliveryKind.PROBE
         return (ripe[0].queue, kind, ripe[0].queue.due > now) if ripe else None
 
-    def take(self, watch: str, lease: tuple[WatchQueue, LeaseKind, bool]) -> None:
+    def take(self, watch: str, delivery: tuple[WatchQueue, DeliveryKind, bool]) -> None:
         del self.waiting[watch]
-        self.leased[watch] = lease
+        self.in_flight[watch] = delivery
 
     def end(self, watch: str, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> None:
-        queue, kind, early = self.leased.pop(watch)
+        queue, kind, early = self.in_flight.pop(watch)
         breaker = self.breakers.setdefault(queue.receiver, Breaker())
         closes = outcome is DeliveryOutcome.ERROR and breaker.broken_since is not None
         if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED) or closes:
@@ -111,7 +111,7 @@ class NaiveScheduler:
             self.breakers[queue.receiver] = Breaker()
         elif outcome is DeliveryOutcome.FAILED:
             breaker.failures += 1
-            if breaker.broken_since is not None and kind is LeaseKind.PROBE:
+            if breaker.broken_since is not None and kind is DeliveryKind.PROBE:
                 breaker.probes += 1
                 breaker.probe_at = now + min(PAUSES[min(breaker.probes, 7)], 300) * 1000
             elif breaker.broken_since is None and breaker.failures >= 5:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
-from svcd.commerce.delivery_scheduler import DeliveryScheduler, Lease, LeaseKind
+from svcd.commerce.delivery_scheduler import Delivery, DeliveryKind, DeliveryScheduler
 from svcd.commerce.retry_policy import RETRY_PERIOD
 from svcd.store.webhook_events import WatchQueue
 from tests.commerce.naive_scheduler import NaiveScheduler
@@ -29,27 +29,32 @@ def queue(name: str, due: int = NOW) -> WatchQueue:
     return WatchQueue(name, name.partition("/")[0], due)
 
 
-def drain(scheduler: DeliveryScheduler, now: int = NOW) -> list[Lease]:
-    leases = []
-    while (lease := scheduler.lease(now)) is not None:
-        leases.append(lease)
-    return leases
+def drain(scheduler: DeliveryScheduler, now: int = NOW) -> list[Delivery]:
+    deliveries = []
+    while (delivery := scheduler.begin(now)) is not None:
+        deliveries.append(delivery)
+    return deliveries
 
 
-def names(leases: list[Lease]) -> list[str]:
-    return [lease.queue.watch for lease in leases]
+def names(deliveries: list[Delivery]) -> list[str]:
+    return [delivery.queue.watch for delivery in deliveries]
 
 
 def end(
-    scheduler: DeliveryScheduler, lease: Lease, outcome: DeliveryOutcome, *, due: int | None = None, now: int = NOW
+    scheduler: DeliveryScheduler,
+    delivery: Delivery,
+    outcome: DeliveryOutcome,
+    *,
+    due: int | None = None,
+    now: int = NOW,
 ) -> BreakerChange:
-    return scheduler.release(lease, outcome, None if due is None else queue(lease.queue.watch, due), now)
+    return scheduler.end(delivery, outcome, None if due is None else queue(delivery.queue.watch, due), now)
 
 
 def fail(
-    scheduler: DeliveryScheduler, leases: list[Lease], *, due: int = NOW + HOUR, now: int = NOW
+    scheduler: DeliveryScheduler, deliveries: list[Delivery], *, due: int = NOW + HOUR, now: int = NOW
 ) -> list[BreakerChange]:
-    return [end(scheduler, lease, DeliveryOutcome.FAILED, due=due, now=now) for lease in leases]
+    return [end(scheduler, delivery, DeliveryOutcome.FAILED, due=due, now=now) for delivery in deliveries]
 
 
 def break_host(scheduler: DeliveryScheduler, host: str = "shop", *, due: int = NOW + HOUR, now: int = NOW) -> None:
@@ -58,19 +63,19 @@ def break_host(scheduler: DeliveryScheduler, host: str = "shop", *, due: int = N
     assert fail(scheduler, drain(scheduler, now), due=due, now=now) == [BreakerChange.OPENED]
 
 
-def test_a_new_scheduler_has_no_lease() -> None:
+def test_a_new_scheduler_has_no_delivery() -> None:
     scheduler = DeliveryScheduler()
-    assert scheduler.lease(NOW) is None
+    assert scheduler.begin(NOW) is None
     assert scheduler.next_at(NOW) is None
 
 
 def test_four_events_of_a_host_and_thirty_two_in_all_are_in_flight() -> None:
     scheduler = DeliveryScheduler()
     put(scheduler, *(f"host{host}/{number}" for host in range(10) for number in range(10)))
-    leases = drain(scheduler)
-    assert len(leases) == scheduler.in_flight == 32
+    deliveries = drain(scheduler)
+    assert len(deliveries) == scheduler.in_flight == 32
     assert scheduler.next_at(NOW) is None
-    end(scheduler, leases[0], DeliveryOutcome.ACCEPTED)
+    end(scheduler, deliveries[0], DeliveryOutcome.ACCEPTED)
     assert len(drain(scheduler)) == 1
 
     alone = DeliveryScheduler()
@@ -119,9 +124,9 @@ def test_what_a_shop_acts_on_brings_the_probe_forward_and_is_tried_first() -> No
     # One every 15 s, however many events ask for it.
     for wait in (20, 25, 30):
         scheduler.schedule(evolve(queue(f"shop/paid{wait}", now + wait * SECOND), urgent=True), now + wait * SECOND)
-        leases = drain(scheduler, now + wait * SECOND)
-        assert names(leases) == (["shop/paid20"] if wait == 20 else [])
-        fail(scheduler, leases, due=now + HOUR, now=now + wait * SECOND)
+        deliveries = drain(scheduler, now + wait * SECOND)
+        assert names(deliveries) == (["shop/paid20"] if wait == 20 else [])
+        fail(scheduler, deliveries, due=now + HOUR, now=now + wait * SECOND)
     assert scheduler.next_at(now) == now + 35 * SECOND
     [probe] = drain(scheduler, now + 35 * SECOND)
     assert probe.queue.watch == "shop/paid25"
@@ -172,18 +177,18 @@ def test_queues_of_a_host_that_fails_for_the_retry_period_are_given_up() -> None
     while now < NOW + RETRY_PERIOD - HOUR:
         now = scheduler.next_at(now) or pytest.fail("nothing is due any more")
         [probe] = drain(scheduler, now)
-        assert probe.kind is LeaseKind.PROBE
+        assert probe.kind is DeliveryKind.PROBE
         fail(scheduler, [probe], due=NOW + 1000 * HOUR, now=now)
     put(scheduler, "shop/new", due=now, now=now)
     given_up = []
     while now < NOW + RETRY_PERIOD + HOUR:
         now = scheduler.next_at(now) or pytest.fail("nothing is due any more")
-        for lease in drain(scheduler, now):
-            if lease.kind is LeaseKind.GIVE_UP:
-                given_up.append(lease.queue.watch)
-                end(scheduler, lease, DeliveryOutcome.UNTRIED, now=now)
+        for delivery in drain(scheduler, now):
+            if delivery.kind is DeliveryKind.GIVE_UP:
+                given_up.append(delivery.queue.watch)
+                end(scheduler, delivery, DeliveryOutcome.NOT_COUNTED, now=now)
             else:
-                fail(scheduler, [lease], due=NOW + 1000 * HOUR, now=now)
+                fail(scheduler, [delivery], due=NOW + 1000 * HOUR, now=now)
     assert len(given_up) > 10
     assert "shop/new" not in given_up
 
@@ -195,7 +200,7 @@ def test_a_queue_that_is_overdue_because_the_node_was_down_is_tried() -> None:
     fail(scheduler, drain(scheduler))
     assert drain(scheduler, NOW + SECOND - 1) == []
     [probe] = drain(scheduler, NOW + SECOND)
-    assert probe.kind is LeaseKind.PROBE
+    assert probe.kind is DeliveryKind.PROBE
 
 
 def test_hosts_without_queues_are_forgotten() -> None:
@@ -228,9 +233,9 @@ def test_removing_stale_entries_keeps_the_order_of_others() -> None:
         if number % 4:
             scheduler.cancel(f"shop/{number}", NOW)
     seen = []
-    while (lease := scheduler.lease(NOW)) is not None:
-        seen.append(lease.queue.due - NOW + 2_000)
-        end(scheduler, lease, DeliveryOutcome.UNTRIED)
+    while (delivery := scheduler.begin(NOW)) is not None:
+        seen.append(delivery.queue.due - NOW + 2_000)
+        end(scheduler, delivery, DeliveryOutcome.NOT_COUNTED)
     assert seen == sorted(dues[::4])
 
 
@@ -281,12 +286,12 @@ def test_a_dead_host_with_twenty_five_thousand_queues_costs_others_nothing() -> 
     for number in range(1_000):
         now += SECOND
         put(scheduler, f"shop{number % 50}/{number}", due=now, now=now)
-        for lease in drain(scheduler, now):
-            if lease.queue.receiver == "dead":
-                fail(scheduler, [lease], due=Counted(now + HOUR), now=now)
+        for delivery in drain(scheduler, now):
+            if delivery.queue.receiver == "dead":
+                fail(scheduler, [delivery], due=Counted(now + HOUR), now=now)
             else:
-                assert lease.queue.watch == f"shop{number % 50}/{number}"
-                end(scheduler, lease, DeliveryOutcome.ACCEPTED, now=now)
+                assert delivery.queue.watch == f"shop{number % 50}/{number}"
+                end(scheduler, delivery, DeliveryOutcome.ACCEPTED, now=now)
     # In 1,000 s the dead host has five probes, each a few comparisons deep into its heap.
     assert 0 < Counted.comparisons < 1_000
 
@@ -300,10 +305,10 @@ def test_waking_twenty_five_thousand_queues_visits_none_of_them() -> None:
     Counted.comparisons = 0
     end(scheduler, new, DeliveryOutcome.ACCEPTED)
     for _ in range(5):
-        leases = drain(scheduler)
-        assert len(leases) == 4
-        for lease in leases:
-            end(scheduler, lease, DeliveryOutcome.ACCEPTED)
+        deliveries = drain(scheduler)
+        assert len(deliveries) == 4
+        for delivery in deliveries:
+            end(scheduler, delivery, DeliveryOutcome.ACCEPTED)
     assert Counted.comparisons < 5_000
 
 
@@ -318,7 +323,7 @@ class SchedulerModel(RuleBasedStateMachine):
         self.scheduler = DeliveryScheduler()
         self.naive = NaiveScheduler()
         self.now = NOW
-        self.leases: dict[str, Lease] = {}
+        self.deliveries: dict[str, Delivery] = {}
         self.passed_over: dict[str, set[str]] = {}
 
     @rule(host=st.sampled_from(HOSTS[:4]), number=st.integers(0, 9), wait=st.integers(-2, 20))
@@ -350,46 +355,46 @@ class SchedulerModel(RuleBasedStateMachine):
             pass
 
     def _take(self) -> bool:
-        possible = self.naive.leases(self.now)
-        lease = self.scheduler.lease(self.now)
-        # No host gets two leases while another waits for one.
+        possible = self.naive.deliveries(self.now)
+        delivery = self.scheduler.begin(self.now)
+        # No host gets two deliveries while another waits for one.
         self.passed_over = {host: self.passed_over.get(host, set()) for host in possible}
-        if lease is None:
+        if delivery is None:
             assert not possible
             return False
-        host = lease.queue.receiver
-        assert possible[host] == (lease.queue, lease.kind, lease.early)
+        host = delivery.queue.receiver
+        assert possible[host] == (delivery.queue, delivery.kind, delivery.early)
         assert all(host not in seen for other, seen in self.passed_over.items() if other != host)
         for seen in self.passed_over.values():
             seen.add(host)
         del self.passed_over[host]
-        self.naive.take(lease.queue.watch, possible[host])
-        self.leases[lease.queue.watch] = lease
+        self.naive.take(delivery.queue.watch, possible[host])
+        self.deliveries[delivery.queue.watch] = delivery
         return True
 
-    @precondition(lambda self: self.leases)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), outcome=st.sampled_from(DeliveryOutcome), wait=st.one_of(st.none(), st.integers(0, 40)))
     def end(self, data: Any, outcome: DeliveryOutcome, wait: int | None) -> None:
-        self._end(data.draw(st.sampled_from(sorted(self.leases))), outcome, wait)
+        self._end(data.draw(st.sampled_from(sorted(self.deliveries))), outcome, wait)
 
-    @precondition(lambda self: self.leases)
+    @precondition(lambda self: self.deliveries)
     @rule(
         outcome=st.sampled_from([DeliveryOutcome.FAILED, DeliveryOutcome.FAILED, DeliveryOutcome.ACCEPTED]),
         wait=st.integers(0, 40),
     )
     def end_all(self, outcome: DeliveryOutcome, wait: int) -> None:
-        for watch in sorted(self.leases):
+        for watch in sorted(self.deliveries):
             self._end(watch, outcome, wait)
 
     def _end(self, watch: str, outcome: DeliveryOutcome, wait: int | None) -> None:
-        lease = self.leases.pop(watch)
-        again = None if wait is None else WatchQueue(watch, lease.queue.receiver, self.now + wait * SECOND)
-        before = self.naive.breakers.get(lease.queue.receiver)
+        delivery = self.deliveries.pop(watch)
+        again = None if wait is None else WatchQueue(watch, delivery.queue.receiver, self.now + wait * SECOND)
+        before = self.naive.breakers.get(delivery.queue.receiver)
         was_broken = before is not None and before.broken_since is not None
         failures = before.failures if before is not None else 0
-        change = self.scheduler.release(lease, outcome, again, self.now)
+        change = self.scheduler.end(delivery, outcome, again, self.now)
         opens = outcome is DeliveryOutcome.FAILED and not was_broken and failures == 4
-        answered = outcome not in (DeliveryOutcome.FAILED, DeliveryOutcome.UNTRIED)
+        answered = outcome not in (DeliveryOutcome.FAILED, DeliveryOutcome.NOT_COUNTED)
         closes = answered and was_broken
         assert change is (BreakerChange.OPENED if opens else BreakerChange.CLOSED if closes else BreakerChange.NONE)
         self.naive.end(watch, outcome, again, self.now)
@@ -404,22 +409,22 @@ class SchedulerModel(RuleBasedStateMachine):
     def wait_for_the_next(self) -> None:
         at = self.scheduler.next_at(self.now)
         if at is not None and at > self.now:
-            assert not self.naive.leases(at - 1)
+            assert not self.naive.deliveries(at - 1)
             self.now = at
             self._look()
 
     def _look(self) -> None:
         """Hosts that have become ready line up behind those that were."""
-        possible = self.naive.leases(self.now)
+        possible = self.naive.deliveries(self.now)
         self.passed_over = {host: self.passed_over.get(host, set()) for host in possible}
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
         assert self.scheduler.waiting == len(self.naive.waiting)
-        assert self.scheduler.in_flight == len(self.naive.leased) <= 32
+        assert self.scheduler.in_flight == len(self.naive.in_flight) <= 32
         assert self.scheduler.receivers == len(self.naive.hosts())
         assert self.scheduler.open_breakers == self.naive.broken()
-        if self.naive.leases(self.now):
+        if self.naive.deliveries(self.now):
             at = self.scheduler.next_at(self.now)
             assert at is not None
             assert at <= self.now

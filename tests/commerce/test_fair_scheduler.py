@@ -3,7 +3,7 @@
 import pytest
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
-from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, Lease
+from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, Delivery
 from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share, most_in_flight
 from svcd.store.webhook_events import WatchQueue
 
@@ -16,11 +16,11 @@ def put(scheduler: FairScheduler, merchant: str, *hosts: str, due: int = NOW) ->
         scheduler.schedule(WatchQueue(f"{merchant}/{host}", host, due, merchant), NOW)
 
 
-def drain(scheduler: FairScheduler, now: int = NOW) -> list[Lease]:
-    leases = []
-    while (lease := scheduler.lease(now)) is not None:
-        leases.append(lease)
-    return leases
+def drain(scheduler: FairScheduler, now: int = NOW) -> list[Delivery]:
+    deliveries = []
+    while (delivery := scheduler.begin(now)) is not None:
+        deliveries.append(delivery)
+    return deliveries
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_however_many_merchants_stall_the_others_deliver_at_once(merchants: int)
 
     for number in range(20):
         put(scheduler, "books", f"shop{number}.example.com")
-        (lease,) = drain(scheduler)
-        assert lease.queue.merchant == "books"
-        scheduler.release(lease, DeliveryOutcome.ACCEPTED, None, NOW)
+        (delivery,) = drain(scheduler)
+        assert delivery.queue.merchant == "books"
+        scheduler.end(delivery, DeliveryOutcome.ACCEPTED, None, NOW)
 
 
 @pytest.mark.parametrize("merchants", [1, 2, 32, 33, 100, 300])
@@ -65,20 +65,20 @@ def test_a_host_that_stalls_leaves_half_of_the_share_to_other_hosts(merchants: i
         scheduler.schedule(WatchQueue(f"slow/{number}", "slow.example.com", NOW, "books"), NOW)
     assert len(drain(scheduler)) == min(4, share // 2)
     put(scheduler, "books", "fast.example.com")
-    assert [lease.queue.receiver for lease in drain(scheduler)] == ["fast.example.com"]
+    assert [delivery.queue.receiver for delivery in drain(scheduler)] == ["fast.example.com"]
 
 
 def test_stalling_callbacks_leave_the_share_of_others_free() -> None:
     scheduler = FairScheduler(SHARE)
     put(scheduler, "slow", *(f"host{number}" for number in range(2 * MAX_IN_FLIGHT)))
     stalling = drain(scheduler)
-    assert {lease.queue.merchant for lease in stalling} == {"slow"}
+    assert {delivery.queue.merchant for delivery in stalling} == {"slow"}
     assert len(stalling) == scheduler.in_flight == SHARE
     assert scheduler.next_at(NOW) is None
 
     put(scheduler, "books", "shop.example.com")
-    (lease,) = drain(scheduler)
-    assert lease.queue.merchant == "books"
+    (delivery,) = drain(scheduler)
+    assert delivery.queue.merchant == "books"
     assert scheduler.waiting == 2 * MAX_IN_FLIGHT - SHARE
 
 
@@ -89,14 +89,14 @@ def test_failures_of_one_merchant_at_a_host_do_not_hold_the_events_of_its_owner(
         scheduler.schedule(queue, NOW)
     changes = []
     while not scheduler.open_breakers:
-        lease = scheduler.lease(NOW)
-        assert lease is not None
-        changes.append(scheduler.release(lease, DeliveryOutcome.FAILED, None, NOW))
+        delivery = scheduler.begin(NOW)
+        assert delivery is not None
+        changes.append(scheduler.end(delivery, DeliveryOutcome.FAILED, None, NOW))
     assert changes[-1] is BreakerChange.OPENED
-    assert scheduler.lease(NOW) is None
+    assert scheduler.begin(NOW) is None
 
     put(scheduler, "books", "shop.example.com")
-    assert [lease.queue.merchant for lease in drain(scheduler)] == ["books"]
+    assert [delivery.queue.merchant for delivery in drain(scheduler)] == ["books"]
 
 
 def test_a_cancelled_queue_is_gone_whosever_it_was() -> None:
@@ -107,8 +107,8 @@ def test_a_cancelled_queue_is_gone_whosever_it_was() -> None:
     scheduler.cancel("music/c", NOW)
     scheduler.cancel("books/a", NOW)
     assert scheduler.next_at(NOW) == NOW + 5
-    (lease,) = drain(scheduler, NOW + 5)
-    assert lease.queue.watch == "books/b"
+    (delivery,) = drain(scheduler, NOW + 5)
+    assert delivery.queue.watch == "books/b"
     again = WatchQueue("books/b", "b", NOW + 9, "books")
-    scheduler.release(lease, DeliveryOutcome.FAILED, again, NOW + 5)
+    scheduler.end(delivery, DeliveryOutcome.FAILED, again, NOW + 5)
     assert (scheduler.waiting, scheduler.in_flight, scheduler.next_at(NOW + 5)) == (1, 0, NOW + 9)
