@@ -19,7 +19,7 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.merkle import merkle_root
 from svcd.chain.params import BASIS_POINTS, NetworkParams
 from svcd.chain.signature import is_valid
-from svcd.chain.transaction import Transfer, block_entry, parse_canonical_transfers, parse_transfer
+from svcd.chain.transaction import Known, Transfer, block_entry, parse_canonical_transfers, parse_transfer
 
 VERSION: Final = 4
 _HEADER_FIELDS: Final = frozenset(
@@ -150,13 +150,13 @@ def parse_header(value: object, params: NetworkParams) -> Header:
     )
 
 
-def parse_block(data: bytes, params: NetworkParams) -> Block:
-    """The block whose canonical JSON is exactly ``data``.
+def parse_block(data: bytes, params: NetworkParams, known: Known | None = None) -> Block:
+    """The block whose canonical JSON is exactly ``data``; ``known`` transfers are not parsed again.
 
     Raises RuleViolation: SIZE, ENCODING, or what parse_header and parse_transfer raise.
     """
     _check_size(len(data), params)
-    if block := _canonical_block(data, params):
+    if block := _canonical_block(data, params, known):
         return block
     block = _block_of(parse_wire_object(data), params)
     if block.wire() != data:
@@ -164,7 +164,7 @@ def parse_block(data: bytes, params: NetworkParams) -> Block:
     return block
 
 
-def parse_posted_block(body: bytes, params: NetworkParams) -> Block:
+def parse_posted_block(body: bytes, params: NetworkParams, known: Known | None = None) -> Block:
     """The block in the body ``{"block":{…}}`` of a post, in any spelling of strict JSON with the same values.
 
     Size limit and field formats apply to the canonical form of the values, not to the posted text. Raises
@@ -172,7 +172,7 @@ def parse_posted_block(body: bytes, params: NetworkParams) -> Block:
     """
     if body.startswith(_BEFORE) and body.endswith(_AFTER):
         try:
-            return parse_block(body[len(_BEFORE) : -len(_AFTER)], params)
+            return parse_block(body[len(_BEFORE) : -len(_AFTER)], params, known)
         except RuleViolation as violation:
             # ENCODING and SIZE may be due to the spelling alone: try the lenient parser.
             if violation.code not in (Refusal.ENCODING, Refusal.SIZE):
@@ -188,11 +188,11 @@ def _check_size(size: int, params: NetworkParams) -> None:
         raise RuleViolation(Refusal.SIZE, f"a block has at most {params.max_block_bytes} bytes, not {size}")
 
 
-def _canonical_block(data: bytes, params: NetworkParams) -> Block | None:
+def _canonical_block(data: bytes, params: NetworkParams, known: Known | None) -> Block | None:
     """The block whose canonical JSON is ``data``, or None if anything is wrong with it."""
     before, _, rest = data.partition(_OPENING)
     inside, _, after = rest.rpartition(_CLOSING)
-    transfers = parse_canonical_transfers(inside, params) if inside else ()
+    transfers = parse_canonical_transfers(inside, params, known) if inside else ()
     if transfers is None or len(transfers) > params.max_block_transactions:
         return None
     try:

@@ -6,6 +6,7 @@ signature. The browser wallet does the same in svcd/pages/static/transaction.mjs
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from attrs import field, frozen
@@ -26,13 +27,13 @@ _REFERENCED_PAYLOAD: Final = _PLAIN_PAYLOAD | {"paymentReference"}
 _REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _SIGNATURE_DIGITS: Final = 128
 _SIGNED: Final = b',"signature":"'
-_COMMA: Final = ord(",")
+_END: Final = b',"type":1,"version":2}'
 _NUMBER: Final = rb"(0|[1-9][0-9]{0,15})"
 _CANONICAL: Final = re.compile(
     rb'{"fee":"%(n)b","networkId":%(n)b,"nonce":"%(n)b","payload":{"amount":"%(n)b"'
     rb'(?:,"paymentReference":"([A-Za-z0-9._:-]{1,64})")?,"recipient":"([0-9a-z]+)"},"senderAddress":"([0-9a-z]+)"'
-    rb',"senderPublicKey":"([0-9a-f]{64})"(,"signature":"([0-9a-f]{128})"),"timestamp":"%(n)b","type":1,"version":2}'
-    % {b"n": _NUMBER}
+    rb',"senderPublicKey":"([0-9a-f]{64})","signature":"([0-9a-f]{128})","timestamp":"%(n)b"%(end)b'
+    % {b"n": _NUMBER, b"end": _END}
 )
 """A transfer in canonical JSON."""
 
@@ -138,27 +139,40 @@ def parse_transfer(value: object, params: NetworkParams) -> Transfer:
     )
 
 
-def parse_canonical_transfers(text: bytes, params: NetworkParams) -> tuple[Transfer, ...] | None:
+Known = Callable[[bytes], Transfer | None]
+"""Finds a transfer of this network that was parsed before, by its txid."""
+
+
+def parse_canonical_transfers(
+    text: bytes, params: NetworkParams, known: Known | None = None
+) -> tuple[Transfer, ...] | None:
     """The transfers in ``text``, canonical JSON with commas in between, in half of the time of :func:`parse_transfer`.
 
-    None if there is anything else in ``text``: :func:`parse_transfer` tells what is wrong.
+    Those that are ``known`` take an eighth of that. None if there is anything else in ``text``: :func:`parse_transfer`
+    tells what is wrong.
     """
     transfers: list[Transfer] = []
-    at = 0
-    while (match := _CANONICAL.match(text, at)) and (transfer := _canonical_transfer(match, params)):
+    *most, last = text.split(_END + b",")
+    for wire in (*[piece + _END for piece in most], last):
+        transfer = _canonical_transfer(wire, params, known)
+        if transfer is None:
+            return None
         transfers.append(transfer)
-        if match.end() == len(text):
-            return tuple(transfers)
-        if text[match.end()] != _COMMA:
-            break
-        at = match.end() + 1
-    return None
+    return tuple(transfers)
 
 
-def _canonical_transfer(match: re.Match[bytes], params: NetworkParams) -> Transfer | None:
-    """The transfer in a match of _CANONICAL, or None if it breaks a rule of :func:`parse_transfer`."""
-    fee, network_id, nonce, amount, timestamp = map(int, match.group(1, 2, 3, 4, 11))
-    reference, recipient, address, key, signature = match.group(5, 6, 7, 8, 10)
+def _canonical_transfer(wire: bytes, params: NetworkParams, known: Known | None) -> Transfer | None:
+    """The transfer whose canonical JSON is ``wire``, or None if it breaks a rule of :func:`parse_transfer`."""
+    txid = txid_of(wire, params)
+    same = known(txid) if known else None
+    # All of the text is compared: the txid does not cover the signature.
+    if same is not None and same.wire == wire:
+        return same
+    match = _CANONICAL.fullmatch(wire)
+    if match is None:
+        return None
+    fee, network_id, nonce, amount, timestamp = map(int, match.group(1, 2, 3, 4, 10))
+    reference, recipient, address, key, signature = match.group(5, 6, 7, 8, 9)
     if network_id != params.network_id or amount < 1 or fee < params.minimum_fee:
         return None
     if max(fee, nonce, amount, timestamp) > MAX_INTEGER:
@@ -171,11 +185,8 @@ def _canonical_transfer(match: re.Match[bytes], params: NetworkParams) -> Transf
         return None
     if sender != key_hash(sender_key):
         return None
-    wire = match.group()
-    start = match.start()
-    unsigned = wire[: match.start(9) - start] + wire[match.end(9) - start :]
     return Transfer(
-        txid=tagged_hash("svc/tx/v2", params.genesis_hash + unsigned),
+        txid=txid,
         sender_key=sender_key,
         sender=sender,
         recipient=recipient_key,

@@ -309,7 +309,9 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.Pe
         alone=config.participation.alone,
     )
     home = LocalNode(params, node_context.chain_manager, key, base.reactor)
-    client = PeerClient(params, dialling, base.pools.verifier.worker)
+    client = PeerClient(
+        params, dialling, base.pools.verifier.worker, known=node_context.transaction_pool.mempool.transfer
+    )
     book = AddressBook(secrets.token_bytes(32), secrets.SystemRandom().random)
     return p2p.build_peer_network(
         home,

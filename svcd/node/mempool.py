@@ -228,6 +228,11 @@ class Mempool:
         """The entry of a transfer by its id."""
         return self._entries.get(txid)
 
+    def transfer(self, txid: bytes) -> Transfer | None:
+        """A waiting transfer by its id; for any thread."""
+        entry = self._entries.get(txid)
+        return None if entry is None else entry.transfer
+
     def entries(self) -> list[MempoolEntry]:
         """All entries in order of arrival."""
         return sorted(self._entries.values(), key=_sequence)

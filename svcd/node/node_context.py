@@ -152,7 +152,13 @@ async def open_node(
         long_reads = LongReads(threads.reader, long_reading)
         writer = ReportingWorker(threads.writer, threads.health)
         chain = OpenChain(params, ChainReader(reading), long_reads, chainstate, writer)
-        verifier = Verifier(params, threads.verifier, threads=threads.verifier_threads, capacity=VERIFIER_CAPACITY)
+        verifier = Verifier(
+            params,
+            threads.verifier,
+            threads=threads.verifier_threads,
+            capacity=VERIFIER_CAPACITY,
+            known=mempool.transfer,
+        )
         chain_manager = ChainManager(chain, verifier, clock)
         health = threads.health.of(MEMPOOL)
         transaction_pool = TransactionPool(

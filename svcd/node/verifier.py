@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, FirstError, gath
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer
+from svcd.chain.transaction import Known, Transfer
 from svcd.chain.work import check_work
 from svcd.interfaces import Worker
 from svcd.recent import Recent
@@ -17,8 +17,8 @@ P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 Verdict = RuleViolation | None
-Parser = Callable[[bytes, NetworkParams], Block]
-"""Parses a block; raises RuleViolation."""
+Parser = Callable[[bytes, NetworkParams, Known | None], Block]
+"""Parses a block, but not its known transfers; raises RuleViolation."""
 
 _SIGNATURES: Final = (64, 256)
 """The least and the greatest size of a chunk of signatures, if there are so many."""
@@ -36,9 +36,12 @@ class Verifier:
     have places of their own beside those of blocks and headers: a payment never waits for a flood of blocks.
     """
 
-    def __init__(self, params: NetworkParams, worker: Worker, *, threads: int, capacity: int) -> None:
+    def __init__(
+        self, params: NetworkParams, worker: Worker, *, threads: int, capacity: int, known: Known | None = None
+    ) -> None:
         self._params = params
         self._worker = worker
+        self._known = known
         self.threads = threads
         """How many threads there are."""
         self.capacity = capacity
@@ -61,7 +64,7 @@ class Verifier:
     def _parse(self, data: bytes | Block, parser: Parser) -> tuple[Block | None, Verdict]:
         block: Block | None = None
         try:
-            block = data if isinstance(data, Block) else parser(data, self._params)
+            block = data if isinstance(data, Block) else parser(data, self._params, self._known)
             if not self.is_verified(block.header):
                 block.header.check_signature()
             block.check_body()

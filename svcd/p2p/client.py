@@ -17,6 +17,7 @@ from svcd.chain.encoding import (
 )
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Known
 from svcd.interfaces import Worker
 from svcd.limits import ENDLESS_ANSWER, TOO_MANY_REQUESTS, Limit
 from svcd.net.calls import CallKind
@@ -108,6 +109,8 @@ class PeerClient:
     caller: Transport
     parser: Worker
     """A thread for parsing larger replies."""
+    known: Known | None = None
+    """Finds the transfers of a block that need not be parsed."""
 
     async def hello(self, endpoint: str, ours: Hello, *, call_back: bool = False) -> Hello:
         """The peer's hello in reply to ours; ``call_back`` asks the peer to call this node."""
@@ -178,7 +181,7 @@ class PeerClient:
             kind=CallKind.FETCH,
         )
         reply = await self._call(endpoint, request)
-        return BlocksReply(await self.parser.run(_read_bodies, reply, headers, self.params), len(reply))
+        return BlocksReply(await self.parser.run(_read_bodies, reply, headers, self.params, self.known), len(reply))
 
     async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> str:
         """Announce a new block by its header in canonical JSON; the peer's state of the block, such as WANTED.
@@ -281,13 +284,13 @@ def _read_headers(reply: bytes, limit: int, params: NetworkParams) -> HeadersRep
     return HeadersReply(headers, first, height)
 
 
-def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams) -> list[Block]:
+def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None) -> list[Block]:
     """The blocks in the reply, each under its header and with the transactions it commits to; raises PeerCallFailed."""
     blocks: list[Block] = []
     expected = iter(headers)
     for wire in split_blocks(reply, len(headers)):
         try:
-            block = parse_block(wire, params)
+            block = parse_block(wire, params, known)
             header = next((header for header in expected if header.hash == block.header.hash), None)
             if header is None:
                 raise PeerCallFailed(

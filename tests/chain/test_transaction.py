@@ -90,6 +90,15 @@ PAIR = b",".join(
     [SIGNED.wire, sign_transfer(evolve(DRAFT, nonce=8), seed=key_of("alice").seed, params=TEST_PARAMS).wire]
 )
 
+PARSED = {transfer.txid: transfer for transfer in in_block(SIGNED)}
+
+
+def test_a_known_transfer_is_not_parsed_again_unless_a_byte_differs() -> None:
+    other = SIGNED.wire.replace(SIGNED.signature.hex().encode(), bytes(64).hex().encode())
+    same, resigned = parse_canonical_transfers(SIGNED.wire + b"," + other, TEST_PARAMS, PARSED.get) or ()
+    assert same is PARSED[SIGNED.txid]
+    assert (resigned.txid, resigned.signature, resigned.wire) == (SIGNED.txid, bytes(64), other)
+
 
 @given(st.integers(0, len(PAIR)), st.binary(max_size=1), st.integers(0, 1))
 def test_transfers_in_another_text_are_those_of_strict_json_or_left_to_its_parser(
@@ -97,6 +106,9 @@ def test_transfers_in_another_text_are_those_of_strict_json_or_left_to_its_parse
 ) -> None:
     text = PAIR[:at] + new + PAIR[at + cut :]
     found = parse_canonical_transfers(text, TEST_PARAMS)
+    # What was parsed before is found by its txid, and makes no difference.
+    again = parse_canonical_transfers(text, TEST_PARAMS, PARSED.get)
+    assert (again and [asdict(each) for each in again]) == (found and [asdict(each) for each in found])
     if found is not None:
         values = parse_json(b"[" + text + b"]")
         assert isinstance(values, list)

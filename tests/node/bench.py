@@ -213,10 +213,12 @@ def open_node(folder: Path, setting: Setting) -> Node:
         chainstate.load()
         pooling = opened.enter_context(closing(open_writer(folder / FILE, MEMPOOL)))
         opened.pop_all()
-    verifier = Verifier(params, setting.checker, threads=setting.threads, capacity=setting.capacity)
+    mempool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
+    verifier = Verifier(
+        params, setting.checker, threads=setting.threads, capacity=setting.capacity, known=mempool.transfer
+    )
     chain = OpenChain(params, reader, LongReads(setting.checker, reading), chainstate, setting.writer)
     chain_manager = ChainManager(chain, verifier, clock)
-    mempool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
     on_disk, guard = setting.make_store(pooling, folder / FILE, params), DatabaseHealth(lambda: None, MEMPOOL)
     pool = TransactionPool(
         chain, mempool, store=on_disk, health=guard, worker=setting.writer, verifier=verifier, clock=clock

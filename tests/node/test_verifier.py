@@ -75,6 +75,16 @@ def test_blocks_are_parsed_or_refused_one_by_one(chain: ChainBuilder) -> None:
     assert [each and each.wire() for each, _ in found] == [block.wire(), None, None]
 
 
+def test_a_waiting_transfer_is_not_parsed_again_with_its_block(chain: ChainBuilder) -> None:
+    block = chain.block(transfers=transfers(chain, 2))
+    waiting = block.transfers[1]
+    verifier = Verifier(TEST_PARAMS, InlineWorker(), threads=1, capacity=1, known={waiting.txid: waiting}.get)
+    ((found, verdict),) = read(verifier, block.wire())
+    assert found is not None
+    assert (found.wire(), verdict) == (block.wire(), None)
+    assert [transfer is same for transfer, same in zip(found.transfers, block.transfers, strict=True)] == [False, True]
+
+
 def test_a_block_that_is_read_already_stays_as_it_is(chain: ChainBuilder) -> None:
     block = chain.block(break_=Refusal.BLOCK_SIGNATURE)
     ((same, verdict),) = read(make(), block)

@@ -90,7 +90,7 @@ class Node:
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
         self.local = LocalNode(setting.params, self.node_context.chain_manager, self.key, self.clock)
-        client = PeerClient(setting.params, transport, InlineWorker())
+        client = PeerClient(setting.params, transport, InlineWorker(), mempool.transfer)
         settings = PeerSettings(
             outbound=setting.outbound,
             max_inbound=setting.max_inbound,

@@ -104,7 +104,8 @@ class SimulatedNode:
         home = LocalNode(self.params, node_context.chain_manager, self.key, self._life)
         settings = PeerSettings(outbound=8, max_inbound=64, diverse=True, alone=False)
         book = AddressBook(self.random.randbytes(32), self.random.random)
-        client = PeerClient(self.params, self._link, InlineWorker())
+        known = node_context.transaction_pool.mempool.transfer
+        client = PeerClient(self.params, self._link, InlineWorker(), known)
         self._clients = Clients()
         return build_peer_network(
             home,
