@@ -244,7 +244,7 @@ class Channel(HTTPChannel):
             )
         super().allHeadersReceived()
 
-    def body_arrives(self, size: int) -> bool:
+    def reserve_body(self, size: int) -> bool:
         """Reserve ``size`` more bytes of body; False if the request was refused."""
         if self._phase is ConnectionState.CLOSING:
             return False
@@ -252,7 +252,7 @@ class Channel(HTTPChannel):
             self._refuse_body()
             return False
         self._body_bytes += size
-        return self.site.bodies.arrives(self, self._client, size)
+        return self.site.bodies.reserve(self, self._client, size)
 
     def rawDataReceived(self, data: bytes) -> None:
         """Refuse a body that its request rejects; while closing, discard input up to DISCARDED_BYTES."""
@@ -280,7 +280,7 @@ class Channel(HTTPChannel):
             return
         self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
         self.site.bodies.keep(self)
-        self.site.connections.is_served(self)
+        self.site.connections.mark_served(self)
         super().allContentReceived()
 
     def answer_within(self, seconds: float) -> None:
@@ -290,7 +290,7 @@ class Channel(HTTPChannel):
         """
         if self._phase is ConnectionState.ANSWERING:
             self._enter(ConnectionState.ANSWERING, seconds + self.site.limits.answer_seconds)
-            self.site.connections.is_served(self)
+            self.site.connections.mark_served(self)
 
     # The fast path (svcd.web.fast_path)
 
@@ -303,7 +303,7 @@ class Channel(HTTPChannel):
             site, client = self.site, self.site.clients.of_request(request)
             if size > site.limits.body_caps(request.method, request.path) or not site.bodies.has_room(client, size):
                 return False
-            site.bodies.arrives(self, client, size)
+            site.bodies.reserve(self, client, size)
             site.bodies.keep(self)
         self._phase, self._fast = ConnectionState.ANSWERING, request
         self.paused, self._ahead = True, ahead
@@ -321,12 +321,12 @@ class Channel(HTTPChannel):
         if self._client_is_slow:
             # The next pipelined request would be answered into the same full buffer, and so on without end.
             self._answered = request
-            self.site.connections.takes(self, request.sentLength)
+            self.site.connections.mark_unread(self, request.sentLength)
             return
         if self.site.draining:
             self.persistent = 0
         self._enter(ConnectionState.IDLE, self.site.limits.idle_seconds)
-        self.site.connections.waits(self)
+        self.site.connections.mark_waiting(self)
         # Data of the next requests arrives here while the channel is paused, or is left in the line buffer.
         self.paused = True
         if request is self._fast:
@@ -427,7 +427,7 @@ class Channel(HTTPChannel):
     def _begin(self) -> None:
         self._started = self.site.clock.seconds()
         self._enter(ConnectionState.HEADERS, self.site.limits.header_seconds)
-        self.site.connections.waits(self)
+        self.site.connections.mark_waiting(self)
 
     def _enter(self, phase: ConnectionState, seconds: float) -> None:
         self._phase = phase

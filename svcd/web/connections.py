@@ -61,7 +61,7 @@ class SiteLimits:
     """Bytes in the bodies of all requests at once: a thousand connections cannot fill memory."""
     bodies_bytes_per_client: int = field(default=8 * 1024 * 1024, validator=ge(1))
     """Bytes in the bodies of one client group at once: no client can use up ``bodies_bytes``."""
-    untaken_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
+    unread_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
     """Bytes in all responses that clients have not read yet: clients that never read cannot fill memory."""
 
     @classmethod
@@ -92,8 +92,8 @@ LIMITS: Final = (
         "Bodies that are never completed, so that no other client's are taken",
     ),
     Limit(
-        "answers that clients have not taken",
-        SiteLimits().untaken_bytes,
+        "responses that clients have not read",
+        SiteLimits().unread_bytes,
         "bytes",
         "Requesting megabytes on many connections without reading them, to fill memory or occupy all connections",
     ),
@@ -271,23 +271,25 @@ class BodyBudget(Budget):
         self._reported = 0
         self._report_at = -inf
 
-    def arrives(self, receiver: Connection, client: str | None, size: int) -> bool:
-        """Reserve ``size`` more bytes for the body of ``receiver``; False if its own request was refused to make room.
+    def reserve(self, connection: Connection, client: str | None, size: int) -> bool:
+        """Reserve ``size`` more bytes for the body of ``connection``; False if its request was refused to make room.
 
         ``client`` is None for one without a limit of its own. Incomplete bodies are evicted in this order: the oldest
         of ``client`` while it exceeds its share, then the oldest of the largest holder, or the oldest of all if no
-        holder has more than MODEST_BODIES of the largest size. An attacker with many addresses stays below every
-        share, but honest clients complete their bodies before these become the oldest.
+        holder has more than MODEST_BODIES of the largest size. An attacker with many addresses exceeds no share,
+        but its incomplete bodies become the oldest before honest clients' do.
         """
-        self.add(receiver, client, 0)
+        self.add(connection, client, 0)
         while client is not None and self.of_client(client) + size > self._per_client:
             sentence = OF_ONE_CLIENT.format(most=self._per_client)
-            if self._give_way(self.oldest_of(client), sentence) is receiver:
+            exceeded = f"one client's bodies may have {self._per_client} bytes at once"
+            if self._give_way(self.oldest_of(client), sentence, exceeded) is connection:
                 return False
         while self.bytes + size > self._total:
-            if self._give_way(self.oldest_of_largest_holder(self._modest), OF_ALL_CLIENTS) is receiver:
+            exceeded = f"all bodies may have {self._total} bytes at once"
+            if self._give_way(self.oldest_of_largest_holder(self._modest), OF_ALL_CLIENTS, exceeded) is connection:
                 return False
-        self.add(receiver, client, size)
+        self.add(connection, client, size)
         return True
 
     def has_room(self, client: str | None, size: int) -> bool:
@@ -295,40 +297,41 @@ class BodyBudget(Budget):
         fits = client is None or self.of_client(client) + size <= self._per_client
         return fits and self.bytes + size <= self._total
 
-    def _give_way(self, receiver: Connection, sentence: str) -> Connection:
-        client = self.release(receiver)
+    def _give_way(self, connection: Connection, sentence: str, exceeded: str) -> Connection:
+        """Evict a body, with a ``sentence`` for its client; the log names the ``exceeded`` limit."""
+        client = self.release(connection)
         self.gave_way += 1
-        receiver.refuse(service_unavailable(sentence, RETRY_SECONDS))
+        connection.refuse(service_unavailable(sentence, RETRY_SECONDS))
         now = self._clock.seconds()
         if now >= self._report_at:
             # A client whose bodies are evicted all day must not fill the log.
             self._log.warn(
-                "{count} incomplete request bodies gave way to others, the last one of {client}: {why}",
+                "{count} incomplete request bodies were dropped to make room, the last one of {client}: {limit}",
                 count=self.gave_way - self._reported,
                 client=client or "a client under no limit",
-                why=sentence,
+                limit=exceeded,
             )
             self._reported, self._report_at = self.gave_way, now + LOG_SECONDS
-        return receiver
+        return connection
 
 
 class Connections:
     """The open connections of one site; ``total`` and ``per_client`` limit their number, 0 means no limit.
 
     A connection *waits* while it is idle, receives a request, closes, or has a pipelined request in the queue; it *is
-    served* from a request's last byte until the response is written; it *takes* the response until the client has read
-    it. Responses being taken have ``untaken`` bytes at most.
+    served* from a request's last byte until the response is written; its response is *unread* until the client has read
+    it. All unread responses have ``max_unread`` bytes at most.
     """
 
-    def __init__(self, total: int, per_client: int, untaken: int) -> None:
+    def __init__(self, total: int, per_client: int, max_unread: int) -> None:
         self._total = total
         self._per_client = per_client
-        self._untaken = untaken
+        self._max_unread = max_unread
         self._open: set[Connection] = set()
         self._of_group: Counter[str] = Counter()
         # A dict for its order: the connection that has waited longest comes first.
         self._waiting: dict[Connection, None] = {}
-        self._taking = Budget()
+        self._unread = Budget()
         self._empty: list[Deferred[None]] = []
         self.refused = 0
         """How many connections were refused."""
@@ -339,9 +342,9 @@ class Connections:
         return len(self._open)
 
     @property
-    def untaken_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """How many bytes of responses clients have not read yet."""
-        return self._taking.bytes
+        return self._unread.bytes
 
     @property
     def clients(self) -> int:
@@ -354,14 +357,15 @@ class Connections:
     def admit(self, group: str | None) -> bool:
         """Whether one more connection of ``group`` may be opened.
 
-        To make room, the connection that has waited longest is closed; if none waits, the one that has taken longest.
+        To make room, the connection that has waited longest is closed; if none waits, the one whose client has been
+        reading longest.
         """
         if group is not None and self._per_client and self._of_group[group] >= self._per_client:
             self.refused += 1
             return False
         if not self._total or len(self._open) < self._total:
             return True
-        oldest = next(chain(self._waiting, self._taking), None)
+        oldest = next(chain(self._waiting, self._unread), None)
         if oldest is None:
             self.refused += 1
             return False
@@ -391,24 +395,24 @@ class Connections:
             for waiter in waiters:
                 waiter.callback(None)
 
-    def waits(self, connection: Connection) -> None:
+    def mark_waiting(self, connection: Connection) -> None:
         """The connection waits from now on, and can be closed to make room."""
         if connection in self._open:
             self._forget(connection)
             self._waiting[connection] = None
 
-    def is_served(self, connection: Connection) -> None:
+    def mark_served(self, connection: Connection) -> None:
         """The connection is served from now on, and is not closed to make room."""
         self._forget(connection)
 
-    def takes(self, connection: Connection, size: int) -> None:
-        """The client takes a response of ``size`` bytes; connections are closed while the total exceeds ``untaken``."""
+    def mark_unread(self, connection: Connection, size: int) -> None:
+        """A response of ``size`` bytes is unread from now on; connections are closed while there are too many bytes."""
         if connection not in self._open:
             return
         self._forget(connection)
-        self._taking.add(connection, connection.group, size)
-        while self._taking and self.untaken_bytes > self._untaken:
-            self._give_way(self._taking.oldest_of_largest_holder())
+        self._unread.add(connection, connection.group, size)
+        while self._unread and self.unread_bytes > self._max_unread:
+            self._give_way(self._unread.oldest_of_largest_holder())
 
     def _give_way(self, connection: Connection) -> None:
         self.gave_way += 1
@@ -417,7 +421,7 @@ class Connections:
 
     def _forget(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
-        self._taking.release(connection)
+        self._unread.release(connection)
 
     def emptied(self) -> "Deferred[None]":
         """Fires when no connection is open."""

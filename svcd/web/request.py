@@ -62,7 +62,7 @@ class Request(server.Request):
         if self._is_chunked and self._pieces > FREE_PIECES + self.content.tell() // LEAST_PIECE:
             # Returning after a refusal would let Twisted decode the rest of the data all the same.
             raise HttpError(400, f"the body comes in too many chunks of less than {LEAST_PIECE} bytes")
-        if self.channel.body_arrives(len(data)):
+        if self.channel.reserve_body(len(data)):
             self.content.write(data)
 
     def drop_body(self) -> None:

@@ -86,7 +86,7 @@ class Site(server.Site):
         self.clients = clients
         self.clock = clock
         self.new_id = new_id
-        self.connections = Connections(limits.connections, limits.connections_per_client, limits.untaken_bytes)
+        self.connections = Connections(limits.connections, limits.connections_per_client, limits.unread_bytes)
         self.turns = PipelineQueue(clock)
         self.draining = False
         self.bodies = BodyBudget(limits, clock)

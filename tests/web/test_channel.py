@@ -364,8 +364,8 @@ def test_bodies_that_give_way_are_logged_once_a_minute(make_site: MakeSite, cloc
         overflow()
 
     assert [formatEvent(event) for event in logged] == [
-        f"{count} incomplete request bodies gave way to others, the last one of 203.0.113.9: "
-        "the bodies of one client's requests may have 1000 bytes at once; try again later"
+        f"{count} incomplete request bodies were dropped to make room, the last one of 203.0.113.9: "
+        "one client's bodies may have 1000 bytes at once"
         for count in (1, 60)
     ]
 
@@ -549,7 +549,7 @@ def test_client_that_ends_its_half_and_never_reads_is_cut_off(make_site: MakeSit
     clock.pump([1] * 6)
 
     assert not wire.open
-    assert site.connections.untaken_bytes == 0
+    assert site.connections.unread_bytes == 0
 
 
 def test_refused_client_that_ends_its_half_is_closed(make_site: MakeSite, clock: Clock) -> None:
@@ -768,14 +768,14 @@ def test_client_that_pipelines_and_never_reads_fills_no_memory(make_site: MakeSi
 
 
 def test_answers_that_nobody_takes_have_a_bound(make_site: MakeSite) -> None:
-    site = make_site(Filled(2 * SEND_BUFFER), untaken_bytes=7 * SEND_BUFFER)
+    site = make_site(Filled(2 * SEND_BUFFER), unread_bytes=7 * SEND_BUFFER)
     wires = [Wire(site, f"203.0.113.{number}", reads=False).send(GET) for number in (1, 2, 2, 3, 4, 5, 6)]
 
     assert [wire.open for wire in wires] == [False, False, False, False, True, True, True]
-    assert site.connections.untaken_bytes == 6 * SEND_BUFFER
+    assert site.connections.unread_bytes == 6 * SEND_BUFFER
     wires[-1].read()
     assert wires[-1].response().status == 200
-    assert site.connections.untaken_bytes == 4 * SEND_BUFFER
+    assert site.connections.unread_bytes == 4 * SEND_BUFFER
 
 
 def test_client_that_never_reads_gives_way_when_all_places_are_taken(make_site: MakeSite) -> None:

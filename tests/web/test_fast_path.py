@@ -195,7 +195,7 @@ class Connected:
             "unsent": self.wire.unsent,
             "open": (self.wire.open, self.wire.saw_end, self.wire.disconnecting),
             "noted": self.noted,
-            "left": (len(self.site.connections), self.site.connections.untaken_bytes, self.site.bodies.bytes),
+            "left": (len(self.site.connections), self.site.connections.unread_bytes, self.site.bodies.bytes),
             "routes": (len(self.routes.waiting), self.routes.cancelled),
             "owed": [bucket.wait("203.0.113.9", 5, self.clock.seconds()) for bucket in self.limiter.buckets.values()],
             "untrusted": untrusted.alarm(self.clock.seconds()),

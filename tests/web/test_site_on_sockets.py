@@ -285,7 +285,7 @@ async def test_refusals_over_tls(opened: Open, tls: Any, trusting: Any) -> None:
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "over-tls"])
 async def test_answers_that_nobody_takes_have_a_bound(opened: Open, tls: Any, trusting: Any, secured: bool) -> None:
     listening = await opened(
-        Filled(20_000_000), tls if secured else None, connections_per_client=0, untaken_bytes=50_000_000
+        Filled(20_000_000), tls if secured else None, connections_per_client=0, unread_bytes=50_000_000
     )
     idlers = [await connect(listening, trusting if secured else None) for _ in range(4)]
     for client in idlers:
@@ -300,7 +300,7 @@ async def test_answers_that_nobody_takes_have_a_bound(opened: Open, tls: Any, tr
     await until(lambda: reader.closed)
 
     assert len(split_responses(bytes(reader.received))[0].body) == 20_000_000
-    assert listening.site.connections.untaken_bytes <= 40_000_000
+    assert listening.site.connections.unread_bytes <= 40_000_000
     for client in idlers:
         client.transport.abortConnection()
 
