@@ -53,7 +53,7 @@ from svcd.process.shutdown import StopSignals, exit_now, graceful_exit
 from svcd.process.timers import Periodic
 from svcd.store.database import DatabaseError
 
-SENTENCES: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
+OPERATOR_ERRORS: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
 """Errors whose text is for the operator: no traceback is needed."""
 STOP_PATIENCE: Final = 2.0
 """How many seconds a stop waits for DNS look-ups, or a backup that is being given up."""
@@ -63,7 +63,7 @@ def root_service(config: Config, reactor: Any, observer: Observer | None) -> Roo
     """The service that twistd runs: everything from the lock on the data directory to the notification of systemd."""
     StopSignals(reactor).install()
     exit_process = graceful_exit(reactor)
-    root = RootService(exit_process, observer=observer, sentences=SENTENCES)
+    root = RootService(exit_process, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
@@ -72,7 +72,7 @@ def root_service(config: Config, reactor: Any, observer: Observer | None) -> Roo
     root.addService(Periodic(reactor, 1.0, watch, what="checking the threads"))
     health = DatabaseHealth(lambda: exit_process(1))
     on_chain = ScopedServices(
-        Sequential(exit_process, sentences=SENTENCES),
+        Sequential(exit_process, operator_errors=OPERATOR_ERRORS),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
         services=lambda databases: node_services(NodeResources(config, databases, pools, reactor, health)),
         release=OpenDatabases.close,

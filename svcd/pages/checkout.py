@@ -123,7 +123,7 @@ def _draw(order: Order, observation: Observation, *, expired: bool, block_second
     terms = order.terms
     state = _shown_state(terms, observation)
     phase = _phase(observation, state, expired=expired)
-    ways = _payment_methods(order, observation, state, expired=expired)
+    ways = _wallet_links(order, observation, state, expired=expired)
     left = tag("div", _progress(order, observation, phase, block_seconds), ways, class_="stack")
     right = tag("div", _order(order, observation), *_return(order, state), class_="stack")
     data = _script_data(order, state, block_seconds)
@@ -174,7 +174,7 @@ def _head(terms: PaymentTerms, label: str | None) -> Tag:
     return tag("div", *lines, class_="stack tight")
 
 
-def _progress(order: Order, observation: Observation, shown: str, block_seconds: int) -> Tag:
+def _progress(order: Order, observation: Observation, phase: str, block_seconds: int) -> Tag:
     """The state of the payment, and problems with it."""
     terms = order.terms
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
@@ -186,24 +186,24 @@ def _progress(order: Order, observation: Observation, shown: str, block_seconds:
     none = message("checkout.of", done=0, count=terms.required)
     takes = message("checkout.takes", time=about_time(terms.required * block_seconds), count=terms.required)
     views = [
-        _view("unpaid", shown, message("checkout.unpaid-text"), tag("p", takes, class_="soft")),
-        _view("expired", shown, message("checkout.expired-text")),
-        _view("mismatched", shown, message("checkout.mismatched-text")),
-        _view("gone", shown, message("checkout.gone-text"), _wallet_that_paid(order)),
+        _view("unpaid", phase, message("checkout.unpaid-text"), tag("p", takes, class_="soft")),
+        _view("expired", phase, message("checkout.expired-text")),
+        _view("mismatched", phase, message("checkout.mismatched-text")),
+        _view("gone", phase, message("checkout.gone-text"), _wallet_that_paid(order)),
         _view(
             "pending",
-            shown,
+            phase,
             message("checkout.seen-text"),
             tag("p", tag("span", left, data_fill="left"), " (", none, ")", class_="soft"),
         ),
         _view(
             "confirming",
-            shown,
+            phase,
             message("checkout.confirming-text"),
             bar,
             tag("p", tag("span", left, data_fill="left"), " (", of, ")", class_="soft"),
         ),
-        _view("confirmed", shown, message("checkout.paid-text", count=terms.required), *_finished(order)),
+        _view("confirmed", phase, message("checkout.paid-text", count=terms.required), *_finished(order)),
     ]
     states = tag("div", _steps(), *views, _transfer(observation), role="status", class_="stack")
     fallen = notice("warn", tag("strong", message("checkout.nothing-to-do")), " ", message("checkout.fallen"))
@@ -213,13 +213,13 @@ def _progress(order: Order, observation: Observation, shown: str, block_seconds:
     hidden = {} if not observation.synced else HIDDEN
     parts: list[Content] = [
         states,
-        *_pay_before(order, shown),
+        *_pay_before(order, phase),
         tag("div", fallen, data_fallen="", role="status", **HIDDEN),
         tag("div", notice("warn", message("checkout.outdated")), data_outdated="", role="status", **hidden),
         *_problems(terms, observation),
         trouble,
     ]
-    if shown != PaymentState.CONFIRMED.value:
+    if phase != PaymentState.CONFIRMED.value:
         parts.append(without_scripts)
     return tag("div", *parts, class_="card stack")
 
@@ -237,7 +237,7 @@ _HEADINGS: Final[Mapping[str, Message]] = {
 
 
 def _phase(observation: Observation, state: PaymentState, *, expired: bool) -> str:
-    """Which view is shown: that of the state, or another one for an unpaid order. Only the script knows ``gone``."""
+    """The phase, which selects the view: the state, or another one while unpaid. Only the script knows ``gone``."""
     if state is not PaymentState.UNPAID:
         return state.value
     if observation.mismatches:
@@ -245,12 +245,12 @@ def _phase(observation: Observation, state: PaymentState, *, expired: bool) -> s
     return "expired" if expired else state.value
 
 
-def _pay_before(order: Order, shown: str) -> list[Tag]:
+def _pay_before(order: Order, phase: str) -> list[Tag]:
     """When an unpaid order expires; the script fills in the time left."""
     if order.until is None:
         return []
     time = tag("span", utc(order.until), data_fill="until")
-    hidden = {} if shown in ("unpaid", "expired", "mismatched") else HIDDEN
+    hidden = {} if phase in ("unpaid", "expired", "mismatched") else HIDDEN
     sentence = message("checkout.pay-before", time=time)
     return [tag("p", sentence, " ", tag("strong", data_fill="remaining"), data_pay_before="", **hidden)]
 
@@ -272,9 +272,9 @@ def _finished(order: Order) -> list[Tag]:
     return [back, printed]
 
 
-def _view(when: str, shown: str, sentence: Message, *more: Content) -> Tag:
-    """A view that is visible while ``shown`` is ``when``."""
-    hidden = {} if shown == when else HIDDEN
+def _view(when: str, phase: str, sentence: Message, *more: Content) -> Tag:
+    """A view that is visible while ``phase`` is ``when``."""
+    hidden = {} if phase == when else HIDDEN
     headed = tag("div", tag("h2", _HEADINGS[when]), tag("p", sentence, class_="soft"))
     return tag("div", headed, *more, class_="stack tight", data_when=when, **hidden)
 
@@ -318,7 +318,7 @@ def _wallet_path(order: Order) -> str:
     return f"/wallet/?pay={quote(uri, safe='')}{back}{end}"
 
 
-def _payment_methods(order: Order, observation: Observation, state: PaymentState, *, expired: bool) -> Tag:
+def _wallet_links(order: Order, observation: Observation, state: PaymentState, *, expired: bool) -> Tag:
     """The wallet that the buyer has, in several ways, and the one of this node; folded after a wrong amount."""
     request = PaymentRequest(order.terms, order.label)
     uri = format_uri(request)

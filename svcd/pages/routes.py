@@ -33,7 +33,7 @@ class ReturnUrl:
     """With the port, if there is one."""
 
 
-def parse_block(text: str) -> int | bytes:
+def parse_block_id(text: str) -> int | bytes:
     """The height or the 32-byte hash of a block; raises ValueError."""
     if _HASH.fullmatch(text):
         return bytes.fromhex(text)
@@ -61,7 +61,7 @@ def parse_typed_amount(text: str) -> int:
     return parse_amount(number.replace(",", ".") if _DECIMAL_COMMA.fullmatch(number) else number)
 
 
-BLOCK: Final = Field("block", Text(convert=parse_block), "The height or the hash of a block.")
+BLOCK: Final = Field("block", Text(convert=parse_block_id), "The height or the hash of a block.")
 FIRST: Final = Field("first", HEIGHT_TYPE, "Where the list begins.", default=0)
 BEFORE_HEIGHT: Final = Field(
     "before", Int(1, HEIGHT_TYPE.most), "Show the blocks below this height.", default=HEIGHT_TYPE.most

@@ -10,7 +10,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.commerce.payment_request import parse_reference
 from svcd.pages.html import Content, tag, visible
 from svcd.pages.layout import Page
-from svcd.pages.routes import HTML, SEARCH_TEXT, page, parse_block
+from svcd.pages.routes import HTML, SEARCH_TEXT, page, parse_block_id
 from svcd.pages.sources import Sources
 from svcd.pages.texts import Message, message
 from svcd.web.responses import Response
@@ -58,7 +58,7 @@ class SearchPage:
     def _matches(self, text: str) -> Iterator[SearchResult]:
         reader, mempool = self._sources.reader, self._sources.mempool
         try:
-            named = parse_block(text)
+            named = parse_block_id(text)
         except ValueError:
             pass
         else:

@@ -30,16 +30,18 @@ class Sequential(MultiService):
 
     _log = Logger()
 
-    def __init__(self, exit_process: Callable[[int], object], *, sentences: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(
+        self, exit_process: Callable[[int], object], *, operator_errors: tuple[type[Exception], ...] = ()
+    ) -> None:
         """Make an empty group.
 
         Args:
             exit_process: ends the process with an exit status, as `svcd.process.shutdown.graceful_exit` does.
-            sentences: errors beside CannotStart whose text tells the operator enough; their traceback is not logged.
+            operator_errors: errors beside CannotStart whose text tells the operator enough, without a traceback.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._exit_process = exit_process
-        self._sentences: tuple[type[Exception], ...] = (CannotStart, *sentences)
+        self._operator_errors: tuple[type[Exception], ...] = (CannotStart, *operator_errors)
         self._started: list[Service] = []
         self._starting: Deferred[None] | None = None
 
@@ -93,7 +95,7 @@ class Sequential(MultiService):
                 self._log.failure("stopping {service} failed", service=_name(service))
 
     def _report(self, service: Service, error: Exception) -> None:
-        if isinstance(error, self._sentences):
+        if isinstance(error, self._operator_errors):
             self._log.critical("svcd: {problem}", problem=str(error))
         else:
             self._log.failure("svcd: {service} cannot start", service=_name(service))
@@ -111,10 +113,10 @@ class RootService(Sequential):
         exit_process: Callable[[int], object],
         *,
         observer: Observer | None,
-        sentences: tuple[type[Exception], ...] = (),
+        operator_errors: tuple[type[Exception], ...] = (),
     ) -> None:
         """Make an empty group; see `Sequential`. Without an observer, twistd writes the log in its own form."""
-        super().__init__(exit_process, sentences=sentences)
+        super().__init__(exit_process, operator_errors=operator_errors)
         self._observer = observer
 
     def setServiceParent(self, parent: Any) -> None:  # noqa: N802

@@ -126,7 +126,7 @@ def test_an_unexpected_failure_is_logged_with_its_traceback(
 def test_other_errors_may_speak_for_themselves(
     statuses: list[int], events: list[str], expected_errors: Callable[..., Any]
 ) -> None:
-    group = Sequential(statuses.append, sentences=(KeyError,))
+    group = Sequential(statuses.append, operator_errors=(KeyError,))
     group.addService(Child("a", events, start=fail(KeyError("the schema is newer"))))
     group.startService()
     [event] = expected_errors()
