@@ -44,7 +44,7 @@ def follow(commands: list[str], folder: Path, **environment: str) -> list[tuple[
         text=True,
         cwd=folder,
         env=ENVIRONMENT | environment,
-        timeout=2 * DEADLINE,
+        timeout=4 * DEADLINE,
         check=True,
     )
     parts = re.split(rf"^{MARK} (\d+)\n", done.stdout, flags=re.MULTILINE)

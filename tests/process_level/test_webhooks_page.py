@@ -47,6 +47,9 @@ class Shop:
         assert len(found) == len(marks)
         commands = "".join(found).replace("http://127.0.0.1:18645", self._url)
         commands = commands.replace("http://127.0.0.1:8080", self.callback)
+        # A payment that is in a block before the watches were evaluated is never told as pending.
+        told = f"until grep -q payment.pending {self._out}; do sleep 0.1; done"
+        commands = commands.replace("for block in 1 2 3", f"{told}\nfor block in 1 2 3")
         # Set already by the first commands of the page, for it is one terminal there.
         return run(commands, self.folder, SVCD_URL=self._url, SVCD_DATA_DIR="devnet")
 
