@@ -18,7 +18,7 @@ import pytest
 from svcd.store.database import WEBHOOKS, migrations
 from tests import postgresql
 from tests.cluster.auditor import PROMOTED
-from tests.cluster.cluster import REQUIRED, SHOP, TOKEN, Cluster, Member, TimedReceiver, seconds_to_next_event
+from tests.cluster.cluster import REQUIRED, SHOP, TOKEN, Cluster, Member, Sold, TimedReceiver, seconds_to_next_event
 from tests.cluster.line import Line
 from tests.conftest import PROFILE
 from tests.net.certificates import Signed, make_authority, sign
@@ -281,6 +281,14 @@ def test_a_leader_is_cut_off_from_postgresql_and_its_peers(load: Cluster) -> Non
     report("audit", load.settle())
 
 
+def is_settled(member: Member, sold: Sold) -> bool:
+    """Whether no event of an order waits for its delivery any more."""
+    target = f"/rpc/commerce/webhooks/{sold.order.subscription}"
+    shown = exchange(member.node.connection(), "GET", target, Authorization=f"Bearer {TOKEN}")
+    events = shown.json["subscription"]["events"]
+    return all(event["deliveredAt"] is not None or "superseded" in event for event in events)
+
+
 def test_two_branches_for_twenty_blocks(load: Cluster) -> None:
     """What the leader told of its branch stands until a greater one is known, whoever leads then."""
     before, leader = load.settle(), load.leader
@@ -301,6 +309,8 @@ def test_two_branches_for_twenty_blocks(load: Cluster) -> None:
     wait_until(lambda: are_told(0), "confirmations on the leader's branch")
     leader.kill()
     second = load.leader
+    # What the one before has delivered without noting it comes again, and would supersede a reorganisation meanwhile.
+    wait_until(lambda: all(is_settled(second, each) for each in sold), "the notes of the deliveries")
     told = len(load.receiver.first)
     time.sleep(3)
     assert second.record().get("lagBlocks", 0) == 0
