@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -151,6 +152,10 @@ class Shop:
         signed = sign_transfer(draft, seed=key_of(name).seed, params=DEVNET)
         answer = self.node.post("/rpc/broadcast", b'{"transaction":' + signed.wire + b"}")
         return str(self.node.ok(answer)["txid"])
+
+    def in_flight(self) -> int:
+        """How many deliveries are in flight."""
+        return int(self.node.ok(self.node.operator("/operator/status"))["status"]["webhooks"]["inFlight"])
 
     def alarms(self) -> list[tuple[str, str]]:
         """The watches that told an alarm, and its kind."""
@@ -311,8 +316,10 @@ def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop, ref
     order = shop.order("order-1")
     shop.pay("customer", order["request"])
     wait_until(lambda: bool(shop.receiver.refused), "the first refusal")
-    seconds = []
-    for epoch in range(3):
+    seconds: list[float] = []
+    # A busy machine may be slow now and then, but not each time.
+    while len(seconds) < 3 or (min(seconds) > 2 and len(seconds) < 10):
+        epoch = len(seconds)
         if epoch:
             shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": REQUIRED}))
             wait_until(lambda: len(shop.receiver.refused) > refused, "the refusal of the reorganisation")  # noqa: B023
@@ -322,9 +329,8 @@ def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop, ref
         wait_until(lambda: len(shop.receiver.events) > epoch, f"the confirmation of epoch {epoch}")  # noqa: B023
         seconds.append(time.monotonic() - began)
         refused = len(shop.receiver.refused)
-    assert [event["epoch"] for event in shop.receiver.events] == [0, 1, 2]
+    assert [event["epoch"] for event in shop.receiver.events] == list(range(len(seconds)))
     assert set(shop.receiver.names) == {"confirmed: confirmed 3"}
-    # A busy machine may be slow once, but not each time.
     assert min(seconds) <= 2, seconds
     assert max(seconds) <= SOON, seconds
 
@@ -346,31 +352,29 @@ def test_a_shop_that_was_down_hears_the_newest_state_of_each_order_first(
     for name in names:
         shop.fund(name)
     orders = [shop.order(f"order-{name}") for name in names]
+    down_since = time.monotonic()
     for name, order in zip(names, orders, strict=True):
         shop.pay(name, order["request"])
-        shop.first_failure(order["watch"])
-    shop.node.mine(1)
-    down_since = time.monotonic()
-    for _ in range(REQUIRED - 1):
+    for order in orders:
+        wait_until(lambda order=order: bool(shop.watch(order["watch"])["events"]), "an event")  # type: ignore[misc]
+    shop.first_failure(orders[0]["watch"])
+    for _ in range(REQUIRED):
         shop.node.mine(1)
     for order in orders:
         wait_until(lambda order=order: shop.watch(order["watch"])["lastState"] == "confirmed", "a confirmation")  # type: ignore[misc]
+    # What is in flight is not interrupted: it could be an older event, and still arrive.
+    wait_until(lambda: shop.in_flight() == 0, "the end of the attempts for older events")
     # All in all the shop is down for five seconds.
     time.sleep(max(0.0, 5 - (time.monotonic() - down_since)))
     with receiver.serving(certificate, tmp_path, receiver.port):
-        # The pauses between attempts grow with the time for which a busy machine has let it be down.
-        _heard_within(max(SOON, 3 * (time.monotonic() - down_since)), shop, *["confirmed: confirmed 3"] * len(orders))
+        # The pauses between probes grow with the time for which a busy machine has let it be down.
+        soon = max(SOON, 4 * (time.monotonic() - down_since))
+        wait_until(lambda: len(receiver.names) >= len(orders), "the confirmations", seconds=soon)
+        assert receiver.names == ["confirmed: confirmed 3"] * len(orders)
         assert {event["event"] for event in receiver.events} == {"payment.confirmed"}
         assert {event["subscriptionId"] for event in receiver.events} == {order["watch"] for order in orders}
         receiver.check()
         nodes.stop()
-
-
-def _heard_within(seconds: float, shop: Shop, *names: str) -> None:
-    began = time.monotonic()
-    wait_until(lambda: len(shop.receiver.names) >= len(names), f"{names}; there came {shop.receiver.names}")
-    assert time.monotonic() - began <= seconds
-    assert shop.receiver.names == list(names)
 
 
 def test_events_wait_while_there_is_no_receiver(
@@ -614,5 +618,5 @@ def _attempt(what: Callable[[], object]) -> None:
     """Do something that the node's death may cut off."""
     try:
         what()
-    except (OSError, AssertionError, ValueError):
+    except (OSError, HTTPException, AssertionError, ValueError):
         return
