@@ -174,8 +174,8 @@ class RunningNode:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The log's events; every line of it must be one."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
+        """The log's events; every line of it must be one, but for the last while it is being written."""
+        return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     # Asking
 

@@ -41,11 +41,14 @@ def test_files_that_nothing_waits_for_have_threads_of_their_own(nodes: Nodes, tm
         name = "svcd_threads_work_seconds_count"
         return {threads: node.measured(name, threads=threads) for threads in ("files", "resolver")}
 
-    assert jobs() == {"files": 0, "resolver": 0}
+    # Other jobs of these threads come with time: `peers.json` is written every minute.
+    before = jobs()["files"]
     node.ok(node.operator("/operator/peers/ban", {"address": "192.0.2.7"}))
-    wait_until(lambda: jobs() == {"files": 1, "resolver": 0}, "a job for peers.json")
+    wait_until(lambda: jobs()["files"] > before, "a job for peers.json")
+    before = jobs()["files"]
     node.ok(node.operator("/operator/backup", {"path": str(tmp_path / "copy")}))
-    wait_until(lambda: jobs() == {"files": 2, "resolver": 0}, "a job for the backup")
+    wait_until(lambda: jobs()["files"] > before, "a job for the backup")
+    assert jobs()["resolver"] == 0
 
 
 def test_a_backup_is_made_while_blocks_go_on_and_a_node_starts_on_it(nodes: Nodes, tmp_path: Path) -> None:
