@@ -95,7 +95,7 @@ async def started(fixture: Fixture, watches: Path | str, reactor: Any) -> AsyncI
                 clock=reactor,
                 synced=lambda: True,
                 busy=lambda: node_context.chain_manager.busy,
-                settled=node_context.transaction_pool.settled,
+                readmission_done=node_context.transaction_pool.readmission_done,
             )
             webhooks = WebhookService(
                 webhook_database.subscriptions, webhook_database.worker, dispatcher=post, context=context

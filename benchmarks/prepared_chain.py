@@ -17,7 +17,7 @@ from svcd.chain.commitment import Commitment
 from svcd.chain.params import DEVNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.chain.transition import consensus_root, extend, genesis_point
+from svcd.chain.transition import consensus_root, genesis_point, point_after
 from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockStatus, CheckedBlock
 from svcd.node.miner import WorkSearch, create_template
@@ -73,7 +73,7 @@ def create_chain(path: Path, keys: Iterable[bytes], *, params: NetworkParams = D
         store.write_accounts(accounts)
         commitment.load(store.every_account(), len(accounts))
         header = genesis_header(params, state_root=commitment.root, consensus_root=consensus_root(params, point))
-        store.extend(store.add_block(Block(header, ()), point), (), undo={})
+        store.connect_block(store.add_block(Block(header, ()), point), (), undo={})
     connection.close()
 
 
@@ -100,7 +100,7 @@ def build_blocks(
         if work_nonce is None or len(proposal.transfers) != len(transfers):
             raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")
         block = proposal.sealed(work_nonce, seed)
-        candidate = CheckedBlock(block, extend(params, connector.tip, block.header))
+        candidate = CheckedBlock(block, point_after(params, connector.tip, block.header))
         if connector.connect([candidate]).outcomes != [BlockStatus.CONNECTED]:
             raise RuntimeError(f"block {block.header.height} was not connected")
         blocks.append(block.wire())

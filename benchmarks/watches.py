@@ -123,7 +123,7 @@ class Fixture:
                 clock=reactor,
                 synced=lambda: True,
                 busy=lambda: node_context.chain_manager.busy,
-                settled=node_context.transaction_pool.settled,
+                readmission_done=node_context.transaction_pool.readmission_done,
             )
             webhooks = WebhookService(database.subscriptions, database.worker, dispatcher=post, context=context)
             node_context.chain_manager.subscribe(webhooks)

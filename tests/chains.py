@@ -27,7 +27,7 @@ from svcd.chain.errors import Refusal
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.chain.transition import ChainPoint, apply_block, consensus_root, extend, genesis_accounts, genesis_point
+from svcd.chain.transition import ChainPoint, apply_block, consensus_root, genesis_accounts, genesis_point, point_after
 from svcd.chain.work import effective_target, work_value
 from tests.chain_language import Plan, plans
 from tests.validity import Accounts, Verdict, judge
@@ -241,7 +241,7 @@ class ChainBuilder:
             raise ValueError(f"a block cannot break {break_!r}; it can break {', '.join(sorted(BREAKABLE))}")
         signer = "forger" if break_ is Refusal.BLOCK_SIGNATURE else producer
         header = self._sealed(header, signer, worked=break_ is not Refusal.WORK)
-        self._after[header.hash] = _After(extend(self.params, before.point, header), after)
+        self._after[header.hash] = _After(point_after(self.params, before.point, header), after)
         return Block(header, body)
 
     def _honest(
@@ -266,7 +266,7 @@ class ChainBuilder:
         header = evolve(
             header,
             state_root=state_root(after.items()),
-            consensus_root=consensus_root(params, extend(params, point, header)),
+            consensus_root=consensus_root(params, point_after(params, point, header)),
         )
         return Block(header, transfers), after
 

@@ -8,7 +8,7 @@ from svcd.chain.accounts import Account, state_root
 from svcd.chain.block import parse_block
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.transition import ChainPoint, apply_block, check_place, check_roots, extend
+from svcd.chain.transition import ChainPoint, apply_block, check_place, check_roots, point_after
 from svcd.chain.work import check_work
 
 
@@ -48,7 +48,7 @@ def judge(params: NetworkParams, data: bytes, *, parent: ChainPoint, before: Map
             transfer.check_signature()
         stage = "state"
         root = state_root((dict(before) | apply_block(params, block, Accounts(before)).after).items())
-        check_roots(params, block.header, point=extend(params, parent, block.header), state_root=root)
+        check_roots(params, block.header, point=point_after(params, parent, block.header), state_root=root)
     except RuleViolation as refusal:
         return Verdict(stage, refusal.code)
     return None

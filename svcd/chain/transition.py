@@ -58,7 +58,7 @@ def genesis_accounts(params: NetworkParams) -> dict[bytes, Account]:
     return {decode_address(address, params.address_prefix): Account(units) for address, units in params.allocations}
 
 
-def extend(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPoint:
+def point_after(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPoint:
     """The chain variables after the block of ``header`` on ``parent``."""
     gap = header.slot - parent.slot
     return ChainPoint(
@@ -107,7 +107,7 @@ def check_header(params: NetworkParams, parent: ChainPoint, header: Header) -> C
         )
     if (header.transaction_count == 0) != (header.transactions_root == EMPTY_ROOT):
         raise RuleViolation(Refusal.TRANSACTIONS_ROOT, "transactionsRoot is not that of so many transactions")
-    point = extend(params, parent, header)
+    point = point_after(params, parent, header)
     if header.consensus_root != consensus_root(params, point):
         raise RuleViolation(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after this block")
     return point

@@ -17,7 +17,7 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.merkle import inclusion_path, root_of_path
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, block_entry, block_entry_of, parse_transfer
-from svcd.chain.transition import ChainPoint, Workspace, check_place, consensus_root, extend, genesis_point
+from svcd.chain.transition import ChainPoint, Workspace, check_place, consensus_root, genesis_point, point_after
 from svcd.chain.work import block_work, effective_target
 from svcd.commerce.payment_request import PaymentTerms
 
@@ -283,7 +283,7 @@ def _check_header(params: NetworkParams, parent: ChainPoint, header: Header) -> 
     """The chain after ``header``; raises RuleViolation for every rule that needs neither accounts nor work."""
     check_place(params, parent, header)
     header.check_signature()
-    point = extend(params, parent, header)
+    point = point_after(params, parent, header)
     if header.consensus_root != consensus_root(params, point):
         raise RuleViolation(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of this chain")
     return point

@@ -86,7 +86,7 @@ class WebhookContext:
     """Whether the node's chain is the network's, as far as the node knows."""
     busy: Callable[[], bool]
     """Whether blocks are being connected; safe to call in any thread."""
-    settled: Callable[[], Awaitable[None]]
+    readmission_done: Callable[[], Awaitable[None]]
     """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
     alarms: Callable[[], Sequence[ChainAlarm]] = tuple
     """Alarms for merchants, except deep reorganisations, which the follower detects itself."""
@@ -135,7 +135,7 @@ class WebhookService(Service):
         self._tip: ChainPoint | None = None
         """Of the chain as the mempool knows it; None before the first change."""
         self._reorganisations = 0
-        self._settled_reorganisations = 0
+        self._readmitted_reorganisations = 0
         """Of these, how many are known to have returned their transfers to the mempool."""
         self._step_requested = False
         self._stepping = False
@@ -405,11 +405,11 @@ class WebhookService(Service):
 
     async def _wait_for_mempool(self) -> None:
         """Wait until the transfers of undone blocks are back in the mempool: until then their payments seem gone."""
-        while self._settled_reorganisations < (number := self._reorganisations):
+        while self._readmitted_reorganisations < (number := self._reorganisations):
             try:
-                await self._context.settled()
+                await self._context.readmission_done()
             finally:
-                self._settled_reorganisations = max(self._settled_reorganisations, number)
+                self._readmitted_reorganisations = max(self._readmitted_reorganisations, number)
 
     def _step_context(self, pause: Callable[[], None] = lambda: None) -> StepContext:
         changes, self._mempool_changes = self._mempool_changes, []
@@ -465,7 +465,7 @@ def build_webhooks(
             leadership=leadership,
             synced=synced,
             busy=lambda: chain_manager.busy,
-            settled=pool.settled,
+            readmission_done=pool.readmission_done,
             keep_days=keep_days,
             alarms=alarms,
         ),

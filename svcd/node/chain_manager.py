@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from svcd.chain.block import Block, Header, parse_block, parse_posted_block
 from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
-from svcd.chain.transition import ChainPoint, check_header, check_place, extend
+from svcd.chain.transition import ChainPoint, check_header, check_place, point_after
 from svcd.interfaces import Clock, Timer, milliseconds
 from svcd.limits import FUTURE_BLOCKS, Limit
 from svcd.node.chainstate import OpenChain, invalid_ancestor
@@ -209,7 +209,7 @@ class ChainManager:
 
     async def _parse(self, batch: _Batch, data: Sequence[bytes | Block], parser: Parser) -> None:
         """Make the checks that need nothing but the block and its parent, on the chain or in process."""
-        for index, (block, verdict) in enumerate(await self._verifier.parse(data, parser)):
+        for index, (block, verdict) in enumerate(await self._verifier.parse_and_check(data, parser)):
             batch.blocks.append(block)
             outcome = verdict if block is None else self._place(batch, index, block, verdict)
             if outcome is not None:
@@ -235,7 +235,7 @@ class ChainManager:
             return reason
         if (too_far := self._future.too_far(header.slot)) is not None:
             return too_far
-        placed = batch.placed[index] = CheckedBlock(block, extend(self.params, parent, header))
+        placed = batch.placed[index] = CheckedBlock(block, point_after(self.params, parent, header))
         self._pending[header.hash] = batch, placed.point
         return None
 
@@ -283,7 +283,7 @@ class ChainManager:
         """Check participation work, the signatures of transfers, and the time."""
         valid = batch.valid()
         try:
-            verdicts = await self._verifier.check_work([placed.block for _, placed in valid])
+            verdicts = await self._verifier.check_work_and_signatures([placed.block for _, placed in valid])
         except NotYet as busy:
             for index in range(len(batch.blocks)):
                 batch.outcomes.setdefault(index, busy)

@@ -153,7 +153,7 @@ class Chainstate:
             self._tree.load(self.store.every_account(), len(accounts))
             roots = {"state_root": self._tree.root, "consensus_root": consensus_root(self.params, point)}
             header = genesis_header(self.params, **roots)
-            self.store.extend(self.store.add_block(Block(header, ()), point), (), undo={})
+            self.store.connect_block(self.store.add_block(Block(header, ()), point), (), undo={})
 
     # Views
 
@@ -273,7 +273,7 @@ class Chainstate:
         pending = self._pending
         stored, parent = self.store.existing(pending.tip.height), self.store.existing(pending.tip.height - 1)
         block = self.store.block(stored, self.params)
-        pending.state.undo(self.store.retract(stored, block.transfers))
+        pending.state.undo(self.store.disconnect_block(stored, block.transfers))
         pending.undo(UndoneBlock(stored.point, block.transfers), parent.point)
         self.steps += 1
 
@@ -287,7 +287,7 @@ class Chainstate:
         except RuleViolation:
             pending.state.undo(effect.before)
             raise
-        self.store.extend(stored, block.transfers, effect.before)
+        self.store.connect_block(stored, block.transfers, effect.before)
         pending.apply(stored.point, block)
         self.steps += 1
 

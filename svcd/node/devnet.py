@@ -12,7 +12,7 @@ from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.chain.transition import ChainPoint, extend
+from svcd.chain.transition import ChainPoint, point_after
 from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import ChainView, OpenChain
@@ -80,7 +80,7 @@ class Devnet:
 
         hashes = await self._make(depth + 1, seed, look, without=depth)
         # The next block that is mined must include the returned transfers.
-        await self._transaction_pool.settled()
+        await self._transaction_pool.readmission_done()
         self._transaction_pool.drop(dropped)
         return hashes
 
@@ -138,7 +138,7 @@ class Devnet:
             if template is None:
                 return []
             block = await self._seal(template, seed)
-            view.tip = extend(self._chain.params, view.tip, block.header)
+            view.tip = point_after(self._chain.params, view.tip, block.header)
             held = {transfer.txid for transfer in block.transfers}
             waiting = [transfer for transfer in waiting if transfer.txid not in held]
             blocks.append(block)

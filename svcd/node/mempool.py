@@ -58,17 +58,23 @@ class RemovalReason(StrEnum):
     """
 
     BLOCK = "block"
-    """A block includes it (:meth:`Mempool.settle`)."""
+    """A block includes it (:meth:`Mempool.follow_chain`)."""
     CONFLICT = "conflict"
-    """A block includes other transfers of the sender, which use its nonce or leave too little balance (the same)."""
+    """A block includes other transfers of the sender, which use its nonce or leave too little balance.
+
+    Removed by :meth:`Mempool.follow_chain`.
+    """
     REORG = "reorg"
-    """After a reorganisation the balance is too small (the same); the transfer is parked and may return."""
+    """After a reorganisation the balance is too small; the transfer is parked and may return.
+
+    Removed by :meth:`Mempool.follow_chain`.
+    """
     EXPIRY = "expiry"
     """Its timestamp is too old for any block (:meth:`Mempool.expire`)."""
     SIZE_LIMIT = "size limit"
     """The mempool is full, and a transfer with a higher fee rate has arrived (:meth:`Mempool.check`)."""
     REPLACED = "replaced"
-    """A transfer with the same nonce and a higher fee replaces it (the same)."""
+    """A transfer with the same nonce and a higher fee replaces it (:meth:`Mempool.check`)."""
     DROPPED = "dropped"
     """Devnet's reorganisation drops it on request (:meth:`Mempool.drop`)."""
 
@@ -402,7 +408,7 @@ class Mempool:
         self.fees.add(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         self._align(transfer.sender, queue)
 
-    def settle(
+    def follow_chain(
         self, txids: Collection[bytes], accounts: Mapping[bytes, Account], *, reorganised: bool = False
     ) -> Removals:
         """Follow the chain: ``txids`` are in blocks now, and ``accounts`` have changed; gives what has left.

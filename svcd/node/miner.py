@@ -20,7 +20,7 @@ from svcd.chain.difficulty import multiplier, next_target
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Transfer
-from svcd.chain.transition import Workspace, consensus_root, extend, touched
+from svcd.chain.transition import Workspace, consensus_root, point_after, touched
 from svcd.chain.work import effective_target, work_value
 from svcd.interfaces import Clock, Timer, Worker, milliseconds
 from svcd.node.chain_manager import ChainManager
@@ -105,7 +105,7 @@ def create_template(view: ChainView, *, seed: bytes, slot: int, transfers: Itera
         state_root=state_root,
         consensus_root=bytes(32),
     )
-    root = consensus_root(params, extend(params, parent, draft))
+    root = consensus_root(params, point_after(params, parent, draft))
     return BlockTemplate(evolve(draft, consensus_root=root), included)
 
 

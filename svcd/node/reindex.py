@@ -9,7 +9,7 @@ from svcd.chain.encoding import parse_wire_object
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.chain.transition import check_place, extend
+from svcd.chain.transition import check_place, point_after
 from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockStatus, CheckedBlock
 from svcd.node.verify_chain import BAD_BLOCK, Replay
@@ -109,7 +109,7 @@ def _copy_side_block(old: Inspector, chainstate: Chainstate, stored: StoredBlock
         check_place(chainstate.params, parent, block.header)
     except BAD_BLOCK:
         return False
-    point = extend(chainstate.params, parent, block.header)
+    point = point_after(chainstate.params, parent, block.header)
     return chainstate.connect([CheckedBlock(block, point)]).outcomes[0] in (BlockStatus.SIDE, BlockStatus.CONNECTED)
 
 

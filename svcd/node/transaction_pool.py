@@ -34,7 +34,7 @@ from svcd.store.database import MEMPOOL, explaining_errors
 from svcd.store.mempool_store import MempoolStore
 
 _ADMIT_PER_TURN: Final = 8
-"""Transfers checked, written and answered in one turn, which takes 3 ms; a query waits for two turns at most."""
+"""Transfers checked, written and answered in one turn of the reactor: 3 ms, of which a query waits 6 at most."""
 _READMIT_PER_TURN: Final = 32
 """Transfers of undone blocks readmitted in one turn; more, since their signatures are not checked again."""
 _FLOOD: Final = 64
@@ -128,8 +128,9 @@ class TransactionPool:
     async def load(self) -> int:
         """Load the transfers on disk; gives how many are in the mempool.
 
-        The two databases are committed one after the other. A transfer that has got into the chain since has a used
-        nonce; one that has fallen out is in the chain's database until it is in ours.
+        The databases of chain and mempool are committed one after the other. A transfer that got into a block meanwhile
+        has a used nonce and is dropped; one of an undone block stays in the chain's database until it is in the
+        mempool's.
         """
         disconnected = self._reader.disconnected()
         intact, found = await self._read_disk(disconnected)
@@ -163,10 +164,10 @@ class TransactionPool:
     async def _read_disk(
         self, disconnected: Sequence[tuple[int, int, bytes]]
     ) -> tuple[dict[int, bool], deque[tuple[int, Transfer]]]:
-        """For each row of our database whether it is intact; and all transfers there and in ``disconnected``, by row.
+        """For each row of the mempool's database whether it is intact; and all stored transfers, each with its row.
 
-        In the order of their nonces: a replacement is newer than the transfers that depend on it, which must not seem
-        to be behind a gap.
+        The transfers, of that database and in ``disconnected``, are sorted by nonce: a replacement has a later row than
+        the transfers that depend on it, but must precede them.
         """
         intact: dict[int, bool] = {}
         found: list[tuple[int, Transfer]] = []
@@ -288,7 +289,7 @@ class TransactionPool:
             return None
         # The cheap checks come first.
         leaving = self.mempool.check(transfer, account, window) if known is None else {}
-        verdict = self._verifier.check_here(transfer)
+        verdict = self._verifier.check_in_this_thread(transfer)
         if verdict is not None:
             raise verdict
         return None if known is not None else self._enter(transfer, account, leaving)
@@ -297,7 +298,7 @@ class TransactionPool:
         return self.mempool.enter(transfer, account, leaving=leaving, sequence=self._next_sequence())
 
     def _known_wire(self, transfer: Transfer, account: Account) -> bytes | None:
-        """The canonical JSON of a transfer in mempool or chain, perhaps with another signature: txids cover none."""
+        """The canonical JSON of a transfer in mempool or chain, perhaps with another signature: a txid covers none."""
         if entry := self.mempool.get(transfer.txid):
             return entry.transfer.wire
         # A transfer in the chain has a used nonce.
@@ -357,7 +358,7 @@ class TransactionPool:
         self._tip_slot = change.tip.slot
         txids = change.txids
         self._delete(self._disconnected.take(txids))
-        left = self.mempool.settle(txids, change.accounts, reorganised=bool(change.undone))
+        left = self.mempool.follow_chain(txids, change.accounts, reorganised=bool(change.undone))
         uncovered = sorted((entry for entry, why in left.items() if why is RemovalReason.REORG), key=_nonce)
         undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
         self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone if each.txid not in txids)
@@ -478,7 +479,7 @@ class TransactionPool:
 
     # Tasks
 
-    async def settled(self) -> None:
+    async def readmission_done(self) -> None:
         """Wait until the disconnected transfers are where they belong, in memory and on disk.
 
         Does not wait for submissions, of which there may be no end, nor for writes that the disk has refused.

@@ -54,10 +54,13 @@ class Verifier:
         self._verified_headers: Recent[bytes, bytes] = Recent(REMEMBERED_HEADERS)
         """By hash the signatures of headers whose signature and work have been verified."""
 
-    def parse(self, batch: Sequence[bytes | Block], parser: Parser) -> Deferred[list[tuple[Block | None, Verdict]]]:
+    def parse_and_check(
+        self, batch: Sequence[bytes | Block], parser: Parser
+    ) -> Deferred[list[tuple[Block | None, Verdict]]]:
         """Each block, or None for a text that is none, and the violation that shows in the block alone.
 
-        That is: the producer's signature is wrong, or the transactions are not those that the header commits to.
+        That is: it is malformed, the producer's signature is wrong, or the transactions are not those that the header
+        commits to.
         """
         return self._worker.run(lambda: [self._parse(data, parser) for data in batch])
 
@@ -72,7 +75,7 @@ class Verifier:
             return block, violation
         return block, None
 
-    async def check_work(self, blocks: Sequence[Block]) -> list[Verdict]:
+    async def check_work_and_signatures(self, blocks: Sequence[Block]) -> list[Verdict]:
         """Verify each block's participation work and the signatures of its transfers.
 
         Raises NotYet(BUSY) if more blocks than ``capacity`` would wait.
@@ -141,7 +144,7 @@ class Verifier:
         self.trust([transfer for transfer, verdict in zip(transfers, verdicts, strict=True) if verdict is None])
         return verdicts
 
-    def check_here(self, transfer: Transfer) -> Verdict:
+    def check_in_this_thread(self, transfer: Transfer) -> Verdict:
         """Verify the signature of one transfer at once, in the caller's thread."""
         if (transfer.txid, transfer.signature) in self._verified:
             return None

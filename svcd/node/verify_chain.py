@@ -25,9 +25,9 @@ from svcd.chain.transition import (
     check_header,
     check_place,
     consensus_root,
-    extend,
     genesis_accounts,
     genesis_point,
+    point_after,
 )
 from svcd.chain.work import check_work, work_value
 from svcd.store.chain_store import ChainReader, StoredBlock
@@ -91,7 +91,7 @@ class Replay:
         header.check_signature()
         block.check_body()
         check_place(self.params, self.at, header)
-        point = extend(self.params, self.at, header)
+        point = point_after(self.params, self.at, header)
         if stored.point != point:
             raise Corrupt("its chain variables are not those that follow from the headers")
         if header.consensus_root != consensus_root(self.params, point):

@@ -514,7 +514,9 @@ class ChainWriter(ChainReader):
         if gone:
             self._db.executemany("DELETE FROM account WHERE key = ?", gone)
 
-    def extend(self, block: StoredBlock, transfers: Sequence[Transfer], undo: Mapping[bytes, Account | None]) -> None:
+    def connect_block(
+        self, block: StoredBlock, transfers: Sequence[Transfer], undo: Mapping[bytes, Account | None]
+    ) -> None:
         """Make ``block`` the newest canonical one; writes its undo record and the indexes of its transfers."""
         height = block.point.height
         self._db.execute("INSERT INTO canonical VALUES (?, ?)", (height, block.id))
@@ -526,7 +528,7 @@ class ChainWriter(ChainReader):
         database.insert(self._db, "address_place", sorted(_address_places(transfers, height)))
         database.insert(self._db, "payment_place", _payment_places(transfers, height))
 
-    def retract(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
+    def disconnect_block(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
         """Remove the newest canonical block from the chain; gives the accounts as they were before it."""
         height, before = block.point.height, self.undo(block)
         self._db.execute("DELETE FROM canonical WHERE height = ?", (height,))

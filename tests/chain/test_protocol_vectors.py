@@ -24,9 +24,9 @@ from svcd.chain.transition import (
     apply_block,
     check_roots,
     consensus_root,
-    extend,
     genesis_accounts,
     genesis_point,
+    point_after,
 )
 from svcd.chain.work import work_value
 from tests.chains import rows_of, scan_of
@@ -182,7 +182,7 @@ def chain() -> tuple[ChainPoint, dict[bytes, Account]]:
         root = overlay.apply(effect)
         commitment.take(overlay)
         state |= effect.after
-        point = extend(DEVNET, point, block.header)
+        point = point_after(DEVNET, point, block.header)
         assert point.hash == block.header.hash == bytes.fromhex(vector["hash"])
         assert (point.work, point.difficulty_clock, point.issued) == tuple(
             int(vector[name]) for name in ("cumulativeWork", "clock", "issued")

@@ -24,9 +24,9 @@ from svcd.chain.transition import (
     check_place,
     check_roots,
     consensus_root,
-    extend,
     genesis_accounts,
     genesis_point,
+    point_after,
     touched,
 )
 from tests.chain.refusing import refuses
@@ -319,12 +319,12 @@ PARENT = ChainPoint(hash=b"\1" * 32, height=9, slot=100, difficulty_clock=40, wo
 
 def test_chain_variables_after_a_block() -> None:
     header = evolve(ChainBuilder().block().header, height=10, slot=103, base_target=2**254)
-    assert extend(TEST_PARAMS, PARENT, header) == ChainPoint(
+    assert point_after(TEST_PARAMS, PARENT, header) == ChainPoint(
         hash=header.hash, height=10, slot=103, difficulty_clock=43, work=1004, issued=77 + 20 * COIN
     )
     late = evolve(header, slot=100 + 10**6)
-    assert extend(TEST_PARAMS, PARENT, late).difficulty_clock == 40 + TEST_PARAMS.gap_cap_slots
-    first = extend(TEST_PARAMS, genesis_point(TEST_PARAMS), evolve(header, slot=50))
+    assert point_after(TEST_PARAMS, PARENT, late).difficulty_clock == 40 + TEST_PARAMS.gap_cap_slots
+    first = point_after(TEST_PARAMS, genesis_point(TEST_PARAMS), evolve(header, slot=50))
     assert (first.height, first.difficulty_clock, first.slot) == (1, 0, 50)
 
 

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from svcd.chain.block import Block, Header
 from svcd.chain.signature import sign
-from svcd.chain.transition import ChainPoint, consensus_root, extend
+from svcd.chain.transition import ChainPoint, consensus_root, point_after
 from svcd.chain.work import effective_target, work_value
 from svcd.commerce.payment_proof import Proof, ProofData, parse_proof, render_proof
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
@@ -76,7 +76,7 @@ def rebuilt(parent: ChainPoint, headers: Sequence[Header], **changes: object) ->
         changed = evolve(header, parent_hash=point.hash, producer_key=key_of("p").public, multiplier=10_000)
         if number == 0:
             changed = evolve(changed, **changes)  # type: ignore[arg-type]
-        root = consensus_root(TEST_PARAMS, extend(TEST_PARAMS, point, changed))
+        root = consensus_root(TEST_PARAMS, point_after(TEST_PARAMS, point, changed))
         made.append(sealed(evolve(changed, consensus_root=root)))
-        point = extend(TEST_PARAMS, point, made[-1])
+        point = point_after(TEST_PARAMS, point, made[-1])
     return made

@@ -259,7 +259,7 @@ def test_a_stop_waits_for_deliveries_in_flight(watched: Watched) -> None:
         clock=watched.clock,
         synced=lambda: True,
         busy=lambda: False,
-        settled=watched.node_context.transaction_pool.settled,
+        readmission_done=watched.node_context.transaction_pool.readmission_done,
         sleep=watched.pauses.append,
     )
     webhooks = WebhookService(

@@ -124,7 +124,7 @@ class Watched:
             clock=self.clock,
             synced=lambda: self.synced,
             busy=lambda: self.busy,
-            settled=node_context.transaction_pool.settled,
+            readmission_done=node_context.transaction_pool.readmission_done,
             sleep=self.pauses.append,
             alarms=lambda: self.alarms,
             leadership=self.leadership,

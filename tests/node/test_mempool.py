@@ -64,7 +64,7 @@ class Bench:
     def settle(self, *, txids: tuple[bytes, ...] = (), **accounts: Account) -> list[int]:
         """Bring the pool up to a new tip; gives the nonces that left."""
         self.accounts |= accounts
-        left = self.pool.settle(txids, {key_of(name).hash: account for name, account in accounts.items()})
+        left = self.pool.follow_chain(txids, {key_of(name).hash: account for name, account in accounts.items()})
         return sorted(entry.transfer.nonce for entry in left)
 
 

@@ -104,7 +104,7 @@ class Pool(RuleBasedStateMachine):
         self.settle([], {key: self.accounts[key]})
 
     def settle(self, txids: list[bytes], accounts: dict[bytes, Account]) -> None:
-        left = self.pool.settle(txids, accounts, reorganised=True)
+        left = self.pool.follow_chain(txids, accounts, reorganised=True)
         for entry, reason in left.items():
             used = entry.transfer.nonce < accounts[entry.transfer.sender].nonce
             uncovered = RemovalReason.CONFLICT if used else RemovalReason.REORG

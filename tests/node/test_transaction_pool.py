@@ -594,7 +594,7 @@ def test_settled_does_not_wait_for_what_comes_in(node: Node, chain: ChainBuilder
     old, new = two_branches(chain, [chain.transfer("bob", "alice", 1)], [])
     node.submit(*old)
     node.submit(*new)
-    settled = Deferred.fromCoroutine(node.transaction_pool.settled())
+    settled = Deferred.fromCoroutine(node.transaction_pool.readmission_done())
     for _ in range(10):
         node.transaction_pool.submit(transfer)
         node.clock.advance(0)

@@ -23,7 +23,7 @@ def make(worker: InlineWorker | Stepped | None = None, *, threads: int = 2, capa
 
 
 def check_work(verifier: Verifier, *blocks: Block) -> list[Refusal | None]:
-    return codes(result_of(Deferred.fromCoroutine(verifier.check_work(blocks))))
+    return codes(result_of(Deferred.fromCoroutine(verifier.check_work_and_signatures(blocks))))
 
 
 def check_transfers(verifier: Verifier, *transfers: Transfer) -> list[Refusal | None]:
@@ -31,7 +31,7 @@ def check_transfers(verifier: Verifier, *transfers: Transfer) -> list[Refusal | 
 
 
 def read(verifier: Verifier, *data: Block | bytes) -> list[tuple[Block | None, Verdict]]:
-    return result_of(verifier.parse(data, parse_block))
+    return result_of(verifier.parse_and_check(data, parse_block))
 
 
 def check_seals(verifier: Verifier, *blocks: Block) -> list[Refusal | None]:
@@ -189,7 +189,7 @@ def test_the_oldest_is_forgotten_when_there_is_too_much(
 def test_work_is_spread_over_the_lanes(chain: ChainBuilder) -> None:
     stepped = Stepped()
     blocks = [chain.block(producer=f"p{number}") for number in range(7)]
-    Deferred.fromCoroutine(make(stepped, threads=3).check_work(blocks))
+    Deferred.fromCoroutine(make(stepped, threads=3).check_work_and_signatures(blocks))
     assert len(stepped) == 3
 
 
@@ -214,14 +214,14 @@ def test_no_more_than_the_capacity_may_wait(chain: ChainBuilder) -> None:
     stepped = Stepped()
     verifier = make(stepped, capacity=3)
     blocks = [chain.block(producer=f"p{number}") for number in range(4)]
-    waiting = Deferred.fromCoroutine(verifier.check_work(blocks[:2]))
+    waiting = Deferred.fromCoroutine(verifier.check_work_and_signatures(blocks[:2]))
     assert verifier.waiting == 2
     with pytest.raises(NotYet) as busy:
         check_work(verifier, *blocks[2:])
     assert busy.value.code is Wait.BUSY
     assert busy.value.detail == "2 blocks wait to be verified; send this one again later"
     assert verifier.waiting == 2
-    more = Deferred.fromCoroutine(verifier.check_work(blocks[2:3]))
+    more = Deferred.fromCoroutine(verifier.check_work_and_signatures(blocks[2:3]))
     assert verifier.waiting == 3
     stepped.finish()
     assert codes(result_of(waiting)) == [None, None]
@@ -329,7 +329,7 @@ def flood_of_headers(verifier: Verifier, chain: ChainBuilder) -> list[Deferred[l
 def flood_of_blocks(verifier: Verifier, chain: ChainBuilder) -> list[Deferred[list[Verdict]]]:
     """Each handed in by itself."""
     junk = [chain.block(producer=f"p{number}", break_=Refusal.WORK) for number in range(30)]
-    return [Deferred.fromCoroutine(verifier.check_work([block])) for block in junk]
+    return [Deferred.fromCoroutine(verifier.check_work_and_signatures([block])) for block in junk]
 
 
 @pytest.mark.parametrize("flood", [flood_of_headers, flood_of_blocks])
@@ -356,7 +356,7 @@ def test_signatures_of_blocks_are_checked_in_small_pieces(chain: ChainBuilder, s
     for first in range(0, 600, 100):
         parent = chain.block(parent, transfers=[chain.transfer("alice", "bob", 1, nonce=first + n) for n in range(100)])
         blocks.append(parent)
-    checking = Deferred.fromCoroutine(make(stepped, threads=2).check_work(blocks))
+    checking = Deferred.fromCoroutine(make(stepped, threads=2).check_work_and_signatures(blocks))
     while len(stepped):
         before = len(signatures)
         stepped.step()

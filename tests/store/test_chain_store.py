@@ -52,7 +52,7 @@ def grow(store: ChainWriter, chain: ChainBuilder, *blocks: Block) -> list[Stored
     """Store blocks as the canonical chain; what they do to accounts is left out."""
     stored = put(store, chain, *blocks)
     for at, block in zip(stored, blocks, strict=True):
-        store.extend(at, block.transfers, {})
+        store.connect_block(at, block.transfers, {})
     return stored
 
 
@@ -251,7 +251,7 @@ def test_payments_are_indexed_by_reference_recipient_and_amount(
     }
 
 
-def test_retracting_a_block_takes_back_all_that_extending_wrote(
+def test_disconnecting_a_block_takes_back_all_that_connecting_wrote(
     store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
 ) -> None:
     blocks = paying(chain)
@@ -260,9 +260,9 @@ def test_retracting_a_block_takes_back_all_that_extending_wrote(
     undo: dict[bytes, Account | None] = {bytes(20): None, b"\1" * 20: Account(7, 8, 9), b"\2" * 20: Account(1, 0)}
     for at, block in zip(stored, blocks.values(), strict=True):
         before.append(contents(connection))
-        store.extend(at, block.transfers, undo)
+        store.connect_block(at, block.transfers, undo)
     for at, block in reversed(list(zip(stored, blocks.values(), strict=True))):
-        assert store.retract(at, block.transfers) == undo
+        assert store.disconnect_block(at, block.transfers) == undo
         assert contents(connection) == before.pop()
 
 
@@ -273,7 +273,7 @@ def test_a_missing_undo_record_is_corrupt(
     connection.execute("DELETE FROM undo")
     before = contents(connection)
     with pytest.raises(Corrupt, match="undo record of the canonical block at height 1 is missing"):
-        store.retract(stored, ())
+        store.disconnect_block(stored, ())
     assert contents(connection) == before
 
 
@@ -384,7 +384,7 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.replaced_blocks(1, limit=3),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
         lambda: store.save_disconnected([(1, blocks["b2"].transfers[0])]),
-        lambda: store.retract(last, blocks["b3"].transfers),
+        lambda: store.disconnect_block(last, blocks["b3"].transfers),
         lambda: store.delete_with_descendants(last),
     ):
         # The ranges of account_rows and the branches of replaced_blocks are no tables.
