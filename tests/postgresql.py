@@ -17,7 +17,7 @@ import psycopg
 from svcd.store.postgresql import PostgresqlConnection, parse_address
 from tests.programs import program
 
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 120.0
 GENESIS: Final = b"g" * 32
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 _FAST: Final = ("shared_buffers=16MB", "fsync=off", "full_page_writes=off", "synchronous_commit=off")
