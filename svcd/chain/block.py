@@ -84,10 +84,10 @@ class Header:
     def wire(self, transactions: bytes | None = None) -> bytes:
         """The canonical JSON of the header or, with the inside of the ``transactions`` array, of the whole block."""
         before, middle, after = self._parts
-        text = f'{before},"signature":"{self.signature.hex()}"{middle}'.encode()
-        if transactions is not None:
-            text += b',"transactions":[' + transactions + b"]"
-        return text + f'{after},"workNonce":"{self.work_nonce.hex()}"}}'.encode()
+        first = f'{before},"signature":"{self.signature.hex()}"{middle}'.encode()
+        last = f'{after},"workNonce":"{self.work_nonce.hex()}"}}'.encode()
+        # In one step: each copy of a full block costs half a millisecond.
+        return b"".join([first, last] if transactions is None else [first, _OPENING, transactions, _CLOSING, last])
 
     def check_signature(self) -> None:
         """Raise RuleViolation(BLOCK_SIGNATURE) unless the producer's key signed the hash."""
