@@ -93,10 +93,10 @@ def rows_of(accounts: Mapping[bytes, Account]) -> list[Row]:
 
 
 def scan_of(accounts: Mapping[bytes, Account]) -> Scan:
-    """A scan over a dictionary, which sees later changes of it."""
+    """A scan over a dictionary, which sees later changes of it; backwards, since a scan promises no order."""
     return lambda ranges: rows_of(
         {key: accounts[key] for key in accounts if any(first <= key <= last for first, last in ranges)}
-    )
+    )[::-1]
 
 
 # How to break one rule and no other

@@ -18,7 +18,7 @@ from svcd.chain.transition import Effect
 Row = tuple[bytes, int, int, int | None]
 """An account as it lies on disk: key hash, balance, nonce, held since."""
 Scan = Callable[[Sequence[tuple[bytes, bytes]]], list[Row]]
-"""The accounts in ranges of key hashes, (first, last) with both bounds included; ascending as the ranges are."""
+"""The accounts in ranges of key hashes, (first, last) with both bounds included; in any order."""
 Node = bytes
 """The 32-byte hash over several accounts. Over none or one, or if it is not known, a byte for that follows the hash.
 
@@ -83,7 +83,7 @@ class Commitment:
         return self._kinds[depth], self._hashes[depth]
 
     def rows(self, depth: int, indexes: Iterable[int]) -> list[Row]:
-        """The accounts on disk below nodes at ``depth``; ascending."""
+        """The accounts on disk below nodes at ``depth``, in any order."""
         shift = KEY_BITS - depth
         ranges = [(index << shift, (index + 1 << shift) - 1) for index in sorted(indexes)]
         return self._scan([(first.to_bytes(20, "big"), last.to_bytes(20, "big")) for first, last in ranges])
@@ -147,7 +147,7 @@ class Overlay:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""
         # If an account changes, its whole bucket is needed, so the bucket is read at once.
         self._read(keys)
-        return {key: Account(*self._rows[key][1:]) for key in keys if key in self._rows}
+        return {key: Account(*row[1:]) for key in keys if (row := self._rows.get(key))}
 
     def apply(self, effect: Effect) -> bytes:
         """Apply the effect of a block; returns the state root after it."""

