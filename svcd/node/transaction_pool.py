@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Final, Protocol
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import CooperativeTask, Cooperator
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -219,6 +219,10 @@ class TransactionPool:
 
         It fails with RuleViolation, or with an error of the disk. Cancelling it does not stop the work.
         """
+        entry = self.mempool.get(transfer.txid)
+        if entry is not None and entry.transfer.wire == transfer.wire:
+            # Nearly every peer hands in every transfer. This one has been committed in the turn that admitted it.
+            return succeed(SubmitResult.KNOWN)
         submission = _Submission(transfer)
         self._submissions.append(submission)
         self._begin(_ADMISSION, self._admit_all())
