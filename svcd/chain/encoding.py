@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Final, NoReturn
 
@@ -44,10 +44,13 @@ def tagged_hash(tag: str, data: bytes) -> bytes:
     return sha256(tag.encode("ascii") + b"\0" + data).digest()
 
 
+# json.dumps with options builds a new encoder for every call.
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
+
+
 def canonical(value: object) -> bytes:
     """The one canonical JSON text of ``value`` (RFC 8785 for objects with ASCII keys, strings, integers and arrays)."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
-    return text.encode("utf-8")
+    return _encode(value).encode("utf-8")
 
 
 def _refuse(detail: str) -> NoReturn:
@@ -88,19 +91,16 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _walk(value: object, depth: int) -> None:
-    if isinstance(value, str):
-        if not value.isascii() and re.search("[\ud800-\udfff]", value):
-            _refuse("a string holds half of a surrogate pair; strings must be valid Unicode")
-    elif isinstance(value, dict | list):
-        if depth >= MAX_DEPTH:
-            _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
-        if isinstance(value, dict):
-            for key in value:
-                _walk(key, depth + 1)
-            value = list(value.values())
-        for item in value:
-            _walk(item, depth + 1)
+def _walk(values: Iterable[object], depth: int) -> None:
+    """Raise RuleViolation(ENCODING) for half of a surrogate pair in ``values`` or below, and for too many levels."""
+    for value in values:
+        if isinstance(value, str):
+            if not value.isascii() and re.search("[\ud800-\udfff]", value):
+                _refuse("a string holds half of a surrogate pair; strings must be valid Unicode")
+        elif isinstance(value, dict | list):
+            if depth >= MAX_DEPTH:
+                _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+            _walk([*value, *value.values()] if isinstance(value, dict) else value, depth + 1)
 
 
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
@@ -171,7 +171,7 @@ def parse_json(data: bytes) -> object:
     """
     value = _decoded(data, _decode)
     if not (_is_plain(data) and data.count(b"{") + data.count(b"[") <= MAX_DEPTH):
-        _walk(value, 0)
+        _walk([value], 0)
     return value
 
 
