@@ -4,7 +4,7 @@ A hash with a secret key chooses the bucket of a hint from the network groups of
 sender can aim at the places of others. Only endpoints that this node has called and verified are handed out.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_network
@@ -114,9 +114,9 @@ class AddressBook:
         """What is known of an endpoint."""
         return self._index.get(endpoint)
 
-    def entries(self) -> Iterator[AddressEntry]:
+    def entries(self) -> list[AddressEntry]:
         """Everything, verified or not."""
-        return iter(list(self._index.values()))
+        return list(self._index.values())
 
     def hint(self, endpoint: Endpoint, *, source: str, now: float) -> bool:
         """Note an endpoint that ``source`` (a network group, or OPERATOR) named; False if there was no room for it.
@@ -270,8 +270,12 @@ class AddressBook:
     def candidates(self, now: float, *, exclude: Collection[str], tried: bool) -> list[AddressEntry]:
         """Endpoints that are due for a call: verified ones (``tried``), or hints."""
         buckets = self._tried if tried else self._new
-        entries = [entry for bucket in buckets.values() for entry in bucket]
-        return [entry for entry in entries if entry.next_try <= now and entry.endpoint not in exclude]
+        return [
+            entry
+            for bucket in buckets.values()
+            for entry in bucket
+            if entry.next_try <= now and entry.endpoint not in exclude
+        ]
 
     def verified(self) -> list[AddressEntry]:
         """The verified entries."""

@@ -81,7 +81,7 @@ class PeerAdministration:
         lifted = [name for name in names if peers.bans.unban(name, now)]
         if not lifted:
             raise HttpError(404, f"{endpoint or node_id or address} is not banned")
-        for entry in list(peers.book.entries()):
+        for entry in peers.book.entries():
             own = {endpoint_name(entry.endpoint), node_name(entry.node_id)}
             if address is not None or own.intersection(lifted):
                 peers.book.try_again(entry.endpoint)

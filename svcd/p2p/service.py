@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from copy import copy
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +50,11 @@ class PeersFile:
     anchors: list[Endpoint]
     """Two outbound peers of the last run, which are called first: a restart must not be a chance for an eclipse."""
     bans: list[Ban]
+
+    def record(self) -> dict[str, object]:
+        """The JSON object of the file."""
+        value: dict[str, object] = _CONVERTER.unstructure(self)
+        return value
 
 
 def read_peers_file(path: Path) -> PeersFile | None:
@@ -154,13 +158,13 @@ def _converter() -> Converter:
 _CONVERTER: Final = _converter()
 
 
-def write_peers_file(path: Path, content: PeersFile) -> None:
-    """Replace ``path``; after a crash the old file or the new one is there, never half. Raises OSError."""
+def write_peers_file(path: Path, content: dict[str, object]) -> None:
+    """Replace the file by a :meth:`PeersFile.record`; after a crash it is the old or the new one. Raises OSError."""
     partial = path.with_name(path.name + ".new")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         # Unlike json.dump, which takes three times as long, json.dumps encodes in C.
-        file.write(json.dumps(_CONVERTER.unstructure(content)))
+        file.write(json.dumps(content))
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
@@ -310,8 +314,8 @@ class PeersService(Service):
         content = PeersFile(
             format=FORMAT,
             secret=peers.book.secret.hex(),
-            entries=[copy(entry) for entry in peers.book.entries()],
+            entries=peers.book.entries(),
             anchors=self._anchors,
             bans=peers.bans.standing(peers.node.now()),
         )
-        return self._write_lock.run(self._files.run, write_peers_file, self._path, content)
+        return self._write_lock.run(self._files.run, write_peers_file, self._path, content.record())

@@ -434,7 +434,9 @@ def test_a_ban_that_the_disk_does_not_take_holds_and_is_said_to(operator: Operat
 def test_an_order_before_the_notes_are_read_does_not_write_over_them(node: Node, tmp_path: Path) -> None:
     """The operator's socket opens before the notes are taken up."""
     path = tmp_path / "peers.json"
-    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [], [Ban("address:192.0.2.7", None, "", own=True)]))
+    write_peers_file(
+        path, PeersFile(FORMAT, "5e" * 32, [], [], [Ban("address:192.0.2.7", None, "", own=True)]).record()
+    )
     service = PeersService(node.network, path, [], InlineWorker())
     orders = PeerAdministration(node.peers, service.save)
     result_of(node.begin(orders.ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)))

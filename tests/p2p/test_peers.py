@@ -580,7 +580,7 @@ def test_anchors_are_called_first(node: Node, tmp_path: Path) -> None:
     ]
     anchors = [place(31), place(17)]
     path = tmp_path / "peers.json"
-    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, anchors, []))
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, anchors, []).record())
     with served(node, path, []):
         node.run(1)
         first = [called.endpoint for called in node.transport.calls][:2]

@@ -59,7 +59,7 @@ def notes(**changes: Any) -> PeersFile:
 
 
 def test_what_is_saved_is_loaded(path: Path) -> None:
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     loaded = read_peers_file(path)
     assert loaded is not None
     assert asdict(loaded) == asdict(notes())
@@ -72,20 +72,20 @@ def test_there_may_be_none(path: Path, warnings: list[LogEvent]) -> None:
 
 def test_the_file_is_its_owner_s(path: Path) -> None:
     """The secret in it is what keeps others from aiming at the book's buckets."""
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_saving_replaces_the_file_whole(path: Path) -> None:
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     before = path.read_bytes()
-    write_peers_file(path, notes(entries=[]))
+    write_peers_file(path, notes(entries=[]).record())
     assert path.read_bytes() != before
     assert [file.name for file in path.parent.iterdir()] == ["peers.json"]
 
 
 def test_a_crash_while_saving_leaves_the_old_notes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     before = path.read_bytes()
 
     def die(*_: object) -> None:
@@ -93,7 +93,7 @@ def test_a_crash_while_saving_leaves_the_old_notes(path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("os.fsync", die)
     with pytest.raises(KeyboardInterrupt):
-        write_peers_file(path, notes(entries=[]))
+        write_peers_file(path, notes(entries=[]).record())
     assert path.read_bytes() == before
 
 
@@ -138,18 +138,18 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 def test_a_damaged_file_is_told_and_replaced(
     path: Path, warnings: list[LogEvent], damage: Callable[[str], str]
 ) -> None:
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     path.write_text(damage(path.read_text()))
     assert read_peers_file(path) is None
     (told,) = warnings
     assert told["path"] == str(path)
     assert told["why"]
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     assert read_peers_file(path) is not None
 
 
 def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path: Path) -> None:
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     kept = json.loads(path.read_text())
     spelled = [kept["entries"][0] | {"endpoint": text} for text in ("http://EVIL.com", "http://evil.com:80")]
     spelled[1] |= {"node_id": "svcnode_" + "ef" * 16, "verified": True, "last_seen": 1.0}
@@ -177,7 +177,7 @@ def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path:
 
 def test_what_nobody_can_be_called_at_is_left_out(path: Path, warnings: list[LogEvent]) -> None:
     """Earlier versions took it for an endpoint, and remotes chose it: it must not cost the operator's bans."""
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     kept = json.loads(path.read_text())
     nowhere = ["http://a:22", "http://x.onion", "http://a..b", "http://[:::]"]
     entries = [kept["entries"][0] | {"endpoint": text} for text in nowhere]
@@ -213,7 +213,7 @@ def test_whatever_stands_there_the_node_can_start(
     tmp_path_factory: pytest.TempPathFactory, value: object, name: str
 ) -> None:
     path = tmp_path_factory.mktemp("notes") / "peers.json"
-    write_peers_file(path, notes())
+    write_peers_file(path, notes().record())
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
     loaded = read_peers_file(path)
     if loaded is not None:
