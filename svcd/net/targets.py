@@ -6,7 +6,7 @@ as an address. So a URL is parsed once, here; odd spellings are refused, and not
 """
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
@@ -79,7 +79,7 @@ class Target:
         """The address, if the host is the literal of one."""
         return parse_literal(self.host)
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """The canonical ``scheme://host[:port]``, the port only where it is not the scheme's own."""
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -21,6 +21,7 @@ from svcd.chain.block import Header
 from svcd.chain.difficulty import next_target
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.forkchoice import prefers
+from svcd.chain.transition import ChainPoint
 from svcd.chain.work import block_work
 from svcd.limits import STALLING_PEER, Limit
 from svcd.node.changes import BlockStatus
@@ -292,16 +293,20 @@ class ChainSync:
 
     def _candidates(self, now: float) -> list[Peer]:
         """Peers whose claims to check: those that delivered before first, then outbound peers."""
-        random = self._peers.book.random
-        found = [peer for peer in self._peers.all() if self._is_candidate(peer, now)]
+        random, tip = self._peers.book.random, self._node.chain_manager.tip
+        # Nearly no peer claims more, and all are looked at each second, and after each poll.
+        claims = [(peer, peer.status) for peer in self._peers.all()]
+        found = [
+            peer
+            for peer, status in claims
+            if status is not None and status.work >= tip.work and self._is_candidate(peer, status, tip, now)
+        ]
         return sorted(
             found, key=lambda peer: (not peer.delivered, peer.claim_backoff.failures, not peer.outbound, random())
         )
 
-    def _is_candidate(self, peer: Peer, now: float) -> bool:
-        status, tip = peer.status, self._node.chain_manager.tip
-        # Nearly always: every peer is asked about each second, and after each poll.
-        if status is None or status.work < tip.work or (status.work == tip.work and status.hash == tip.hash):
+    def _is_candidate(self, peer: Peer, status: PeerStatus, tip: ChainPoint, now: float) -> bool:
+        if status.work == tip.work and status.hash == tip.hash:
             return False
         if peer.claim_backoff.until > now or peer.endpoint in self._checks:
             return False

@@ -134,15 +134,14 @@ class NodeKey:
 
     def unsigned(self, params: NetworkParams, tip: ChainPoint, now: int) -> Hello:
         """The same without a signature."""
-        public = self.public
         return Hello(
             software_version=SOFTWARE_VERSION,
             protocol_version=PROTOCOL_VERSION,
             network_id=params.network_id,
             chain_id=params.chain_id,
             genesis_hash=params.genesis_hash,
-            node_id=node_id(public),
-            node_key=public,
+            node_id=self.node_id,
+            node_key=self.public,
             height=tip.height,
             hash=tip.hash,
             timestamp=now,

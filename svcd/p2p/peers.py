@@ -586,7 +586,7 @@ class Peers:
         chosen = choose_outbound(self.book, missing, now=now, busy=busy, groups=groups, preferred=self.preferred)
         for endpoint in chosen:
             self._start(self.connect(endpoint, outbound=True))
-        if all(entry.endpoint in busy or entry.is_hopeless(now) for entry in self.book.entries()):
+        if missing > 0 and all(entry.endpoint in busy or entry.is_hopeless(now) for entry in self.book.entries()):
             self._promote(missing, groups)
         if feeler:
             self._last_feeler = now

@@ -202,7 +202,7 @@ class PeerRoutes:
         body_fields=(Field("hello", Custom(_HELLO), "The signed hello of the caller."),),
         answers={200: object_schema({"hello": _HELLO})},
     )
-    async def hello(self, call_back: bool, hello: object, client: str | None) -> Renderable:
+    def hello(self, call_back: bool, hello: object, client: str | None) -> Renderable:
         """Answer POST /p2p/hello.
 
         A hello is signed, unlike other posts, so a ban of posts from its address does not keep it out.
