@@ -17,7 +17,7 @@ from svcd.composition import file_descriptors
 from svcd.config.schema import Config
 from svcd.limits import Limit
 from svcd.net import meter
-from svcd.node import chain_manager, disconnected, mempool, node_context, statement
+from svcd.node import chain_manager, disconnected_transfers, mempool, node_context, statement
 from svcd.p2p import (
     address_book,
     administration,
@@ -49,7 +49,7 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     encoding.LIMITS,
     logs.LIMITS,
     mempool.LIMITS,
-    disconnected.LIMITS,
+    disconnected_transfers.LIMITS,
     node_context.LIMITS,
     chain_manager.LIMITS,
     handshake.LIMITS,

@@ -27,7 +27,7 @@ from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.chainstate import OpenChain
 from svcd.node.changes import ChainChange
 from svcd.node.database_health import DatabaseHealth
-from svcd.node.disconnected import DisconnectedTransfer, DisconnectedTransfers, may_become_valid
+from svcd.node.disconnected_transfers import DisconnectedTransfer, DisconnectedTransfers, may_become_valid
 from svcd.node.mempool import Admission, Mempool, MempoolEntry, RemovalReason, Removals, TimestampWindow
 from svcd.node.verifier import Verifier
 from svcd.store.database import MEMPOOL, explaining_errors

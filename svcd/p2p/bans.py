@@ -136,8 +136,8 @@ class Bans:
         """Whether a node is banned: its id, its endpoint or its address."""
         return self.is_banned(node_name(node_id), now) or self.is_endpoint_banned(endpoint, now, address=address)
 
-    def is_ignored(self, address: str, now: float) -> bool:
-        """Whether posts from an address are ignored."""
+    def refuses_posts(self, address: str, now: float) -> bool:
+        """Whether posts from an address are answered with 403."""
         return self.is_banned(posts_name(address), now) or self.is_banned(address_name(address), now)
 
     def may_ban_outbound(self, outbound: int, now: float) -> bool:
@@ -206,13 +206,16 @@ class PostBans:
         self._clock = clock
         self._forwards = forwards
 
-    def ignores(self, client: str | None) -> bool:
-        """Whether posts from ``client`` are ignored: its address is banned, or its posts are and may be."""
+    def refuses(self, client: str | None) -> bool:
+        """Whether posts from ``client`` are answered with 403: its address is banned, or its posts are.
+
+        A ban of posts has no effect on a proxy or on loopback, see :meth:`_can_be_banned`.
+        """
         if client is None:
             return False
         now = self._clock.seconds()
         if self._can_be_banned(client):
-            return self._bans.is_ignored(client, now)
+            return self._bans.refuses_posts(client, now)
         return self._bans.is_banned(address_name(client), now)
 
     def _can_be_banned(self, client: str) -> bool:
@@ -224,7 +227,10 @@ class PostBans:
         return address is not None and not address.is_loopback and not self._forwards(client, self._clock.seconds())
 
     def penalise_invalid_block(self, client: str | None, why: str) -> float:
-        """Penalise an invalid block by a ban of posts, or by the tokens returned, as many as the client can owe."""
+        """Ban the posts of a client that posted an invalid block; gives the tokens to charge.
+
+        Infinity, as many as a client can owe, if its posts may not be banned.
+        """
         return 0.0 if self.ban(client, seconds=INVALID_SECONDS, why=why) else inf
 
     def ban(self, client: str | None, *, seconds: float, why: str) -> bool:

@@ -72,7 +72,7 @@ Time in which blocks do not wait is subtracted.
 """
 GAIN_SECONDS: Final = 60.0
 """A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
-SETTLE_SECONDS: Final = 10.0
+FIRST_CLAIMS_SECONDS: Final = 10.0
 """How long after its first peer a started node waits, at most, for claims to be checked before it counts as synced."""
 FIRST_BACKOFF: Final = 60.0
 MAX_BACKOFF: Final = 3_600.0
@@ -114,7 +114,7 @@ class _ClaimCheck:
     """Whether no further request is made."""
 
     @property
-    def proven(self) -> int:
+    def proven_work(self) -> int:
         """The work of the verified headers."""
         return 0 if self.chain is None else self.chain.tip.work - self.chain.fork.work
 
@@ -180,7 +180,7 @@ class ChainSync:
         self._unavailable: Recent[bytes, _Unavailable] = Recent(_REMEMBERED)
         """By the hash of the first missing block."""
         self._first_peer_at: float | None = None
-        self._settled = False
+        self._first_claims_checked = False
         """Whether the claims of the first peers since the start have been checked."""
         self._stopping = False
 
@@ -202,7 +202,7 @@ class ChainSync:
             )
         if (gained := self._gained()) and self._is_claimed_more():
             return f"{gained} blocks came within {GAIN_SECONDS:g} s, and a peer claims to have more"
-        if self._peers.ever_verified and not self._settled:
+        if self._peers.ever_verified and not self._first_claims_checked:
             return "the first peers since the start are being asked for their chains"
         return ""
 
@@ -268,11 +268,11 @@ class ChainSync:
         self._replace_slow_source(now)
         self._end_checks(now)
         candidates = self._candidates(now)
-        if self._peers.ever_verified and not self._settled:
+        if self._peers.ever_verified and not self._first_claims_checked:
             self._first_peer_at = now if self._first_peer_at is None else self._first_peer_at
             polled = all(peer.status is not None for peer in self._peers.all())
             checked = polled and not (self._checks or candidates)
-            self._settled = checked or now - self._first_peer_at >= SETTLE_SECONDS
+            self._first_claims_checked = checked or now - self._first_peer_at >= FIRST_CLAIMS_SECONDS
         for peer in candidates:
             short = sum(now - check.began < PROOF_SECONDS and not check.by_ranges for check in self._checks.values())
             if short >= MAX_CLAIMS or (self._checks and now - self._last_check < CLAIM_APART_SECONDS):
@@ -286,7 +286,7 @@ class ChainSync:
             if not self._peers.has(check.peer):
                 check.end()
         long = [check for check in self._checks.values() if now - check.began >= PROOF_SECONDS and not check.by_ranges]
-        for check in sorted(long, key=lambda check: check.proven, reverse=True)[MAX_LONG_CLAIMS:]:
+        for check in sorted(long, key=lambda check: check.proven_work, reverse=True)[MAX_LONG_CLAIMS:]:
             if not check.ended:
                 self._peers.reject_claim(check.peer, "others have proven more in the time")
                 check.end()
@@ -509,7 +509,7 @@ class ChainSync:
             self._following.download.stop(DownloadFailed(f"{chain.source.endpoint} proves a chain with more work"))
             self._next_chain = chain
             return
-        self._settled = True
+        self._first_claims_checked = True
         download = BlockDownload(self._peers, self._progress, chain)
         feed = HeaderFeed(self._peers, chain, download.wake)
         following = _Following(chain, download, feed, retried=chain.window[0].hash in self._unavailable)

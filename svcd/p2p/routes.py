@@ -231,7 +231,7 @@ class PeerRoutes:
         """Answer POST /p2p/transaction."""
         try:
             transfer = parse_transfer(transaction, self._node.params)
-            if self.post_bans.ignores(client):
+            if self.post_bans.refuses(client):
                 raise HttpError(403, BANNED)
             self._peers.note_sender(client, transfer.txid)
             state = await self._transaction_pool.submit(transfer)
@@ -253,7 +253,7 @@ class PeerRoutes:
 
         Any spelling of JSON will do. The verifier's threads parse it, since a full block takes long.
         """
-        if self.post_bans.ignores(client):
+        if self.post_bans.refuses(client):
             self._check_short(body)
             raise HttpError(403, BANNED)
         if body.startswith(_BEFORE) and body.endswith(_AFTER):
@@ -284,7 +284,7 @@ class PeerRoutes:
     )
     async def header(self, header: object, endpoint: Endpoint | None, push: bool, client: str | None) -> Renderable:
         """Answer POST /p2p/header."""
-        if self.post_bans.ignores(client):
+        if self.post_bans.refuses(client):
             raise HttpError(403, BANNED)
         try:
             parsed = parse_header(header, self._node.params)

@@ -19,7 +19,7 @@ from svcd.chain.transaction import Transfer
 from svcd.interfaces import milliseconds
 from svcd.node import transaction_pool as pool_module
 from svcd.node.changes import CheckedBlock
-from svcd.node.disconnected import DisconnectedTransfers
+from svcd.node.disconnected_transfers import DisconnectedTransfers
 from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store.database import DatabaseError

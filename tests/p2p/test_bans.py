@@ -203,7 +203,7 @@ def test_a_node_is_banned_with_its_endpoint() -> None:
     assert bans.is_endpoint_banned("http://192.0.2.1:8645", NOW + 59)
     assert not bans.is_endpoint_banned("http://192.0.2.1:8646", NOW)
     assert not bans.is_endpoint_banned("http://192.0.2.1:8645", NOW + 60)
-    assert not bans.is_ignored("192.0.2.1", NOW)
+    assert not bans.refuses_posts("192.0.2.1", NOW)
     assert {ban.why for ban in bans.listed(NOW)} == {"its block broke a rule"}
 
 
@@ -225,12 +225,12 @@ def test_or_with_everybody_at_its_address(address: str, others: list[str], remot
     assert not any(bans.is_endpoint_banned(remote, NOW) for remote in remotes)
     assert bans.is_endpoint_banned("https://other.example", NOW, address=address), "whatever name leads there"
     assert not bans.is_endpoint_banned("https://other.example", NOW, address="192.0.2.9")
-    assert bans.is_ignored(address, NOW)
+    assert bans.refuses_posts(address, NOW)
 
 
 def test_an_address_that_posted_nonsense_is_called_all_the_same() -> None:
     """Posts are signed by nobody: whoever shares an address with an honest node must not cut it off from us."""
     bans = Bans()
     bans.ban(posts_name("192.0.2.1"), seconds=60, now=NOW)
-    assert bans.is_ignored("192.0.2.1", NOW)
+    assert bans.refuses_posts("192.0.2.1", NOW)
     assert not bans.is_endpoint_banned("http://192.0.2.1:8645", NOW)

@@ -233,12 +233,12 @@ def test_a_post_costs_what_the_table_says(poster: Poster, what: str) -> None:
 
 
 def test_the_table_has_no_other_rows() -> None:
-    assert [row.what for row in rows() if row.what not in EACH] == [PERSISTENT, SHARED, IGNORED, TOO_MANY]
+    assert [row.what for row in rows() if row.what not in EACH] == [PERSISTENT, SHARED, REFUSED, TOO_MANY]
 
 
 PERSISTENT = "any of the last four that keep the bucket empty for a minute"
 SHARED = "the same through a proxy that is not trusted, or from loopback"
-IGNORED = "a good block or transfer while posts are ignored"
+REFUSED = "a good block or transfer while posts are refused"
 TOO_MANY = "more than the bucket holds"
 
 
@@ -334,7 +334,7 @@ def test_a_flood_from_loopback_is_held_by_the_bucket_alone(poster: Poster) -> No
 
 
 def test_good_posts_while_posts_are_ignored(poster: Poster) -> None:
-    told = row(IGNORED)
+    told = row(REFUSED)
     poster.post(*block(poster.wire(break_=Refusal.WORK)))
     for path, body in (block(poster.wire()), (TRANSFER, poster.transfer())):
         poster.refill()

@@ -252,7 +252,7 @@ def well_formed(name: str, transfers: ChainBuilder, block: Block) -> object:
 
 
 def break_a_rule(node: Node, builder: ChainBuilder, peer: str = SOMEBODY) -> None:
-    """Have the posts of an address ignored for a day."""
+    """Have the posts of an address refused for a day."""
     assert post_block(client_of(node, peer), builder.block(None, break_=Refusal.WORK)).status == 400
 
 

@@ -5,8 +5,8 @@ import pytest
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.node import disconnected as disconnected_module
-from svcd.node.disconnected import DisconnectedTransfer, DisconnectedTransfers, may_become_valid
+from svcd.node import disconnected_transfers as disconnected_module
+from svcd.node.disconnected_transfers import DisconnectedTransfer, DisconnectedTransfers, may_become_valid
 from tests.chains import ChainBuilder, key_of
 
 
