@@ -1,7 +1,8 @@
 """Bans for breaking the rules (docs/peers.md "Prices"), and bans by the operator.
 
 :meth:`svcd.p2p.peers.Peers.ban` bans a peer, :class:`PostBans` the posts from an address, svcd/p2p/administration.py
-what the operator names; svcd/p2p/service.py keeps the bans in ``peers.json``.
+what the operator names. svcd/p2p/service.py writes the bans to ``peers.json``: the operator's at once, others every
+minute.
 
 The name of a ban says what it covers: ``node:`` a node by its id, ``endpoint:`` one endpoint, ``address:`` all nodes
 and clients at an address, and ``posts:`` the posts from an address. Of IPv6 the /64 counts as the address, for one
@@ -25,15 +26,15 @@ from svcd.web.rate_limits import Address, parse_address
 
 MALFORMED_TOKENS: Final = 20.0
 """Tokens that a malformed post draws from the sender's bucket, beside the cost of the request."""
-PERSISTENT_BAN_SECONDS: Final = 600.0
-"""How long the posts of an address that keeps sending malformed ones are ignored."""
+FLOOD_BAN_SECONDS: Final = 600.0
+"""How long the posts of an address that keeps sending malformed ones are refused."""
 BANNED: Final = "this address is banned here for a while: it broke the rules"
-INVALID_SECONDS: Final = 24 * 3_600.0
+INVALID_BAN_SECONDS: Final = 24 * 3_600.0
 
 LIMITS: Final = (
-    Limit("ban for an invalid block", INVALID_SECONDS, "seconds", ORPHANS),
+    Limit("ban for an invalid block", INVALID_BAN_SECONDS, "seconds", ORPHANS),
     Limit("good posts that a malformed one costs as much as", MALFORMED_TOKENS, "things", MALFORMED_POSTS),
-    Limit("ban for a flood of malformed posts", PERSISTENT_BAN_SECONDS, "seconds", MALFORMED_POSTS),
+    Limit("ban for a flood of malformed posts", FLOOD_BAN_SECONDS, "seconds", MALFORMED_POSTS),
 )
 MAX_OWN: Final = 1_000
 KINDS: Final = ("node", "endpoint", "address", "posts")
@@ -231,7 +232,7 @@ class PostBans:
 
         Infinity, as many as a client can owe, if its posts may not be banned.
         """
-        return 0.0 if self.ban(client, seconds=INVALID_SECONDS, why=why) else inf
+        return 0.0 if self.ban(client, seconds=INVALID_BAN_SECONDS, why=why) else inf
 
     def ban(self, client: str | None, *, seconds: float, why: str) -> bool:
         """Ban the posts from an address; False if they may not be banned."""

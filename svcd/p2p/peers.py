@@ -24,7 +24,7 @@ from svcd.p2p.address_book import (
     group_of_endpoint,
     take_group,
 )
-from svcd.p2p.bans import INVALID_SECONDS, Bans, address_name, node_name
+from svcd.p2p.bans import INVALID_BAN_SECONDS, Bans, address_name, node_name
 from svcd.p2p.client import PeerClient, PeerStatus
 from svcd.p2p.handshake import HandshakeFailed, HandshakeResult, Handshakes, Hello, LocalNode
 from svcd.p2p.transport import FailureKind, PeerCallFailed
@@ -455,7 +455,7 @@ class Peers:
         """
         if not self.has(peer):
             return
-        now, seconds = self.node.now(), INVALID_SECONDS
+        now, seconds = self.node.now(), INVALID_BAN_SECONDS
         if peer.outbound and not self.bans.may_ban_outbound(len(self.outbound()), now):
             what = f"most peers send blocks that break a rule, last {peer.endpoint}: {why}"
             self._alarm = (now + ALARM_SECONDS, what)

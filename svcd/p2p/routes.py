@@ -35,7 +35,7 @@ from svcd.net.targets import Endpoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.announcements import Announcements
-from svcd.p2p.bans import BANNED, MALFORMED_TOKENS, PERSISTENT_BAN_SECONDS, PostBans, address_name
+from svcd.p2p.bans import BANNED, FLOOD_BAN_SECONDS, MALFORMED_TOKENS, PostBans, address_name
 from svcd.p2p.client import (
     ASKED,
     KNOWN,
@@ -149,9 +149,9 @@ _CALL_BACK: Final = Field(
 )
 
 
-def ban_persistent(routes: "PeerRoutes", client: str) -> None:
+def ban_flooding_client(routes: "PeerRoutes", client: str) -> None:
     """Ban the posts of a client that keeps sending malformed ones."""
-    routes.post_bans.ban(client, seconds=PERSISTENT_BAN_SECONDS, why="malformed posts for a minute on end")
+    routes.post_bans.ban(client, seconds=FLOOD_BAN_SECONDS, why="malformed posts for a minute on end")
 
 
 _post: Final = partial(
@@ -159,7 +159,7 @@ _post: Final = partial(
     "POST",
     bucket="p2p",
     malformed_tokens=MALFORMED_TOKENS,
-    on_persistence=ban_persistent,
+    on_flood=ban_flooding_client,
     with_client=True,
     errors={403: "The caller is banned."},
 )

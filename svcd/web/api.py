@@ -336,8 +336,8 @@ class _Call:
         route, limiter = self.bound.route, self.bound.site.limiter
         floods = limiter.penalise(self.request, route.bucket, error.tokens, paid=route.cost)
         client = limiter.clients.address_of_request(self.request)
-        if floods and client is not None and route.on_persistence is not None:
-            route.on_persistence(self.bound.owner, client)
+        if floods and client is not None and route.on_flood is not None:
+            route.on_flood(self.bound.owner, client)
 
 
 class KleinApi(Resource):

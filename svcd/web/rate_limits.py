@@ -25,7 +25,7 @@ from svcd.web.untrusted_proxies import UntrustedProxies
 
 MAX_CLIENTS: Final = 20_000
 """How many clients each bucket remembers."""
-PERSISTENT_SECONDS: Final = 60.0
+FLOOD_SECONDS: Final = 60.0
 """For how long refused requests must have kept a client's bucket empty to count as a flood."""
 _EMPTY: Final = 0.9
 """The used part of a bucket that counts as empty. With the default burst of ten seconds, a client that waits the second
@@ -38,7 +38,7 @@ LIMITS: Final = (
         "clients",
         "Requests from ever new addresses, to fill the memory of the rates",
     ),
-    Limit("time of malformed posts that counts as a flood", PERSISTENT_SECONDS, "seconds", MALFORMED_POSTS),
+    Limit("time of malformed posts that counts as a flood", FLOOD_SECONDS, "seconds", MALFORMED_POSTS),
 )
 _TCP: Final = (TCP4Address, TCP6Address)
 
@@ -233,7 +233,7 @@ class TokenBucket:
 
 
 class FloodDetector:
-    """Detects clients whose refused requests alone keep a bucket empty for PERSISTENT_SECONDS."""
+    """Detects clients whose refused requests alone keep a bucket empty for FLOOD_SECONDS."""
 
     def __init__(self, rate: Rate, max_clients: int = MAX_CLIENTS) -> None:
         self._refused = TokenBucket(rate, max_clients)
@@ -249,7 +249,7 @@ class FloodDetector:
         if not self._refused.is_empty(client, now):
             return False
         self._empty_since[client] = since
-        return now - since >= PERSISTENT_SECONDS
+        return now - since >= FLOOD_SECONDS
 
 
 class RateLimiter:

@@ -201,9 +201,9 @@ class Route:
     by_size: int = field(kw_only=True, default=0, validator=ge(0))
     malformed_tokens: float = field(kw_only=True, default=0.0, validator=ge(0))
     """The additional cost of a request whose query, path or body is not as declared."""
-    on_persistence: Callable[[Any, str], None] | None = field(kw_only=True, default=None)
+    on_flood: Callable[[Any, str], None] | None = field(kw_only=True, default=None)
     """Called with the owner and the client's address when refusals alone have kept the client's bucket empty for
-    svcd.web.rate_limits.PERSISTENT_SECONDS."""
+    svcd.web.rate_limits.FLOOD_SECONDS."""
     seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
     cancellable: bool = field(kw_only=True)
     shows_chain: bool = field(kw_only=True, default=False)

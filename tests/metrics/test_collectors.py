@@ -16,7 +16,7 @@ from svcd.commerce.subscriptions import WatchRequest
 from svcd.metrics.collectors import REASONS, WebMetrics
 from svcd.node.changes import BlockStage
 from svcd.p2p import block_download
-from svcd.p2p.bans import INVALID_SECONDS
+from svcd.p2p.bans import INVALID_BAN_SECONDS
 from svcd.p2p.progress import SyncStage
 from svcd.web.connections import SiteLimits
 from tests.chains import ChainBuilder, address_of
@@ -179,7 +179,7 @@ def test_bans_and_the_alarm(measured: Measured) -> None:
     bans = measured.value("svcd_peers_bans")
     assert bans == len(node.peers.bans.listed(node.clock.seconds())) > 0
     assert measured.value("svcd_peers_alarm") == 1
-    node.clock.rightNow += INVALID_SECONDS + 1
+    node.clock.rightNow += INVALID_BAN_SECONDS + 1
     assert measured.value("svcd_peers_bans") == 0
 
 

@@ -99,7 +99,7 @@ class Routes:
         answers={},
         body_fields=(Field("id", Custom({}, no_letters), "an id"),),
         malformed_tokens=20,
-        on_persistence=lambda routes, client: routes.log.append(client),
+        on_flood=lambda routes, client: routes.log.append(client),
     )
     async def strict(self, id: str) -> Renderable:  # noqa: A002
         if id == "7":

@@ -12,7 +12,7 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from svcd.net.addresses import untranslated
 from svcd.web.rate_limits import (
-    PERSISTENT_SECONDS,
+    FLOOD_SECONDS,
     Clients,
     FloodDetector,
     Rate,
@@ -147,42 +147,42 @@ def test_nobody_owes_anything_where_there_is_no_limit() -> None:
 # Refusals that go on
 
 
-def test_refusals_that_keep_the_bucket_empty_for_a_minute_are_persistent() -> None:
-    persistence = FloodDetector(Rate(per_second=10, burst=100))
-    noted = {now: persistence.note("a", 21, now) for now in [0.0] * 5 + [float(second) for second in range(1, 70)]}
-    assert [now for now, persistent in noted.items() if persistent] == [float(second) for second in range(60, 70)]
-    assert PERSISTENT_SECONDS == 60
+def test_refusals_that_keep_the_bucket_empty_for_a_minute_are_a_flood() -> None:
+    floods = FloodDetector(Rate(per_second=10, burst=100))
+    noted = {now: floods.note("a", 21, now) for now in [0.0] * 5 + [float(second) for second in range(1, 70)]}
+    assert [now for now, flood in noted.items() if flood] == [float(second) for second in range(60, 70)]
+    assert FLOOD_SECONDS == 60
 
 
 def test_a_pause_begins_the_minute_anew() -> None:
-    persistence = FloodDetector(Rate(per_second=10, burst=100))
+    floods = FloodDetector(Rate(per_second=10, burst=100))
     for now in range(59):
-        persistence.note("a", 100, now)
-    assert not persistence.note("a", 100, 58 + 12.0)
-    assert not persistence.note("a", 100, 58 + 12.0 + 59)
-    assert not persistence.note("b", 100, 60)
+        floods.note("a", 100, now)
+    assert not floods.note("a", 100, 58 + 12.0)
+    assert not floods.note("a", 100, 58 + 12.0 + 59)
+    assert not floods.note("b", 100, 60)
 
 
-def test_few_refusals_are_never_persistent() -> None:
-    persistence = FloodDetector(Rate(per_second=10, burst=100))
-    assert not any(persistence.note("a", 21, now * 3.0) for now in range(1_000))
+def test_few_refusals_are_never_a_flood() -> None:
+    floods = FloodDetector(Rate(per_second=10, burst=100))
+    assert not any(floods.note("a", 21, now * 3.0) for now in range(1_000))
 
 
-def test_where_there_is_no_rate_nothing_is_persistent() -> None:
-    persistence = FloodDetector(Rate(per_second=0, burst=1))
-    assert not any(persistence.note("a", 21, now) for now in range(1_000))
-    assert len(persistence) == 0
+def test_where_there_is_no_rate_nothing_is_a_flood() -> None:
+    floods = FloodDetector(Rate(per_second=0, burst=1))
+    assert not any(floods.note("a", 21, now) for now in range(1_000))
+    assert len(floods) == 0
 
 
 def test_the_clients_that_are_remembered_for_it_are_bounded() -> None:
-    persistence = FloodDetector(Rate(per_second=1, burst=10), max_clients=100)
-    persistence.note("a", 20, 0.0)
+    floods = FloodDetector(Rate(per_second=1, burst=10), max_clients=100)
+    floods.note("a", 20, 0.0)
     for number in range(1_000):
-        persistence.note(f"{number}", 1, 0.0)
-        assert len(persistence) <= 100
+        floods.note(f"{number}", 1, 0.0)
+        assert len(floods) <= 100
     for now in range(60):
-        persistence.note("a", 20, now)
-    assert persistence.note("a", 20, 60.0)
+        floods.note("a", 20, now)
+    assert floods.note("a", 20, 60.0)
 
 
 # Who counts as one client, and whose word about it is believed
