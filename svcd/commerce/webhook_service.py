@@ -432,7 +432,7 @@ class WebhookService(Service):
         if is_damage(failure.value):
             # The database health has logged it and stops the node.
             return
-        self.log.failure("evaluating the watches failed; the next block or transfer starts it again", failure)
+        self.log.failure("evaluating the watches failed; it is tried again in a second", failure)
 
 
 def build_webhooks(
