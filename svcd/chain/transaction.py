@@ -1,8 +1,9 @@
-"""Transfer v2: the value, its signing bytes, its id and the checks that need no state (docs/protocol.md 4).
+"""Transfer v2: the value, the id that its sender signs, and the checks that need no state (docs/protocol.md 4).
 
-A wallet signs the 32 bytes of the transaction id, a hash of the canonical JSON without the signature:
-:func:`parse_transfer` computes it, :func:`sign_transfer` signs it, :meth:`Transfer.check_signature` checks the
-signature. The browser wallet does the same in svcd/pages/static/transaction.mjs.
+A wallet signs the 32 bytes of the transaction id (txid), a tagged hash of the genesis hash and the canonical JSON
+without the signature: :func:`txid_of` computes it, :func:`sign_transfer` signs it. The node checks the signature in
+svcd/node/verifier.py by :meth:`Transfer.check_signature`. The browser wallet does the same as this module in
+svcd/pages/static/transaction.mjs.
 """
 
 import re

@@ -10,7 +10,7 @@ before it has started (`svcd/process/sequential.py`):
    which recovers from an unclean shutdown;
 4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks, webhooks,
    the operator's listeners, the public listeners, the port for health checks, peers, backups;
-5. the last one tells systemd READY=1.
+5. the last one (`svcd/process/systemd.py`) tells systemd READY=1.
 
 A service that cannot start stops those that have started; one line in the log says why, and the exit status is 1.
 

@@ -53,8 +53,9 @@ class MempoolEntry:
 class RemovalReason(StrEnum):
     """Why a transfer has left the mempool; the listeners of the transaction pool get it with the transfer.
 
-    Two cases are no removals, because no listener heard of the transfer: the disk refused the write of its admission
-    (:meth:`Mempool.revert`), or a stored transfer is refused at the start of the node (``TransactionPool.load``).
+    Three cases are no removals, because no listener heard of the transfer: the disk refused the write of its admission
+    (:meth:`Mempool.revert`), a stored transfer is refused at the start of the node (``TransactionPool.load``), or the
+    transfer of an undone block is parked or dropped (``TransactionPool._readmit``).
     """
 
     BLOCK = "block"
@@ -72,9 +73,12 @@ class RemovalReason(StrEnum):
     EXPIRY = "expiry"
     """Its timestamp is too old for any block (:meth:`Mempool.expire`)."""
     SIZE_LIMIT = "size limit"
-    """The mempool is full, and a transfer with a higher fee rate has arrived (:meth:`Mempool.check`)."""
+    """The mempool is full, and a transfer with a higher fee rate has arrived.
+
+    Chosen by :meth:`Mempool.check`, removed by :meth:`Mempool.enter`.
+    """
     REPLACED = "replaced"
-    """A transfer with the same nonce and a higher fee replaces it (:meth:`Mempool.check`)."""
+    """A transfer with the same nonce and a higher fee replaces it; chosen and removed in the same way."""
     DROPPED = "dropped"
     """Devnet's reorganisation drops it on request (:meth:`Mempool.drop`)."""
 
