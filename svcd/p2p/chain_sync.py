@@ -295,11 +295,12 @@ class ChainSync:
         """Peers whose claims to check: those that delivered before first, then outbound peers."""
         random, tip = self._peers.book.random, self._node.chain_manager.tip
         # Nearly no peer claims more, and all are looked at each second, and after each poll.
-        claims = [(peer, peer.status) for peer in self._peers.all()]
         found = [
             peer
-            for peer, status in claims
-            if status is not None and status.work >= tip.work and self._is_candidate(peer, status, tip, now)
+            for peer in self._peers.all()
+            if (status := peer.status) is not None
+            and status.work >= tip.work
+            and self._is_candidate(peer, status, tip, now)
         ]
         return sorted(
             found, key=lambda peer: (not peer.delivered, peer.claim_backoff.failures, not peer.outbound, random())
