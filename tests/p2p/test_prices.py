@@ -233,10 +233,10 @@ def test_a_post_costs_what_the_table_says(poster: Poster, what: str) -> None:
 
 
 def test_the_table_has_no_other_rows() -> None:
-    assert [row.what for row in rows() if row.what not in EACH] == [PERSISTENT, SHARED, REFUSED, TOO_MANY]
+    assert [row.what for row in rows() if row.what not in EACH] == [FLOOD, SHARED, REFUSED, TOO_MANY]
 
 
-PERSISTENT = "any of the last four that keep the bucket empty for a minute"
+FLOOD = "any of the last four that keep the bucket empty for a minute"
 SHARED = "the same through a proxy that is not trusted, or from loopback"
 REFUSED = "a good block or transfer while posts are refused"
 TOO_MANY = "more than the bucket holds"
@@ -244,7 +244,7 @@ TOO_MANY = "more than the bucket holds"
 
 @pytest.mark.parametrize("path", [BLOCK, TRANSFER, HELLO])
 def test_malformed_posts_that_go_on(poster: Poster, path: str) -> None:
-    told = row(PERSISTENT)
+    told = row(FLOOD)
     began = poster.node.clock.seconds()
     while not poster.banned() and poster.node.clock.seconds() - began < 120:
         while poster.post(path, b"{}").status == told.status and not poster.banned():
@@ -333,7 +333,7 @@ def test_a_flood_from_loopback_is_held_by_the_bucket_alone(poster: Poster) -> No
     assert poster.banned(LOOPBACK) == 0
 
 
-def test_good_posts_while_posts_are_ignored(poster: Poster) -> None:
+def test_good_posts_while_posts_are_refused(poster: Poster) -> None:
     told = row(REFUSED)
     poster.post(*block(poster.wire(break_=Refusal.WORK)))
     for path, body in (block(poster.wire()), (TRANSFER, poster.transfer())):
