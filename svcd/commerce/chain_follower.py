@@ -170,7 +170,10 @@ class StepContext:
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
     tip: ChainPoint | None = None
-    """The transfers that were undone up to this tip are back in the mempool; None if none was undone."""
+    """The tip up to which the mempool has followed the chain, with the transfers of undone blocks back in it.
+
+    None if the mempool never has to be waited for.
+    """
     alarms: Sequence[ChainAlarm] = ()
     """Alarms for merchants, except deep reorganisations, which the cursor shows."""
     pause: Callable[[], None] = _no_pause
@@ -219,7 +222,7 @@ class ChainFollower:
         with self.reader.snapshot(), self.repository.leading(context.term):
             delta = self._read_delta(context)
             if delta is not None and self._is_mempool_behind(delta, context):
-                # The listeners have not been told of the reorganisation yet, which requests the next step.
+                # The reorganisation has not been announced yet; its announcement requests the next step.
                 delta = None
             queues = [] if delta is None else self._follow(delta, context)
             queues += self.repository.redeliveries_requested()

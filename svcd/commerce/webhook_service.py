@@ -133,7 +133,7 @@ class WebhookService(Service):
         self._mempool_changes: list[MempoolChange] = []
         """Not yet passed to the follower."""
         self._tip: ChainPoint | None = None
-        """Of the chain as the mempool knows it; None before the first change."""
+        """The tip up to which the mempool has followed the chain; None before :meth:`load_mempool`."""
         self._reorganisations = 0
         self._readmitted_reorganisations = 0
         """Of these, how many are known to have returned their transfers to the mempool."""

@@ -34,7 +34,7 @@ from svcd.store.database import MEMPOOL, explaining_errors
 from svcd.store.mempool_store import MempoolStore
 
 _ADMIT_PER_TURN: Final = 8
-"""Transfers checked, written and answered in one turn of the reactor: 3 ms, of which a query waits 6 at most."""
+"""Transfers checked, written and answered in one turn of the reactor, which takes 3 ms; a query waits 6 ms at most."""
 _READMIT_PER_TURN: Final = 32
 """Transfers of undone blocks readmitted in one turn; more, since their signatures are not checked again."""
 _FLOOD: Final = 64
@@ -302,7 +302,7 @@ class TransactionPool:
         return self.mempool.enter(transfer, account, leaving=leaving, sequence=self._next_sequence())
 
     def _known_wire(self, transfer: Transfer, account: Account) -> bytes | None:
-        """The canonical JSON of a transfer in mempool or chain, perhaps with another signature: a txid covers none."""
+        """The canonical JSON of a transfer in mempool or chain, maybe with another signature: the txid covers none."""
         if entry := self.mempool.get(transfer.txid):
             return entry.transfer.wire
         # A transfer in the chain has a used nonce.

@@ -24,7 +24,10 @@ from svcd.web.responses import Headers, header_lines
 
 
 class Recorder:
-    """The interface to count the responses of a site; does nothing. Called in the reactor's thread, must be quick."""
+    """Counts the responses of a site; this base class does nothing.
+
+    The methods are called in the reactor's thread, so they must be quick.
+    """
 
     def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
         """A response was sent, ``seconds`` after the last byte of the request.

@@ -166,8 +166,7 @@ class ChromiumTab(Tab):
             raise NotYet(str(error)) from error
 
     def press(self, selector: str) -> None:
-        # It returns once the page to which the click leads has begun. Tried again after less time than that takes, it
-        # would look for the element on the wrong page.
+        # The click returns once the next page has begun to load: after a shorter timeout it would be repeated there.
         self._tab.locator(selector).filter(visible=True).first.click(timeout=STEP_SECONDS * 1_000)
 
     def keys(self, text: str) -> None:

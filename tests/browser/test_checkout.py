@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 
 def seen(page: Page, state: str, text: str = "") -> str:
-    """Wait until the checkout shows a state, and says this of it; all that it says."""
+    """Wait until the checkout shows a state with this text; gives all of its text."""
     shown = page.locator(f"[data-when={state}]:visible", has_text=text).first
     shown.wait_for()
     return shown.inner_text()
@@ -165,7 +165,7 @@ def test_only_the_buyer_goes_back_to_the_shop(watched: Watched, chain: Chain) ->
     assert page.evaluate("document.referrer") == ""
 
 
-# What a checkout shows once its script has had an answer: its view, the time that is left, its title.
+# What a checkout shows once its script has had a response: the phase, the time that is left, the title.
 ANSWERED = """() => {
   const { when } = document.querySelector("[data-when]:not([hidden])").dataset;
   const remaining = document.querySelector("[data-fill=remaining]").textContent;
