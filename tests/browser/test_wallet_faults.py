@@ -73,7 +73,9 @@ def test_a_node_that_goes_away_and_comes_back(wallet: WalletPage) -> None:
     wallet.navigate("Receive")
     wallet.error("node-unreachable")
     wallet.page.wait_for_selector("#receive-qr", state="hidden")
-    wallet.watched.context.unroute_all()
+    wallet.watched.context.unroute("**/rpc/**")
+    wallet.page.wait_for_selector("#receive-live:not([data-error])", state="attached")
+    wallet.watched.context.unroute("**/qr.svg*")
     wallet.page.wait_for_selector("#receive-qr:visible")
     wallet.watched.forgive("net::ERR_FAILED")
 

@@ -186,20 +186,18 @@ export function enterReceive(app) {
   const { address } = keyfile;
   write(byId("receive-address"), address);
   const picture = byId("receive-qr", HTMLImageElement);
-  const draw = () => {
-    picture.hidden = false;
-    picture.src = `/qr.svg?data=${encodeURIComponent(address)}`;
-  };
-  draw();
+  const draw = () => (picture.src = `/qr.svg?data=${encodeURIComponent(address)}`);
+  picture.hidden = false;
+  picture.onload = () => (picture.hidden = false);
   // Without the picture the address itself is enough.
   picture.onerror = () => (picture.hidden = true);
+  draw();
   const taken = network.name === "mainnet" ? "wallet-script.takes-only" : "wallet-script.worth-nothing";
   write(byId("receive-network"), message(taken, { network: network.name }));
   say(byId("receive-arriving"), "");
   byId("receive-missing").hidden = true;
   show("receive");
   let left = false;
-  let away = false;
   /** @type {Set<string> | null} */
   let known = null;
   let arrived = 0n;
@@ -225,11 +223,9 @@ export function enterReceive(app) {
       say(byId("receive-arriving"), sentences.filter(Boolean).join(" "));
       showMissing(missing);
       tell(byId("receive-live"), null);
-      if (away && picture.hidden) draw();
-      away = false;
+      if (picture.hidden && picture.complete) draw();
     },
     (problem) => {
-      away = true;
       tell(byId("receive-live"), problem);
     },
   );
