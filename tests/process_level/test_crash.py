@@ -49,7 +49,7 @@ class Sender:
                 transfer = sign_transfer(draft, seed=key_of(self.name).seed, params=DEVNET)
                 self.unanswered = transfer.txid.hex()
                 answer = node.post("/rpc/broadcast", b'{"transaction":' + transfer.wire + b"}")
-                if answer.status == 409 and "too far ahead" in answer.error:
+                if answer.status == 400 and "too far ahead" in answer.error:
                     # The sender's earlier transfers wait for a block.
                     time.sleep(0.01)
                     continue
