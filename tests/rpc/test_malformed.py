@@ -1,5 +1,6 @@
 """Thousands of malformed requests to every POST route: never a 500, never a hang, always the one form of an error."""
 
+import json
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.web import http
 
+from svcd.chain.errors import Refusal
+from svcd.chain.transition import genesis_point
+from svcd.p2p.handshake import NodeKey
 from svcd.web.site import Site
+from tests.chains import ChainBuilder, key_of
 from tests.rpc.conftest import START_SLOT, public_client
 from tests.rpc.malformed import bodies, compact, framings, malformed_bodies, malformed_framings
 from tests.rpc.node import OPERATOR_SOCKET, PARAMS, Node
@@ -21,57 +26,18 @@ LONGEST_WAIT = 45
 PEER = "198.51.100.23"
 """Who may send what breaks the rules without being shut out for it."""
 
-TRANSACTION = {
-    "version": 2,
-    "networkId": 3,
-    "type": 1,
-    "senderPublicKey": "5a8cf6c530cc54a52f4f55d69e4b1bca1be021e5f1d52562e26cfa6d90402795",
-    "senderAddress": "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt",
-    "nonce": "7",
-    "fee": "12345",
-    "timestamp": "1795132801000",
-    "payload": {
-        "recipient": "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc",
-        "amount": "2500000000",
-        "paymentReference": "order-1",
-    },
-    "signature": "d9" * 64,
-}
-BLOCK = {
-    "version": 4,
-    "networkId": 3,
-    "height": "4",
-    "slot": "8",
-    "parentHash": "ab" * 32,
-    "producerPublicKey": "5a8cf6c530cc54a52f4f55d69e4b1bca1be021e5f1d52562e26cfa6d90402795",
-    "multiplier": 10_000,
-    "baseTarget": "40" + "00" * 31,
-    "transactionsRoot": "cd" * 32,
-    "transactionCount": 1,
-    "stateRoot": "ef" * 32,
-    "consensusRoot": "01" * 32,
-    "workNonce": "23" * 8,
-    "signature": "d9" * 64,
-    "transactions": [TRANSACTION],
-}
-HELLO = {
-    "softwareVersion": "0.0.1",
-    "protocolVersion": "1.0",
-    "networkId": 3,
-    "chainId": "SVC-TEST",
-    "genesisHash": PARAMS.genesis_hash.hex(),
-    "nodeId": "svcnode_" + "ab" * 16,
-    "nodePublicKey": "5a8cf6c530cc54a52f4f55d69e4b1bca1be021e5f1d52562e26cfa6d90402795",
-    "height": "4",
-    "hash": "ab" * 32,
-    "timestamp": str(PARAMS.slot_time(START_SLOT)),
-    "endpoint": "https://node.example:8645",
-    "signature": "d9" * 64,
-}
+PRESENT = PARAMS.slot_time(START_SLOT)
+CHAIN = ChainBuilder(PARAMS)
+UNAFFORDABLE = CHAIN.transfer("dave", "bob", 2_500_000_000, timestamp=PRESENT, reference="order-1")
+TRANSACTION = json.loads(UNAFFORDABLE.wire)
+FORGED = CHAIN.block(transfers=[CHAIN.transfer("alice", "bob", 5, reference="order-1")], break_=Refusal.BLOCK_SIGNATURE)
+BLOCK = json.loads(FORGED.wire())
+NODE = NodeKey(key_of("another node").seed, "https://node.example:8645")
+HELLO = {**NODE.hello(PARAMS, genesis_point(PARAMS), PRESENT).message(), "nodeId": "svcnode_" + "ab" * 16}
 VALID: dict[str, Any] = {
     "/rpc/broadcast": {"transaction": TRANSACTION},
     "/rpc/commerce/payment-request": {
-        "recipient": "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc",
+        "recipient": CHAIN.address("bob"),
         "amount": "0.5",
         "reference": "order-1",
         "label": "Tea",
@@ -82,11 +48,11 @@ VALID: dict[str, Any] = {
     "/p2p/block": {"block": BLOCK},
     "/operator/mine": {"blocks": 1, "producer": "ab" * 32},
     "/operator/reorganise": {"depth": 1, "dropTransactions": False},
-    "/operator/faucet": {"recipient": "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc", "amount": "0.5"},
+    "/operator/faucet": {"recipient": CHAIN.address("bob"), "amount": "0.5"},
 }
 MEANINGS = {
-    "/rpc/broadcast": "the balance is 2500012345 base units short",
-    "/p2p/transaction": "the balance is 2500012345 base units short",
+    "/rpc/broadcast": "the balance is 2500010000 base units short",
+    "/p2p/transaction": "the balance is 2500010000 base units short",
     "/p2p/hello": "nodeId is not that of nodePublicKey",
     "/p2p/block": "is not signed by its producer's key",
 }
