@@ -401,27 +401,6 @@ def test_the_root_is_over_ids_and_signatures() -> None:
 # Genesis
 
 
-def test_genesis_as_it_is_shown() -> None:
-    header = genesis_header(TEST_PARAMS, state_root=b"\1" * 32, consensus_root=b"\2" * 32)
-    assert json.loads(header.wire(b"")) == {
-        "version": 4,
-        "networkId": 3,
-        "height": "0",
-        "slot": "0",
-        "parentHash": DIGEST,
-        "producerPublicKey": DIGEST,
-        "multiplier": 10000,
-        "baseTarget": f"{TEST_PARAMS.initial_target:064x}",
-        "transactionsRoot": sha256(b"").hexdigest(),
-        "transactionCount": 0,
-        "stateRoot": "01" * 32,
-        "consensusRoot": "02" * 32,
-        "workNonce": "00" * 8,
-        "signature": "00" * 64,
-        "transactions": [],
-    }
-
-
 def test_genesis_is_not_accepted_from_outside() -> None:
     """Its key is the all-zero one, of small order, so not even its signature holds."""
     header = genesis_header(TEST_PARAMS, state_root=bytes(32), consensus_root=bytes(32))

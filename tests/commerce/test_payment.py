@@ -1,7 +1,6 @@
 """States of payments, from every combination of matching transfers."""
 
 from itertools import permutations
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,11 +11,9 @@ from svcd.commerce.payment import (
     MAX_MISMATCHES,
     ChainTip,
     Mismatch,
-    Observation,
     PaymentLocation,
     PaymentState,
     observe,
-    payment_record,
     payment_state,
 )
 from svcd.commerce.payment_request import PaymentTerms
@@ -123,61 +120,3 @@ def test_the_nearest_mismatches_are_shown() -> None:
 @pytest.mark.parametrize("order", list(permutations([miss(4999), miss(4999, 60)])))
 def test_a_mismatch_on_the_chain_is_shown_with_its_height(order: tuple[Mismatch, ...]) -> None:
     assert observe(TERMS, TIP, mismatches=order).mismatches == (miss(4999, 60),)
-
-
-# The API's form
-
-COMMON: dict[str, Any] = {
-    "recipient": BOB,
-    "amount": "5000",
-    "amountSvc": "0.00005",
-    "reference": "order-1",
-    "requiredConfirmations": 3,
-    "hardFinality": False,
-    "settlementModel": "canonical-chain-depth",
-    "mismatches": [],
-    "tip": {"height": "100", "hash": "11" * 32},
-    "node": {"height": "100", "hash": "11" * 32, "synced": True},
-}
-
-
-def test_record_of_an_unpaid_order() -> None:
-    nothing = {"state": "unpaid", "canonical": False, "confirmations": 0, "matchCount": 0}
-    assert payment_record(TERMS, observe(TERMS, TIP)) == COMMON | nothing
-
-
-def test_a_record_says_whether_the_node_has_the_network_s_chain() -> None:
-    node = payment_record(TERMS, observe(TERMS, TIP, synced=False))["node"]
-    assert node == {"height": "100", "hash": "11" * 32, "synced": False}
-
-
-def test_record_of_a_pending_payment() -> None:
-    waiting = {"state": "pending", "canonical": False, "confirmations": 0, "matchCount": 1, "txid": "74" * 32}
-    assert payment_record(TERMS, observe(TERMS, TIP, pending=[b"t" * 32])) == COMMON | waiting
-
-
-@pytest.mark.parametrize(("height", "state"), [(99, "confirming"), (98, "confirmed")])
-def test_record_of_a_payment_on_the_chain(height: int, state: str) -> None:
-    assert payment_record(TERMS, observe(TERMS, TIP, locations=[location(height)])) == COMMON | {
-        "state": state,
-        "canonical": True,
-        "confirmations": 101 - height,
-        "matchCount": 1,
-        "txid": "22" * 32,
-        "blockHash": f"{height:02x}" * 32,
-        "blockHeight": str(height),
-        "blockTime": str(height * 1000),
-    }
-
-
-def test_record_repeats_since_height() -> None:
-    terms = PaymentTerms("order-1", BOB, 5000, required=3, since_height=0)
-    assert payment_record(terms, Observation(TIP))["sinceHeight"] == "0"
-
-
-def test_record_of_mismatches() -> None:
-    seen = observe(TERMS, TIP, mismatches=[miss(4999), miss(5003, 99)])
-    assert payment_record(TERMS, seen)["mismatches"] == [
-        {"txid": f"{4999:064x}", "amount": "4999", "amountSvc": "0.00004999", "confirmations": 0},
-        {"txid": f"{5003:064x}", "amount": "5003", "amountSvc": "0.00005003", "confirmations": 2},
-    ]

@@ -215,42 +215,6 @@ def test_terms_need_an_address() -> None:
         PaymentTerms("order-1", address_of("bob", "svct")[:-1], 5000)
 
 
-BOB = address_of("bob", "svcd")
-
-
-def test_record() -> None:
-    request = PaymentRequest(PaymentTerms("order-1", BOB, 25 * 10**8), "Tea & cake")
-    uri = f"svc:{BOB}?amount=25&ref=order-1&confirmations=12&label=Tea%20%26%20cake"
-    assert request_record(DEVNET, request, tip_height=250) == {
-        "protocol": "SVC-PAY",
-        "version": 1,
-        "networkId": 2,
-        "recipient": BOB,
-        "amount": "2500000000",
-        "amountSvc": "25",
-        "reference": "order-1",
-        "label": "Tea & cake",
-        "requiredConfirmations": 12,
-        "paymentUri": uri,
-        "walletPath": f"/wallet/?pay=svc%3A{BOB}%3Famount%3D25%26ref%3Dorder-1%26confirmations%3D12"
-        "%26label%3DTea%2520%2526%2520cake",
-        "checkoutPath": f"/pay/?reference=order-1&recipient={BOB}&amount=25&confirmations=12&sinceHeight=150"
-        "&label=Tea%20%26%20cake",
-        "statusPath": f"/rpc/commerce/payment/order-1?recipient={BOB}&amountBaseUnits=2500000000&confirmations=12"
-        "&sinceHeight=150",
-        "sinceHeight": "150",
-    }
-
-
-def test_without_a_label_there_is_none() -> None:
-    assert "label" not in request_record(DEVNET, PaymentRequest(PaymentTerms("order-1", BOB, 1)), tip_height=5)
-
-
-def test_since_height_is_not_negative() -> None:
-    record = request_record(DEVNET, PaymentRequest(PaymentTerms("order-1", BOB, 1)), tip_height=99)
-    assert record["sinceHeight"] == "0"
-
-
 @given(REQUESTS)
 def test_the_paths_of_a_record_lead_back_to_the_order(request: PaymentRequest) -> None:
     record = request_record(DEVNET, request, tip_height=0)

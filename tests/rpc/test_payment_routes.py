@@ -165,7 +165,10 @@ def test_an_empty_label_is_none(still: Client) -> None:
 
 def test_height_from_which_a_new_order_is_paid(node: Node, client: Client) -> None:
     node.grow("genesis: b[1..103]")
-    assert client.ok(REQUEST, {"recipient": BOB, "amount": "1"})["payment"]["sinceHeight"] == "3"
+    payment = client.ok(REQUEST, {"recipient": BOB, "amount": "1"})["payment"]
+    assert payment["sinceHeight"] == "3"
+    for path in ("checkoutPath", "statusPath"):
+        assert payment[path].endswith("&sinceHeight=3")
 
 
 NO_REFERENCE = "reference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -, such as order-1042"
