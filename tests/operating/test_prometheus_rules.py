@@ -19,9 +19,31 @@ pytestmark = needs("promtool")
 
 LEAD = '{job="svcd",instance="n"'
 """What every series of a scrape begins its labels with."""
-# Of each alert: series that make it fire, series of a node that is well, and when to look. A value of "1+2x60" is 1,
-# then 2 more in each of 60 minutes.
-CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+Values = dict[str, str]
+"""What each series shows, by its metric and labels: "1+2x60" is 1, then 2 more in each of 60 minutes."""
+Case = tuple[Values, Values, str]
+"""Of an alert: series that make it fire, series of a node that is well, and when to look."""
+
+
+def alarm(name: str, other: str) -> Case:
+    """An alarm of the node, and another one that is no reason for this alert."""
+    shown, ignored = (f'svcd_chain_alarm,alarm="{each}"' for each in (name, other))
+    return {shown: "1x10"}, {shown: "0x10", ignored: "1x10"}, "7m"
+
+
+def grows(metric: str, *, ill: int, well: int) -> Case:
+    """A counter of the public site that grows by so many in a minute."""
+    series = f'{metric},site="public"'
+    return {series: f"0+{ill}x40"}, {series: f"0+{well}x40"}, "30m"
+
+
+def slow(bucket: str, *, well: str, ill: str) -> Case:
+    """A histogram whose values are all in the bucket ``well``, or a tenth of them only in the next one."""
+    quick, late, every = (f'{bucket},le="{bound}"' for bound in (well, ill, "+Inf"))
+    return {quick: "0+90x40", late: "0+100x40", every: "0+100x40"}, {quick: "0+100x40", every: "0+100x40"}, "30m"
+
+
+CASES: dict[str, Case] = {
     "SvcdDown": ({"up": "0x10"}, {"up": "1x10"}, "5m"),
     "SvcdNotSynced": ({"svcd_chain_synced": "0x20"}, {"svcd_chain_synced": "0x8 1x10"}, "15m"),
     "SvcdNoNewBlock": (
@@ -29,46 +51,18 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {"svcd_chain_unchanged_seconds": "1750+60x20", "svcd_chain_on_demand": "1x20"},
         "15m",
     ),
-    "SvcdStandstill": (
-        {'svcd_chain_alarm,alarm="standstill"': "1x10"},
-        {'svcd_chain_alarm,alarm="standstill"': "0x10", 'svcd_chain_alarm,alarm="outage"': "1x10"},
-        "5m",
-    ),
-    "SvcdDisk": (
-        {'svcd_chain_alarm,alarm="disk"': "0x3 1x10"},
-        {'svcd_chain_alarm,alarm="disk"': "0x10", 'svcd_chain_alarm,alarm="standstill"': "1x10"},
-        "5m",
-    ),
+    "SvcdStandstill": alarm("standstill", "outage"),
+    "SvcdDisk": alarm("disk", "standstill"),
     "SvcdDatabase": (
         {'svcd_chain_alarm,alarm="database"': "0x3 1x10"},
         {'svcd_chain_alarm,alarm="database"': "0x3 1x0 0x10", 'svcd_chain_alarm,alarm="disk"': "1x10"},
         "7m",
     ),
-    "SvcdWebhooksMisconfigured": (
-        {'svcd_chain_alarm,alarm="webhooks"': "1x10"},
-        {'svcd_chain_alarm,alarm="webhooks"': "0x10", 'svcd_chain_alarm,alarm="database"': "1x10"},
-        "7m",
-    ),
-    "SvcdDeepReorganisation": (
-        {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x3 1x10"},
-        {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x10"},
-        "5m",
-    ),
-    "SvcdOutage": (
-        {'svcd_chain_alarm,alarm="outage"': "1x10"},
-        {'svcd_chain_alarm,alarm="outage"': "0x10", 'svcd_chain_alarm,alarm="standstill"': "1x10"},
-        "5m",
-    ),
-    "SvcdUnreachable": (
-        {'svcd_chain_alarm,alarm="unreachable"': "1x10"},
-        {'svcd_chain_alarm,alarm="unreachable"': "0x10", 'svcd_chain_alarm,alarm="untrusted-proxy"': "1x10"},
-        "7m",
-    ),
-    "SvcdUntrustedProxy": (
-        {'svcd_chain_alarm,alarm="untrusted-proxy"': "1x10"},
-        {'svcd_chain_alarm,alarm="untrusted-proxy"': "0x10", 'svcd_chain_alarm,alarm="outage"': "1x10"},
-        "7m",
-    ),
+    "SvcdWebhooksMisconfigured": alarm("webhooks", "database"),
+    "SvcdDeepReorganisation": alarm("deep-reorganisation", "standstill"),
+    "SvcdOutage": alarm("outage", "standstill"),
+    "SvcdUnreachable": alarm("unreachable", "untrusted-proxy"),
+    "SvcdUntrustedProxy": alarm("untrusted-proxy", "outage"),
     "SvcdPeersBreakRules": ({"svcd_peers_alarm": "1x10"}, {"svcd_peers_alarm": "0x10"}, "5m"),
     "SvcdFewPeers": ({"svcd_peers_outbound": "2x60"}, {"svcd_peers_outbound": "2x20 3x40"}, "45m"),
     "SvcdMempoolFull": (
@@ -105,18 +99,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         },
         "30m",
     ),
-    "SvcdReactorLate": (
-        {
-            'svcd_reactor_lag_seconds_bucket,le="0.1"': "0+90x40",
-            'svcd_reactor_lag_seconds_bucket,le="0.5"': "0+100x40",
-            'svcd_reactor_lag_seconds_bucket,le="+Inf"': "0+100x40",
-        },
-        {
-            'svcd_reactor_lag_seconds_bucket,le="0.05"': "0+100x40",
-            'svcd_reactor_lag_seconds_bucket,le="+Inf"': "0+100x40",
-        },
-        "30m",
-    ),
+    "SvcdReactorLate": slow("svcd_reactor_lag_seconds_bucket", well="0.05", ill="0.5"),
     "SvcdWriterQueue": (
         {'svcd_threads_queue_jobs,threads="writer"': "90+20x20"},
         {
@@ -130,21 +113,9 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {"svcd_verifier_queue_blocks": "64x20", "svcd_verifier_capacity_blocks": "1024x20"},
         "15m",
     ),
-    "SvcdConnectionsRefused": (
-        {'svcd_http_connections_refused_total,site="public"': "0+120x40"},
-        {'svcd_http_connections_refused_total,site="public"': "0+30x40"},
-        "30m",
-    ),
-    "SvcdConnectionsFull": (
-        {'svcd_http_connections_gave_way_total,site="public"': "0+120x40"},
-        {'svcd_http_connections_gave_way_total,site="public"': "0+30x40"},
-        "30m",
-    ),
-    "SvcdBodiesGiveWay": (
-        {'svcd_http_bodies_gave_way_total,site="public"': "0+12x40"},
-        {'svcd_http_bodies_gave_way_total,site="public"': "0+3x40"},
-        "30m",
-    ),
+    "SvcdConnectionsRefused": grows("svcd_http_connections_refused_total", ill=120, well=30),
+    "SvcdConnectionsFull": grows("svcd_http_connections_gave_way_total", ill=120, well=30),
+    "SvcdBodiesGiveWay": grows("svcd_http_bodies_gave_way_total", ill=12, well=3),
     "SvcdWebhooksLate": (
         {"svcd_webhooks_oldest_seconds": "3500+60x20"},
         {"svcd_webhooks_oldest_seconds": "600x20"},
@@ -170,18 +141,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {"svcd_webhooks_lag_blocks": "4x3 1x20"},
         "10m",
     ),
-    "SvcdWebhooksSlowDatabase": (
-        {
-            'svcd_threads_work_seconds_bucket,threads="webhooks",le="1.0"': "0+90x40",
-            'svcd_threads_work_seconds_bucket,threads="webhooks",le="5.0"': "0+100x40",
-            'svcd_threads_work_seconds_bucket,threads="webhooks",le="+Inf"': "0+100x40",
-        },
-        {
-            'svcd_threads_work_seconds_bucket,threads="webhooks",le="1.0"': "0+100x40",
-            'svcd_threads_work_seconds_bucket,threads="webhooks",le="+Inf"': "0+100x40",
-        },
-        "30m",
-    ),
+    "SvcdWebhooksSlowDatabase": slow('svcd_threads_work_seconds_bucket,threads="webhooks"', well="1.0", ill="5.0"),
     "SvcdFewDescriptors": (
         {"process_open_fds": "900x20", "process_max_fds": "1024x20"},
         {"process_open_fds": "300x20", "process_max_fds": "1024x20"},
@@ -200,7 +160,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
 }
 
 
-def series(values: dict[str, str]) -> list[dict[str, str]]:
+def series(values: Values) -> list[dict[str, str]]:
     """Series as promtool wants them."""
     found = []
     for name, shown in values.items():
@@ -234,9 +194,7 @@ FIRST_FAILURE = {'svcd_http_requests_total,status="500",route="/rpc/status",meth
         ("SvcdErrors", FIRST_FAILURE, dict.fromkeys(FIRST_FAILURE, "3x40"), "20m"),
     ],
 )
-def test_an_alert_fires_and_is_quiet_otherwise(
-    alert: str, ill: dict[str, str], well: dict[str, str], at: str, tmp_path: Path
-) -> None:
+def test_an_alert_fires_and_is_quiet_otherwise(alert: str, ill: Values, well: Values, at: str, tmp_path: Path) -> None:
     question = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
     tests = [
         {
