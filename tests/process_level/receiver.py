@@ -135,7 +135,7 @@ class Receiver:
                     self._answer(receiver.refusal)
                     return
                 behaviour = receiver.behaviour.next()
-                if behaviour in ("take", "take and hang up", "lie", "flood"):
+                if behaviour == "take":
                     receiver.take(self.headers, body)
                 getattr(self, "_" + behaviour.replace(" ", "_"))()
 
@@ -155,37 +155,12 @@ class Receiver:
             def _redirect(self) -> None:
                 self._answer(302, ("Location", "http://169.254.169.254/"))
 
-            def _take_and_hang_up(self) -> None:
-                self._hang_up()
-
             def _hang_up(self) -> None:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
 
-            def _stall(self) -> None:
-                time.sleep(12)
-                self.close_connection = True
-
-            def _drip(self) -> None:
-                with_patience = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"a" * 200
-                for byte in with_patience:
-                    self.wfile.write(bytes([byte]))
-                    self.wfile.flush()
-                    time.sleep(0.1)
-                self.close_connection = True
-
-            def _flood(self) -> None:
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
-                for _ in range(1000):
-                    self.wfile.write(bytes(65536))
-                self.close_connection = True
-
-            def _lie(self) -> None:
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
-                self.close_connection = True
-
             def handle(self) -> None:
-                # Who hangs up on us, as the node does on floods, is no fault of ours.
+                # Who hangs up on us is no fault of ours.
                 try:
                     super().handle()
                 except OSError:

@@ -153,10 +153,6 @@ class Shop:
         answer = self.node.post("/rpc/broadcast", b'{"transaction":' + signed.wire + b"}")
         return str(self.node.ok(answer)["txid"])
 
-    def in_flight(self) -> int:
-        """How many deliveries are in flight."""
-        return int(self.node.ok(self.node.operator("/operator/status"))["status"]["webhooks"]["inFlight"])
-
     def alarms(self) -> list[tuple[str, str]]:
         """The watches that told an alarm, and its kind."""
         events = [event for event in list(self.receiver.events) if event["event"] == "node.alarm"]
@@ -273,39 +269,6 @@ def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> 
     shop.receiver.check()
 
 
-@pytest.mark.parametrize(
-    "behaviours",
-    [
-        pytest.param(["fail", "take"], id="fails"),
-        pytest.param(["hang up", "take"], id="closes"),
-        pytest.param(["take and hang up", "take"], id="takes it and closes"),
-        pytest.param(["redirect", "take"], id="redirects"),
-        pytest.param(["lie", "take"], id="lies about the length"),
-        pytest.param(["flood", "take"], id="floods"),
-        pytest.param(["stall", "take"], id="stalls"),
-        pytest.param(["drip", "take"], id="drips"),
-    ],
-)
-def test_whatever_the_receiver_does_nothing_is_lost(shop: Shop, behaviours: list[str]) -> None:
-    shop.fund("customer")
-    order = shop.order("order-1")
-    shop.receiver.behaviour = Behaviour(*behaviours)
-    shop.pay("customer", order["request"])
-    wait_until(lambda: shop.receiver.requests > 0, "the first attempt")
-    for _ in range(REQUIRED):
-        shop.node.mine(1)
-
-    wait_until(lambda: "confirmed: confirmed 3" in shop.receiver.names, "the confirmation")
-    shop.receiver.check()
-    # Whatever could not be told in time gave way to the confirmation.
-    shown = shop.watch(order["watch"])
-    unheard = {event["id"] for event in shown["events"] if event["id"] not in shop.receiver.bodies}
-    assert {event["id"] for event in shown["events"] if event.get("superseded")} >= unheard
-    errors = {event["lastError"] for event in shown["events"]} - {None}
-    # What follows the status 200 is not read.
-    assert len(errors) == (behaviours[0] not in ("lie", "flood")), errors
-
-
 @pytest.mark.story
 @pytest.mark.parametrize("refusal", [400, 500])
 def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop, refusal: int) -> None:
@@ -340,61 +303,6 @@ def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop, ref
     assert {event["event"] for event in events if event["deliveredAt"] is not None} == {"payment.confirmed"}
     assert any("superseded" in event for event in events)
     shop.receiver.check()
-
-
-def test_a_shop_that_was_down_hears_the_newest_state_of_each_order_first(
-    nodes: Nodes, authority: Signed, certificate: Signed, tmp_path: Path
-) -> None:
-    receiver = Receiver(SECRET)
-    receiver.port = free_port()
-    shop = Shop(nodes, receiver, authority)
-    names = [f"customer-{number}" for number in range(6)]
-    for name in names:
-        shop.fund(name)
-    orders = [shop.order(f"order-{name}") for name in names]
-    down_since = time.monotonic()
-    for name, order in zip(names, orders, strict=True):
-        shop.pay(name, order["request"])
-    for order in orders:
-        wait_until(lambda order=order: bool(shop.watch(order["watch"])["events"]), "an event")  # type: ignore[misc]
-    shop.first_failure(orders[0]["watch"])
-    for _ in range(REQUIRED):
-        shop.node.mine(1)
-    for order in orders:
-        wait_until(lambda order=order: shop.watch(order["watch"])["lastState"] == "confirmed", "a confirmation")  # type: ignore[misc]
-    # What is in flight is not interrupted: it could be an older event, and still arrive.
-    wait_until(lambda: shop.in_flight() == 0, "the end of the attempts for older events")
-    # All in all the shop is down for five seconds.
-    time.sleep(max(0.0, 5 - (time.monotonic() - down_since)))
-    with receiver.serving(certificate, tmp_path, receiver.port):
-        # The pauses between probes grow with the time for which a busy machine has let it be down.
-        soon = max(SOON, 4 * (time.monotonic() - down_since))
-        wait_until(lambda: len(receiver.names) >= len(orders), "the confirmations", seconds=soon)
-        assert receiver.names == ["confirmed: confirmed 3"] * len(orders)
-        assert {event["event"] for event in receiver.events} == {"payment.confirmed"}
-        assert {event["subscriptionId"] for event in receiver.events} == {order["watch"] for order in orders}
-        receiver.check()
-        nodes.stop()
-
-
-def test_events_wait_while_there_is_no_receiver(
-    nodes: Nodes, authority: Signed, certificate: Signed, tmp_path: Path
-) -> None:
-    receiver = Receiver(SECRET)
-    receiver.port = free_port()
-    shop = Shop(nodes, receiver, authority)
-    shop.fund("customer")
-    order = shop.order("order-1")
-    shop.pay("customer", order["request"])
-    assert shop.first_failure(order["watch"]) == "connect"
-    shop.node.stop()
-    with receiver.serving(certificate, tmp_path, receiver.port):
-        shop.start()
-        shop.node.mine(1)
-        wait_until(lambda: "confirming: confirming 1" in receiver.names, "what waited")
-        assert receiver.names[-1] == "confirming: confirming 1"
-        receiver.check()
-        nodes.stop()
 
 
 def test_only_the_networks_that_the_operator_names_are_called(shop: Shop) -> None:
@@ -516,20 +424,6 @@ def test_a_delivery_is_seen_and_repeated(shop: Shop, certificate: Signed, tmp_pa
     assert (test["status"], test["error"]) == (302, "status 302")
     refused = shop.ask("POST", "/rpc/commerce/webhooks/test", {"callbackUrl": "https://169.254.169.254/"})
     assert refused.status == 400
-
-
-def test_a_certificate_for_another_name_gets_nothing(
-    nodes: Nodes, receiver: Receiver, authority: Signed, tmp_path: Path
-) -> None:
-    with receiver.serving(sign("elsewhere.example.com", by=authority), tmp_path):
-        shop = Shop(nodes, receiver, authority)
-        shop.fund("customer")
-        order = shop.order("order-1")
-        shop.pay("customer", order["request"])
-
-        assert shop.first_failure(order["watch"]) == "tls"
-        assert receiver.requests == 0
-        nodes.stop()
 
 
 @pytest.mark.story
