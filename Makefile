@@ -12,7 +12,7 @@ SEEDS ?= 1,2,3,4,5
 NODES ?= 30
 SOAK_MINUTES ?= 30
 # The slow tests that coverage needs: some code runs only in whole node processes.
-WHOLE = tests/process tests/cli/operator tests/cli/test_process.py tests/operating/test_operator_interface.py $(addprefix tests/process_level/test_, \
+WHOLE = tests/cli/operator tests/cli/test_process.py tests/operating/test_operator_interface.py $(addprefix tests/process_level/test_, \
 	starting.py mainnet.py operator_port.py joining.py)
 # About half of the work of the quick and of the slow tests, to split it between two processes.
 HALF = tests/p2p tests/simulation tests/node

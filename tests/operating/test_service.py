@@ -47,6 +47,7 @@ def test_ready_is_said_when_everything_answers_and_not_before(service: Service) 
     assert {line.partition("=")[0] for line in service.received} <= {"READY", "WATCHDOG", "STATUS", "STOPPING"}
 
 
+@pytest.mark.story
 def test_systemctl_status_shows_how_it_fares(service: Service) -> None:
     process = service.start()
     assert service.notice("STATUS=height 0, 0 peers, ready"), service.log.read_text()

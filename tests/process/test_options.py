@@ -1,4 +1,4 @@
-"""The options of `twistd svcd`; tests/process/test_twistd.py shows them under twistd."""
+"""The options of `twistd svcd`; tests/process_level/test_starting.py shows them under twistd."""
 
 from pathlib import Path
 

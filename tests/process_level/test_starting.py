@@ -1,7 +1,12 @@
-"""What stops a node from starting is told in one line, and the exit status is 1."""
+"""What stops a node from starting is told in one line, and the exit status is 1; and where a node that starts logs."""
 
+import json
+import os
+import re
+import signal
 import socket
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -9,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.running import DEADLINE, Refused, RunningNode, exchange, free_port, refused
+from tests.process_level.running import (
+    BIN,
+    DEADLINE,
+    ENVIRONMENT,
+    Refused,
+    RunningNode,
+    exchange,
+    free_port,
+    refused,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -164,3 +179,23 @@ def test_secrets_are_made_for_their_owner_only(nodes: Nodes) -> None:
 
 def test_a_socket_is_made_for_its_owner_only(nodes: Nodes) -> None:
     assert nodes.start().socket.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("words", [("-n", "--logfile=twistd.log"), ()], ids=["in the foreground", "as a daemon"])
+def test_a_log_file_has_the_configured_form(tmp_path: Path, words: tuple[str, ...]) -> None:
+    log, pidfile = tmp_path / "twistd.log", tmp_path / "node.pid"
+    endpoint = f"tcp:{free_port()}:interface=127.0.0.1"
+    node = [BIN / "twistd", *words, f"--pidfile={pidfile}", "svcd", *DEVNET, "--data-dir=data", f"--listen={endpoint}"]
+    with subprocess.Popen([*node, "--set=log.format=json"], cwd=tmp_path, env=ENVIRONMENT) as process:
+        try:
+            wait_until(lambda: log.exists() and f"listening on {endpoint}" in log.read_text(), "a node that listens")
+            os.kill(int(pidfile.read_text()), signal.SIGTERM)
+            wait_until(lambda: re.search(r"Server Shut Down\..*\n", log.read_text()) is not None, "the last line")
+        finally:
+            process.kill()
+            if pidfile.exists():
+                os.kill(int(pidfile.read_text()), signal.SIGKILL)
+    assert not pidfile.exists()
+    messages = [json.loads(line)["message"] for line in log.read_text().splitlines()]
+    assert "starting up" in messages[0]
+    assert messages[-1] == "Server Shut Down."
