@@ -13,7 +13,7 @@ from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Draft, sign_transfer
 from tests.chains import address_of, key_of
 from tests.process_level.conftest import Nodes
-from tests.process_level.running import RunningNode
+from tests.process_level.running import RunningNode, wait_until
 from tests.torture.audit import audit
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
@@ -66,6 +66,10 @@ class Sender:
         self.unanswered = ""
 
 
+def count_accepted(senders: list[Sender]) -> int:
+    return sum(len(sender.accepted) for sender in senders)
+
+
 def make_blocks(node: RunningNode) -> None:
     """Make blocks of the waiting transfers until the node does not answer any more."""
     with suppress(HTTPException, OSError):
@@ -80,18 +84,21 @@ def test_a_crash_loses_no_accepted_transfer(nodes: Nodes, torture: bool) -> None
         node.ok(node.operator("/operator/faucet", {"recipient": sender.address, "amount": "1000"}))
     node.mine(1)
     for _ in range(50 if torture else 4):
-        before = sum(len(sender.accepted) for sender in senders)
+        before = count_accepted(senders)
         with ThreadPoolExecutor() as threads:
             running = [threads.submit(sender.broadcast, node) for sender in senders]
             running.append(threads.submit(make_blocks, node))
             time.sleep(random.uniform(0.3, 1))
-            node.kill()
+            try:
+                # Until the next block, none is accepted of a sender with as many transfers as may wait.
+                wait_until(lambda before=before: count_accepted(senders) > before, "an accepted transfer")
+            finally:
+                node.kill()
         for each in running:
             each.result()
         node = nodes.start()
         for sender in senders:
             sender.check(node)
-        assert sum(len(sender.accepted) for sender in senders) > before
 
     while any(
         account["nonce"] != account["pendingNonce"] for account in (node.account(each.address) for each in senders)
