@@ -410,6 +410,7 @@ class BlockDownload:
             source.backoff_until = self._node.now() + SLOW_BACKOFF
             self._peers.ban(peer, error.detail)
         else:
+            self.log.debug("{endpoint} did not deliver blocks: {why}", endpoint=peer.endpoint, why=error.detail)
             self._peers.note_failure(peer)
 
     # Waiting

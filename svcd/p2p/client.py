@@ -133,14 +133,14 @@ class PeerClient:
 
         return _read(answer.get("status"), read)
 
-    async def blocks(self, endpoint: str, first: int, limit: int = MAX_BLOCKS) -> list[bytes]:
-        """The canonical JSON of the peer's blocks from height ``first`` on, at most ``limit``; fewer at its tip."""
+    async def blocks(self, endpoint: str, first: int, limit: int = MAX_BLOCKS) -> list[Block]:
+        """The peer's blocks from height ``first`` on, at most ``limit``; fewer at its tip."""
         path = f"/p2p/blocks?from={first}&limit={limit}"
         request = PeerRequest(
             path=path, max_bytes=BLOCKS_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, kind=CallKind.FETCH
         )
         reply = await self._call(endpoint, request)
-        return await self.parser.run(split_blocks, reply, limit)
+        return await self.parser.run(_read_blocks, reply, limit, self.params, self.known)
 
     async def headers(
         self, endpoint: str, locator: Sequence[bytes], limit: int = MAX_HEADERS, *, within: float | None = None
@@ -168,7 +168,7 @@ class PeerClient:
         """The blocks of ``headers`` that the peer has and that fit into its reply.
 
         Fails with FailureKind.INVALID where a block does not have the transactions that its header commits to, and with
-        FailureKind.MALFORMED where the answer is not whole or has other blocks.
+        FailureKind.MALFORMED where the answer is not whole, or a block in it is another one or not canonical JSON.
         """
         body = canonical({"hashes": [header.hash.hex() for header in headers]})
         request = PeerRequest(
@@ -284,24 +284,34 @@ def _read_headers(reply: bytes, limit: int, params: NetworkParams) -> HeadersRep
     return HeadersReply(headers, first, height)
 
 
+def _read_blocks(reply: bytes, limit: int, params: NetworkParams, known: Known | None) -> list[Block]:
+    """The blocks in the reply of ``/p2p/blocks``, which must be canonical JSON; raises PeerCallFailed.
+
+    Another spelling is a mistake of the peer's program, and no block that breaks a rule.
+    """
+    try:
+        return [parse_block(wire, params, known) for wire in split_blocks(reply, limit)]
+    except RuleViolation as violation:
+        raise PeerCallFailed(
+            FailureKind.MALFORMED, f"a block in its reply does not have the agreed form: {violation.detail}"
+        ) from violation
+
+
 def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None) -> list[Block]:
     """The blocks in the reply, each under its header and with the transactions it commits to; raises PeerCallFailed."""
     blocks: list[Block] = []
     expected = iter(headers)
-    for wire in split_blocks(reply, len(headers)):
+    for found in _read_blocks(reply, len(headers), params, known):
+        header = next((header for header in expected if header.hash == found.header.hash), None)
+        if header is None:
+            raise PeerCallFailed(FailureKind.MALFORMED, "it sent a block that was not asked for, or not in that order")
+        # The hash leaves the signature out; the one that was checked counts.
+        block = Block(header, found.transfers)
         try:
-            block = parse_block(wire, params, known)
-            header = next((header for header in expected if header.hash == block.header.hash), None)
-            if header is None:
-                raise PeerCallFailed(
-                    FailureKind.MALFORMED, "it sent a block that was not asked for, or not in that order"
-                )
-            # The hash leaves the signature out; the one that was checked counts.
-            block = Block(header, block.transfers)
             block.check_body()
         except RuleViolation as violation:
             raise PeerCallFailed(
-                FailureKind.INVALID, f"a block that it sent is none: {violation.detail}"
+                FailureKind.INVALID, f"a block that it sent does not match its header: {violation.detail}"
             ) from violation
         blocks.append(block)
     return blocks

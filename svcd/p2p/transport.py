@@ -43,7 +43,7 @@ class FailureKind(StrEnum):
     MALFORMED = "malformed"
     REFUSED = "refused"
     INVALID = "invalid"
-    """The reply is complete, and a block in it breaks a rule or does not match its header."""
+    """The reply is well formed, and a block in it does not match its header."""
 
 
 class PeerCallFailed(Exception):

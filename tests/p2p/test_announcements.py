@@ -242,7 +242,14 @@ def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(node: Nod
 
 @pytest.mark.parametrize(
     ("lie", "banned"),
-    [("another body", True), ("no body", True), ("no block", True), ("another", False), ("two", False)],
+    [
+        ("another body", True),
+        ("no body", True),
+        ("no block", False),
+        ("another spelling", False),
+        ("another", False),
+        ("two", False),
+    ],
 )
 def test_the_second_announcer_is_asked_when_the_first_lies(
     node: Node, paid: Block, builder: ChainBuilder, lie: str, banned: bool
@@ -254,6 +261,7 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
         "another body": [Block(paid.header, other.transfers)],
         "no body": [Block(paid.header, ())],
         "no block": [b'{"x":1}'],
+        "another spelling": [paid.wire().replace(b'"version":4', b'"version": 4')],
         "another": [other],
         "two": [paid, paid],
     }

@@ -822,6 +822,21 @@ def test_an_invalid_range_costs_a_day(node: Node, grow: Grow, builder: ChainBuil
     assert node.peers.is_banned(criminal.key.node_id)
 
 
+def test_a_range_in_another_spelling_costs_no_ban(node: Node, grow: Grow) -> None:
+    remote, asked = old(node.remote(blocks=grow(40))), []
+
+    def script(called: Called) -> Any:
+        asked.append(called.at)
+        if len(asked) == 1:
+            return blocks_reply([block.wire().replace(b'"version":4', b'"version": 4') for block in grow(16)])
+        return remote.honest(called)
+
+    remote.scripts[BLOCKS] = script
+    meet(node, remote)
+    assert followed(node, grow(40), within=20)
+    assert node.peers.bans.listed(node.local.now()) == []
+
+
 def test_ranges_of_known_blocks_are_no_progress(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     """A boaster sends what is stored here again and again: it ends, and an honest peer is looked into meanwhile."""
     monkeypatch.setattr(chain_sync, "BRANCH_SECONDS", 20.0)

@@ -97,8 +97,9 @@ def test_status() -> None:
 
 
 def test_blocks() -> None:
-    client, script = scripted(b'{"ok":true,"blocks":[{"a":1},{"b":[2,3]}],"height":"9"}')
-    assert outcome(client.blocks(THERE, 5, 3)) == [b'{"a":1}', b'{"b":[2,3]}']
+    blocks = two_blocks()
+    client, script = scripted(bodies_answer(*(block.wire() for block in blocks)))
+    assert [block.wire() for block in outcome(client.blocks(THERE, 5, 3))] == [block.wire() for block in blocks]
     expected = PeerRequest(
         path="/p2p/blocks?from=5&limit=3",
         max_bytes=4 * 1024 * 1024,
@@ -183,10 +184,25 @@ def test_bodies() -> None:
 
 def test_bodies_that_are_not_those_of_their_headers() -> None:
     paying, empty = two_blocks()
-    headers = [paying.header, empty.header]
-    for wire in (paying.header.wire(b""), b"{}", paying.wire().replace(b'"version":4', b'"version":5')):
-        client, _ = scripted(bodies_answer(wire))
-        assert trouble(client.blocks_by_hash(THERE, headers)) is FailureKind.INVALID
+    client, _ = scripted(bodies_answer(paying.header.wire(b"")))
+    assert trouble(client.blocks_by_hash(THERE, [paying.header, empty.header])) is FailureKind.INVALID
+
+
+@pytest.mark.parametrize("form", ["no block", "another version", "a blank", "keys in another order"])
+def test_blocks_of_any_other_form(form: str) -> None:
+    """A mistake of another program is no attack: it costs the answer, and no ban."""
+    paying, empty = two_blocks()
+    forms = {
+        "no block": b"{}",
+        "another version": paying.wire().replace(b'"version":4', b'"version":5'),
+        "a blank": paying.wire().replace(b'"version":4', b'"version": 4'),
+        "keys in another order": json.dumps(
+            dict(reversed(json.loads(paying.wire()).items())), separators=(",", ":")
+        ).encode(),
+    }
+    client, _ = scripted(bodies_answer(forms[form]))
+    assert trouble(client.blocks_by_hash(THERE, [paying.header, empty.header])) is FailureKind.MALFORMED
+    assert trouble(client.blocks(THERE, 1)) is FailureKind.MALFORMED
 
 
 def test_bodies_that_were_not_asked_for() -> None:
