@@ -11,7 +11,7 @@ from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.prepared_chain import build_blocks, create_chain
 from benchmarks.program import main
 from svcd.chain.params import MAINNET
-from svcd.node.verify_chain import verify_headers
+from svcd.cli.operator.verify_chain import verify_headers
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import open_reader
 

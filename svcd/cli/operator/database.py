@@ -13,10 +13,10 @@ import click
 from svcd.chain.errors import Corrupt
 from svcd.cli import options
 from svcd.cli.errors import CommandError
+from svcd.cli.operator.reindex import ReindexResult, reindex
+from svcd.cli.operator.verify_chain import HeaderVerification, network_of, verify_chain, verify_headers
 from svcd.cli.rendering import escape, pluralize, property_table
 from svcd.cli.session import Session
-from svcd.node.reindex import ReindexResult, reindex
-from svcd.node.verify_chain import HeaderVerification, network_of, verify_chain, verify_headers
 from svcd.process.datadir import CannotLock, lock_directory
 from svcd.process.privileges import UnsafeDirectory, become_owner
 from svcd.store.chain_store import ChainWriter

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from svcd.chain.params import DEVNET
-from svcd.cli.operator import database
-from svcd.node import verify_chain
+from svcd.cli.operator import database, verify_chain
 from svcd.process.datadir import lock_directory
 from svcd.store.database import MEMPOOL, WEBHOOKS, UncleanShutdownMarker, open_writer
 from svcd.store.offline_database import Inspector

@@ -10,9 +10,9 @@ from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.transition import check_place, point_after
+from svcd.cli.operator.verify_chain import BAD_BLOCK, Replay
 from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockStatus, CheckedBlock
-from svcd.node.verify_chain import BAD_BLOCK, Replay
 from svcd.store.chain_store import ChainWriter, StoredBlock
 from svcd.store.offline_database import Inspector, errors_as_corrupt
 
