@@ -11,13 +11,14 @@ from svcd.commerce import (
     payment_waiters,
     retry_policy,
     sender,
+    statement,
     subscriptions,
 )
 from svcd.composition import file_descriptors
 from svcd.config.schema import Config
 from svcd.limits import Limit
 from svcd.net import meter
-from svcd.node import chain_manager, disconnected_transfers, mempool, node_context, statement
+from svcd.node import chain_manager, disconnected_transfers, mempool, node_context
 from svcd.p2p import (
     address_book,
     administration,

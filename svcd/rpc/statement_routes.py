@@ -9,8 +9,8 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.chain_schemas import TIME
+from svcd.commerce.statement import BEGINNING, Entry, StatementPage, StatementQuery, read_statement
 from svcd.node.chain_manager import ChainManager
-from svcd.node.statement import BEGINNING, Entry, StatementPage, StatementQuery, read_statement
 from svcd.rpc import schemas
 from svcd.rpc.chain_routes import ShowsChain, confirmations, tip_at
 from svcd.rpc.fields import ADDRESS, parse_since_height

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.transition import genesis_point
-from svcd.node import statement
-from svcd.node.statement import BEGINNING, Entry, EntryType, StatementQuery, read_statement
+from svcd.commerce import statement
+from svcd.commerce.statement import BEGINNING, Entry, EntryType, StatementQuery, read_statement
 from svcd.store import database
 from svcd.store.chain_store import ChainWriter
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
