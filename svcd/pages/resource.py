@@ -16,13 +16,13 @@ from svcd.pages.mempool_page import MempoolPage
 from svcd.pages.overview import OverviewPage
 from svcd.pages.qr import QrCodeRoute
 from svcd.pages.reference import ReferencePage
+from svcd.pages.representations import GZIP, Negotiated, compressed, takes_gzip
 from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
 from svcd.pages.static_files import StaticPage, WalletPage, static_files
 from svcd.pages.texts import Catalogue, Catalogues, Message, load
 from svcd.web.api import Presentation, SiteContext
-from svcd.web.representations import GZIP, Negotiated, compressed, takes_gzip
 from svcd.web.request import Request
 from svcd.web.resources import check_host
 from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response, error_response, method_not_allowed

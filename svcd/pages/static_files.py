@@ -16,9 +16,9 @@ from attrs import define, field, frozen
 
 from svcd.pages.bundles import bundle, imported_modules
 from svcd.pages.layout import Layout
+from svcd.pages.representations import Negotiated
 from svcd.pages.routes import FILE_NAME, HTML, VARY, WALLET_FEATURES, page
 from svcd.pages.texts import SCRIPT, Catalogue
-from svcd.web.representations import Negotiated
 from svcd.web.responses import NO_ROUTE, Cached, Headers, HttpError
 
 _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
