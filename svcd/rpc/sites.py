@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from attrs import field, frozen
@@ -15,16 +16,15 @@ from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
 from svcd.rpc.event_schemas import WEBHOOKS
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
-from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext
+from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext, accept
 from svcd.web.connections import SiteLimits
 from svcd.web.field_types import Schema, component
 from svcd.web.openapi import About, Tag, document
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
-from svcd.web.resources import CORS_HEADERS, AllowedHosts, Branch, Cors
+from svcd.web.resources import CORS_HEADERS, Branch, check_host
 from svcd.web.responses import (
     Cached,
     ErrorTable,
-    Headers,
     HttpError,
     Renderable,
     Response,
@@ -216,21 +216,21 @@ class SiteFactory:
     ) -> Site:
         """``routes`` and their OpenAPI document under ``/rpc``, ``peers`` under ``/p2p``, ``pages`` elsewhere."""
         context = self._context(public.limiter)
-        rpc = _api("/rpc", routes, context, CORS_HEADERS, answered_before=("OPTIONS",))
-        p2p = _api("/p2p", peers, context)
-        rpc.add(CatalogRoute(lambda: rpc.routes))
-        rpc.add(OpenApiRoute(lambda: public_document(rpc.routes + p2p.routes, self.narrowed)))
+        rpc, p2p = KleinApi("/rpc", context, shared=True), KleinApi("/p2p", context)
+        described = OpenApiRoute(lambda: public_document(rpc.routes + p2p.routes, self.narrowed))
+        rpc.add(*routes, CatalogRoute(lambda: rpc.routes), described)
+        p2p.add(*peers)
         root: Any = Branch(pages(context) if pages else None)
         root.putChild(b"p2p", p2p)
-        root.putChild(b"rpc", Cors(rpc))
+        root.putChild(b"rpc", rpc)
         return self._site(root, public, context)
 
     def between_nodes(self, peers: Iterable[object], public: PublicSite) -> Site:
         """Only ``peers`` under ``/p2p``, for an endpoint of their own."""
         context = self._context(public.limiter)
         root: Any = Branch()
-        p2p = _api("/p2p", peers, context)
-        p2p.add(PeersOpenApiRoute(lambda: peers_document(p2p.routes, self.narrowed)))
+        p2p = KleinApi("/p2p", context)
+        p2p.add(*peers, PeersOpenApiRoute(lambda: peers_document(p2p.routes, self.narrowed)))
         root.putChild(b"p2p", p2p)
         return self._site(root, public, context)
 
@@ -248,11 +248,12 @@ class SiteFactory:
         """
         clients = Clients()
         limiter = RateLimiter(clients, _OPERATOR_RATES, self.clock, note_forwarding=False)
-        api = _api("", routes, self._context(limiter))
+        check = accept if hosts is None else partial(check_host, hosts=frozenset(hosts))
+        api: Any = KleinApi("", self._context(limiter), check=check)
+        api.add(*routes)
         if described:
             api.add(OperatorOpenApiRoute(lambda: operator_document(api.routes, self.narrowed)))
-        root: Any = api if hosts is None else AllowedHosts(api, hosts)
-        return Site(root, limits=limits, clients=clients, clock=self.clock, new_id=self.new_id)
+        return Site(api, limits=limits, clients=clients, clock=self.clock, new_id=self.new_id)
 
     def _site(self, root: Any, public: PublicSite, context: SiteContext) -> Site:
         return Site(
@@ -271,17 +272,3 @@ class SiteFactory:
 
     def _damaged(self, error: BaseException) -> HttpError | None:
         return HttpError(503, DAMAGED) if self.is_damage(error) else None
-
-
-def _api(
-    mount: str,
-    routes: Iterable[object],
-    context: SiteContext,
-    headers: Headers = (),
-    *,
-    answered_before: tuple[str, ...] = (),
-) -> KleinApi:
-    api = KleinApi(mount, context, headers, answered_before=answered_before)
-    for owner in routes:
-        api.add(owner)
-    return api

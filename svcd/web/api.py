@@ -1,12 +1,13 @@
-"""Finds the route of a request, calls it within its limits and renders the outcome; Klein routes the slow path."""
+"""Finds the route of a request, calls it within its limits and renders the outcome; on the slow path by Klein."""
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
 # ruff: noqa: N815
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn, cast
 
 from attrs import define, field, frozen
 from klein import Klein
@@ -16,11 +17,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from svcd.interfaces import Clock
 from svcd.web.rate_limits import RateLimiter
 from svcd.web.request import Request
+from svcd.web.resources import CORS_HEADERS, answer_preflight
 from svcd.web.responses import (
     NO_ROUTE,
     ErrorTable,
@@ -48,7 +49,7 @@ from svcd.web.routes import (
 )
 
 UNROUTED_BUCKET: Final = "read"
-"""A request without a route draws one token from this bucket: Klein takes as long for it as for a response."""
+"""A request without a route draws one token from this bucket."""
 RETRY_SECONDS: Final = 1
 """When a client asks again for a chain that is as high as it has seen: another node had its newest block first."""
 _PLAIN_PATH: Final = "the path must be UTF-8 in percent-encoding, without encoded slashes"
@@ -170,6 +171,10 @@ class SiteContext:
             return presentation.error_response(request, self.http_error(error))
 
 
+def accept(_: IncomingRequest) -> None:
+    """The check that accepts every request."""
+
+
 @frozen
 class Presentation:
     """The form of the responses of one part of a site; the default is JSON.
@@ -177,7 +182,7 @@ class Presentation:
     ``check`` may raise HttpError for an admitted request; ``headers`` are added to every response.
     """
 
-    check: Callable[[IncomingRequest], None] = field(default=lambda request: None)
+    check: Callable[[IncomingRequest], None] = accept
     to_response: Callable[[IncomingRequest, Any], Response] = field(default=lambda request, result: to_response(result))
     error_response: Callable[[IncomingRequest, HttpError], Response] = field(
         default=lambda request, error: error_response(error)
@@ -346,11 +351,11 @@ class KleinApi(Resource):
     isLeaf = True
 
     def __init__(
-        self, mount: str, site: SiteContext, headers: Headers = (), *, answered_before: tuple[str, ...] = ()
+        self, mount: str, site: SiteContext, *, shared: bool = False, check: Callable[[IncomingRequest], None] = accept
     ) -> None:
-        """All responses have ``headers``; raises ValueError without a rate for requests that have no route.
+        """Pages of every origin may read what is ``shared``; for ``check`` see :class:`Presentation`.
 
-        ``answered_before`` are methods that another resource answers on every path.
+        Raises ValueError without a rate for requests that have no route.
         """
         if UNROUTED_BUCKET not in site.limiter:
             raise ValueError(f"there is no rate named {UNROUTED_BUCKET!r}")
@@ -358,51 +363,24 @@ class KleinApi(Resource):
         self.routes: list[Route] = []
         self._mount = mount
         self._site = site
-        self._presentation = Presentation(headers=headers)
+        self._shared = shared
+        self._presentation = Presentation(check, headers=CORS_HEADERS if shared else ())
         self._klein = Klein()
         self._leaf: Any = self._klein.resource()
-        self._answered_before = answered_before
-        self._klein.handle_errors(HTTPException)(self._not_routed)
 
-    def add(self, owner: object) -> None:
-        """Bind the routes that the class of ``owner`` declares; raises ValueError or TypeError for a wrong one."""
-        for bound in self._site.add(owner, self._presentation):
-            route = bound.route
-            if not route.path.startswith(self._mount + "/"):
-                raise ValueError(f"{route.path} is not below {self._mount}")
-            self._bind(bound)
-            self.routes.append(route)
-
-    def render(self, request: Request) -> Any:
-        """Draw the cost of a request, then let Klein answer: Klein takes longer than most responses.
-
-        Raises HttpError 429, 404 for an empty segment of the path, and 400 for an invalid one: Klein would take ``//``
-        for ``/``, and log non-UTF-8 as an error.
-        """
-        segments: list[bytes] = request.postpath or []
-        if b"" in segments:
-            raise HttpError(404, NO_ROUTE)
-        try:
-            request.segments = [segment.decode("utf-8") for segment in (*(request.prepath or ()), *segments)]
-        except UnicodeDecodeError as error:
-            raise HttpError(400, _PLAIN_PATH) from error
-        if any(b"/" in segment for segment in segments):
-            raise HttpError(400, _PLAIN_PATH)
-        bound = self._find(request, b"GET" if request.method == b"HEAD" else request.method)
-        if bound is None:
-            self._site.limiter.admit(request, UNROUTED_BUCKET, 1.0)
-        else:
-            request.route = bound.route.path
-            self._site.limiter.admit(request, bound.route.bucket, bound.route.cost)
-        return self._leaf.render(request)
+    def add(self, *owners: object) -> None:
+        """Bind the routes that the classes of ``owners`` declare; raises ValueError or TypeError for a wrong one."""
+        for owner in owners:
+            for bound in self._site.add(owner, self._presentation):
+                if not bound.route.path.startswith(self._mount + "/"):
+                    raise ValueError(f"{bound.route.path} is not below {self._mount}")
+                self._bind(bound)
+                self.routes.append(bound.route)
 
     def _bind(self, bound: BoundRoute) -> None:
         route = bound.route
 
         def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
-            if self._find(request, route.method.encode("ascii")) is not bound:
-                # Klein takes a placeholder for a literal segment where only the placeholder's route has the method.
-                return self._method_not_allowed(request, METHODS)
             response = _Call(bound, request).start(path_values)
             if isinstance(response, Response):
                 return response.apply_to(request)
@@ -411,22 +389,46 @@ class KleinApi(Resource):
         name = f"{route.method} {route.path}"
         self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
 
-    def _not_routed(self, request: Request, failure: Failure) -> bytes:
-        """404 or 405 for what Klein has no route for."""
-        if isinstance(failure.value, MethodNotAllowed):
-            return self._method_not_allowed(request, failure.value.valid_methods or ())
-        return error_response(HttpError(404, NO_ROUTE)).apply_to(request)
+    def render(self, request: Request) -> Any:
+        """Draw the cost of a request, then let Klein answer: Klein takes longer than most responses.
 
-    def _method_not_allowed(self, request: Request, methods: Iterable[str]) -> bytes:
-        """405 with those of ``methods`` that have a route for the path."""
-        found = {method: self._find(request, method.encode("ascii")) for method in methods if method != "HEAD"}
-        routes = {method: bound.route for method, bound in found.items() if bound is not None}
-        heads = ["HEAD"] * ("GET" in routes)
+        Raises HttpError 429, 404 for an empty segment of the path, and 400 for an invalid one: Klein would take ``//``
+        for ``/``, and log non-UTF-8 as an error.
+        """
+        for name, value in self._presentation.headers:
+            request.responseHeaders.setRawHeaders(name, [value])
+        if self._shared and request.method == b"OPTIONS":
+            return answer_preflight(request)
+        segments = _decoded(request.prepath or (), request.postpath or ())
+        found = self._site.router.find(b"GET" if request.method == b"HEAD" else request.method, segments)
+        if found is None:
+            # Klein is not asked: it takes a placeholder for a literal segment where only the placeholder's route has
+            # the method.
+            refuse = partial(self._refuse, segments)
+            return self._site.respond_unrouted(request, self._presentation, refuse).apply_to(request)
+        route = found[0].route
+        request.route = route.path
+        self._site.limiter.admit(request, route.bucket, route.cost)
+        return self._leaf.render(request)
+
+    def _refuse(self, segments: Sequence[str]) -> NoReturn:
+        """Raise HttpError 405 if the path has routes for other methods, otherwise 404."""
+        found = [self._site.router.find(method.encode("ascii"), segments) for method in METHODS]
+        routes = {each[0].route.method: each[0].route for each in found if each is not None}
+        if not routes:
+            raise HttpError(404, NO_ROUTE)
         advice = next((route.other_methods for route in routes.values() if route.other_methods), "")
-        error = method_not_allowed([*routes, *heads, *self._answered_before], advice)
-        return error_response(error).apply_to(request)
+        raise method_not_allowed([*routes, *["HEAD"] * ("GET" in routes), *["OPTIONS"] * self._shared], advice)
 
-    def _find(self, request: Request, method: bytes) -> BoundRoute | None:
-        """The route for the path of the request with ``method``."""
-        found = self._site.router.find(method, request.segments)
-        return found[0] if found else None
+
+def _decoded(before: Sequence[bytes], below: Sequence[bytes]) -> list[str]:
+    """The segments of a path, of which those ``below`` the mount come from the client."""
+    if b"" in below:
+        raise HttpError(404, NO_ROUTE)
+    try:
+        segments = [segment.decode("utf-8") for segment in (*before, *below)]
+    except UnicodeDecodeError as error:
+        raise HttpError(400, _PLAIN_PATH) from error
+    if any(b"/" in segment for segment in below):
+        raise HttpError(400, _PLAIN_PATH)
+    return segments

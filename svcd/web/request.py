@@ -4,7 +4,6 @@
 # mypy: allow-untyped-calls
 # ruff: noqa: N802, N815
 
-from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
@@ -45,8 +44,6 @@ class Request(server.Request):
     """When its last byte arrived, in the clock's seconds."""
     route = ""
     """The declared path, with placeholders, of the matching route; "" if none matches."""
-    segments: Sequence[str] = ()
-    """The segments of the path, decoded; set once they are known to be UTF-8."""
     _is_chunked = False
     _pieces = 0
     _log = Logger()

@@ -1,12 +1,12 @@
-"""Resources of twisted.web whose errors are JSON: branches, and leaves around another one."""
+"""Branches of the resource tree, the hosts that a site answers as, and what pages of other origins may read."""
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
-# ruff: noqa: N802, N815
+# ruff: noqa: N802
 
 import re
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 from twisted.web import http, server
 from twisted.web.resource import Resource
@@ -21,15 +21,11 @@ CORS_HEADERS: Final[Headers] = (
     (b"Access-Control-Expose-Headers", b"Allow, Date, Retry-After, Svc-Tip, WWW-Authenticate"),
 )
 """The headers of every response, errors included; a site gets them as ``headers_by_prefix``."""
-
-
 _PREFLIGHT: Final[Headers] = (
     (b"Access-Control-Allow-Methods", b"GET, HEAD, POST, OPTIONS"),
     (b"Access-Control-Max-Age", b"86400"),
     (b"Cache-Control", b"no-store"),
 )
-
-
 _HEADER_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110 section 5.6.2."""
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+?)\.?(:[0-9]*)?")
@@ -70,22 +66,6 @@ def check_host(request: IncomingRequest, hosts: Collection[str], *, addresses: b
         raise HttpError(421, f"this site answers only as {', '.join(sorted(hosts))}{also}; check the Host header")
 
 
-class AllowedHosts(Resource):
-    """Wraps a leaf: only requests whose ``Host`` header :func:`check_host` accepts pass."""
-
-    isLeaf = True
-
-    def __init__(self, leaf: Resource, hosts: Collection[str]) -> None:
-        super().__init__()
-        self._leaf = leaf
-        self._hosts = frozenset(hosts)
-
-    def render(self, request: Request) -> Any:
-        """Render the leaf; raises HttpError 421 if the host is not allowed."""
-        check_host(request, self._hosts)
-        return self._leaf.render(request)
-
-
 def allowed_headers(request: IncomingRequest) -> bytes:
     """The request headers that a page of another origin may send: those that its browser asks for.
 
@@ -98,23 +78,10 @@ def allowed_headers(request: IncomingRequest) -> bytes:
     return b", ".join(allowed) or b"Content-Type"
 
 
-class Cors(Resource):
-    """Wraps a leaf: pages of every origin may read its responses; OPTIONS is answered with 204."""
-
-    isLeaf = True
-
-    def __init__(self, leaf: Resource) -> None:
-        super().__init__()
-        self._leaf = leaf
-
-    def render(self, request: Request) -> Any:
-        """Set the headers before anything can fail, then render the leaf."""
-        for name, value in CORS_HEADERS:
-            request.responseHeaders.setRawHeaders(name, [value])
-        if request.method != b"OPTIONS":
-            return self._leaf.render(request)
-        for name, value in (*_PREFLIGHT, (b"Access-Control-Allow-Headers", allowed_headers(request))):
-            request.responseHeaders.setRawHeaders(name, [value])
-        request.setResponseCode(http.NO_CONTENT)
-        request.finish()
-        return server.NOT_DONE_YET
+def answer_preflight(request: Request) -> int:
+    """Answer OPTIONS with 204 and what pages of every origin may send."""
+    for name, value in (*_PREFLIGHT, (b"Access-Control-Allow-Headers", allowed_headers(request))):
+        request.responseHeaders.setRawHeaders(name, [value])
+    request.setResponseCode(http.NO_CONTENT)
+    request.finish()
+    return server.NOT_DONE_YET

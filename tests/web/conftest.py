@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from svcd.web.api import KleinApi, Router, SiteContext
 from svcd.web.connections import SiteLimits
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
-from svcd.web.resources import CORS_HEADERS, Branch, Cors
+from svcd.web.resources import CORS_HEADERS, Branch
 from svcd.web.responses import HttpError
 from svcd.web.site import Site
 from tests.web.echoing import Leaf
@@ -84,11 +84,15 @@ def make_site(make_site_of: Callable[..., Site], uses_fast_path: bool) -> Callab
 
 @pytest.fixture
 def make_api(clock: Clock) -> Callable[..., KleinApi]:
-    """``make_api(*routes, rates=...)``: an API at /rpc; Refused is told as 400."""
+    """``make_api(*routes, rates=..., **options)``: an API at /rpc; Refused is told as 400."""
     ids = iter(f"a{n}" for n in range(1, 1_000_000))
 
     def make(
-        *routes: object, rates: dict[str, Rate] | None = None, mount: str = "/rpc", router: Router | None = None
+        *routes: object,
+        rates: dict[str, Rate] | None = None,
+        mount: str = "/rpc",
+        router: Router | None = None,
+        **options: Any,
     ) -> KleinApi:
         rates = rates or {"read": Rate(per_second=0, burst=1), "broadcast": Rate(per_second=0, burst=1)}
         ports = SiteContext(
@@ -99,9 +103,8 @@ def make_api(clock: Clock) -> Callable[..., KleinApi]:
             new_id=lambda: next(ids),
             router=router or Router(),
         )
-        api = KleinApi(mount, ports, CORS_HEADERS)
-        for each in routes:
-            api.add(each)
+        api = KleinApi(mount, ports, **options)
+        api.add(*routes)
         return api
 
     return make
@@ -116,7 +119,7 @@ def serve_of(make_site_of: Callable[..., Site], make_api: Callable[..., KleinApi
 
     def make(uses_fast_path: bool, *routes: object, rates: dict[str, Rate] | None = None, **limits: Any) -> Site:
         root, router = Branch(), Router()
-        root.putChild(b"rpc", Cors(make_api(*routes, rates=rates, router=router)))
+        root.putChild(b"rpc", make_api(*routes, rates=rates, router=router, shared=True))
         return make_site_of(uses_fast_path, root, router=router, **limits)
 
     return make

@@ -276,11 +276,11 @@ def test_unknown_path(serve: Serve, path: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "allowed"),
     [
-        (b"POST /rpc/now", "GET, HEAD"),
-        (b"GET /rpc/dear", "POST"),
-        (b"PUT /rpc/later", "GET, HEAD, POST"),
-        (b"TRACE /rpc/now", "GET, HEAD"),
-        (b"BREW /rpc/now", "GET, HEAD"),
+        (b"POST /rpc/now", "GET, HEAD, OPTIONS"),
+        (b"GET /rpc/dear", "OPTIONS, POST"),
+        (b"PUT /rpc/later", "GET, HEAD, OPTIONS, POST"),
+        (b"TRACE /rpc/now", "GET, HEAD, OPTIONS"),
+        (b"BREW /rpc/now", "GET, HEAD, OPTIONS"),
     ],
 )
 def test_unknown_method(serve: Serve, line: bytes, allowed: str) -> None:
@@ -683,7 +683,9 @@ def test_route_whose_method_lacks_a_field_is_refused(make_api: Callable[..., Kle
         make_api(Forgetful())
 
 
-def test_routes_at_the_root(make_api: Callable[..., KleinApi], make_site: Callable[..., Site]) -> None:
+def test_routes_at_the_root_that_pages_of_other_origins_may_not_read(
+    make_api: Callable[..., KleinApi], make_site: Callable[..., Site]
+) -> None:
     class Operator:
         @Route("GET", "/health", "is it alive", bucket="read", answers={})
         def health(self) -> Renderable:
@@ -693,6 +695,8 @@ def test_routes_at_the_root(make_api: Callable[..., KleinApi], make_site: Callab
 
     assert ask(site, b"GET /health").json == {"ok": True}
     assert ask(site, b"GET /").status == 404
+    for method in (b"OPTIONS", b"PUT"):
+        assert ask(site, method + b" /health").headers["allow"] == "GET, HEAD"
 
 
 # Finding a route by its method and the segments of its path
@@ -761,8 +765,8 @@ def test_a_literal_path_does_not_answer_the_methods_of_a_placeholder(serve: Call
     assert ask(site, b"POST /rpc/things/test").json == {"ok": True, "tested": True}
     for method in (b"GET", b"HEAD", b"PUT"):
         refused = ask(site, method + b" /rpc/things/test")
-        assert (refused.status, refused.headers["allow"]) == (405, "POST")
-    assert ask(site, b"POST /rpc/things/other").headers["allow"] == "GET, HEAD"
+        assert (refused.status, refused.headers["allow"]) == (405, "OPTIONS, POST")
+    assert ask(site, b"POST /rpc/things/other").headers["allow"] == "GET, HEAD, OPTIONS"
 
 
 def test_a_route_answers_its_own_method(router: Router) -> None:

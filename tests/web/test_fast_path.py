@@ -16,7 +16,7 @@ from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.fast_path import MOST_BYTES
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
-from svcd.web.resources import CORS_HEADERS, Branch, Cors
+from svcd.web.resources import CORS_HEADERS, Branch
 from svcd.web.responses import HttpError, Renderable, Response, Tip, tip_of
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, require_bearer
 from svcd.web.site import Site
@@ -148,10 +148,10 @@ class Connected:
             clock=self.clock,
             new_id=lambda: next(ids),
         )
-        api = KleinApi("/rpc", ports, CORS_HEADERS)
+        api = KleinApi("/rpc", ports, shared=True)
         api.add(self.routes)
         root = Branch()
-        root.putChild(b"rpc", Cors(api))
+        root.putChild(b"rpc", api)
         self.site = Site(
             root,
             limits=SiteLimits(body_caps=BodyCaps({(b"POST", b"/rpc/send"): 40}, 100), bodies_bytes_per_client=60),

@@ -1,14 +1,14 @@
 """Branches, hosts that may be named, and paths in plain form."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 
 from svcd.web.api import KleinApi
 from svcd.web.field_types import Text
-from svcd.web.resources import AllowedHosts, Branch, Cors, host_name
-from svcd.web.responses import NO_ROUTE, HttpError, Renderable
+from svcd.web.resources import Branch, check_host, host_name
+from svcd.web.responses import Renderable
 from svcd.web.routes import Field, Route
 from svcd.web.site import Site
 from tests.web.echoing import Echo
@@ -62,30 +62,41 @@ def test_name_in_a_host_header(header: bytes, name: str | None) -> None:
     assert host_name(header) == name
 
 
+class Shown:
+    """One route."""
+
+    @Route("GET", "/shown", "", bucket="read", answers={})
+    def show(self) -> Renderable:
+        return {}
+
+
+@pytest.fixture
+def pay(make_site: MakeSite, make_api: Callable[..., KleinApi]) -> Site:
+    """A site that answers as ``pay.example`` and ``[::1]`` only."""
+    return make_site(make_api(Shown(), mount="", check=partial(check_host, hosts={"pay.example", "[::1]"})))
+
+
 @pytest.mark.parametrize("host", [b"pay.example", b"PAY.example:443", b"[::1]:8645"])
-def test_allowed_host_passes(make_site: MakeSite, host: bytes) -> None:
-    assert get(make_site(AllowedHosts(Echo(), {"pay.example", "[::1]"})), b"/inner/leaf", host).status == 200
+def test_allowed_host_passes(pay: Site, host: bytes) -> None:
+    assert [get(pay, path, host).status for path in (b"/shown", b"/hidden")] == [200, 404]
 
 
+@pytest.mark.parametrize("path", [b"/shown", b"/hidden"])
 @pytest.mark.parametrize("hosts", [(b"evil.example",), (b"",), (b"pay.example, pay.example",), (b"pay.example@evil",)])
-def test_another_host_is_misdirected(make_site: MakeSite, hosts: tuple[bytes, ...]) -> None:
-    answer = get(make_site(AllowedHosts(Echo(), {"pay.example"})), b"/inner/leaf", *hosts)
+def test_another_host_is_misdirected(pay: Site, path: bytes, hosts: tuple[bytes, ...]) -> None:
+    answer = get(pay, path, *hosts)
 
     assert answer.status == 421
-    assert answer.error == "this site answers only as pay.example; check the Host header"
+    assert answer.error == "this site answers only as [::1], pay.example; check the Host header"
 
 
-def test_request_without_a_host_is_misdirected(make_site: MakeSite) -> None:
-    site = make_site(AllowedHosts(Echo(), {"pay.example"}))
-
-    assert Wire(site).send(b"GET / HTTP/1.0\r\n\r\n").response().status == 421
+def test_request_without_a_host_is_misdirected(pay: Site) -> None:
+    assert Wire(pay).send(b"GET /shown HTTP/1.0\r\n\r\n").response().status == 421
 
 
-def test_host_of_an_absolute_target_is_what_counts(make_site: MakeSite) -> None:
-    site = make_site(AllowedHosts(Echo(), {"pay.example"}))
-
-    assert get(site, b"http://evil.example/", b"pay.example").status == 421
-    assert get(site, b"http://pay.example/", b"evil.example").status == 200
+def test_host_of_an_absolute_target_is_what_counts(pay: Site) -> None:
+    assert get(pay, b"http://evil.example/shown", b"pay.example").status == 421
+    assert get(pay, b"http://pay.example/shown", b"evil.example").status == 200
 
 
 @pytest.mark.parametrize(
@@ -120,18 +131,18 @@ def test_only_plain_paths_reach_a_route(
 # Pages of every origin may read everything below /rpc, errors included, and nothing else
 
 
-class EchoOrNothing(Echo):
-    """Answers only below its child ``echo``."""
+class Read:
+    """One route of an interface that pages of other origins may read."""
 
-    def render(self, request: Any) -> bytes:
-        if request.postpath[:1] != [b"echo"]:
-            raise HttpError(404, NO_ROUTE)
-        return super().render(request)
+    @Route("GET", "/rpc/echo", "", bucket="read", answers={})
+    def echo(self) -> Renderable:
+        return {}
 
 
-def site_with_both(make_site: MakeSite) -> Site:
+@pytest.fixture
+def both(make_site: MakeSite, make_api: Callable[..., KleinApi]) -> Site:
     root = Branch()
-    root.putChild(b"rpc", Cors(EchoOrNothing()))
+    root.putChild(b"rpc", make_api(Read(), shared=True))
     root.putChild(b"p2p", Echo())
     return make_site(root)
 
@@ -141,8 +152,8 @@ def ask(site: Site, line: bytes) -> Response:
 
 
 @pytest.mark.parametrize(("path", "status"), [(b"/rpc/echo", 200), (b"/rpc/nowhere", 404), (b"/rpc", 404)])
-def test_answers_and_errors_may_be_read(make_site: MakeSite, path: bytes, status: int) -> None:
-    answer = ask(site_with_both(make_site), b"GET " + path)
+def test_answers_and_errors_may_be_read(both: Site, path: bytes, status: int) -> None:
+    answer = ask(both, b"GET " + path)
 
     assert answer.status == status
     assert answer.headers["access-control-allow-origin"] == "*"
@@ -150,13 +161,13 @@ def test_answers_and_errors_may_be_read(make_site: MakeSite, path: bytes, status
 
 
 @pytest.mark.parametrize("path", [b"/p2p/status", b"/nowhere"])
-def test_nothing_else_may_be_read(make_site: MakeSite, path: bytes) -> None:
-    assert "access-control-allow-origin" not in ask(site_with_both(make_site), b"GET " + path).headers
+def test_nothing_else_may_be_read(both: Site, path: bytes) -> None:
+    assert "access-control-allow-origin" not in ask(both, b"GET " + path).headers
 
 
 @pytest.mark.parametrize("path", [b"/rpc/echo", b"/rpc/nowhere"])
-def test_preflight_is_answered_with_204(make_site: MakeSite, path: bytes) -> None:
-    answer = ask(site_with_both(make_site), b"OPTIONS " + path)
+def test_preflight_is_answered_with_204(both: Site, path: bytes) -> None:
+    answer = ask(both, b"OPTIONS " + path)
 
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == "*"
@@ -181,15 +192,15 @@ def test_preflight_is_answered_with_204(make_site: MakeSite, path: bytes) -> Non
         (b",,", "Content-Type"),
     ],
 )
-def test_preflight_allows_every_header_but_authorization(make_site: MakeSite, asked: bytes, allowed: str) -> None:
-    wire = Wire(site_with_both(make_site))
+def test_preflight_allows_every_header_but_authorization(both: Site, asked: bytes, allowed: str) -> None:
+    wire = Wire(both)
     wire.send(b"OPTIONS /rpc/echo HTTP/1.1\r\nHost: h\r\nAccess-Control-Request-Headers: " + asked + b"\r\n\r\n")
 
     assert wire.response().headers["access-control-allow-headers"] == allowed
 
 
-def test_connection_goes_on_after_a_preflight(make_site: MakeSite) -> None:
-    wire = Wire(site_with_both(make_site))
+def test_connection_goes_on_after_a_preflight(both: Site) -> None:
+    wire = Wire(both)
     for line in (b"OPTIONS /rpc/echo", b"GET /rpc/echo"):
         wire.send(line + b" HTTP/1.1\r\nHost: h\r\n\r\n")
 
