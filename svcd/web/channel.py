@@ -63,25 +63,19 @@ class ConnectionState(Enum):
 
 @define
 class Deadline:
-    """Calls ``passed`` at the deadline that was set last.
-
-    The timer never fires after the current deadline; if it fires early, it is set again.
-    """
+    """Calls ``passed`` at the time that was set last."""
 
     clock: Clock
     passed: Callable[[], object]
-    _at: float = field(default=0.0, init=False)
     _latest: float = field(default=inf, init=False)
     _timer: Timer | None = field(default=None, init=False)
 
     def set(self, seconds: float) -> None:
         """Set the deadline in ``seconds``, at once if not positive, but no later than the bound."""
-        now = self.clock.seconds()
-        self._at = min(now + seconds, self._latest)
-        left = max(self._at - now, 0.0)
+        left = max(min(seconds, self._latest - self.clock.seconds()), 0.0)
         if self._timer is None:
             self._timer = self.clock.callLater(left, self._ring)
-        elif self._timer.getTime() > self._at:
+        else:
             self._timer.reset(left)
 
     def bound(self, seconds: float) -> None:
@@ -89,7 +83,7 @@ class Deadline:
         now = self.clock.seconds()
         self._latest = min(self._latest, now + seconds)
         if self._timer is not None:
-            self.set(self._at - now)
+            self.set(self._timer.getTime() - now)
 
     def cancel(self) -> None:
         """Cancel the deadline; does nothing if none is set."""
@@ -99,11 +93,7 @@ class Deadline:
 
     def _ring(self) -> None:
         self._timer = None
-        left = self._at - self.clock.seconds()
-        if left > 0:
-            self._timer = self.clock.callLater(left, self._ring)
-        else:
-            self.passed()
+        self.passed()
 
 
 @implementer(IHalfCloseableProtocol)
@@ -112,6 +102,7 @@ class Channel(HTTPChannel):
 
     site: "Site"
     group: str | None = None
+    """The client group whose limit it counts towards; None if it counts towards none."""
     transport: Any
 
     def __init__(self) -> None:
@@ -344,7 +335,7 @@ class Channel(HTTPChannel):
             self._close_if_ended()
 
     def resume(self) -> None:
-        """Begin the next request, of which data has arrived already."""
+        """Begin the next, pipelined request, of which data has arrived already."""
         self.paused = False
         ahead, self._ahead = self._ahead, b""
         if len(ahead) > AHEAD_BYTES:
