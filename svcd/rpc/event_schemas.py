@@ -10,8 +10,8 @@ from svcd.commerce.payment_list import AmountMismatch
 from svcd.commerce.sender import TEST_EVENT
 from svcd.node.status import DEEP
 from svcd.rpc import schemas
+from svcd.rpc.openapi import Webhook
 from svcd.web.field_types import Choice, Schema, Text, constant, with_example
-from svcd.web.openapi import Webhook
 from svcd.web.routes import Field, named_object
 
 EVENT_ID: Final = Text(

@@ -15,11 +15,11 @@ from svcd.interfaces import Clock
 from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
 from svcd.rpc.event_schemas import WEBHOOKS
+from svcd.rpc.openapi import About, Tag, document
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext, accept
 from svcd.web.connections import SiteLimits
 from svcd.web.field_types import Schema, component
-from svcd.web.openapi import About, Tag, document
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from svcd.web.resources import CORS_HEADERS, Branch, check_host
 from svcd.web.responses import (

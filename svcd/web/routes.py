@@ -1,6 +1,6 @@
 """The declaration of a route: its path, fields, responses and limits, and how a request is read by it.
 
-The same declaration answers requests (svcd.web.api) and describes the route in OpenAPI (svcd.web.openapi). A route is
+The same declaration answers requests (svcd.web.api) and describes the route in OpenAPI (svcd.rpc.openapi). A route is
 about five lines::
 
     @Route("GET", "/rpc/block/{height}", "The canonical block at a height", bucket="read",
