@@ -379,7 +379,7 @@ class Peers:
         peer = self._peers.get(endpoint)
         temporary = failed.timed_out or failed.retry_after
         if peer is not None and temporary and self.node.now() - peer.handshake_at < 2 * RENEW_SECONDS:
-            self._request_failed(peer, failed.retry_after)
+            self._request_failed(peer, failed)
             return
         self._lost(endpoint, retry_after=failed.retry_after)
 
@@ -433,10 +433,11 @@ class Peers:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
             self._lost(peer.endpoint)
 
-    def _request_failed(self, peer: Peer, retry_after: float) -> None:
+    def _request_failed(self, peer: Peer, failed: PeerCallFailed | HandshakeFailed) -> None:
         """Note a failed request; one with ``retry_after`` in seconds is repeated after it, and not blamed."""
-        if retry_after:
-            peer.paused_until = self.node.now() + retry_after
+        self.log.debug("{endpoint} does not answer as agreed: {why}", endpoint=peer.endpoint, why=str(failed))
+        if failed.retry_after:
+            peer.paused_until = self.node.now() + failed.retry_after
         else:
             self.note_failure(peer)
 
@@ -517,7 +518,7 @@ class Peers:
         try:
             status = await self.client.status(peer.endpoint)
         except PeerCallFailed as failed:
-            self._request_failed(peer, failed.retry_after)
+            self._request_failed(peer, failed)
             return
         peer.note_status(status, self.node.chain_manager.tip.work, self.node.now())
         self.on_status()
@@ -529,7 +530,7 @@ class Peers:
             transactions, peer.mempool_cursor = await self.client.transactions(peer.endpoint, peer.mempool_cursor)
         except PeerCallFailed as failed:
             if failed.retry_after or failed.kind is not FailureKind.REFUSED:
-                self._request_failed(peer, failed.retry_after)
+                self._request_failed(peer, failed)
             # Another refusal: the peer does not know the route, and may be a good peer all the same.
             return
         for transaction in transactions:
@@ -555,7 +556,7 @@ class Peers:
         try:
             endpoints = await self.client.peers(peer.endpoint)
         except PeerCallFailed as failed:
-            self._request_failed(peer, failed.retry_after)
+            self._request_failed(peer, failed)
             return
         for endpoint in endpoints:
             self.hint(endpoint, source=peer.group())
