@@ -1,8 +1,10 @@
 """What is asked of other nodes, within which limits, and that a reply of any other form is refused."""
 
 import json
+import re
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -515,3 +517,62 @@ def test_every_block_comes_out_as_it_was_sent(values: list[object], beside: dict
 def test_any_bytes_are_blocks_or_malformed(reply: bytes) -> None:
     with suppress(PeerCallFailed):
         assert b",".join(split_blocks(reply, 16)) in reply
+
+
+# The page
+
+PAGE = (Path(__file__).parents[2] / "docs" / "peers.md").read_text(encoding="utf-8")
+READ = {
+    route: (re.findall(r"`(\w+)`", members), int(size) * {"KiB": 1024, "MiB": 1024**2}[unit])
+    for route, members, size, unit in re.findall(
+        r"^\| `((?:GET|POST) /p2p/\w+)` \| (.+) \| (\d+) ([KM]iB) \|$", PAGE, re.MULTILINE
+    )
+}
+"""By route, the members of its answer that a node reads, as docs/peers.md names them, and the most bytes of it."""
+FULL_ANSWERS = {
+    "POST /p2p/hello": {"hello": KEY.hello(TEST_PARAMS, TIP, NOW).message()},
+    "GET /p2p/status": {"status": {**STATUS, "peers": 3}},
+    "GET /p2p/peers": {"peers": [{"nodeId": KEY.node_id, "endpoint": THERE, "height": "7", "lastSeen": "1"}]},
+    "POST /p2p/headers": headers_answer(two_blocks()),
+    "GET /p2p/blocks": {"blocks": [json.loads(block.wire()) for block in two_blocks()], "height": "9"},
+    "POST /p2p/blocks": {"blocks": [json.loads(block.wire()) for block in two_blocks()], "height": "9"},
+    "POST /p2p/header": RECEIPT,
+    "POST /p2p/block": RECEIPT,
+    "POST /p2p/transaction": RECEIPT,
+    "GET /p2p/transactions": {"transactions": [], "next": "0"},
+}
+CALLS = {
+    "POST /p2p/hello": EVERY_CALL["hello"],
+    "GET /p2p/status": EVERY_CALL["status"],
+    "GET /p2p/peers": EVERY_CALL["peers"],
+    "POST /p2p/headers": lambda client: client.headers(THERE, [bytes(32)]),
+    "GET /p2p/blocks": EVERY_CALL["blocks"],
+    "POST /p2p/blocks": lambda client: client.blocks_by_hash(THERE, [block.header for block in two_blocks()]),
+    "POST /p2p/header": EVERY_CALL["header"],
+    "POST /p2p/block": EVERY_CALL["block"],
+    "POST /p2p/transaction": EVERY_CALL["transaction"],
+    "GET /p2p/transactions": EVERY_CALL["transactions"],
+}
+
+
+def only(names: Sequence[str], value: Any) -> Any:
+    """A copy of an answer with the members of these names; hellos, headers and blocks remain whole."""
+    if isinstance(value, list):
+        return [only(names, item) for item in value]
+    if not isinstance(value, dict) or "signature" in value:
+        return value
+    return {key: only(names, item) for key, item in value.items() if key in names}
+
+
+@pytest.mark.parametrize("route", CALLS)
+def test_the_page_names_the_members_that_are_read(route: str) -> None:
+    """Each of them is needed, all others may be missing, and the answer may be as long as the page says."""
+    names, size = READ[route]
+    for missing in ("", *names):
+        left = only([name for name in names if name != missing], FULL_ANSWERS[route])
+        client, script = scripted(json.dumps(left, separators=(",", ":")).encode())
+        if missing:
+            assert trouble(CALLS[route](client)) is FailureKind.MALFORMED
+        else:
+            outcome(CALLS[route](client))
+        assert the_request(script).max_bytes == size
