@@ -26,7 +26,7 @@ from svcd.config.schema import LOOPBACK_HOSTS, Config
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
 from svcd.node.backups import Backups
-from svcd.node.miner import MinerService, MinerSettings
+from svcd.node.miner import Miner, MinerSettings
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NoPeers, Status
 from svcd.p2p import service as p2p
@@ -238,16 +238,16 @@ class NodeServices:
             self._network, config.data_dir / "peers.json", config.p2p.seeds, self._base.pools.files.worker
         )
 
-    def _producer(self) -> MinerService:
+    def _producer(self) -> Miner:
         miner_settings = MinerSettings(
             seed=self._seed,
             threads=self._base.pools.producer.worker,
             workers=self._base.config.participation.workers,
             random=secrets.token_bytes,
             may_produce=lambda: self._status.synced,
+            enabled=self._base.config.participation.enabled,
         )
-        enabled = self._base.config.participation.enabled
-        return MinerService(self._base.node_context.miner(miner_settings), enabled=enabled)
+        return self._base.node_context.miner(miner_settings)
 
     def _participates(self) -> bool:
         if self._participation is None:

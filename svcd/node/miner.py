@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from attrs import define, evolve, field, frozen
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -178,45 +178,65 @@ class MinerSettings:
     random: Callable[[int], bytes]
     may_produce: Callable[[], bool]
     """Whether blocks may be made now: a node that is behind would only make forks."""
+    enabled: bool = True
+    """Whether participation is switched on at the start."""
 
 
-class Miner:
-    """Makes blocks on the tip, one after the other."""
+class Miner(Service):
+    """Makes blocks on the tip, one after the other, while it runs and participation is switched on."""
 
     log = Logger()
 
     def __init__(
         self, chain_manager: ChainManager, chain: OpenChain, *, mempool: Mempool, settings: MinerSettings, clock: Clock
     ) -> None:
+        self.enabled = settings.enabled
+        """Whether participation is switched on; not kept across a restart, which follows the configuration."""
         self._chain_manager = chain_manager
         self._chain = chain
         self._mempool = mempool
         self._settings = settings
         self._clock = clock
+        self._lock = DeferredLock()
+        self._loop: Deferred[None] | None = None
+        """Fires when no more blocks are made and the threads are idle; None if that is so."""
         self._search: WorkSearch | None = None
         self._stale = False
-        self.running: Deferred[None] | None = None
-        """Fires when the miner has stopped; None if it has."""
         self._pause: Deferred[None] | None = None
         self._timer: Timer | None = None
         self._stopping = False
 
-    def start(self) -> None:
-        """Start making blocks, unless it is running."""
-        if self.running is None:
-            self._stopping = False
-            self.running = Deferred.fromCoroutine(self._run())
+    def startService(self) -> Deferred[None]:
+        """Start making blocks, if participation is switched on."""
+        super().startService()  # type: ignore[no-untyped-call]
+        return self._update()
 
-    async def stop(self) -> None:
-        """Stop making blocks, and wait until the threads are idle."""
-        running, self._stopping = self.running, True
-        if running is None:
-            return
-        self._interrupt()
-        if self._pause is not None:
-            self._pause.cancel()
-        await running
-        self.running = None
+    def stopService(self) -> Deferred[None]:
+        """Stop making blocks; fires when the threads are idle."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return self._update()
+
+    def switch(self, enabled: bool) -> Deferred[None]:
+        """Switch participation on or off; fires when blocks are made, or when the threads are idle."""
+        if enabled != self.enabled:
+            self.enabled = enabled
+            self.log.info("participation is switched {state}", state="on" if enabled else "off")
+        return self._update()
+
+    def _update(self) -> Deferred[None]:
+        # One after the other, by the switch as it is then: off and on in quick succession ends with on.
+        return self._lock.run(self._start_or_stop)
+
+    async def _start_or_stop(self) -> None:
+        self._stopping = not (self.running and self.enabled)
+        if not self._stopping:
+            self._loop = self._loop or Deferred.fromCoroutine(self._run())
+        elif self._loop is not None:
+            self._interrupt()
+            if self._pause is not None:
+                self._pause.cancel()
+            await self._loop
+            self._loop = None
 
     def chain_changed(self, change: ChainChange) -> None:
         """End the search: its block would not be on the tip."""
@@ -307,40 +327,3 @@ class Miner:
         self._pause = deferLater(cast(IReactorTime, self._clock), max(seconds, 0))
         with suppress(CancelledError):
             await self._pause
-
-
-class MinerService(Service):
-    """Runs the miner from its start to its stop, while participation is switched on."""
-
-    def __init__(self, miner: Miner, *, enabled: bool = True) -> None:
-        self._miner = miner
-        self._lock = DeferredLock()
-        self.enabled = enabled
-        """Whether participation is switched on; not kept across a restart, which follows the configuration."""
-
-    def startService(self) -> Deferred[None]:
-        """Start the miner, if participation is switched on."""
-        super().startService()  # type: ignore[no-untyped-call]
-        return self._update()
-
-    def stopService(self) -> Deferred[None]:
-        """Stop the miner; fires when the threads are idle."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return self._update()
-
-    def switch(self, enabled: bool) -> Deferred[None]:
-        """Switch participation on or off; fires when the miner has started or stopped."""
-        if enabled != self.enabled:
-            self.enabled = enabled
-            self._miner.log.info("participation is switched {state}", state="on" if enabled else "off")
-        return self._update()
-
-    def _update(self) -> Deferred[None]:
-        # One after the other, by the switch as it is then: off and on in quick succession ends with on.
-        return self._lock.run(self._start_or_stop)
-
-    def _start_or_stop(self) -> Deferred[None]:
-        if self.running and self.enabled:
-            self._miner.start()
-            return succeed(None)
-        return Deferred.fromCoroutine(self._miner.stop())

@@ -12,7 +12,7 @@ from svcd.chain_schemas import ADDRESS, COUNT, HASH, NODE_ID, WHOLE_NUMBER
 from svcd.limits import UNITS, Limit
 from svcd.node.backups import Backups
 from svcd.node.devnet import MAX_BLOCKS, MAX_DEPTH, Devnet
-from svcd.node.miner import MinerService
+from svcd.node.miner import Miner
 from svcd.node.node_context import NodeContext
 from svcd.node.status import Status
 from svcd.node.threads import PoolLoad
@@ -184,7 +184,7 @@ _ENABLED: Final = Field("enabled", Bool(), "Whether to make blocks.")
 class ParticipationRoutes:
     """Starts and stops making blocks; ``producer`` is None for a node that makes blocks on demand only."""
 
-    def __init__(self, status: Status, producer: MinerService | None, *, token: str | None) -> None:
+    def __init__(self, status: Status, producer: Miner | None, *, token: str | None) -> None:
         self.token = token
         self._status = status
         self._producer = producer

@@ -17,7 +17,7 @@ from svcd.chain.block import Header
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.work import check_work, work_value
 from svcd.node import miner
-from svcd.node.miner import Miner, MinerService, MinerSettings, WorkSearch
+from svcd.node.miner import Miner, MinerSettings, WorkSearch
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node, Stepped, late_clock
 from tests.node.conftest import MakeNode
@@ -73,7 +73,11 @@ class Bench:
         return transfer.txid
 
     def stop(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self.producer.stop())
+        return self.producer.stopService()
+
+    def works(self) -> bool:
+        """Whether blocks are being made."""
+        return self.producer._loop is not None
 
 
 def going_on(search: WorkSearch) -> bool:
@@ -88,7 +92,7 @@ MakeBench = Callable[..., Bench]
 def make_bench(make_node: MakeNode) -> Iterator[MakeBench]:
     benches: list[Bench] = []
 
-    def make(*, workers: int = 1, **setting: Any) -> Bench:
+    def make(*, workers: int = 1, enabled: bool = True, **setting: Any) -> Bench:
         node = make_node(params=MINUTES, clock=late_clock(MINUTES), **setting)
         hands = Hands()
         made: list[Bench] = []
@@ -103,6 +107,7 @@ def make_bench(make_node: MakeNode) -> Iterator[MakeBench]:
             workers=workers,
             random=random,
             may_produce=lambda: made[0].may,
+            enabled=enabled,
         )
         producer = Miner(node.chain_manager, node.chain, mempool=node.mempool, settings=settings, clock=node.clock)
         node.chain_manager.subscribe(producer)
@@ -130,8 +135,8 @@ def bench(make_bench: MakeBench) -> Bench:
 
 
 def test_it_works_on_the_tip_at_the_present_slot(bench: Bench) -> None:
-    bench.producer.start()
-    assert bench.producer.running is not None
+    bench.producer.startService()
+    assert bench.works()
     header = bench.search().header
     assert (header.height, header.slot) == (1, 50_000)
     assert header.parent_hash == MINUTES.genesis_hash
@@ -141,7 +146,7 @@ def test_it_works_on_the_tip_at_the_present_slot(bench: Bench) -> None:
 
 def test_what_it_finds_becomes_the_tip(bench: Bench) -> None:
     txid = bench.pay(0)
-    bench.producer.start()
+    bench.producer.startService()
     bench.hands.step()
     (change,) = bench.node.witness.changes
     assert change.tip.height == 1
@@ -151,7 +156,7 @@ def test_what_it_finds_becomes_the_tip(bench: Bench) -> None:
 
 
 def test_there_is_one_block_of_its_own_a_slot(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     bench.hands.step()
     assert len(bench.hands) == 0
     bench.clock.advance(59.9)
@@ -164,7 +169,7 @@ def test_there_is_one_block_of_its_own_a_slot(bench: Bench) -> None:
 
 def test_it_waits_for_a_tip_that_is_ahead(bench: Bench) -> None:
     bench.node.submit(bench.chain.block(slot=50_003))
-    bench.producer.start()
+    bench.producer.startService()
     assert len(bench.hands) == 0
     for _ in range(4):
         assert len(bench.hands) == 0
@@ -175,7 +180,7 @@ def test_it_waits_for_a_tip_that_is_ahead(bench: Bench) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_its_threads_share_the_nonces(make_bench: MakeBench, workers: int) -> None:
     bench = make_bench(workers=workers)
-    bench.producer.start()
+    bench.producer.startService()
     assert bench.hands.shares == [(first, workers) for first in range(workers)]
     assert len({id(search) for search in bench.hands.searches}) == 1
     bench.hands.finish()
@@ -187,7 +192,7 @@ def test_its_threads_share_the_nonces(make_bench: MakeBench, workers: int) -> No
 
 
 def test_a_new_tip_ends_the_search(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     old = bench.search()
     block = bench.chain.block(slot=49_000)
     assert bench.node.submit(block) == [CONNECTED]
@@ -200,13 +205,13 @@ def test_a_new_tip_ends_the_search(bench: Bench) -> None:
 
 def test_a_side_branch_does_not_end_the_search(bench: Bench) -> None:
     bench.node.submit(*bench.chain.chain("genesis: b[1..3]").values())
-    bench.producer.start()
+    bench.producer.startService()
     bench.node.submit(bench.chain.block(producer="q"))
     assert not bench.search().ended.is_set()
 
 
 def test_a_new_slot_ends_the_search(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     old = bench.search()
     bench.clock.advance(59.9)
     assert going_on(old)
@@ -218,14 +223,14 @@ def test_a_new_slot_ends_the_search(bench: Bench) -> None:
 
 def test_without_new_transfers_the_search_goes_on(bench: Bench) -> None:
     bench.pay(0)
-    bench.producer.start()
+    bench.producer.startService()
     for _ in range(590):
         bench.clock.advance(0.1)
     assert not bench.search().ended.is_set()
 
 
 def test_new_transfers_are_taken_up_after_five_seconds(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     old = bench.search()
     bench.clock.advance(1)
     bench.pay(0)
@@ -239,7 +244,7 @@ def test_new_transfers_are_taken_up_after_five_seconds(bench: Bench) -> None:
 
 
 def test_transfers_are_taken_up_at_most_every_five_seconds(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     for nonce in range(12):
         bench.clock.advance(1)
         bench.pay(nonce)
@@ -252,7 +257,7 @@ def test_transfers_are_taken_up_at_most_every_five_seconds(bench: Bench) -> None
 def test_a_transfer_that_comes_during_the_assembly_has_to_wait_as_well(make_bench: MakeBench) -> None:
     writer = Stepped()
     bench = make_bench(writer=writer)
-    bench.producer.start()
+    bench.producer.startService()
     bench.producer.pool_changed([], [])
     writer.step()
     search = bench.search()
@@ -266,7 +271,7 @@ def test_a_transfer_that_comes_during_the_assembly_has_to_wait_as_well(make_benc
 
 
 def test_a_transfer_that_comes_late_is_taken_up_soon(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     for _ in range(20):
         bench.clock.advance(1)
     assert not bench.search().ended.is_set()
@@ -280,7 +285,7 @@ def test_a_transfer_that_comes_late_is_taken_up_soon(bench: Bench) -> None:
 
 def test_it_makes_no_blocks_until_it_may(bench: Bench) -> None:
     bench.may = False
-    bench.producer.start()
+    bench.producer.startService()
     for _ in range(3):
         bench.clock.advance(4.9)
         assert len(bench.hands) == 0
@@ -290,7 +295,7 @@ def test_it_makes_no_blocks_until_it_may(bench: Bench) -> None:
 
 
 def test_it_asks_again_for_every_block(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     bench.may = False
     bench.hands.step()
     assert bench.node.chain_manager.tip.height == 1
@@ -303,20 +308,20 @@ def test_it_asks_again_for_every_block(bench: Bench) -> None:
 
 def test_stopping_waits_until_the_threads_have_put_down_their_work(make_bench: MakeBench) -> None:
     bench = make_bench(workers=2)
-    bench.producer.start()
+    bench.producer.startService()
     stopped = bench.stop()
     assert bench.search().ended.is_set()
     bench.hands.step()
     assert not has_result(stopped)
     bench.hands.step()
     assert has_result(stopped)
-    assert bench.producer.running is None
+    assert not bench.works()
     assert bench.node.chain_manager.tip.height == 0
     assert bench.clock.getDelayedCalls() == []
 
 
 def test_stopping_while_it_waits_for_a_slot(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     bench.hands.step()
     assert len(bench.clock.getDelayedCalls()) == 1
     assert has_result(bench.stop())
@@ -326,7 +331,7 @@ def test_stopping_while_it_waits_for_a_slot(bench: Bench) -> None:
 def test_stopping_while_a_block_is_being_assembled(make_bench: MakeBench) -> None:
     writer = Stepped()
     bench = make_bench(writer=writer)
-    bench.producer.start()
+    bench.producer.startService()
     stopped = bench.stop()
     assert not has_result(stopped)
     writer.step()
@@ -337,7 +342,7 @@ def test_stopping_while_a_block_is_being_assembled(make_bench: MakeBench) -> Non
 def test_a_block_that_is_found_is_handed_in_before_it_stops(make_bench: MakeBench) -> None:
     writer = Stepped()
     bench = make_bench(writer=writer)
-    bench.producer.start()
+    bench.producer.startService()
     writer.step()
     bench.hands.step()
     stopped = bench.stop()
@@ -348,71 +353,73 @@ def test_a_block_that_is_found_is_handed_in_before_it_stops(make_bench: MakeBenc
 
 
 def test_stopping_what_never_started(bench: Bench) -> None:
-    assert bench.producer.running is None
+    assert not bench.works()
     assert has_result(bench.stop())
 
 
 def test_stopping_twice_at_once(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     both = [bench.stop(), bench.stop()]
     bench.hands.finish()
     assert [result_of(stopped) for stopped in both] == [None, None]
 
 
 def test_starting_twice_is_starting_once(bench: Bench) -> None:
-    bench.producer.start()
-    bench.producer.start()
+    bench.producer.startService()
+    bench.producer.startService()
     assert len(bench.hands) == 1
 
 
 def test_starting_again(bench: Bench) -> None:
-    bench.producer.start()
+    bench.producer.startService()
     stopped = bench.stop()
     bench.hands.finish()
     assert has_result(stopped)
-    bench.producer.start()
+    bench.producer.startService()
     bench.hands.step()
     assert bench.node.chain_manager.tip.height == 1
 
 
-def test_switched_off_and_on_while_it_runs(bench: Bench) -> None:
-    service = MinerService(bench.producer, enabled=False)
+def test_switched_off_and_on_while_it_runs(make_bench: MakeBench) -> None:
+    bench = make_bench(enabled=False)
+    service = bench.producer
     service.startService()
-    assert bench.producer.running is None
+    assert not bench.works()
     assert has_result(service.switch(True))
-    assert (service.enabled, bench.producer.running is not None, len(bench.hands)) == (True, True, 1)
+    assert (service.enabled, bench.works(), len(bench.hands)) == (True, True, 1)
     off = service.switch(False)
     assert (service.enabled, has_result(off)) == (False, False)
     bench.hands.finish()
     assert has_result(off)
-    assert bench.producer.running is None
+    assert not bench.works()
     assert has_result(service.stopService())
 
 
 def test_switched_off_and_at_once_on_again_it_goes_on(bench: Bench) -> None:
-    service = MinerService(bench.producer)
+    service = bench.producer
     service.startService()
     off, on = service.switch(False), service.switch(True)
     assert not has_result(on)
     bench.hands.finish()
     assert has_result(off)
     assert has_result(on)
-    assert bench.producer.running is not None
+    assert bench.works()
     stopped = service.stopService()
     bench.hands.finish()
     assert has_result(stopped)
 
 
-def test_switched_on_before_it_runs_or_after_it_makes_nothing(bench: Bench) -> None:
-    service = MinerService(bench.producer, enabled=False)
+def test_switched_on_before_it_runs_or_after_it_makes_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench(enabled=False)
+    service = bench.producer
     assert has_result(service.switch(True))
-    assert bench.producer.running is None
+    assert not bench.works()
     service.startService()
     stopped = service.stopService()
     bench.hands.finish()
     assert has_result(stopped)
     assert has_result(service.switch(True))
-    assert bench.producer.running is None
+    assert not bench.works()
 
 
 # What goes wrong
@@ -422,7 +429,7 @@ def test_a_refusal_is_no_reason_to_give_up(bench: Bench, monkeypatch: pytest.Mon
     async def refuse(data: bytes) -> None:
         raise RuleViolation(Refusal.NONCE, "a bug in the assembly")
 
-    bench.producer.start()
+    bench.producer.startService()
     monkeypatch.setattr(bench.node.chain_manager, "submit_block", refuse)
     bench.hands.step()
     monkeypatch.undo()
@@ -440,7 +447,7 @@ def test_a_full_disk_is_no_reason_to_give_up(
     def full(*args: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    bench.producer.start()
+    bench.producer.startService()
     monkeypatch.setattr(bench.node.chainstate, "connect", full)
     bench.hands.step()
     monkeypatch.undo()
@@ -457,7 +464,7 @@ def test_a_thread_that_fails_ends_the_search_of_the_others(
         raise MemoryError
 
     bench = make_bench(workers=2)
-    bench.producer.start()
+    bench.producer.startService()
     old = bench.search()
     monkeypatch.setattr("svcd.node.miner.work_value", fail)
     bench.hands.step()
@@ -473,7 +480,7 @@ def test_a_thread_that_fails_ends_the_search_of_the_others(
 def test_a_block_that_comes_during_the_assembly_ends_the_search(make_bench: MakeBench) -> None:
     writer = Stepped()
     bench = make_bench(writer=writer)
-    bench.producer.start()
+    bench.producer.startService()
     block = bench.chain.block()
     bench.node.chain_manager.submit_blocks([block.wire()])
     writer.finish()

@@ -256,9 +256,9 @@ def mining(node: Node) -> Iterator[None]:
         may_produce=lambda: node.status.synced and node.clock.seconds() % 20 < 5,
     )
     producer = node.node_context.miner(workshop)
-    producer.start()
+    producer.startService()
     yield
-    stopped = Deferred.fromCoroutine(producer.stop())
+    stopped = producer.stopService()
     node.run(10)
     result_of(stopped)
 
