@@ -61,7 +61,7 @@ async def service_of(
     threads.startService()
     caller = PinnedClient(
         reactor,
-        resolver=SystemResolver(threads.worker),
+        resolver=SystemResolver(threads),
         policy=AddressPolicy(allow_private=True),
         trust=load_trust(),
     )

@@ -116,7 +116,7 @@ async def webhooks_of(
     """
     pool = ThreadPoolService(reactor, size=1, name="webhooks")
     pool.startService()
-    timed = Timed(pool.worker)
+    timed = Timed(pool)
     try:
         settings = WatchSettings(
             every_depth=True,

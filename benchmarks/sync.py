@@ -95,8 +95,8 @@ def joined(node_context: NodeContext, reactor: Any, threads: ThreadPoolService, 
     """``living`` with a network that reaches peers over real connections."""
     random = Random(1)
     key = NodeKey(random.randbytes(32), Endpoint(f"http://127.0.0.1:{closed_port()}"))
-    dialling = open_transport(reactor, threads.worker, allow_private=True)
-    client = PeerClient(DEVNET, dialling, threads.worker)
+    dialling = open_transport(reactor, threads, allow_private=True)
+    client = PeerClient(DEVNET, dialling, threads)
     home = LocalNode(DEVNET, node_context.chain_manager, key, clock)
     book = AddressBook(random.randbytes(32), random.random)
     return build_peer_network(

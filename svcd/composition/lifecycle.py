@@ -91,13 +91,11 @@ async def open_chain_and_webhooks(
         DatabaseError: a database cannot be opened.
         Corrupt: the chain's database is damaged.
     """
-    threads = NodeThreads(
-        pools.writer.worker, pools.verifier.worker, pools.verifier.size, reader=pools.reader.worker, health=health
-    )
+    threads = NodeThreads(pools.writer, pools.verifier, pools.verifier.size, reader=pools.reader, health=health)
     limits = config.mempool
     mempool = Mempool(config.params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes)
     chain = open_node(config.params, config.chain_file, threads=threads, mempool=mempool, clock=reactor)
-    return await open_databases(chain, webhooks_opener(config, pools.webhooks.worker, threads, reactor))
+    return await open_databases(chain, webhooks_opener(config, pools.webhooks, threads, reactor))
 
 
 def node_services(resources: NodeResources) -> list[Service]:

@@ -82,7 +82,7 @@ class MerchantServices:
             setting=CALLBACK_NETWORKS,
             own=_own_addresses(base.config),
         )
-        trust, worker = load_trust(base.config.extra_ca_file), base.pools.callbacks.worker
+        trust, worker = load_trust(base.config.extra_ca_file), base.pools.callbacks
         self._merchants = _merchants(base.config)
         most = look_ups_share(len(self._merchants))
         self._callers = {
@@ -141,7 +141,7 @@ class MerchantServices:
                 random=secrets.token_bytes,
                 webhooks_enabled=enabled,
             ),
-            ProofRoutes(node_context.chain_manager, payments, self._base.pools.verifier.worker),
+            ProofRoutes(node_context.chain_manager, payments, self._base.pools.verifier),
             routes,
         ]
 
@@ -189,7 +189,7 @@ class MerchantServices:
         )
         return LeaseService(
             store,
-            self._base.pools.lease.worker,
+            self._base.pools.lease,
             clock=self._base.reactor,
             candidate=candidate,
             set_time=self._clock.set_unix_time,

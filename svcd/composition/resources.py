@@ -37,7 +37,7 @@ class ThreadPools:
 
     def loads(self) -> dict[str, PoolLoad]:
         """The load of each pool, by name."""
-        return {name: pool.worker.load for name, pool in asdict(self, recurse=False).items()}
+        return {name: pool.load for name, pool in asdict(self, recurse=False).items()}
 
 
 @frozen

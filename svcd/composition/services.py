@@ -101,7 +101,7 @@ class NodeServices:
         self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage, narrowed)
         self._merchants = MerchantServices(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
-        self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files.worker)
+        self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files)
         self._devnet = node_context.devnet(secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = collect_from(
             node_context,
@@ -234,14 +234,12 @@ class NodeServices:
         if self._network is None:
             return None
         config = self._base.config
-        return p2p.PeersService(
-            self._network, config.data_dir / "peers.json", config.p2p.seeds, self._base.pools.files.worker
-        )
+        return p2p.PeersService(self._network, config.data_dir / "peers.json", config.p2p.seeds, self._base.pools.files)
 
     def _producer(self) -> Miner:
         miner_settings = MinerSettings(
             seed=self._seed,
-            threads=self._base.pools.producer.worker,
+            threads=self._base.pools.producer,
             workers=self._base.config.participation.workers,
             random=secrets.token_bytes,
             may_produce=lambda: self._status.synced,
@@ -264,7 +262,7 @@ class NodeServices:
     def _operator_site(self, *, token: str | None, hosts: Collection[str] | None) -> Site:
         config, node_context = self._base.config, self._base.node_context
         peers = self._network.record if self._network else None
-        writer = self._base.pools.writer.worker.load
+        writer = self._base.pools.writer.load
         details = NodeDetails(node_context, writer, self._seed, self._participates, peers, self._merchants.record)
         known = self._peers_service
         administration = PeerAdministration(self._network.peers, known.save) if self._network and known else None
@@ -300,7 +298,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.Pe
     """The network of peers, not started yet; ``clients`` then counts IPv4 clients behind NAT64 one by one."""
     config, node_context = base.config, base.node_context
     params = node_context.chain_manager.params
-    dialling = open_transport(base.reactor, base.pools.resolver.worker, allow_private=config.p2p.allow_private)
+    dialling = open_transport(base.reactor, base.pools.resolver, allow_private=config.p2p.allow_private)
     clients.counted = dialling.untranslated
     settings = PeerSettings(
         outbound=config.p2p.outbound,
@@ -309,9 +307,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.Pe
         alone=config.participation.alone,
     )
     home = LocalNode(params, node_context.chain_manager, key, base.reactor)
-    client = PeerClient(
-        params, dialling, base.pools.verifier.worker, known=node_context.transaction_pool.mempool.transfer
-    )
+    client = PeerClient(params, dialling, base.pools.verifier, known=node_context.transaction_pool.mempool.transfer)
     book = AddressBook(secrets.token_bytes(32), secrets.SystemRandom().random)
     return p2p.build_peer_network(
         home,

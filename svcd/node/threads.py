@@ -8,7 +8,6 @@ from functools import partial
 from threading import Lock, Thread
 from typing import Final, ParamSpec, TypeVar, cast
 
-from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IReactorFromThreads
@@ -74,21 +73,8 @@ class PoolLoad:
             self.waiting += change
 
 
-@frozen
-class ThreadPoolWorker:
-    """A worker on a thread pool; a pool of one thread runs its jobs in order."""
-
-    reactor: IReactorFromThreads
-    pool: ThreadPool
-    load: PoolLoad
-
-    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """See :class:`svcd.interfaces.Worker`."""
-        return deferToThreadPool(self.reactor, self.pool, self.load.job(function), *args, **kwargs)
-
-
 class ThreadPoolService(Service):
-    """Starts a pool of ``size`` threads, and waits for their jobs when it stops.
+    """A worker on ``size`` threads, which waits for their jobs when it stops; one thread runs its jobs in order.
 
     With ``patience`` it waits so many seconds at most, and the remaining jobs end with the process: for queries that
     change nothing and that another host may leave unanswered for minutes.
@@ -96,12 +82,17 @@ class ThreadPoolService(Service):
 
     def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str, patience: float | None = None) -> None:
         self.name = name
+        self.load = PoolLoad(cast(Clock, reactor))
+        self._reactor = reactor
         self._pool = ThreadPool(minthreads=size, maxthreads=size, name=name)
         self._patience = patience
         if patience is not None:
             self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
         self.size = size
-        self.worker = ThreadPoolWorker(reactor, self._pool, PoolLoad(cast(Clock, reactor)))
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """See :class:`svcd.interfaces.Worker`."""
+        return deferToThreadPool(self._reactor, self._pool, self.load.job(function), *args, **kwargs)
 
     @property
     def dead(self) -> int:

@@ -25,7 +25,7 @@ async def test_one_thread_does_its_work_in_order_and_off_the_reactor() -> None:
     try:
         done: list[tuple[int, str]] = []
         await gatherResults(
-            [service.worker.run(lambda n=n: done.append((n, threading.current_thread().name))) for n in range(20)]  # type: ignore[misc]
+            [service.run(lambda n=n: done.append((n, threading.current_thread().name))) for n in range(20)]  # type: ignore[misc]
         )
     finally:
         service.stopService()
@@ -44,7 +44,7 @@ async def test_stopping_waits_for_the_work_that_was_taken_on() -> None:
         time.sleep(0.01)
         done.append(number)
 
-    results = [service.worker.run(slow, number) for number in range(5)]
+    results = [service.run(slow, number) for number in range(5)]
     service.stopService()
     assert done == [0, 1, 2, 3, 4]
     await gatherResults(results)
@@ -56,7 +56,7 @@ async def test_an_exception_in_a_thread_comes_back() -> None:
     service.startService()
     try:
         with pytest.raises(ZeroDivisionError):
-            await service.worker.run(lambda: 1 // 0)
+            await service.run(lambda: 1 // 0)
     finally:
         service.stopService()
 
@@ -85,7 +85,7 @@ def test_a_job_waits_until_a_thread_begins_it() -> None:
 @pytest.mark.socket
 async def test_the_load_of_a_pool_is_known() -> None:
     service = ThreadPoolService(reactor, size=1, name="test")
-    load, begun, go_on = service.worker.load, threading.Event(), threading.Event()
+    load, begun, go_on = service.load, threading.Event(), threading.Event()
     times: list[tuple[float, float]] = []
     load.on_done = lambda waited, worked: times.append((waited, worked))
 
@@ -93,7 +93,7 @@ async def test_the_load_of_a_pool_is_known() -> None:
         begun.set()
         go_on.wait(60)
 
-    results = [service.worker.run(blocked), *[service.worker.run(int) for _ in range(3)]]
+    results = [service.run(blocked), *[service.run(int) for _ in range(3)]]
     assert load.waiting == 4, "no thread has been started"
     service.startService()
     try:
@@ -186,7 +186,7 @@ def test_a_pool_waits_no_longer_than_its_patience() -> None:
 
     service = ThreadPoolService(reactor, size=1, name="resolver", patience=0.01)  # type: ignore[arg-type]
     service.startService()
-    service.worker.run(ask)
+    service.run(ask)
     assert asked.wait(30)
     (thread,) = [thread for thread in threading.enumerate() if "resolver" in thread.name]
     service.stopService()
