@@ -47,12 +47,10 @@ class Devnet:
         Gives their hashes. Raises RuleViolation(SLOT) if the chain has caught up with the clock, and NotYet(BUSY) if
         blocks of other nodes keep coming first.
         """
-        return await self._lock.run(self._mine, count, seed)
-
-    async def _mine(self, count: int, seed: bytes) -> list[bytes]:
         hashes: list[bytes] = []
-        while len(hashes) < count:
-            hashes += await self._make(min(count - len(hashes), _BATCH), seed, self._waiting)
+        async with self._lock:
+            while len(hashes) < count:
+                hashes += await self._make(min(count - len(hashes), _BATCH), seed, self._waiting)
         return hashes
 
     def _waiting(self) -> list[Transfer]:
@@ -65,9 +63,6 @@ class Devnet:
         The transfers of the undone blocks return to the mempool or, with ``drop_transactions``, are dropped. Raises
         RuleViolation(HEIGHT) for a depth beyond the genesis, and what :meth:`mine` raises.
         """
-        return await self._lock.run(self._reorganise, depth, seed, drop_transactions)
-
-    async def _reorganise(self, depth: int, seed: bytes, drop_transactions: bool) -> list[bytes]:
         dropped: list[bytes] = []
 
         def look() -> list[Transfer]:
@@ -78,29 +73,28 @@ class Devnet:
                 dropped.extend(self._txids(range(height - depth + 1, height + 1)))
             return []
 
-        hashes = await self._make(depth + 1, seed, look, without=depth)
-        # The next block that is mined must include the returned transfers.
-        await self._transaction_pool.readmission_done()
-        self._transaction_pool.drop(dropped)
+        async with self._lock:
+            hashes = await self._make(depth + 1, seed, look, without=depth)
+            # The next block that is mined must include the returned transfers.
+            await self._transaction_pool.readmission_done()
+            self._transaction_pool.drop(dropped)
         return hashes
 
     async def faucet(self, recipient: str, amount: int) -> bytes:
         """Send ``amount`` base units from the public faucet key; gives the txid. Raises RuleViolation."""
-        return await self._lock.run(self._faucet, recipient, amount)
-
-    async def _faucet(self, recipient: str, amount: int) -> bytes:
         params = self._chain.params
         decode_address(recipient, params.address_prefix, "recipient")
         sender = key_hash(public_key_of(FAUCET_SEED))
-        account = self._chain_manager.reader.account(sender)
-        if account is None:
-            address = encode_address(sender, params.address_prefix)
-            raise RuleViolation(Refusal.BALANCE, f"the faucet {address} has nothing on this network")
-        nonce = self._transaction_pool.mempool.pending_nonce(sender, account)
-        now = milliseconds(self._clock)
-        draft = Draft(recipient=recipient, amount=amount, fee=params.minimum_fee, nonce=nonce, timestamp=now)
-        transfer = sign_transfer(draft, seed=FAUCET_SEED, params=params)
-        await self._transaction_pool.submit(transfer)
+        async with self._lock:
+            account = self._chain_manager.reader.account(sender)
+            if account is None:
+                address = encode_address(sender, params.address_prefix)
+                raise RuleViolation(Refusal.BALANCE, f"the faucet {address} has nothing on this network")
+            nonce = self._transaction_pool.mempool.pending_nonce(sender, account)
+            now = milliseconds(self._clock)
+            draft = Draft(recipient=recipient, amount=amount, fee=params.minimum_fee, nonce=nonce, timestamp=now)
+            transfer = sign_transfer(draft, seed=FAUCET_SEED, params=params)
+            await self._transaction_pool.submit(transfer)
         return transfer.txid
 
     def _txids(self, heights: Sequence[int]) -> list[bytes]:
