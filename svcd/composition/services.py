@@ -26,6 +26,7 @@ from svcd.config.schema import LOOPBACK_HOSTS, Config
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
 from svcd.node.backups import Backups
+from svcd.node.devnet import Devnet
 from svcd.node.miner import Miner, MinerSettings
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NoPeers, Status
@@ -102,7 +103,7 @@ class NodeServices:
         self._merchants = MerchantServices(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
         self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files)
-        self._devnet = node_context.devnet(secrets.token_bytes) if config.network == "devnet" else None
+        self._devnet = Devnet(node_context, secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = collect_from(
             node_context,
             self._status,
@@ -245,7 +246,7 @@ class NodeServices:
             may_produce=lambda: self._status.synced,
             enabled=self._base.config.participation.enabled,
         )
-        return self._base.node_context.miner(miner_settings)
+        return Miner(self._base.node_context, miner_settings)
 
     def _participates(self) -> bool:
         if self._participation is None:

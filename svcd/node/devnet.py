@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from attrs import define, field
 from twisted.internet.defer import DeferredLock
 
 from svcd.chain.address import decode_address, encode_address, key_hash
@@ -13,13 +12,11 @@ from svcd.chain.params import FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import ChainPoint, point_after
-from svcd.interfaces import Clock, milliseconds
-from svcd.node.chain_manager import ChainManager
-from svcd.node.chainstate import ChainView, OpenChain
+from svcd.interfaces import milliseconds
+from svcd.node.chainstate import ChainView
 from svcd.node.changes import BlockStatus
 from svcd.node.miner import BlockTemplate, WorkSearch, by_fee_rate, create_template
-from svcd.node.transaction_pool import TransactionPool
-from svcd.node.verifier import Verifier
+from svcd.node.node_context import NodeContext
 
 _BATCH: Final = 16
 """Blocks made and submitted together; few, so that blocks of other nodes seldom come first."""
@@ -29,17 +26,14 @@ MAX_BLOCKS: Final = 10_000
 MAX_DEPTH: Final = 1_000
 
 
-@define(eq=False)
 class Devnet:
     """Makes blocks on request, one request after the other."""
 
-    _chain_manager: ChainManager
-    _chain: OpenChain
-    _transaction_pool: TransactionPool = field(kw_only=True)
-    _verifier: Verifier = field(kw_only=True)
-    _random: Callable[[int], bytes] = field(kw_only=True)
-    _clock: Clock = field(kw_only=True)
-    _lock: DeferredLock = field(factory=DeferredLock, init=False)
+    def __init__(self, node: NodeContext, random: Callable[[int], bytes]) -> None:
+        self._chain_manager, self._chain = node.chain_manager, node.chain
+        self._transaction_pool, self._verifier = node.transaction_pool, node.verifier
+        self._random, self._clock = random, node.clock
+        self._lock = DeferredLock()
 
     async def mine(self, count: int, seed: bytes) -> list[bytes]:
         """Make ``count`` blocks on the tip with the waiting transfers, signed by and paying ``seed``'s key.

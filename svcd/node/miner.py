@@ -22,12 +22,12 @@ from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import Workspace, consensus_root, point_after, touched
 from svcd.chain.work import effective_target, work_value
-from svcd.interfaces import Clock, Timer, Worker, milliseconds
-from svcd.node.chain_manager import ChainManager
-from svcd.node.chainstate import ChainView, OpenChain
+from svcd.interfaces import Timer, Worker, milliseconds
+from svcd.node.chainstate import ChainView
 from svcd.node.changes import ChainChange
 from svcd.node.fee_histogram import block_room
-from svcd.node.mempool import Mempool, MempoolEntry, Removals
+from svcd.node.mempool import MempoolEntry, Removals
+from svcd.node.node_context import NodeContext
 
 
 @frozen
@@ -187,16 +187,12 @@ class Miner(Service):
 
     log = Logger()
 
-    def __init__(
-        self, chain_manager: ChainManager, chain: OpenChain, *, mempool: Mempool, settings: MinerSettings, clock: Clock
-    ) -> None:
+    def __init__(self, node: NodeContext, settings: MinerSettings) -> None:
         self.enabled = settings.enabled
         """Whether participation is switched on; not kept across a restart, which follows the configuration."""
-        self._chain_manager = chain_manager
-        self._chain = chain
-        self._mempool = mempool
+        self._chain_manager, self._chain = node.chain_manager, node.chain
+        self._mempool, self._clock = node.transaction_pool.mempool, node.clock
         self._settings = settings
-        self._clock = clock
         self._lock = DeferredLock()
         self._loop: Deferred[None] | None = None
         """Fires when no more blocks are made and the threads are idle; None if that is so."""
@@ -205,6 +201,8 @@ class Miner(Service):
         self._pause: Deferred[None] | None = None
         self._timer: Timer | None = None
         self._stopping = False
+        node.chain_manager.subscribe(self)
+        node.transaction_pool.subscribe(self)
 
     def startService(self) -> Deferred[None]:
         """Start making blocks, if participation is switched on."""

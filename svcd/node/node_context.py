@@ -17,9 +17,7 @@ from svcd.limits import Limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
-from svcd.node.devnet import Devnet
 from svcd.node.mempool import Mempool
-from svcd.node.miner import Miner, MinerSettings
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
@@ -76,25 +74,6 @@ class NodeContext:
     clock: Clock
     threads: NodeThreads
     _close: Callable[[], None]
-
-    def miner(self, settings: MinerSettings) -> Miner:
-        """A miner on this chain."""
-        mempool = self.transaction_pool.mempool
-        miner = Miner(self.chain_manager, self.chain, mempool=mempool, settings=settings, clock=self.clock)
-        self.chain_manager.subscribe(miner)
-        self.transaction_pool.subscribe(miner)
-        return miner
-
-    def devnet(self, random: Callable[[int], bytes]) -> Devnet:
-        """The operator's controls of a devnet."""
-        return Devnet(
-            self.chain_manager,
-            self.chain,
-            transaction_pool=self.transaction_pool,
-            verifier=self.verifier,
-            random=random,
-            clock=self.clock,
-        )
 
     async def alive(self) -> None:
         """Return once the writer's thread has answered or has made progress with a reorganisation.

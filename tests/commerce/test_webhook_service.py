@@ -19,6 +19,7 @@ from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS, PAUSE_SECONDS, Pau
 from svcd.interfaces import milliseconds
 from svcd.net.calls import CallFailed
 from svcd.net.targets import Rules
+from svcd.node.devnet import Devnet
 from tests.chains import address_of
 from tests.commerce.test_dispatcher import Network
 from tests.commerce.watched import Queues, Watched
@@ -99,7 +100,7 @@ def test_of_two_databases_that_cannot_be_written_the_chain_s_is_reported(watched
     with pytest.raises(sqlite3.OperationalError):
         watched.register()
     chain.execute("PRAGMA query_only = 1")
-    mining = Deferred.fromCoroutine(watched.node_context.devnet(bytes).mine(1, bytes(32)))
+    mining = Deferred.fromCoroutine(Devnet(watched.node_context, bytes).mine(1, bytes(32)))
     with pytest.raises(sqlite3.OperationalError):
         result_of(mining)
     readonly = "attempt to write a readonly database"

@@ -53,14 +53,7 @@ class Bench:
         self.node = node
         self.chain = ChainBuilder(PARAMS)
         numbers = count(1)
-        self.demand = Devnet(
-            node.chain_manager,
-            node.chain,
-            transaction_pool=node.transaction_pool,
-            verifier=node.verifier,
-            random=lambda size: (997 * next(numbers)).to_bytes(size, "big"),
-            clock=node.clock,
-        )
+        self.demand = Devnet(node, lambda size: (997 * next(numbers)).to_bytes(size, "big"))
 
     def mine(self, number: int) -> list[bytes]:
         return now(self.node, self.demand.mine(number, SEED))

@@ -109,9 +109,7 @@ def make_bench(make_node: MakeNode) -> Iterator[MakeBench]:
             may_produce=lambda: made[0].may,
             enabled=enabled,
         )
-        producer = Miner(node.chain_manager, node.chain, mempool=node.mempool, settings=settings, clock=node.clock)
-        node.chain_manager.subscribe(producer)
-        node.transaction_pool.subscribe(producer)
+        producer = Miner(node, settings)
         made.append(Bench(node, hands, ChainBuilder(MINUTES), producer))
         benches.append(made[0])
         return made[0]

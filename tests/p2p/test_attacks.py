@@ -32,7 +32,7 @@ from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
 from svcd.node import chainstate, node_context
 from svcd.node.chain_manager import ChainManager, FutureBlocks
-from svcd.node.miner import MinerSettings
+from svcd.node.miner import Miner, MinerSettings
 from svcd.node.threads import InlineWorker
 from svcd.p2p import address_book, announcements, block_download, chain_sync, client, handshake, peers, relay
 from svcd.p2p.bans import Bans
@@ -255,7 +255,7 @@ def mining(node: Node) -> Iterator[None]:
         random=bytes,
         may_produce=lambda: node.status.synced and node.clock.seconds() % 20 < 5,
     )
-    producer = node.node_context.miner(workshop)
+    producer = Miner(node.node_context, workshop)
     producer.startService()
     yield
     stopped = producer.stopService()

@@ -22,6 +22,7 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
+from svcd.node.devnet import Devnet
 from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.recipient_index import RecipientIndex
@@ -126,7 +127,7 @@ class Node:
         )
         chain = ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)
-        demand = self.node_context.devnet(lambda size: sha256(b"%d" % next(nonces)).digest()[:size])
+        demand = Devnet(self.node_context, lambda size: sha256(b"%d" % next(nonces)).digest()[:size])
         self.operator_routes: list[object] = [
             OperatorRoutes(self.status, details=lambda: {"verifierQueue": 0}, token=settings.token),
             DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
