@@ -132,7 +132,9 @@ def release(dist: Path) -> None:
         source.mkdir()
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout  # noqa: S607
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(source, filter="fully_trusted")  # noqa: S202
+            # The argument for it is missing in Python 3.11.2, which Debian 12 has.
+            tar.extraction_filter = lambda member, _: member
+            tar.extractall(source)  # noqa: S202
         wheel = build(source, dist, epoch)
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
         for pinned in REQUIREMENTS:

@@ -151,7 +151,9 @@ def version_before(folder: Path) -> tuple[str, ...]:
     if not added.stdout or made.returncode:
         return ()
     with tarfile.open(archive) as packed:
-        packed.extractall(folder / "before", filter="data")
+        # The argument for it is missing in Python 3.11.2, which Debian 12 has.
+        packed.extraction_filter = lambda member, _: member
+        packed.extractall(folder / "before")  # noqa: S202
     return "env", f"PYTHONPATH={folder / 'before'}"
 
 
