@@ -227,7 +227,7 @@ class Chainstate:
         if header.parent_hash in self._invalid:
             self._invalid[point.hash] = invalid_ancestor(header.parent_hash)
             return self._invalid[point.hash]
-        if self.store.point(header.parent_hash) is None:
+        if header.parent_hash != self._pending.tip.hash and self.store.point(header.parent_hash) is None:
             return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
         stored = self.store.add_block(candidate.block, point)
         if not prefers(point, self._pending.tip):
