@@ -32,6 +32,10 @@ _BEFORE: Final = b'{"block":'
 _AFTER: Final = b"}"
 _OPENING: Final = b',"transactions":['
 _CLOSING: Final = b"]"
+_SIGNATURE: Final = b',"signature":"'
+_SIGNATURE_REST: Final = 128 + len(b'"')
+_ROOT: Final = b',"transactionsRoot":'
+_WORK_NONCE: Final = b',"workNonce":"'
 EMPTY_ROOT: Final = sha256(b"").digest()
 
 
@@ -148,6 +152,23 @@ def parse_header(value: object, params: NetworkParams) -> Header:
         work_nonce=hex_bytes(fields["workNonce"], 8, "workNonce"),
         signature=hex_bytes(fields["signature"], 64, "signature"),
     )
+
+
+def header_hash(header: bytes) -> bytes:
+    """The hash of a header from its canonical JSON, in a fifth of the time of parsing; of other text it says nothing.
+
+    Raises ValueError for some other texts.
+    """
+    core, _, nonce = header.partition(_WORK_NONCE)
+    before, _, rest = core.partition(_SIGNATURE)
+    after = rest[_SIGNATURE_REST:]
+    return block_id(tagged_hash("svc/block/v4", before + after + b"}"), bytes.fromhex(nonce[:16].decode("ascii")))
+
+
+def block_wire(header: bytes, transactions: bytes) -> bytes:
+    """The canonical JSON of a block, from that of its header and the inside of its ``transactions`` array."""
+    before, mark, after = header.partition(_ROOT)
+    return b"".join([before, _OPENING, transactions, _CLOSING, mark, after])
 
 
 def parse_block(data: bytes, params: NetworkParams, known: Known | None = None) -> Block:

@@ -15,7 +15,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import Wait
-from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Timer
 from svcd.limits import Limit
@@ -459,7 +458,7 @@ class BranchPush:
         height = max(common, node.chain_manager.reader.last_common([self._placed.get(peer.endpoint, b"")]))
         while node.now() - began < ROUND_SECONDS:
             height += 1
-            found = await node.chain_manager.long_reads.ask(partial(_block_at, height, node.params))
+            found = await node.chain_manager.long_reads.ask(partial(_block_at, height))
             if found is None or not self._peers.has(peer):
                 return False
             point, wire = found
@@ -501,9 +500,9 @@ class BranchPush:
         self._placed[peer.endpoint] = point.hash
 
 
-def _block_at(height: int, params: NetworkParams, reader: ChainReader) -> tuple[ChainPoint, bytes] | None:
+def _block_at(height: int, reader: ChainReader) -> tuple[ChainPoint, bytes] | None:
     """A canonical block as it is posted; None above the tip."""
     stored = reader.canonical(height)
     if stored is None:
         return None
-    return stored.point, reader.wire(stored, params)
+    return stored.point, reader.wire(stored)

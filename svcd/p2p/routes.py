@@ -9,7 +9,6 @@ from typing import Final
 from svcd.chain.block import parse_header, parse_posted_block
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import fold_case, parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.chain_schemas import (
@@ -404,7 +403,7 @@ class BlockRoutes:
     async def blocks(self, from_: int, limit: int) -> Renderable:
         """Answer GET /p2p/blocks."""
         wanted = range(from_, min(from_ + limit, self._chain_manager.tip.height + 1))
-        return await self._ask(partial(_blocks_answer, wanted, self._chain_manager.params))
+        return await self._ask(partial(_blocks_answer, wanted))
 
     @_large(
         "POST",
@@ -415,7 +414,7 @@ class BlockRoutes:
     )
     async def blocks_by_hash(self, hashes: list[bytes]) -> Renderable:
         """Answer POST /p2p/blocks."""
-        return await self._ask(partial(_blocks_answer, hashes, self._chain_manager.params))
+        return await self._ask(partial(_blocks_answer, hashes))
 
     async def _ask(self, question: Callable[[ChainPoint, ChainReader], bytes]) -> Renderable:
         return Response(await self._chain_manager.long_reads.ask(partial(question, self._chain_manager.tip)))
@@ -425,10 +424,8 @@ def _headers_answer(first: int, limit: int, tip: ChainPoint, reader: ChainReader
     return _rendered("headers", reader.headers(first, limit=limit), f'"from":"{first}","height":"{tip.height}"')
 
 
-def _blocks_answer(
-    wanted: Iterable[int] | Iterable[bytes], params: NetworkParams, tip: ChainPoint, reader: ChainReader
-) -> bytes:
-    return _rendered("blocks", _wires(wanted, params, reader), f'"height":"{tip.height}"')
+def _blocks_answer(wanted: Iterable[int] | Iterable[bytes], tip: ChainPoint, reader: ChainReader) -> bytes:
+    return _rendered("blocks", _wires(wanted, reader), f'"height":"{tip.height}"')
 
 
 def _rendered(name: str, items: Iterable[bytes], rest: str) -> bytes:
@@ -445,9 +442,9 @@ def _bounded(items: Iterable[bytes]) -> Iterator[bytes]:
         yield item
 
 
-def _wires(wanted: Iterable[int] | Iterable[bytes], params: NetworkParams, reader: ChainReader) -> Iterator[bytes]:
+def _wires(wanted: Iterable[int] | Iterable[bytes], reader: ChainReader) -> Iterator[bytes]:
     """The canonical JSON of blocks by height or hash; those that are not stored are left out."""
     for name in wanted:
         stored = reader.canonical(name) if isinstance(name, int) else reader.stored(name)
         if stored is not None:
-            yield reader.wire(stored, params)
+            yield reader.wire(stored)

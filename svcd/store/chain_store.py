@@ -11,7 +11,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from svcd.chain.accounts import NEVER_HELD, Account
-from svcd.chain.block import Block, Header, parse_header
+from svcd.chain.block import Block, Header, block_wire, header_hash, parse_header
 from svcd.chain.commitment import Row
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
@@ -349,13 +349,17 @@ class ChainReader:
     def block_header(self, block: StoredBlock, params: NetworkParams) -> Header:
         """The parsed header of a stored block; raises Corrupt if it does not have the block's hash."""
         header = parse_header(json.loads(block.header), params)
-        if header.hash != block.point.hash and block.point.height:
-            raise Corrupt(f"the stored block at height {block.point.height} does not have its own hash")
+        _check_hash(block, header.hash)
         return header
 
-    def wire(self, stored: StoredBlock, params: NetworkParams) -> bytes:
-        """The canonical JSON of a stored block."""
-        return self.block_header(stored, params).wire(b",".join(self.bodies(stored)))
+    def wire(self, block: StoredBlock) -> bytes:
+        """The canonical JSON of a stored block; raises Corrupt if the header does not have the block's hash."""
+        try:
+            block_hash = header_hash(block.header)
+        except ValueError:
+            block_hash = b""
+        _check_hash(block, block_hash)
+        return block_wire(block.header, b",".join(self.bodies(block)))
 
     def block(self, stored: StoredBlock, params: NetworkParams) -> Block:
         """The parsed block; raises Corrupt if the stored header is damaged."""
@@ -420,6 +424,12 @@ class ChainReader:
     def under_reference(self, reference: str, *, limit: int) -> list[StoredTransfer]:
         """Transfers to any recipient under ``reference``, by recipient, amount and age."""
         return [stored_transfer(row) for row in self._db.execute(UNDER_REFERENCE, (reference, limit))]
+
+
+def _check_hash(block: StoredBlock, found: bytes) -> None:
+    """Raise Corrupt if the stored header of ``block`` has another hash; the genesis has one by definition."""
+    if found != block.point.hash and block.point.height:
+        raise Corrupt(f"the stored block at height {block.point.height} does not have its own hash")
 
 
 def _split_by_amount(

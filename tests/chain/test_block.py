@@ -15,7 +15,9 @@ from svcd.chain.block import (
     VERSION,
     Block,
     Header,
+    block_wire,
     genesis_header,
+    header_hash,
     parse_block,
     parse_header,
     parse_posted_block,
@@ -73,6 +75,7 @@ def test_a_block_is_parsed_to_what_was_written(header: Header, transfers: list[A
     again = parse_block(block.wire(), TEST_PARAMS)
     assert same(again, block)
     assert again.wire() == block.wire() == canonical(json.loads(block.wire()))
+    assert block_wire(header.wire(), b",".join(transfer.wire for transfer in transfers)) == block.wire()
     assert (again.header.core_hash, again.header.hash) == (header.core_hash, header.hash)
 
 
@@ -90,6 +93,7 @@ def test_hashes_are_of_the_canonical_text(header: Header) -> None:
     core = sha256(b"svc/block/v4\0" + canonical(value)).digest()
     assert header.core_hash == core
     assert header.hash == sha256(b"svc/block-id/v4\0" + core + header.work_nonce).digest()
+    assert header.hash == header_hash(header.wire())
 
 
 def test_names_of_the_fields() -> None:

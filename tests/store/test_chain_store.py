@@ -98,7 +98,7 @@ def test_a_stored_block_comes_back_whole(store: ChainWriter, chain: ChainBuilder
     assert stored.header == block.header.wire()
     assert store.bodies(stored) == [transfer.wire for transfer in block.transfers]
     assert store.block_header(stored, TEST_PARAMS).wire() == block.header.wire()
-    assert store.block(stored, TEST_PARAMS).wire() == block.wire()
+    assert store.block(stored, TEST_PARAMS).wire() == block.wire() == store.wire(stored)
 
 
 def test_a_block_is_stored_once(store: ChainWriter, chain: ChainBuilder) -> None:
@@ -122,6 +122,8 @@ def test_a_header_that_is_not_what_was_stored_is_corrupt(
         store.block_header(damaged, TEST_PARAMS)
     with pytest.raises(Corrupt, match="height 1 does not have its own hash"):
         store.block(damaged, TEST_PARAMS)
+    with pytest.raises(Corrupt, match="height 1 does not have its own hash"):
+        store.wire(damaged)
 
 
 def test_a_deleted_block_is_gone_with_its_transfers(
