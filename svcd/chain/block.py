@@ -85,13 +85,37 @@ class Header:
         """The block's 32-byte id, which the producer signs; the signature is no part of it."""
         return block_id(self.core_hash, self.work_nonce)
 
+    def _halves(self) -> tuple[bytes, bytes]:
+        """The canonical JSON of the header, cut where the transactions of the block stand."""
+        before, middle, after = self._parts
+        first = f'{before},"signature":"{self.signature.hex()}"{middle}'
+        return first.encode(), f'{after},"workNonce":"{self.work_nonce.hex()}"}}'.encode()
+
     def wire(self, transactions: bytes | None = None) -> bytes:
         """The canonical JSON of the header or, with the inside of the ``transactions`` array, of the whole block."""
-        before, middle, after = self._parts
-        first = f'{before},"signature":"{self.signature.hex()}"{middle}'.encode()
-        last = f'{after},"workNonce":"{self.work_nonce.hex()}"}}'.encode()
+        first, last = self._halves()
         # In one step: each copy of a full block costs half a millisecond.
         return b"".join([first, last] if transactions is None else [first, _OPENING, transactions, _CLOSING, last])
+
+    def read_transfers(
+        self, data: bytes, at: int, params: NetworkParams, known: Known | None = None
+    ) -> tuple[tuple[Transfer, ...], int] | None:
+        """The transfers of the block with this header, if its canonical JSON begins at ``at`` in ``data``, and its end.
+
+        None if the block does not stand there. The header is compared and not parsed, in a tenth of the time of
+        :func:`parse_block`, which tells what is wrong.
+        """
+        first, last = self._halves()
+        if not data.startswith(first + _OPENING, at):
+            return None
+        begin = at + len(first) + len(_OPENING)
+        end = data.find(_CLOSING + last, begin, at + params.max_block_bytes)
+        if end < 0:
+            return None
+        transfers = parse_canonical_transfers(data[begin:end], params, known) if end > begin else ()
+        if transfers is None or len(transfers) > params.max_block_transactions:
+            return None
+        return transfers, end + len(_CLOSING) + len(last)
 
     def check_signature(self) -> None:
         """Raise RuleViolation(BLOCK_SIGNATURE) unless the producer's key signed the hash."""
@@ -114,6 +138,10 @@ class Block:
         """The canonical JSON of the block: what peers exchange."""
         return self.header.wire(b",".join([transfer.wire for transfer in self.transfers]))
 
+    @cached_property
+    def _transactions_root(self) -> bytes:
+        return transactions_root(self.transfers)
+
     def check_body(self) -> None:
         """Raise RuleViolation unless count and root in the header are those of the transfers."""
         if self.header.transaction_count != len(self.transfers):
@@ -121,7 +149,7 @@ class Block:
                 Refusal.TRANSACTION_COUNT,
                 f"transactionCount is {self.header.transaction_count}, not {len(self.transfers)} as there are",
             )
-        if self.header.transactions_root != transactions_root(self.transfers):
+        if self.header.transactions_root != self._transactions_root:
             raise RuleViolation(Refusal.TRANSACTIONS_ROOT, "transactionsRoot is not the root of these transactions")
 
 

@@ -79,6 +79,18 @@ def test_a_block_is_parsed_to_what_was_written(header: Header, transfers: list[A
     assert (again.header.core_hash, again.header.hash) == (header.core_hash, header.hash)
 
 
+@given(st.integers(0, len(WIRE) - 1), st.integers(0, 255), st.booleans())
+def test_a_block_is_found_by_its_header_where_it_stands_unchanged(at: int, byte: int, changed: bool) -> None:
+    wire = WIRE[:at] + bytes([byte]) + WIRE[at + 1 :] if changed else WIRE
+    found = BLOCK.header.read_transfers(b"[" + wire + b"," + WIRE, 1, TEST_PARAMS)
+    if wire == WIRE:
+        assert found is not None
+    if found is not None:
+        transfers, end = found
+        assert (Block(BLOCK.header, transfers).wire(), end) == (wire, 1 + len(wire))
+    assert BLOCK.header.read_transfers(b"[" + wire, 0, TEST_PARAMS) is None
+
+
 @given(HEADERS)
 def test_a_header_is_parsed_to_what_was_written(header: Header) -> None:
     again = parse_header(parse_json(header.wire()), TEST_PARAMS)
@@ -335,6 +347,8 @@ def test_a_block_may_have_exactly_the_largest_size() -> None:
     assert parse_block(WIRE, evolve(TEST_PARAMS, max_block_bytes=len(WIRE))).wire() == WIRE
     with refuses(Refusal.SIZE, f"a block has at most {len(WIRE) - 1} bytes, not {len(WIRE)}"):
         parse_block(WIRE, evolve(TEST_PARAMS, max_block_bytes=len(WIRE) - 1))
+    assert BLOCK.header.read_transfers(WIRE, 0, evolve(TEST_PARAMS, max_block_bytes=len(WIRE)))
+    assert BLOCK.header.read_transfers(WIRE, 0, evolve(TEST_PARAMS, max_block_bytes=len(WIRE) - 1)) is None
 
 
 def test_size_is_checked_before_anything_is_parsed() -> None:
@@ -352,6 +366,8 @@ def test_2000_transactions_and_not_2001() -> None:
     over = Block(full.header, TRANSFERS[:1] * 2001)
     with refuses(Refusal.SIZE, "a block has at most 2000 transactions, not 2001"):
         parse_block(over.wire(), TEST_PARAMS)
+    assert full.header.read_transfers(full.wire(), 0, TEST_PARAMS)
+    assert over.header.read_transfers(over.wire(), 0, TEST_PARAMS) is None
 
 
 def test_the_largest_transfers_fit_into_a_block() -> None:

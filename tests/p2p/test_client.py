@@ -219,12 +219,41 @@ def test_bodies_that_were_not_asked_for() -> None:
         assert trouble(client.blocks_by_hash(THERE, headers)) is FailureKind.MALFORMED
 
 
+def test_bodies_in_the_usual_spelling_are_not_parsed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(client_module, "_match_bodies")
+    blocks = two_blocks()
+    client, _ = scripted(bodies_answer(*(block.wire() for block in blocks)))
+    reply = outcome(client.blocks_by_hash(THERE, [block.header for block in blocks]))
+    assert [block.wire() for block in reply.blocks] == [block.wire() for block in blocks]
+
+
 def test_a_body_under_a_header_with_another_signature_gets_the_one_that_was_checked() -> None:
     paying, _ = two_blocks()
     forged = Block(evolve(paying.header, signature=bytes(64)), paying.transfers)
     client, _ = scripted(bodies_answer(forged.wire()))
     (block,) = outcome(client.blocks_by_hash(THERE, [paying.header])).blocks
     assert block.wire() == paying.wire()
+
+
+@given(st.integers(0, 9_999), st.integers(0, 127))
+def test_bodies_are_the_same_whether_found_or_parsed(at: int, byte: int) -> None:
+    """A reply in the usual spelling is not parsed as a whole; that may change nothing but the time."""
+    blocks = two_blocks()
+    answer = bytearray(bodies_answer(*(block.wire() for block in blocks)))
+    answer[at % len(answer)] = byte
+
+    def read() -> list[bytes] | FailureKind:
+        client, _ = scripted(bytes(answer))
+        try:
+            reply = outcome(client.blocks_by_hash(THERE, [block.header for block in blocks]))
+        except PeerCallFailed as failed:
+            return failed.kind
+        return [block.wire() for block in reply.blocks]
+
+    found = read()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(client_module, "_find_bodies", lambda *_: None)
+        assert read() == found
 
 
 def test_peers() -> None:
