@@ -393,13 +393,18 @@ class KleinApi(Resource):
         """Draw the cost of a request, then let Klein answer: Klein takes longer than most responses.
 
         Raises HttpError 429, 404 for an empty segment of the path, and 400 for an invalid one: Klein would take ``//``
-        for ``/``, and log non-UTF-8 as an error.
+        for ``/``, and log non-UTF-8 as an error. The check of the presentation comes before the last two.
         """
         for name, value in self._presentation.headers:
             request.responseHeaders.setRawHeaders(name, [value])
         if self._shared and request.method == b"OPTIONS":
             return answer_preflight(request)
-        segments = _decoded(request.prepath or (), request.postpath or ())
+        try:
+            segments = _decoded(request.prepath or (), request.postpath or ())
+        except HttpError:
+            # First the check: a request with a wrong Host gets 421, whatever its path is.
+            self._presentation.check(request)
+            raise
         found = self._site.router.find(b"GET" if request.method == b"HEAD" else request.method, segments)
         if found is None:
             # Klein is not asked: it takes a placeholder for a literal segment where only the placeholder's route has
