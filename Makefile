@@ -42,7 +42,7 @@ RELEASE ?= bookworm trixie
 .PHONY: help run devnet shop test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest requirements release clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on 127.0.0.1:8645
 	$(BIN)/twistd -n --pidfile= svcd --data-dir=data --set=participation.enabled=true --set=participation.alone=true
@@ -165,7 +165,7 @@ $(BIN)/pip:
 	@touch .venv/installed $@
 
 .venv/installed-fuzz: .venv/installed-test
-	@echo "Installing the fuzzer and the mutation tester into .venv (atheris has wheels for Python 3.11 to 3.13 on Linux)"
+	@echo "Installing the fuzzer into .venv (atheris has wheels for Python 3.11 to 3.13 on Linux)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'
 	@touch $@
 
