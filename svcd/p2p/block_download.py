@@ -142,22 +142,19 @@ class Wakeup:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = cast(IReactorTime, clock)
-        self._set = False
-        self._waiting: Deferred[None] | None = None
+        self._event: Deferred[None] = Deferred()
 
     async def wait(self, seconds: float) -> None:
         """Wait for the event, at most ``seconds``."""
-        if not self._set:
-            self._waiting = Deferred()
-            await self._waiting.addTimeout(seconds, self._clock, lambda *_: None)
-        self._set = False
+        try:
+            await self._event.addTimeout(seconds, self._clock, lambda *_: None)
+        finally:
+            self._event = Deferred()
 
     def set(self) -> None:
         """Wake the coroutine."""
-        self._set = True
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.called:
-            waiting.callback(None)
+        if not self._event.called:
+            self._event.callback(None)
 
 
 class BlockDownload:
