@@ -8,6 +8,7 @@ sent a false one is known; blocks are connected in order, several to a commit (d
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Final, cast
 
@@ -168,8 +169,6 @@ class BlockDownload:
         self._progress = progress
         self._chain = chain
         self._queue: deque[_QueuedBlock] = deque()
-        self._window_bytes = 0
-        """Bytes, estimated, of blocks in the queue that are asked for or here."""
         self._sources: dict[str, _Source] = {}
         self._bytes_per_transaction = float(_TRANSACTION_BYTES)
         self._batches = 0
@@ -250,15 +249,18 @@ class BlockDownload:
     def _leave_out_stored(self) -> None:
         """Drop blocks that arrived by another way: all below a stored block are stored."""
         while self._queue and self._node.chain_manager.reader.point(self._queue[0].header.hash) is not None:
-            wanted = self._queue.popleft()
-            wanted.stored = True
-            if wanted.block is not None and wanted.block.transfers:
-                self._window_bytes -= wanted.size
+            self._queue.popleft().stored = True
             self.last_block = self._idle_since = self._node.now()
         for source in self._sources.values():
             for request in tuple(source.requests):
                 if all(wanted.stored for wanted in request.wanted):
                     self._cancel(request)
+
+    @property
+    def _window_bytes(self) -> int:
+        """Bytes, estimated, that are requested, or wait for an earlier block; empty blocks count nothing."""
+        here = sum(wanted.size for wanted in self._queue if wanted.block is not None and wanted.block.transfers)
+        return here + sum(source.in_flight for source in self._sources.values())
 
     def _estimate(self, header: Header) -> int:
         size = _HEADER_BYTES + int(header.transaction_count * self._bytes_per_transaction)
@@ -299,19 +301,21 @@ class BlockDownload:
     def _choose(self, source: _Source) -> list[_QueuedBlock]:
         """The next blocks to request from ``source``; none while enough is in flight."""
         endpoint, room = source.peer.endpoint, source.target - source.in_flight
+        missing = list(islice(self._missing(endpoint, self._node.now()), MAX_HASHES))
+        if not missing:
+            return []
+        window = WINDOW_BYTES - self._window_bytes
         chosen: list[_QueuedBlock] = []
         size = 0
-        for wanted in self._missing(endpoint, self._node.now()):
+        for wanted in missing:
             first = not chosen and not source.requests
             if not first and size + wanted.size > min(room, MAX_REPLY_BYTES):
                 break
             # The first missing block has room however full the window is: all others wait for it.
-            if wanted is not self._queue[0] and self._window_bytes + size + wanted.size > WINDOW_BYTES:
+            if wanted is not self._queue[0] and size + wanted.size > window:
                 break
             chosen.append(wanted)
             size += wanted.size
-            if len(chosen) == MAX_HASHES:
-                break
         return chosen
 
     def _missing(self, endpoint: str, now: float) -> Iterator[_QueuedBlock]:
@@ -326,7 +330,6 @@ class BlockDownload:
         source.requests.append(request)
         for each in wanted:
             each.request = request
-            self._window_bytes += each.size
         headers = [each.header for each in wanted]
         call = self._peers.client.blocks_by_hash(source.peer.endpoint, headers, partial(self._note_bytes, request))
         request.call = Deferred.fromCoroutine(call)
@@ -352,7 +355,6 @@ class BlockDownload:
         request.source.requests.remove(request)
         for wanted in request.wanted:
             wanted.request = None
-            self._window_bytes -= wanted.size
         return result
 
     def _blocks_received(self, reply: BlocksReply, request: _BlocksRequest) -> None:
@@ -372,7 +374,6 @@ class BlockDownload:
                     wanted.lacking[endpoint] = now + ABSENT_BACKOFF
             elif wanted.block is None and not wanted.stored:
                 wanted.block = block
-                self._window_bytes += wanted.size
         if not arrived:
             source.backoff_until = now + ABSENT_BACKOFF
             return
@@ -458,9 +459,7 @@ class BlockDownload:
     def _requeue_postponed(self) -> None:
         """Queue the blocks again, in order, for which the chain manager had no room."""
         for block in sorted(self._postponed, key=lambda block: block.header.height, reverse=True):
-            size = self._estimate(block.header)
-            self._queue.appendleft(_QueuedBlock(block.header, size, block))
-            self._window_bytes += size if block.transfers else 0
+            self._queue.appendleft(_QueuedBlock(block.header, self._estimate(block.header), block))
         self._postponed.clear()
         self._submit_after = self._node.now() + BUSY_BACKOFF
 
@@ -472,11 +471,8 @@ class BlockDownload:
             block = self._queue[0].block
             if block is None:
                 break
-            wanted = self._queue.popleft()
-            size += wanted.size
-            if block.transfers:
-                self._window_bytes -= wanted.size
             blocks.append(block)
+            size += self._queue.popleft().size
         return blocks
 
     def _submit(self, blocks: list[Block]) -> None:
