@@ -37,7 +37,7 @@ from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
-from svcd.p2p.service import PeerNetwork, build_peer_network
+from svcd.p2p.service import PeerNetwork
 from svcd.p2p.transport import open_transport
 
 _SETTINGS: Final = PeerSettings(outbound=8, max_inbound=8, diverse=False, alone=False)
@@ -99,7 +99,7 @@ def joined(node_context: NodeContext, reactor: Any, threads: ThreadPoolService, 
     client = PeerClient(DEVNET, dialling, threads)
     home = LocalNode(DEVNET, node_context.chain_manager, key, clock)
     book = AddressBook(random.randbytes(32), random.random)
-    return build_peer_network(
+    return PeerNetwork(
         home,
         client,
         transaction_pool=node_context.transaction_pool,

@@ -85,7 +85,7 @@ class NodeServices:
         self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
         self._network = build_network(base, key, self._clients) if config.p2p.enabled else None
         self._peers_service = self._build_peers_service()
-        peers: NetworkObserver = self._network.peers if self._network else NoPeers(config.participation.alone)
+        peers: NetworkObserver = self._network or NoPeers(config.participation.alone)
         self._peers = peers
         self._status = Status(
             node_context.chain_manager,
@@ -310,7 +310,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.Pe
     home = LocalNode(params, node_context.chain_manager, key, base.reactor)
     client = PeerClient(params, dialling, base.pools.verifier, known=node_context.transaction_pool.mempool.transfer)
     book = AddressBook(secrets.token_bytes(32), secrets.SystemRandom().random)
-    return p2p.build_peer_network(
+    return p2p.PeerNetwork(
         home,
         client,
         transaction_pool=node_context.transaction_pool,

@@ -13,7 +13,6 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import parse_transfer
 from svcd.limits import ORPHANS, Limit
 from svcd.net.targets import BadTarget, Endpoint
-from svcd.node.status import NO_PEER_MET, NetworkView
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import (
     OPERATOR,
@@ -205,10 +204,6 @@ class Peers:
         """Called when a peer has shown its chain."""
         self.on_added: Callable[[Peer], None] = _nothing
         """Called with each new peer."""
-        self.behind: Callable[[], str] = str
-        """Why the tip may not be the network's; "" if nothing speaks against it."""
-        self.best_height: Callable[[], int] = int
-        """The height of a chain that is proven to have more work; 0 if there is none."""
         self.preferred: list[Endpoint] = []
         """Endpoints to be called before all others: the anchors of the last run, and the operator's seeds."""
         self._transaction_pool = transaction_pool
@@ -289,24 +284,6 @@ class Peers:
             there = [peer for peer in self._peers.values() if peer.is_at(client)]
             if len(there) == 1:
                 there[0].mark_known(item)
-
-    def network_view(self) -> NetworkView:
-        """The present state, for the status.
-
-        An unproven claim of more work has no effect here; :attr:`behind` is about what headers prove.
-        """
-        lonely = not self.ever_verified and not self.settings.alone
-        behind = self.alarm or (NO_PEER_MET if lonely else self.behind())
-        tip, best = self.node.chain_manager.tip, self.best_height()
-        outbound = []
-        for peer in self._peers.values():
-            height = peer.status.height if peer.status else 0
-            best = max(best, min(height, tip.height))
-            if peer.outbound:
-                outbound.append(height)
-        outbound.sort(reverse=True)
-        usual = outbound[len(outbound) // 2] if outbound else 0
-        return NetworkView(len(self._peers), best, behind, usual, self.unreachable())
 
     # Handshakes
 

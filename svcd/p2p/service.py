@@ -16,6 +16,7 @@ from twisted.logger import Logger
 
 from svcd.interfaces import Worker
 from svcd.net.targets import BadTarget, Endpoint
+from svcd.node.status import NO_PEER_MET, NetworkView
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry
 from svcd.p2p.announcements import Announcements
@@ -173,17 +174,54 @@ def write_peers_file(path: Path, content: dict[str, object]) -> None:
 # The network
 
 
-@frozen
 class PeerNetwork:
-    """The parts of p2p that others use."""
+    """The parts of p2p, connected with each other, with the chain and with the mempool."""
 
-    peers: Peers
-    relay: Relay
-    announcements: Announcements
-    sync: ChainSync
-    progress: SyncProgress
-    routes: list[object]
-    """The objects whose routes other nodes may call."""
+    def __init__(
+        self,
+        node: LocalNode,
+        client: PeerClient,
+        *,
+        transaction_pool: TransactionPool,
+        book: AddressBook,
+        settings: PeerSettings,
+        forwards: Callable[[str, float], bool],
+    ) -> None:
+        """Create the parts.
+
+        ``forwards`` tells for an address and a Unix time whether an untrusted proxy forwards many clients from there.
+        """
+        bans = Bans()
+        self.peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=bans, settings=settings)
+        self.progress = SyncProgress(node.clock)
+        self.announcements = Announcements(self.peers)
+        self.sync = ChainSync(self.peers, self.progress, is_coming=self.announcements.is_coming)
+        self.relay = Relay(self.peers, transaction_pool)
+        self.peers.on_status, self.peers.on_added = self.sync.check_claims, self.relay.peer_added
+        for listener in (self.progress, self.relay, self.announcements):
+            node.chain_manager.subscribe(listener)
+        transaction_pool.subscribe(self.relay)
+        self.routes: list[object] = [
+            PeerRoutes(
+                self.peers,
+                transaction_pool=transaction_pool,
+                announcements=self.announcements,
+                post_bans=PostBans(bans, node.clock, forwards),
+            ),
+            BlockRoutes(node.chain_manager),
+        ]
+        """The objects whose routes other nodes may call."""
+
+    def network_view(self) -> NetworkView:
+        """The present state, for the status; an unproven claim of more work has no effect on it."""
+        peers, tip = self.peers, self.peers.node.chain_manager.tip
+        lonely = not peers.ever_verified and not peers.settings.alone
+        behind = peers.alarm or (NO_PEER_MET if lonely else self.sync.behind())
+        claims = [(peer.outbound, peer.status.height if peer.status else 0) for peer in peers.all()]
+        best = max(self.sync.best_height(), min(max((height for _, height in claims), default=0), tip.height))
+        outbound = sorted((height for outbound, height in claims if outbound), reverse=True)
+        usual = outbound[len(outbound) // 2] if outbound else 0
+        return NetworkView(len(claims), best, behind, usual, peers.unreachable())
 
     def record(self) -> dict[str, object]:
         """The JSON object of the operator's status."""
@@ -207,37 +245,6 @@ class PeerNetwork:
         self.relay.stop()
         self.announcements.stop()
         await self.sync.stop()
-
-
-def build_peer_network(
-    node: LocalNode,
-    client: PeerClient,
-    *,
-    transaction_pool: TransactionPool,
-    book: AddressBook,
-    settings: PeerSettings,
-    forwards: Callable[[str, float], bool],
-) -> PeerNetwork:
-    """Create the parts and connect them.
-
-    ``forwards`` tells for an address and a Unix time whether an untrusted proxy forwards many clients from there.
-    """
-    peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=Bans(), settings=settings)
-    progress = SyncProgress(node.clock)
-    announcements = Announcements(peers)
-    sync = ChainSync(peers, progress, is_coming=announcements.is_coming)
-    relay = Relay(peers, transaction_pool)
-    peers.on_status, peers.on_added = sync.check_claims, relay.peer_added
-    peers.behind, peers.best_height = sync.behind, sync.best_height
-    for listener in (progress, relay, announcements):
-        node.chain_manager.subscribe(listener)
-    transaction_pool.subscribe(relay)
-    post_bans = PostBans(peers.bans, node.clock, forwards)
-    routes: list[object] = [
-        PeerRoutes(peers, transaction_pool=transaction_pool, announcements=announcements, post_bans=post_bans),
-        BlockRoutes(node.chain_manager),
-    ]
-    return PeerNetwork(peers, relay, announcements, sync, progress, routes)
 
 
 # The service

@@ -26,7 +26,7 @@ from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import Peer, PeerSettings
 from svcd.p2p.routes import BODY_CAPS
-from svcd.p2p.service import PeerNetwork, build_peer_network
+from svcd.p2p.service import PeerNetwork
 from svcd.p2p.transport import PeerReply, PeerRequest
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
@@ -99,7 +99,7 @@ class Node:
         )
         book = AddressBook(b"s" * 32, Random(setting.name).random)
         self.clients = Clients(exempt=setting.exempt)
-        self.network: PeerNetwork = build_peer_network(
+        self.network: PeerNetwork = PeerNetwork(
             self.local,
             client,
             transaction_pool=self.node_context.transaction_pool,
@@ -120,7 +120,7 @@ class Node:
             node_context.chain_manager,
             node_id=self.key.node_id,
             endpoint=self.key.endpoint,
-            peers=self.peers,
+            peers=self.network,
             clock=self.clock,
             trouble=lambda: node_context.trouble,
             untrusted_proxy=lambda: self.clients.untrusted.alarm(self.clock.seconds()),

@@ -311,7 +311,7 @@ def test_one_that_never_answers_is_given_up(node: Node, grow: Grow) -> None:
     meet(node, remote)
     node.run(70)
     assert not node.network.sync.running
-    assert node.peers.network_view().behind == ""
+    assert node.network.network_view().behind == ""
     assert not node.peers.is_banned(remote.key.node_id), "slowness is no crime"
 
 

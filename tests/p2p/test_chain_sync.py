@@ -208,11 +208,11 @@ def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, lie: str) -> No
     node.take(*grow(10))
     liar, honest = boaster(node, 1, LIES[lie]), node.remote(2, blocks=grow(60))
     meet(node, liar, honest)
-    assert node.peers.network_view().behind.startswith("the first peers since the start")
+    assert node.network.network_view().behind.startswith("the first peers since the start")
     assert followed(node, grow(60), within=12)
     assert is_clean(node, honest)
     node.run(1)
-    assert node.peers.network_view().behind == ""
+    assert node.network.network_view().behind == ""
     honest.blocks = grow(70)
     assert followed(node, grow(70), within=30)
     assert is_clean(node, honest)
@@ -380,7 +380,7 @@ def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow)
             if not node.knows(here):
                 node.begin(node.peers.connect(here.endpoint, outbound=False))
             node.run(1)
-            behind += bool(node.peers.network_view().behind)
+            behind += bool(node.network.network_view().behind)
     assert 0 < behind <= chain_sync.HOLD_SECONDS
 
 
@@ -390,7 +390,7 @@ def test_the_best_known_height_is_not_one_peer_s_word(node: Node, grow: Grow) ->
     liar.scripts[HEADERS] = lambda called: headers_reply(chain[:128], 1, 2**53 - 1)
     meet(node, node.remote(2, blocks=grow(30, pays=1)), liar)
     node.run(3)
-    assert node.peers.network_view().best_height <= 300
+    assert node.network.network_view().best_height <= 300
 
 
 def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow) -> None:
@@ -399,7 +399,7 @@ def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow) 
     node.meet(node.remote(2, blocks=grow(30)))
     node.run(2)
     meet(node, liar)
-    assert node.peers.network_view().behind == ""
+    assert node.network.network_view().behind == ""
     node.run(60)
     assert len(questions(node, liar)) == 1
     assert not node.network.sync.running
@@ -661,7 +661,7 @@ def test_a_miner_that_withholds_its_newest_block_stops_nobody(node: Node, grow: 
     meet(node, miner)
     for _ in range(30):
         node.run(1)
-        assert node.peers.network_view().behind == ""
+        assert node.network.network_view().behind == ""
     assert node.network.sync.running
     honest.blocks = grow(35)
     assert followed(node, grow(35), within=12)
@@ -673,10 +673,10 @@ def test_a_long_chain_without_blocks_is_left_and_its_rest_doubles(node: Node, gr
     miner = node.remote(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
     meet(node, miner)
     node.run(5)
-    assert "proven by its headers up to height 60" in node.peers.network_view().behind
+    assert "proven by its headers up to height 60" in node.network.network_view().behind
     node.run(58)
     assert not node.network.sync.running
-    assert node.peers.network_view().behind == ""
+    assert node.network.network_view().behind == ""
     assert not node.peers.is_banned(miner.key.node_id)
     assert node.until(lambda: node.network.sync.running, within=65)
     node.run(65)
@@ -736,7 +736,7 @@ def test_a_chain_whose_state_is_invalid_is_remembered(
     assert node.peers.is_banned(criminal.key.node_id)
     assert is_clean(node, honest)
     assert node.tip.height in (36, 39)
-    assert node.peers.network_view().behind == ""
+    assert node.network.network_view().behind == ""
     another = node.remote(3, blocks=chain, work=10**6)
     meet(node, another)
     node.run(5)

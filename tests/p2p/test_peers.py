@@ -867,24 +867,24 @@ def test_a_peer_that_does_not_know_the_route_is_a_good_peer(make_node: MakeNode,
 
 
 def test_a_node_that_has_met_nobody_is_behind(node: Node) -> None:
-    assert node.peers.network_view().behind == NO_PEER_MET
+    assert node.network.network_view().behind == NO_PEER_MET
     remote = node.remote()
     node.meet(remote)
-    assert node.peers.network_view().behind == ""
+    assert node.network.network_view().behind == ""
     del node.transport.responders[remote.endpoint]
     node.run(60)
     assert node.peers.all() == []
-    assert node.peers.network_view().behind == "", "it has met somebody since the start"
+    assert node.network.network_view().behind == "", "it has met somebody since the start"
 
 
 def test_a_node_that_may_be_alone_is_not(make_node: MakeNode) -> None:
-    assert make_node(alone=True).peers.network_view().behind == ""
+    assert make_node(alone=True).network.network_view().behind == ""
 
 
 def test_what_peers_show_is_known(node: Node, grow: Grow) -> None:
     node.take(*grow(9))
     node.meet(node.remote(1, blocks=grow(9)), node.remote(2, blocks=grow(4)))
-    around = node.peers.network_view()
+    around = node.network.network_view()
     assert (around.known_peers, around.best_height, around.behind) == (2, 9, "")
 
 
@@ -897,10 +897,10 @@ def test_what_more_than_half_of_the_chosen_peers_show(
     remotes = [node.remote(number, blocks=grow(height)) for number, height in enumerate(shown, 1)]
     if remotes:
         node.meet(*remotes)
-    assert node.peers.network_view().usual_height == usual
+    assert node.network.network_view().usual_height == usual
     for peer in node.peers.all():
         peer.outbound = False
-    assert node.peers.network_view().usual_height == 0, "whoever called first has no voice"
+    assert node.network.network_view().usual_height == 0, "whoever called first has no voice"
 
 
 def test_a_claim_that_no_header_proves_is_not_shown(node: Node, grow: Grow) -> None:
@@ -909,7 +909,7 @@ def test_a_claim_that_no_header_proves_is_not_shown(node: Node, grow: Grow) -> N
     node.meet(liar)
     for _ in range(60):
         node.run(10)
-        assert (node.peers.network_view().best_height, node.peers.network_view().behind) == (3, "")
+        assert (node.network.network_view().best_height, node.network.network_view().behind) == (3, "")
     assert node.knows(liar), "a claim is no reason to leave a peer"
 
 
@@ -990,7 +990,7 @@ def test_more_than_half_of_the_outbound_peers_are_not_banned(node: Node) -> None
     assert len(banned) == 3
     assert len(outbound(node)) == 5
     assert "most peers send blocks that break a rule" in node.peers.alarm
-    assert node.peers.network_view().behind == node.peers.alarm
+    assert node.network.network_view().behind == node.peers.alarm
     assert not node.status.synced
 
 

@@ -33,7 +33,7 @@ from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
-from svcd.p2p.service import build_peer_network
+from svcd.p2p.service import PeerNetwork
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import DevnetRoutes, OperatorRoutes
@@ -153,7 +153,7 @@ class Node:
         home = LocalNode(self.params, chain_manager, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
         client = PeerClient(self.params, NobodyThere(), InlineWorker())
         counts = PeerSettings(outbound=0, max_inbound=8, diverse=False, alone=settings.alone)
-        network = build_peer_network(
+        network = PeerNetwork(
             home,
             client,
             transaction_pool=transaction_pool,

@@ -23,7 +23,7 @@ from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
-from svcd.p2p.service import SAVE_SECONDS, PeerNetwork, PeersService, build_peer_network
+from svcd.p2p.service import SAVE_SECONDS, PeerNetwork, PeersService
 from svcd.p2p.transport import PeerReply, PeerRequest
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import BodyCaps, SiteLimits
@@ -88,7 +88,7 @@ class SimulatedNode:
             node_context.chain_manager,
             node_id=self.key.node_id,
             endpoint=self.key.endpoint,
-            peers=self.neighbours.peers,
+            peers=self.neighbours,
             clock=life,
             trouble=lambda: node_context.trouble,
         )
@@ -107,7 +107,7 @@ class SimulatedNode:
         known = node_context.transaction_pool.mempool.transfer
         client = PeerClient(self.params, self._link, InlineWorker(), known)
         self._clients = Clients()
-        return build_peer_network(
+        return PeerNetwork(
             home,
             client,
             transaction_pool=node_context.transaction_pool,
