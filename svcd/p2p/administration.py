@@ -11,8 +11,7 @@ from svcd.limits import TOO_MANY_REQUESTS, Limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.p2p.address_book import OPERATOR
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
-from svcd.p2p.handshake import HandshakeFailed
-from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.peers import HandshakeFailed, Peer, Peers
 from svcd.web.responses import HttpError
 
 MAX_SHOWN: Final = 2_000

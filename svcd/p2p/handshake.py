@@ -1,12 +1,11 @@
-"""The signed handshake: hellos, what makes one valid, and their exchange (docs/protocol.md 11)."""
+"""The hellos of a handshake: what is in one, its signature, and what makes it valid (docs/protocol.md 11)."""
 
 import re
 from enum import StrEnum
 from functools import cached_property
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from attrs import evolve, frozen
-from twisted.logger import Logger
 
 from svcd.chain.address import NODE_ID_PATTERN, node_id
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, tagged_hash
@@ -19,8 +18,6 @@ from svcd.limits import Limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
-from svcd.p2p.bans import Bans, address_in
-from svcd.p2p.transport import FailureKind, PeerCallFailed, Transport
 from svcd.recent import Recent
 
 CLOCK_TOLERANCE_MS: Final = 60_000
@@ -232,9 +229,6 @@ class LatestHellos:
         self._newest[hello.node_key] = hello.timestamp
 
 
-_AT_ONCE: Final = 8
-
-
 @frozen
 class LocalNode:
     """What every module of p2p needs of this node."""
@@ -251,103 +245,3 @@ class LocalNode:
     def hello(self) -> Hello:
         """A fresh signed hello."""
         return self.key.hello(self.params, self.chain_manager.tip, milliseconds(self.clock))
-
-
-class HandshakeFailed(Exception):
-    """There is no acceptable peer at an endpoint; the text says why.
-
-    ``is_own``: the endpoint leads to this node itself; ``timed_out``: no reply came in time; ``retry_after``: the
-    seconds for which an overloaded node wants no further call, or 0.0; ``elsewhere``: the endpoint that the hello names
-    instead, or "".
-    """
-
-    def __init__(
-        self, why: str, *, is_own: bool = False, timed_out: bool = False, retry_after: float = 0.0, elsewhere: str = ""
-    ) -> None:
-        super().__init__(why)
-        self.is_own = is_own
-        self.timed_out = timed_out
-        self.retry_after = retry_after
-        self.elsewhere = elsewhere
-
-
-@frozen
-class HandshakeResult:
-    """The hello of the node that answered, and its IP address, "" if unknown."""
-
-    hello: Hello
-    address: str
-
-
-class HelloClient(Protocol):
-    """Sends hellos to other nodes."""
-
-    @property
-    def caller(self) -> Transport:
-        """The transport of its calls."""
-
-    async def hello(self, endpoint: Endpoint, ours: Hello, *, call_back: bool = False) -> Hello:
-        """The hello with which the node at ``endpoint`` answers ours; raises PeerCallFailed.
-
-        With ``call_back`` that node is asked to call this one.
-        """
-
-
-class Handshakes:
-    """The handshakes under way, at most eight, and the newest hello with which each key has answered."""
-
-    log = Logger()
-
-    def __init__(self, node: LocalNode, client: HelloClient, bans: Bans) -> None:
-        self.endpoints: set[Endpoint] = set()
-        """The endpoints that have not answered yet."""
-        self._node = node
-        self._client = client
-        self._bans = bans
-        self._replies = LatestHellos()
-
-    def __len__(self) -> int:
-        return len(self.endpoints)
-
-    def may_begin(self, endpoint: Endpoint) -> bool:
-        """Whether a handshake with an endpoint may begin: none is under way there, and fewer than eight in all."""
-        return endpoint not in self.endpoints and len(self.endpoints) < _AT_ONCE
-
-    async def exchange(self, endpoint: Endpoint, *, call_back: bool = False) -> HandshakeResult:
-        """Exchange hellos with the node at an endpoint; ``call_back`` asks it to call this node.
-
-        Raises HandshakeFailed.
-        """
-        if self._bans.is_endpoint_banned(endpoint, self._node.now()):
-            raise HandshakeFailed("it is banned here")
-        self.endpoints.add(endpoint)
-        try:
-            hello = await self._client.hello(endpoint, self._node.hello(), call_back=call_back)
-            address = self._client.caller.address_of(endpoint) or address_in(endpoint)
-            self._check(endpoint, hello, address)
-        except HelloRefused as refused:
-            if refused.fault is Fault.SELF:
-                raise HandshakeFailed("it is this node itself", is_own=True) from refused
-            self.log.info("the hello of {endpoint} is refused: {why}", endpoint=endpoint, why=refused.detail)
-            raise HandshakeFailed(f"its hello is refused: {refused.detail}") from refused
-        except PeerCallFailed as failed:
-            self.log.debug("the handshake with {endpoint} failed: {why}", endpoint=endpoint, why=failed.detail)
-            timed_out = failed.kind is FailureKind.TIMEOUT
-            raise HandshakeFailed(failed.detail, timed_out=timed_out, retry_after=failed.retry_after) from failed
-        finally:
-            self.endpoints.discard(endpoint)
-        return HandshakeResult(hello, address)
-
-    def _check(self, endpoint: Endpoint, hello: Hello, address: str) -> None:
-        node = self._node
-        check_hello(hello, node.params, own=node.key.node_id, now=milliseconds(node.clock))
-        if hello.place == endpoint:
-            # A node that replays the hello of another node must not make that node's own hello look old.
-            self._replies.take(hello)
-        # The key, and the address behind a name, are known only now.
-        if self._bans.forbids(hello.node_id, endpoint, node.now(), address=address):
-            raise HandshakeFailed("the node that answers there, or its address, is banned here")
-        if hello.place != endpoint:
-            said = hello.endpoint or "nothing: it has no publicUrl"
-            self.log.info("{endpoint} answers and names as its endpoint {said}", endpoint=endpoint, said=said)
-            raise HandshakeFailed(f"it names as its endpoint {said}", elsewhere=hello.endpoint)

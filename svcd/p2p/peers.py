@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import parse_transfer
+from svcd.interfaces import milliseconds
 from svcd.limits import ORPHANS, Limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.transaction_pool import TransactionPool
@@ -23,9 +24,9 @@ from svcd.p2p.address_book import (
     group_of_endpoint,
     take_group,
 )
-from svcd.p2p.bans import INVALID_BAN_SECONDS, Bans, address_name, node_name
+from svcd.p2p.bans import INVALID_BAN_SECONDS, Bans, address_in, address_name, node_name
 from svcd.p2p.client import PeerClient, PeerStatus
-from svcd.p2p.handshake import HandshakeFailed, HandshakeResult, Handshakes, Hello, LocalNode
+from svcd.p2p.handshake import Fault, Hello, HelloRefused, LatestHellos, LocalNode, check_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 from svcd.recent import Recent
 
@@ -56,6 +57,7 @@ UNREACHABLE_SECONDS: Final = 600.0
 ASK_FOR_CALL_SECONDS: Final = 240.0
 """How long a node waits for a hello until its own hellos ask peers to call back."""
 MAX_FAILURES: Final = 3
+_HANDSHAKES_AT_ONCE: Final = 8
 _CALL_BACKS_AT_ONCE: Final = 4
 """Fewer than handshakes in all, so that inbound hellos leave room for outbound handshakes."""
 _REMEMBERED: Final = 4_096
@@ -178,6 +180,10 @@ def _nothing(*_: object) -> None:
     """The default of a callback."""
 
 
+class HandshakeFailed(Exception):
+    """There is no acceptable peer at an endpoint; the text says why."""
+
+
 class Peers:
     """The nodes that this node talks to: outbound peers, which it chose, and inbound ones, which called first."""
 
@@ -208,7 +214,10 @@ class Peers:
         """Endpoints to be called before all others: the anchors of the last run, and the operator's seeds."""
         self._transaction_pool = transaction_pool
         self._peers: dict[str, Peer] = {}
-        self._handshakes = Handshakes(node, client, bans)
+        self._handshakes: set[Endpoint] = set()
+        """The endpoints that have not answered our hello yet."""
+        self._hellos = LatestHellos()
+        """The newest hello with which each key has answered."""
         self._last_feeler = node.now()
         self._alarm = (0.0, "")
         """Until when (Unix seconds) something is wrong, and what."""
@@ -329,40 +338,75 @@ class Peers:
 
         Raises HandshakeFailed.
         """
-        if not self._handshakes.may_begin(endpoint):
+        if endpoint in self._handshakes or len(self._handshakes) >= _HANDSHAKES_AT_ONCE:
             raise HandshakeFailed("a handshake with it, or with eight others, is under way")
         try:
-            result = await self._handshakes.exchange(endpoint, call_back=self._misses_calls())
-        except HandshakeFailed as failed:
-            self._handshake_failed(endpoint, failed)
+            hello = await self._exchange_hellos(endpoint)
+            address = self.client.caller.address_of(endpoint) or address_in(endpoint)
+            self._check_reply(endpoint, hello, address)
+        except PeerCallFailed as failed:
+            self.log.debug("the handshake with {endpoint} failed: {why}", endpoint=endpoint, why=failed.detail)
+            self._no_hello(endpoint, failed)
+            raise HandshakeFailed(failed.detail) from failed
+        except HelloRefused as refused:
+            if refused.fault is Fault.SELF:
+                self.book.note_own(endpoint, self.node.now())
+                self.client.caller.forget(endpoint)
+                raise HandshakeFailed("it is this node itself") from refused
+            self.log.info("the hello of {endpoint} is refused: {why}", endpoint=endpoint, why=refused.detail)
+            self._lost(endpoint)
+            raise HandshakeFailed(f"its hello is refused: {refused.detail}") from refused
+        except HandshakeFailed:
+            self._lost(endpoint)
             raise
-        peer = self._verified(endpoint, result, outbound=outbound, keep=keep)
+        peer = self._verified(endpoint, hello, address, outbound=outbound, keep=keep)
         if endpoint not in self._peers:
             self.client.caller.forget(endpoint)
         return peer
+
+    async def _exchange_hellos(self, endpoint: Endpoint) -> Hello:
+        """The hello that answers ours; raises HandshakeFailed, PeerCallFailed or HelloRefused."""
+        if self.bans.is_endpoint_banned(endpoint, self.node.now()):
+            raise HandshakeFailed("it is banned here")
+        self._handshakes.add(endpoint)
+        try:
+            return await self.client.hello(endpoint, self.node.hello(), call_back=self._misses_calls())
+        finally:
+            self._handshakes.discard(endpoint)
+
+    def _check_reply(self, endpoint: Endpoint, hello: Hello, address: str) -> None:
+        """Check the hello of the node at an endpoint and address; raises HandshakeFailed or HelloRefused."""
+        node = self.node
+        check_hello(hello, node.params, own=node.key.node_id, now=milliseconds(node.clock))
+        if hello.place == endpoint:
+            # A node that replays the hello of another node must not make that node's own hello look old.
+            self._hellos.take(hello)
+        # The key, and the address behind a name, are known only now.
+        if self.bans.forbids(hello.node_id, endpoint, node.now(), address=address):
+            raise HandshakeFailed("the node that answers there, or its address, is banned here")
+        if hello.place != endpoint:
+            said = hello.endpoint or "nothing: it has no publicUrl"
+            self.log.info("{endpoint} answers and names as its endpoint {said}", endpoint=endpoint, said=said)
+            self.hint(hello.endpoint, source=group_of_endpoint(endpoint))
+            raise HandshakeFailed(f"it names as its endpoint {said}")
 
     def _misses_calls(self) -> bool:
         """Whether no node has called for so long that one should be asked to."""
         called, now = self._called_at, self.node.now()
         return bool(self.node.key.endpoint) and (called is None or now - called >= ASK_FOR_CALL_SECONDS)
 
-    def _handshake_failed(self, endpoint: Endpoint, failed: HandshakeFailed) -> None:
-        if failed.is_own:
-            self.book.note_own(endpoint, self.node.now())
-            self.client.caller.forget(endpoint)
-            return
-        if failed.elsewhere:
-            self.hint(failed.elsewhere, source=group_of_endpoint(endpoint))
+    def _no_hello(self, endpoint: Endpoint, failed: PeerCallFailed) -> None:
+        """Note that no hello came from an endpoint; its peer, if any, is kept for a while if that may be temporary."""
         peer = self._peers.get(endpoint)
-        temporary = failed.timed_out or failed.retry_after
+        temporary = failed.kind is FailureKind.TIMEOUT or failed.retry_after
         if peer is not None and temporary and self.node.now() - peer.handshake_at < 2 * RENEW_SECONDS:
             self._request_failed(peer, failed)
-            return
-        self._lost(endpoint, retry_after=failed.retry_after)
+        else:
+            self._lost(endpoint, retry_after=failed.retry_after)
 
-    def _verified(self, endpoint: Endpoint, result: HandshakeResult, *, outbound: bool, keep: bool) -> Peer | None:
-        now, hello = self.node.now(), result.hello
-        group = group_of(result.address) if result.address else group_of_endpoint(endpoint)
+    def _verified(self, endpoint: Endpoint, hello: Hello, address: str, *, outbound: bool, keep: bool) -> Peer | None:
+        now = self.node.now()
+        group = group_of(address) if address else group_of_endpoint(endpoint)
         self.book.succeeded(endpoint, node_id=hello.node_id, height=hello.height, now=now, group=group)
         for other in self.all():
             if other.node_key == hello.node_key and other.endpoint != endpoint:
@@ -380,7 +424,7 @@ class Peers:
             self._start(self._gossip(peer))
             self.on_added(peer)
         peer.outbound = peer.outbound and chosen
-        peer.address, peer.handshake_at, peer.last_seen = result.address, now, now
+        peer.address, peer.handshake_at, peer.last_seen = address, now, now
         self.ever_verified = True
         return peer
 
@@ -410,7 +454,7 @@ class Peers:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
             self._lost(peer.endpoint)
 
-    def _request_failed(self, peer: Peer, failed: PeerCallFailed | HandshakeFailed) -> None:
+    def _request_failed(self, peer: Peer, failed: PeerCallFailed) -> None:
         """Note a failed request; one with ``retry_after`` in seconds is repeated after it, and not blamed."""
         self.log.debug("{endpoint} does not answer as agreed: {why}", endpoint=peer.endpoint, why=str(failed))
         if failed.retry_after:
@@ -559,7 +603,7 @@ class Peers:
         for endpoint in self.preferred:
             # A flood of hints may have pushed it out of the book while it did not answer.
             self.hint(endpoint, source=OPERATOR)
-        busy = self._handshakes.endpoints.union(self._peers)
+        busy = self._handshakes.union(self._peers)
         groups = {peer.group() for peer in outbound} if self.settings.diverse else None
         chosen = choose_outbound(self.book, missing, now=now, busy=busy, groups=groups, preferred=self.preferred)
         for endpoint in chosen:

@@ -225,7 +225,7 @@ def test_a_node_that_is_led_to_itself(make_node: MakeNode, take_out: TakeOut, de
     def blind(*args: Any, own: str, now: int) -> None:
         check_hello(*args, own="", now=now)
 
-    take_out(handshake, "check_hello", blind)
+    take_out(peers, "check_hello", blind)
     node = make_node()
     mirror = node.remote(key=node.key)
     for _ in range(12):
