@@ -1,7 +1,6 @@
 """Announced blocks: a peer sends the header of a new block, and this node fetches the block (docs/peers.md "Relay")."""
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Container
 from typing import Final
 
 from attrs import define, field
@@ -119,14 +118,9 @@ class _Promise:
     peer: Peer
     work: int
     """Of the chain up to this block."""
-    timer: Timer | None = None
-    """Until the deadline; None afterwards."""
-
-    def cancel(self) -> None:
-        """Cancel the deadline."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+    due: float
+    """Until when the peer has time to send the block (Unix seconds)."""
+    broken: bool = False
 
 
 class PushPromises:
@@ -137,39 +131,27 @@ class PushPromises:
     forgiven once the block does come.
     """
 
-    def __init__(self, peers: Peers, is_missing: Callable[[bytes], bool]) -> None:
-        """``is_missing`` tells for the hash of a block whether the block has not come yet."""
+    def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._is_missing = is_missing
-        self._promises: OrderedDict[bytes, _Promise] = OrderedDict()
+        self._promises: Recent[bytes, _Promise] = Recent(_MAX_PROMISES)
         """By the hash of the block: promises of the last minute, and older ones that were broken."""
         self._unreliable = UnreliablePeers(peers)
 
-    def stop(self) -> None:
-        """Cancel all deadlines."""
-        for promise in self._promises.values():
-            promise.cancel()
-        self._promises.clear()
-
-    def trusts(self, peer: Peer) -> bool:
-        """Whether to wait for a block that ``peer`` announces to push.
+    def trusts(self, peer: Peer, missing: Container[bytes]) -> bool:
+        """Whether to wait for a block that ``peer`` announces to push; ``missing`` are the blocks that have not come.
 
         Not while it owes another one that came from elsewhere: otherwise it could delay every block a little.
         """
         owes = (
             self._unreliable.answers_for(peer, promise.peer)
             for block_hash, promise in self._promises.items()
-            if promise.timer is not None and not self._is_missing(block_hash)
+            if not promise.broken and block_hash not in missing
         )
         return not self._unreliable.has(peer) and not any(owes)
 
     def add(self, peer: Peer, block_hash: bytes, work: int) -> None:
         """Note that ``peer`` has announced to push a block, up to which its chain has this ``work``."""
-        self._forget(block_hash)
-        timer = self._peers.node.clock.callLater(PUSH_SECONDS, self._judge, block_hash)
-        self._promises[block_hash] = _Promise(peer, work, timer)
-        if len(self._promises) > _MAX_PROMISES:
-            self._forget(next(iter(self._promises)))
+        self._promises[block_hash] = _Promise(peer, work, self._peers.node.now() + PUSH_SECONDS)
 
     def has(self, peer: Peer, block_hash: bytes) -> bool:
         """Whether ``peer`` has lately announced to push the block."""
@@ -179,31 +161,30 @@ class PushPromises:
     def announced_again(self, peer: Peer, block_hash: bytes) -> None:
         """Excuse a push of ``peer``: it announced the block again, and hears that the block is known."""
         promise = self._promises.get(block_hash)
-        if promise is not None and promise.peer is peer and promise.timer is not None:
-            self._forget(block_hash)
+        if promise is not None and promise.peer is peer and not promise.broken:
+            del self._promises[block_hash]
             self._unreliable.excuse(peer)
 
     def block_posted(self, block_hash: bytes, client: str | None) -> None:
         """Note that the block has been posted from the address of ``client``, in time or not."""
         promise = self._promises.get(block_hash)
         if promise is not None and promise.peer.may_be_at(client):
-            self._forget(block_hash)
+            del self._promises[block_hash]
             self._unreliable.clear(promise.peer)
 
-    def _judge(self, block_hash: bytes) -> None:
-        promise = self._promises[block_hash]
-        promise.timer = None
-        if self._peers.node.chain_manager.tip.work > promise.work:
-            # The peer had a better block to send by then, or has heard of one.
-            del self._promises[block_hash]
-            self._unreliable.excuse(promise.peer)
-        else:
-            self._unreliable.add(promise.peer)
-
-    def _forget(self, block_hash: bytes) -> None:
-        promise = self._promises.pop(block_hash, None)
-        if promise is not None:
-            promise.cancel()
+    def tick(self) -> None:
+        """Judge the pushes that are overdue; to be called every second."""
+        now, work = self._peers.node.now(), self._peers.node.chain_manager.tip.work
+        overdue = [name for name, promise in self._promises.items() if promise.due <= now and not promise.broken]
+        for block_hash in overdue:
+            promise = self._promises[block_hash]
+            if work > promise.work:
+                # The peer had a better block to send by then, or has heard of one.
+                del self._promises[block_hash]
+                self._unreliable.excuse(promise.peer)
+            else:
+                promise.broken = True
+                self._unreliable.add(promise.peer)
 
 
 @define(eq=False)
@@ -217,7 +198,8 @@ class _BlockSource:
     pushes: bool = False
     received: int = 0
     """Bytes of the block so far; unknown, and 0, for a push."""
-    call: Deferred[BlocksReply] | None = None
+    fetching: Deferred[None] | None = None
+    """The request that is under way; None for a push."""
 
     def note_bytes(self, count: int) -> None:
         """Count bytes that have come."""
@@ -288,8 +270,8 @@ class _AnnouncedBlock:
             self.timer.cancel()
             self.timer = None
         for source in tuple(self.sources):
-            if source.call is not None:
-                source.call.cancel()
+            if source.fetching is not None:
+                source.fetching.cancel()
 
 
 class Announcements:
@@ -302,7 +284,7 @@ class Announcements:
         self._node = peers.node
         self._fetches: dict[bytes, _AnnouncedBlock] = {}
         self._checks = 0
-        self._promises = PushPromises(peers, self._fetches.__contains__)
+        self._promises = PushPromises(peers)
         self._unreliable = UnreliablePeers(peers)
         """The peers that announced a block and did not deliver it."""
         self._stopping = False
@@ -312,7 +294,10 @@ class Announcements:
         self._stopping = True
         for fetch in tuple(self._fetches.values()):
             self._end(fetch)
-        self._promises.stop()
+
+    def tick(self) -> None:
+        """Do what is due by now; to be called every second."""
+        self._promises.tick()
 
     def chain_changed(self, change: ChainChange) -> None:
         """End the fetch of a block that has arrived."""
@@ -361,7 +346,7 @@ class Announcements:
             return self._join(fetch, announcer)
         if announcer is None or self._stopping or not self._has_room(announcer):
             return WANTED
-        if push and not self._promises.trusts(announcer):
+        if push and not self._promises.trusts(announcer, self._fetches):
             return WANTED
         fetch = self._fetches[header.hash] = _AnnouncedBlock(header, self._node.now())
         if push:
@@ -450,15 +435,13 @@ class Announcements:
         source = _BlockSource(peer, self._node.now(), trusted=not self._unreliable.has(peer))
         fetch.asked[peer.endpoint] = peer
         fetch.sources.append(source)
-        reply = self._peers.client.blocks_by_hash(peer.endpoint, [fetch.header], source.note_bytes)
-        source.call = Deferred.fromCoroutine(reply)
-        Deferred.fromCoroutine(self._fetch_from(source, source.call, fetch)).addErrback(self._log_failure)
+        source.fetching = Deferred.fromCoroutine(self._fetch_from(source, fetch)).addErrback(self._log_failure)
 
-    async def _fetch_from(self, source: _BlockSource, call: Deferred[BlocksReply], fetch: _AnnouncedBlock) -> None:
+    async def _fetch_from(self, source: _BlockSource, fetch: _AnnouncedBlock) -> None:
         """Take the block from a peer; if it does not deliver, the next one is asked."""
         peer = source.peer
         try:
-            reply = await call
+            reply = await self._peers.client.blocks_by_hash(peer.endpoint, [fetch.header], source.note_bytes)
         except CancelledError:
             self.log.debug("{endpoint} is not waited for any longer", endpoint=peer.endpoint)
             return
