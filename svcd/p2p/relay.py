@@ -206,10 +206,7 @@ class Relay:
 
     async def _send_block(self, peer: Peer, queue: _BlockQueue, block: CommittedBlock, *, whole: bool) -> None:
         try:
-            if _is_small(block) and whole:
-                state = await self._post(peer, block)
-            else:
-                state = await self._announce(peer, block, push=whole)
+            state = await self._deliver(peer, block, whole=whole)
             if state == Wait.ORPHAN:
                 # The peer lacks the blocks between, and may not be able to call this node to ask for them.
                 self.branch_push.start(peer)
@@ -219,36 +216,38 @@ class Relay:
             queue.in_flight -= 1
         self._send_next_block(peer, queue)
 
+    async def _deliver(self, peer: Peer, block: CommittedBlock, *, whole: bool) -> str:
+        """Send the header of a block, and the block if the peer wants it; the peer's last answer.
+
+        A small block that is sent ``whole`` is not announced by its header. Raises PeerCallFailed.
+        """
+        if not (whole and _is_small(block)):
+            state = await self._announce(peer, block, push=whole)
+            if state != WANTED:
+                return state
+        if _is_small(block):
+            return await self._client.send_block(peer.endpoint, block.wire)
+        return await self._upload(peer, block, push=whole)
+
     async def _announce(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        """Send the header, and the block if the peer wants it; the peer's last answer. Raises PeerCallFailed.
+        """Send the header; the peer's answer, WANTED if it takes no headers. Raises PeerCallFailed.
 
         ``push`` tells the peer to wait for the block instead of requesting it.
         """
         if peer.takes_headers:
             try:
-                state = await self._send_header(peer, block, push=push)
+                return await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)
             except PeerCallFailed as failed:
                 if not failed.is_unknown_route:
                     raise
                 peer.takes_headers = False
-            else:
-                if state != WANTED:
-                    return state
-        return await self._upload(peer, block, push=push)
-
-    async def _send_header(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        return await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)
-
-    async def _post(self, peer: Peer, block: CommittedBlock) -> str:
-        return await self._client.send_block(peer.endpoint, block.wire)
+        return WANTED
 
     async def _upload(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        """Send a block whole, a larger one only while few are being sent; the peer's answer. Raises PeerCallFailed.
+        """Send a larger block once few others are being sent; the peer's answer. Raises PeerCallFailed.
 
         If the block had to wait for that, its header is sent once more, for the peer may have the block by now.
         """
-        if _is_small(block):
-            return await self._post(peer, block)
         waits = not self._uploads.tokens
         await self._uploads.acquire()
         timer: Timer | None = None
@@ -260,11 +259,11 @@ class Relay:
 
         timer = self._node.clock.callLater(UPLOAD_SECONDS, release_early)
         try:
-            if waits and peer.takes_headers and self._is_news(peer, block):
-                state = await self._send_header(peer, block, push=push)
+            if waits and self._is_news(peer, block):
+                state = await self._announce(peer, block, push=push)
                 if state != WANTED:
                     return state
-            return await self._post(peer, block) if self._is_news(peer, block) else ""
+            return await self._client.send_block(peer.endpoint, block.wire) if self._is_news(peer, block) else ""
         finally:
             if timer is not None:
                 timer.cancel()
@@ -431,14 +430,12 @@ class BranchPush:
         shown = self._tip_on_our_chain(peer)
         # Other claims prove nothing.
         work = 0 if shown is None else shown.work
-        progress = work > max(work_before, record.best_work)
-        if progress:
-            record.best_work, record.backoff = work, Backoff()
-        if not (progress and taken):
-            record.backoff.fail(now, first=FIRST_BACKOFF, longest=MAX_BACKOFF)
-        if progress:
+        if work > max(work_before, record.best_work):
+            record.best_work = work
             # A rest because a block was refused doubles nothing.
-            record.backoff.failures = 0
+            record.backoff = Backoff(0.0 if taken else now + FIRST_BACKOFF)
+        else:
+            record.backoff.fail(now, first=FIRST_BACKOFF, longest=MAX_BACKOFF)
         record.ended = now
         self._records[self._peers.reputation_key(peer)] = record
 
