@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from enum import StrEnum
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import frozen
 from twisted.logger import Logger
 
 from svcd.interfaces import Clock
@@ -55,14 +55,14 @@ class SyncStatus:
         }
 
 
-@define
-class _Second:
-    """The counts of one second."""
+@frozen
+class _Totals:
+    """The totals before the first event of one second."""
 
-    at: int
-    blocks: int = 0
-    transactions: int = 0
-    waited: Counter[SyncStage] = field(factory=Counter)
+    second: int
+    blocks: int
+    transactions: int
+    waited: Counter[SyncStage]
     """Microseconds by stage."""
 
 
@@ -82,12 +82,14 @@ class SyncProgress:
         self.transactions = 0
         """Connected while catching up, since the start of the node."""
         self._waited: Counter[SyncStage] = Counter()
+        """Microseconds by stage, since the start of the node."""
         self._began = 0.0
         self._since = 0.0
         self._said = 0.0
         self._height = 0
         self._target: int | None = None
-        self._seconds: deque[_Second] = deque()
+        self._earlier: deque[_Totals] = deque()
+        """The totals before each second of the last minute in which something happened."""
         self._batches: dict[Hashable, BlockStage] = {}
         self._senders: set[str] = set()
 
@@ -95,7 +97,7 @@ class SyncProgress:
         """Catching up begins at ``height`` and aims at ``target``."""
         self._began = self._since = self._clock.seconds()
         self._height, self._target = height, target
-        self._seconds.clear()
+        self._earlier.clear()
         self._senders.clear()
 
     def end(self) -> None:
@@ -120,17 +122,16 @@ class SyncProgress:
     def chain_changed(self, change: ChainChange) -> None:
         """Count transfers that were connected."""
         if self._target is not None:
-            count = sum(len(block.txids) for block in change.applied)
-            self.transactions += count
-            self._second().transactions += count
+            self._note_second()
+            self.transactions += sum(len(block.txids) for block in change.applied)
 
     def connected(self, blocks: int, height: int) -> None:
         """Count accepted blocks; the tip of the chain is at ``height``."""
         self._height = height
         if self._target is None:
             return
+        self._note_second()
         self.blocks += blocks
-        self._second().blocks += blocks
         now, state = self._clock.seconds(), self.snapshot()
         if state is not None and now - self._said >= _LOG_SECONDS:
             self._said = now
@@ -155,16 +156,15 @@ class SyncProgress:
         if self._target is None:
             return None
         self._charge()
-        waited: Counter[SyncStage] = Counter()
-        for second in self._seconds:
-            waited.update(second.waited)
+        earlier = self._earlier[0]
+        waited = self._waited - earlier.waited
         elapsed = max(min(self._clock.seconds() - self._began, WINDOW_SECONDS), 1e-3)
-        rate = sum(second.blocks for second in self._seconds) / elapsed
+        rate = (self.blocks - earlier.blocks) / elapsed
         return SyncStatus(
             height=self._height,
             target=self._target,
             blocks_per_second=rate,
-            transactions_per_second=sum(second.transactions for second in self._seconds) / elapsed,
+            transactions_per_second=(self.transactions - earlier.transactions) / elapsed,
             slowest_stage=max(SyncStage, key=lambda stage: waited[stage]),
             seconds_left=max(self._target - self._height, 0) / rate if rate else None,
             peers_used=len(self._senders),
@@ -179,14 +179,13 @@ class SyncProgress:
         passed = max(round((now - self._since) * 1e6), 0)
         waited_for = SyncStage(next(iter(self._batches.values()), SyncStage.FETCH))
         self._since = now
+        self._note_second()
         self._waited[waited_for] += passed
-        self._second().waited[waited_for] += passed
 
-    def _second(self) -> _Second:
-        """The counts of the present second; those outside the window are dropped."""
+    def _note_second(self) -> None:
+        """Keep the totals before the present second, and drop those from before the last minute."""
         now = int(self._clock.seconds())
-        if not self._seconds or self._seconds[-1].at != now:
-            self._seconds.append(_Second(now))
-        while now - self._seconds[0].at >= WINDOW_SECONDS:
-            self._seconds.popleft()
-        return self._seconds[-1]
+        if not self._earlier or self._earlier[-1].second != now:
+            self._earlier.append(_Totals(now, self.blocks, self.transactions, self._waited.copy()))
+        while now - self._earlier[0].second >= WINDOW_SECONDS:
+            self._earlier.popleft()
