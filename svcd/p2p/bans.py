@@ -137,10 +137,6 @@ class Bans:
         """Whether a node is banned: its id, its endpoint or its address."""
         return self.is_banned(node_name(node_id), now) or self.is_endpoint_banned(endpoint, now, address=address)
 
-    def refuses_posts(self, address: str, now: float) -> bool:
-        """Whether posts from an address are answered with 403."""
-        return self.is_banned(posts_name(address), now) or self.is_banned(address_name(address), now)
-
     def may_ban_outbound(self, outbound: int, now: float) -> bool:
         """Whether one more of ``outbound`` peers may be banned for breaking a rule: at most half of them in an hour.
 
@@ -215,9 +211,8 @@ class PostBans:
         if client is None:
             return False
         now = self._clock.seconds()
-        if self._can_be_banned(client):
-            return self._bans.refuses_posts(client, now)
-        return self._bans.is_banned(address_name(client), now)
+        posts_banned = self._can_be_banned(client) and self._bans.is_banned(posts_name(client), now)
+        return posts_banned or self._bans.is_banned(address_name(client), now)
 
     def _can_be_banned(self, client: str) -> bool:
         """Whether posts from an address may be banned.

@@ -349,7 +349,7 @@ def test_the_price_of_a_post_is_shown_and_can_be_lifted(operator: Operator) -> N
         "own": False,
     }
     operator.ok("/unban", {"address": "192.0.2.7"})
-    assert not bans.refuses_posts("192.0.2.7", operator.node.local.now())
+    assert not bans.is_banned(posts_name("192.0.2.7"), operator.node.local.now())
 
 
 def test_so_many_bans_are_shown(operator: Operator) -> None:
