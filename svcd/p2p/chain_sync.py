@@ -101,6 +101,7 @@ class _ClaimCheck:
     """The check of one peer's claim."""
 
     peer: Peer
+    claim: PeerStatus
     began: float
     """Unix seconds."""
     chain: HeaderChain | None = None
@@ -273,12 +274,12 @@ class ChainSync:
             polled = all(peer.status is not None for peer in self._peers.all())
             checked = polled and not (self._checks or candidates)
             self._first_claims_checked = checked or now - self._first_peer_at >= FIRST_CLAIMS_SECONDS
-        for peer in candidates:
+        for candidate in candidates:
             short = sum(now - check.began < PROOF_SECONDS and not check.by_ranges for check in self._checks.values())
             if short >= MAX_CLAIMS or (self._checks and now - self._last_check < CLAIM_APART_SECONDS):
                 return
             self._last_check = now
-            self._start_check(peer, now)
+            self._start_check(candidate)
 
     def _end_checks(self, now: float) -> None:
         """End the checks of peers that have left, and all checks that take long but the best few."""
@@ -291,20 +292,23 @@ class ChainSync:
                 self._peers.reject_claim(check.peer, "others have proven more in the time")
                 check.end()
 
-    def _candidates(self, now: float) -> list[Peer]:
-        """Peers whose claims to check: those that delivered before first, then outbound peers."""
+    def _candidates(self, now: float) -> list[_ClaimCheck]:
+        """The claims to check: those of peers that delivered before first, then those of outbound peers."""
         random, tip = self._peers.book.random, self._node.chain_manager.tip
         # Nearly no peer claims more, and all are looked at each second, and after each poll.
         found = [
-            peer
+            _ClaimCheck(peer, status, now)
             for peer in self._peers.all()
             if (status := peer.status) is not None
             and status.work >= tip.work
             and self._is_candidate(peer, status, tip, now)
         ]
-        return sorted(
-            found, key=lambda peer: (not peer.delivered, peer.claim_backoff.failures, not peer.outbound, random())
-        )
+
+        def rank(check: _ClaimCheck) -> tuple[bool, int, bool, float]:
+            peer = check.peer
+            return not peer.delivered, peer.claim_backoff.failures, not peer.outbound, random()
+
+        return sorted(found, key=rank)
 
     def _is_candidate(self, peer: Peer, status: PeerStatus, tip: ChainPoint, now: float) -> bool:
         if status.work == tip.work and status.hash == tip.hash:
@@ -315,16 +319,16 @@ class ChainSync:
             return False
         if self._is_coming(status.hash):
             return False
-        if not peer.serves_headers and (self._fetches_ranges() or self._following is not None):
+        if not (peer.serves_headers or self._may_fetch_ranges()):
             return False
         # A tip with equal work may win, so it is checked once.
         return status.work > tip.work or (
             status.hash != peer.checked_tip and self._node.chain_manager.reader.point(status.hash) is None
         )
 
-    def _fetches_ranges(self) -> bool:
-        """Whether the blocks of a peer without headers are being fetched: one such peer at a time."""
-        return any(check.by_ranges for check in self._checks.values())
+    def _may_fetch_ranges(self) -> bool:
+        """Whether a peer without headers may be followed: one at a time, and only while no proven chain is."""
+        return self._following is None and not any(check.by_ranges for check in self._checks.values())
 
     def _may_have_another_chain(self, peer: Peer, work: int, following: _Following) -> bool:
         """Whether a peer claims more than the chain that is followed has, and may not be on that chain."""
@@ -336,8 +340,8 @@ class ChainSync:
 
     # Checking a claim
 
-    def _start_check(self, peer: Peer, now: float) -> None:
-        check = self._checks[peer.endpoint] = _ClaimCheck(peer, now)
+    def _start_check(self, check: _ClaimCheck) -> None:
+        self._checks[check.peer.endpoint] = check
         check.work = Deferred.fromCoroutine(self._check(check))
         check.work.addErrback(self._check_failed, check).addBoth(lambda _: self._check_ended(check))
 
@@ -362,7 +366,7 @@ class ChainSync:
         try:
             if peer.serves_headers:
                 await self._prove(check)
-            if not peer.serves_headers and not self._fetches_ranges() and self._following is None:
+            if not peer.serves_headers and self._may_fetch_ranges():
                 check.by_ranges = True
                 await self._follow_by_ranges(check)
         except FalseClaim as why:
@@ -379,8 +383,7 @@ class ChainSync:
 
         Raises FalseClaim or PeerCallFailed.
         """
-        peer, restarts = check.peer, 0
-        claim = peer.status
+        peer, claim, restarts = check.peer, check.claim, 0
         chain = check.chain = await self._first_headers(check)
         while chain is not None:
             if self._is_followed(chain):
@@ -406,7 +409,7 @@ class ChainSync:
                 chain = check.chain = await self._first_headers(check)
             else:
                 raise FalseClaim("its chain changed while its headers were fetched, again and again")
-        if claim is not None and peer.serves_headers:
+        if peer.serves_headers:
             peer.checked_tip = claim.hash
             stored = self._node.chain_manager.reader.point(claim.hash)
             shown = max(
@@ -546,8 +549,8 @@ class ChainSync:
         except DownloadFailed as failed:
             if not self._stopping:
                 self.log.info("not following {endpoint}: {why}", endpoint=source.endpoint, why=str(failed))
-            if not self._stopping and self._next_chain is None:
-                self._note_unavailable(first, source)
+                if self._next_chain is None:
+                    self._note_unavailable(first, source)
         except NodeBusy as busy:
             self.log.info("catching up is paused: {why}", why=str(busy))
             source.claim_backoff.until = self._node.now() + 1.0
@@ -574,9 +577,7 @@ class ChainSync:
         )
         if able and not chain.abandoned and feed.starved >= FEED_SECONDS:
             self._peers.reject_claim(chain.source, "its headers come too slowly")
-            chain.abandoned = True
             feed.stop()
-            following.download.wake()
 
     # Peers that serve no headers
 
@@ -585,13 +586,10 @@ class ChainSync:
 
         Raises FalseClaim or PeerCallFailed.
         """
-        chain_manager, peer = self._node.chain_manager, check.peer
-        claim = peer.status
-        if claim is None:
-            return
+        chain_manager, peer, claim = self._node.chain_manager, check.peer, check.claim
         self._progress.begin(chain_manager.tip.height, claim.height)
         try:
-            await self._fetch_ranges(check, claim)
+            await self._fetch_ranges(check)
         finally:
             if self._following is None:
                 self._progress.end()
@@ -599,9 +597,9 @@ class ChainSync:
         if chain_manager.tip.work < claim.work and peer.claim_backoff.until <= self._node.now():
             raise FalseClaim("its blocks have less work than it claims")
 
-    async def _fetch_ranges(self, check: _ClaimCheck, claim: PeerStatus) -> None:
+    async def _fetch_ranges(self, check: _ClaimCheck) -> None:
         chain_manager, peer = self._node.chain_manager, check.peer
-        height = min(chain_manager.tip.height, claim.height)
+        height = min(chain_manager.tip.height, check.claim.height)
         step, fetched = MAX_BLOCKS, False
         work, gained_at = chain_manager.tip.work, self._node.now()
         while not self._stopping:

@@ -145,7 +145,7 @@ class HeaderFeed:
         self._running.addErrback(self._failed)
 
     def stop(self) -> None:
-        """Request no further headers."""
+        """Abandon the source, unless the chain has ended."""
         self._running.cancel()
 
     def note_wait(self, now: float, *, blocks_wait: bool) -> None:
@@ -207,8 +207,6 @@ class HeaderFeed:
 
     def _failed(self, failure: Failure) -> None:
         """Abandon the source: blocks with verified headers are still fetched, and the next check continues there."""
-        if failure.check(CancelledError):  # type: ignore[no-untyped-call]
-            return
         error, source = failure.value, self._chain.source
         if isinstance(error, PeerCallFailed):
             if error.retry_after:
@@ -217,7 +215,7 @@ class HeaderFeed:
                 self._peers.note_failure(source)
         elif isinstance(error, FalseClaim):
             self._peers.reject_claim(source, str(error))
-        elif not isinstance(error, ChainChanged):
+        elif not isinstance(error, ChainChanged | CancelledError):
             self.log.failure("fetching headers failed", failure)
         self._chain.abandoned = True
         self._wake()
