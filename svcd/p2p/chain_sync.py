@@ -518,7 +518,7 @@ class ChainSync:
         feed = HeaderFeed(self._peers, chain, download.wake)
         following = _Following(chain, download, feed, retried=chain.window[0].hash in self._unavailable)
         self._following = following
-        self._progress.begin(chain.fork.height, self.best_height())
+        self._progress.begin(chain.fork.height, self.best_height)
         following.done = Deferred.fromCoroutine(self._fetch(following))
         following.done.addErrback(self._log_failure).addBoth(self._followed)
 
@@ -587,7 +587,7 @@ class ChainSync:
         Raises FalseClaim or PeerCallFailed.
         """
         chain_manager, peer, claim = self._node.chain_manager, check.peer, check.claim
-        self._progress.begin(chain_manager.tip.height, claim.height)
+        self._progress.begin(chain_manager.tip.height, lambda: (peer.status or claim).height)
         try:
             await self._fetch_ranges(check)
         finally:

@@ -1,7 +1,7 @@
 """Progress of synchronisation, for the log (once a second at most) and for the operator."""
 
 from collections import Counter, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from enum import StrEnum
 from typing import Final
 
@@ -32,6 +32,7 @@ class SyncStatus:
 
     height: int
     target: int
+    """The height to be reached, by what is known of the chain at this moment; never less than ``height``."""
     blocks_per_second: float
     transactions_per_second: float
     slowest_stage: SyncStage
@@ -87,14 +88,14 @@ class SyncProgress:
         self._since = 0.0
         self._said = 0.0
         self._height = 0
-        self._target: int | None = None
+        self._target: Callable[[], int] | None = None
         self._earlier: deque[_Totals] = deque()
         """The totals before each second of the last minute in which something happened."""
         self._batches: dict[Hashable, BlockStage] = {}
         self._senders: set[str] = set()
 
-    def begin(self, height: int, target: int) -> None:
-        """Catching up begins at ``height`` and aims at ``target``."""
+    def begin(self, height: int, target: Callable[[], int]) -> None:
+        """Catching up begins at ``height``; ``target`` returns the height to be reached, which changes with claims."""
         self._began = self._since = self._clock.seconds()
         self._height, self._target = height, target
         self._earlier.clear()
@@ -160,13 +161,14 @@ class SyncProgress:
         waited = self._waited - earlier.waited
         elapsed = max(min(self._clock.seconds() - self._began, WINDOW_SECONDS), 1e-3)
         rate = (self.blocks - earlier.blocks) / elapsed
+        target = max(self._target(), self._height)
         return SyncStatus(
             height=self._height,
-            target=self._target,
+            target=target,
             blocks_per_second=rate,
             transactions_per_second=(self.transactions - earlier.transactions) / elapsed,
             slowest_stage=max(SyncStage, key=lambda stage: waited[stage]),
-            seconds_left=max(self._target - self._height, 0) / rate if rate else None,
+            seconds_left=(target - self._height) / rate if rate else None,
             peers_used=len(self._senders),
         )
 

@@ -226,7 +226,7 @@ def test_transfers_that_are_caught_up_with_are_counted(measured: Measured) -> No
 
 def test_the_time_of_each_stage_counts_on(measured: Measured) -> None:
     progress, clock = measured.node.network.progress, measured.clock
-    progress.begin(0, 10)
+    progress.begin(0, lambda: 10)
     progress.enters(1, BlockStage.VERIFY)
     clock.rightNow += 2
     assert measured.value("svcd_sync_stage_seconds_total", stage="verify") == 2

@@ -104,6 +104,17 @@ def test_how_far_it_has_come_is_known(node: Node, grow: Grow) -> None:
     assert node.network.record()["catchingUp"] is None
 
 
+def test_the_target_is_raised_as_headers_come(node: Node, grow: Grow) -> None:
+    """The first headers prove the chain, and no other peer claims as many blocks."""
+    remote, shorter = node.remote(1, blocks=grow(400, pays=1)), node.remote(2, blocks=grow(20, pays=1))
+    node.transport.latency[remote.endpoint] = 0.4
+    meet(node, remote, shorter)
+    assert node.until(lambda: 128 < node.tip.height < 400, within=20)
+    progress: Any = node.network.record()["catchingUp"]
+    assert progress["target"] == "400"
+    assert progress["secondsLeft"] > 0
+
+
 # The last common block
 
 
@@ -349,14 +360,15 @@ def test_a_node_that_catches_up_is_not_synced_before_it_has(node: Node, grow: Gr
 
 def test_a_node_that_catches_up_from_a_peer_without_headers_is_not_synced_before_it_has(node: Node, grow: Grow) -> None:
     chain = grow(1_000)
-    remote = node.remote(blocks=chain)
+    remote = node.remote(blocks=chain[:500])
     remote.scripts[HEADERS] = lambda _: refused(404)
     remote.scripts[BLOCKS] = lambda called: refused(405) if called.request.body else remote.honest(called)
     node.transport.latency[remote.endpoint] = 0.2
     meet(node, remote)
+    remote.blocks = chain
     while node.tip.height < len(chain):
         assert not node.status.synced, node.tip.height
-        assert node.tip.height == 0 or node.network.record()["catchingUp"]["target"] == "1000"
+        assert node.tip.height < 500 or node.network.record()["catchingUp"]["target"] == "1000"
         node.run(0.2)
     node.run(2.0)
     assert node.status.synced

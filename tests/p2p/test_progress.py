@@ -48,14 +48,14 @@ def change(*transfers: int) -> ChainChange:
 
 def test_nothing_is_known_before_and_after(progress: SyncProgress) -> None:
     assert progress.snapshot() is None
-    progress.begin(10, 110)
+    progress.begin(10, lambda: 110)
     assert progress.snapshot() is not None
     progress.end()
     assert progress.snapshot() is None
 
 
 def test_rate_and_time_left(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(10, 110)
+    progress.begin(10, lambda: 110)
     before = present(progress)
     assert (before.height, before.target, before.blocks_per_second, before.seconds_left) == (10, 110, 0.0, None)
     clock.advance(4)
@@ -69,7 +69,7 @@ def test_rate_and_time_left(progress: SyncProgress, clock: Clock) -> None:
 
 
 def test_rates_are_those_of_the_last_minute(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(0, 10_000)
+    progress.begin(0, lambda: 10_000)
     progress.connected(6_000, 6_000)
     for height in range(6_001, 6_001 + 2 * WINDOW_SECONDS):
         clock.advance(1)
@@ -78,13 +78,13 @@ def test_rates_are_those_of_the_last_minute(progress: SyncProgress, clock: Clock
 
 
 def test_every_time_it_begins_anew(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(0, 100)
+    progress.begin(0, lambda: 100)
     progress.sent_by("http://a")
     clock.advance(10)
     progress.connected(100, 100)
     progress.end()
     clock.advance(10)
-    progress.begin(100, 200)
+    progress.begin(100, lambda: 200)
     clock.advance(10)
     progress.connected(10, 110)
     now = present(progress)
@@ -92,16 +92,16 @@ def test_every_time_it_begins_anew(progress: SyncProgress, clock: Clock) -> None
     assert progress.blocks == 110
 
 
-def test_a_tip_beyond_the_target_leaves_no_time(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(0, 10)
+def test_a_tip_beyond_the_target_is_the_target(progress: SyncProgress, clock: Clock) -> None:
+    progress.begin(0, lambda: 10)
     clock.advance(1)
     progress.connected(12, 12)
-    assert present(progress).seconds_left == 0.0
+    assert (present(progress).target, present(progress).seconds_left) == (12, 0.0)
 
 
 def test_transfers_are_counted_while_it_catches_up(progress: SyncProgress, clock: Clock) -> None:
     progress.chain_changed(change(7))
-    progress.begin(0, 10)
+    progress.begin(0, lambda: 10)
     clock.advance(2)
     progress.chain_changed(change(3, 5))
     assert present(progress).transactions_per_second == 4.0
@@ -111,14 +111,14 @@ def test_transfers_are_counted_while_it_catches_up(progress: SyncProgress, clock
 
 
 def test_peers_are_counted_once(progress: SyncProgress) -> None:
-    progress.begin(0, 10)
+    progress.begin(0, lambda: 10)
     for endpoint in ("http://a", "http://b", "http://a"):
         progress.sent_by(endpoint)
     assert present(progress).peers_used == 2
 
 
 def test_the_oldest_batch_is_waited_for(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(0, 100)
+    progress.begin(0, lambda: 100)
     clock.advance(1)  # nothing is here yet
     progress.enters(1, BlockStage.PARSE)
     clock.advance(2)
@@ -137,7 +137,7 @@ def test_the_oldest_batch_is_waited_for(progress: SyncProgress, clock: Clock) ->
 
 
 def test_the_slowest_stage_is_that_of_the_last_minute(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(0, 100)
+    progress.begin(0, lambda: 100)
     for _ in range(5):
         clock.advance(20)
         progress.waited()
@@ -152,10 +152,10 @@ def test_the_slowest_stage_is_that_of_the_last_minute(progress: SyncProgress, cl
 
 def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: SyncProgress, clock: Clock) -> None:
     clock.advance(10)
-    progress.begin(0, 1)
+    progress.begin(0, lambda: 1)
     progress.end()
     clock.advance(10)
-    progress.begin(0, 1)
+    progress.begin(0, lambda: 1)
     clock.advance(1)
     progress.end()
     clock.advance(10)
@@ -163,7 +163,7 @@ def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: SyncProgre
 
 
 def test_a_clock_that_is_set_back_counts_nothing(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(0, 1)
+    progress.begin(0, lambda: 1)
     clock.rightNow -= 50
     assert progress.waited()[SyncStage.FETCH] == 0
     clock.advance(1)
@@ -171,7 +171,7 @@ def test_a_clock_that_is_set_back_counts_nothing(progress: SyncProgress, clock: 
 
 
 def test_the_record_for_the_operator(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(10, 110)
+    progress.begin(10, lambda: 110)
     assert present(progress).record()["secondsLeft"] is None
     progress.sent_by("http://a")
     clock.advance(3)
@@ -189,7 +189,7 @@ def test_the_record_for_the_operator(progress: SyncProgress, clock: Clock) -> No
 
 
 def test_it_says_so_once_a_second_at_most(progress: SyncProgress, clock: Clock, said: list[LogEvent]) -> None:
-    progress.begin(0, 1_000)
+    progress.begin(0, lambda: 1_000)
     for height in range(1, 31):
         clock.advance(0.1)
         progress.chain_changed(change(2))
