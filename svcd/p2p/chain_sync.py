@@ -295,12 +295,13 @@ class ChainSync:
     def _candidates(self, now: float) -> list[_ClaimCheck]:
         """The claims to check: those of peers that delivered before first, then those of outbound peers."""
         random, tip = self._peers.book.random, self._node.chain_manager.tip
-        # Nearly no peer claims more, and all are looked at each second, and after each poll.
+        # Nearly all peers have this node's tip, and all are looked at each second, and after each poll.
         found = [
             _ClaimCheck(peer, status, now)
             for peer in self._peers.all()
             if (status := peer.status) is not None
             and status.work >= tip.work
+            and (status.work > tip.work or status.hash != tip.hash)
             and self._is_candidate(peer, status, tip, now)
         ]
 
@@ -311,8 +312,6 @@ class ChainSync:
         return sorted(found, key=rank)
 
     def _is_candidate(self, peer: Peer, status: PeerStatus, tip: ChainPoint, now: float) -> bool:
-        if status.work == tip.work and status.hash == tip.hash:
-            return False
         if peer.claim_backoff.until > now or peer.endpoint in self._checks:
             return False
         if self._following is not None and not self._may_have_another_chain(peer, status.work, self._following):
