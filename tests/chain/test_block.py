@@ -79,6 +79,12 @@ def test_a_block_is_parsed_to_what_was_written(header: Header, transfers: list[A
     assert (again.header.core_hash, again.header.hash) == (header.core_hash, header.hash)
 
 
+def test_both_parsers_give_the_same_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one for canonical text leaves everything that it does not recognise to the other one."""
+    monkeypatch.setattr("svcd.chain.block.parse_canonical_transfers", lambda *_: None)
+    assert same(parse_block(WIRE, TEST_PARAMS), BLOCK)
+
+
 @given(st.integers(0, len(WIRE) - 1), st.integers(0, 255), st.booleans())
 def test_a_block_is_found_by_its_header_where_it_stands_unchanged(at: int, byte: int, changed: bool) -> None:
     wire = WIRE[:at] + bytes([byte]) + WIRE[at + 1 :] if changed else WIRE
