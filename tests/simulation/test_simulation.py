@@ -20,7 +20,9 @@ from tests.simulation.world import World
 
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = [int(seed) for seed in os.environ.get("SVCD_SIMULATION_SEEDS", "1").split(",")]
-NODES = int(os.environ.get("SVCD_SIMULATION_NODES", "30"))
+ENOUGH_NODES = 30
+"""One in five of them is hostile; fewer would not get to each of the twelve kinds in half an hour."""
+NODES = int(os.environ.get("SVCD_SIMULATION_NODES") or ENOUGH_NODES)
 SHORT_SEEDS = [2, 3]
 SHORT_NODES = 12
 DEPTH = 6
@@ -110,7 +112,8 @@ def test_half_an_hour_of_bad_weather_and_bad_neighbours(make_world: MakeWorld, s
     world.run(60)
     agree(world, world.honest)
     check_company(world)
-    assert set(world.network.harm) == {kind.__name__ for kind in KINDS}
+    if NODES >= ENOUGH_NODES:
+        assert set(world.network.harm) == {kind.__name__ for kind in KINDS}
     clear_up(world, 240)
 
 
