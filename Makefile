@@ -137,7 +137,7 @@ release: ## build wheel, sdist, pinned requirements, list of components and chec
 	build/release/bin/python .ci/release.py
 
 clean: ## remove all generated files except the data of nodes
-	rm -rf .venv build dist svcd.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist svcd.egg-info clients/python/src/svc_pay.egg-info twisted/plugins/dropin.cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/pip:
