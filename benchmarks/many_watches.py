@@ -127,17 +127,17 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     add_watches(many / FILE, sizes)
 
     async def run(reactor: Any) -> list[Row]:
-        telling, memory, start = Rounds(), Rounds(), Rounds()
+        events, memory, start = Rounds(), Rounds(), Rounds()
         for _ in range(sizes.rounds):
             # The few first: what Python has once taken from the system it keeps.
             alone, all_ = await tell(fixture, few, reactor), await tell(fixture, many, reactor)
-            for rounds, figure, baseline in zip((telling, memory, start), all_, alone, strict=True):
+            for rounds, figure, baseline in zip((events, memory, start), all_, alone, strict=True):
                 rounds.add(figure, baseline)
         of = f"{sizes.active + sizes.ended:,} watches, {sizes.active:,} active"
         with_few = f"{sizes.matches:,} watches"
         return [
-            telling.row(
-                f"telling of {sizes.matches:,} payments, {of}",
+            events.row(
+                f"creating the events of {sizes.matches:,} payments, {of}",
                 unit="ms",
                 baseline_is=f"ms, {with_few}",
                 goal=_AT_MOST,

@@ -104,7 +104,7 @@ class Databases:
                 connection.execute(statement.encode())
 
 
-def _telling(fixture: Fixture, databases: Databases, sizes: Sizes) -> list[Row]:
+def _events(fixture: Fixture, databases: Databases, sizes: Sizes) -> list[Row]:
     """Telling of the payments of a block: on PostgreSQL against a file, and with many watches against few."""
     watches = fixture.folder / "watches-1"
     for name in ("bare", "few", "many"):
@@ -122,7 +122,7 @@ def _telling(fixture: Fixture, databases: Databases, sizes: Sizes) -> list[Row]:
                     took[name] = (await tell(fixture, uri, reactor))[0]
             engines.add(took["bare"], took["file"])
             numbers.add(took["many"], took["few"])
-        what = f"telling of {sizes.matches:,} payments, PostgreSQL"
+        what = f"creating the events of {sizes.matches:,} payments, PostgreSQL"
         of = f"{sizes.active + sizes.ended:,} watches, {sizes.active:,} active"
         return [
             engines.row(what, unit="ms", baseline_is="ms, SQLite", goal=_TELLING),
@@ -175,7 +175,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     fixture = prepare(folder, BlockSizes(matches=sizes.matches, blocks=1, rounds=sizes.rounds))
     with running(durable=True) as server:
         databases = Databases(server)
-        return [*_telling(fixture, databases, sizes), _registering(folder, databases, sizes)]
+        return [*_events(fixture, databases, sizes), _registering(folder, databases, sizes)]
 
 
 if __name__ == "__main__":

@@ -230,20 +230,22 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         took: list[float] = []
         for name, measured in (
             ("one block after the other", run_of_blocks),
-            ("each block when all is told", block_by_block),
-            ("while the block before is told", in_between),
+            ("each block after the events of the previous one", block_by_block),
+            ("during the events of the previous one", in_between),
         ):
             took.clear()
             rounds = await compare(fixture, reactor, measured, took)
             rows.append(rounds.row(f"{what}, {name}", unit="ms", baseline_is="ms, no webhooks", goal=_WANTED))
             if measured is block_by_block:
-                told = Rounds([seconds * 1000 for seconds in took], rounds.baselines)
-                telling = told.row(f"telling of {sizes.matches:,} payments", unit="ms", baseline_is="ms, their block")
+                totals = Rounds([seconds * 1000 for seconds in took], rounds.baselines)
+                events = totals.row(
+                    f"creating the events of {sizes.matches:,} payments", unit="ms", baseline_is="ms, their block"
+                )
         depths = Rounds()
         for _ in range(sizes.rounds):
             depths.add(*await deeper(fixture, reactor))
-        name = f"telling that {sizes.matches:,} payments lie deeper"
-        return [*rows, telling, depths.row(name, unit="ms", baseline_is="ms, when they were made")]
+        name = f"creating the events of one more confirmation for {sizes.matches:,} payments"
+        return [*rows, events, depths.row(name, unit="ms", baseline_is="ms, for the first one")]
 
     return on_reactor(run)
 
