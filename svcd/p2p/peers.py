@@ -214,8 +214,8 @@ class Peers:
         """Endpoints to be called before all others: the anchors of the last run, and the operator's seeds."""
         self._transaction_pool = transaction_pool
         self._peers: dict[str, Peer] = {}
-        self._handshakes: set[Endpoint] = set()
-        """The endpoints that have not answered our hello yet."""
+        self._handshakes: dict[Endpoint, bool] = {}
+        """The endpoints that have not answered our hello yet, and whether each is called to be an outbound peer."""
         self._hellos = LatestHellos()
         """The newest hello with which each key has answered."""
         self._last_feeler = node.now()
@@ -341,7 +341,7 @@ class Peers:
         if endpoint in self._handshakes or len(self._handshakes) >= _HANDSHAKES_AT_ONCE:
             raise HandshakeFailed("a handshake with it, or with eight others, is under way")
         try:
-            hello = await self._exchange_hellos(endpoint)
+            hello = await self._exchange_hellos(endpoint, outbound=outbound)
             address = self.client.caller.address_of(endpoint) or address_in(endpoint)
             self._check_reply(endpoint, hello, address)
         except PeerCallFailed as failed:
@@ -364,15 +364,15 @@ class Peers:
             self.client.caller.forget(endpoint)
         return peer
 
-    async def _exchange_hellos(self, endpoint: Endpoint) -> Hello:
+    async def _exchange_hellos(self, endpoint: Endpoint, *, outbound: bool) -> Hello:
         """The hello that answers ours; raises HandshakeFailed, PeerCallFailed or HelloRefused."""
         if self.bans.is_endpoint_banned(endpoint, self.node.now()):
             raise HandshakeFailed("it is banned here")
-        self._handshakes.add(endpoint)
+        self._handshakes[endpoint] = outbound
         try:
             return await self.client.hello(endpoint, self.node.hello(), call_back=self._misses_calls())
         finally:
-            self._handshakes.discard(endpoint)
+            del self._handshakes[endpoint]
 
     def _check_reply(self, endpoint: Endpoint, hello: Hello, address: str) -> None:
         """Check the hello of the node at an endpoint and address; raises HandshakeFailed or HelloRefused."""
@@ -596,14 +596,16 @@ class Peers:
     def _choose(self, now: float) -> None:
         """Connect to new outbound peers while some are missing, and now and then test a hint."""
         outbound = self.outbound()
-        missing = self.settings.outbound - len(outbound) - len(self._handshakes)
+        # Calls back, renewals and feelers fill no outbound place: callers that answer slowly must not keep it empty.
+        coming = sum(chosen and endpoint not in self._peers for endpoint, chosen in self._handshakes.items())
+        missing = self.settings.outbound - len(outbound) - coming
         feeler = now - self._last_feeler >= FEELER_SECONDS
         if missing <= 0 and not feeler:
             return
         for endpoint in self.preferred:
             # A flood of hints may have pushed it out of the book while it did not answer.
             self.hint(endpoint, source=OPERATOR)
-        busy = self._handshakes.union(self._peers)
+        busy = {*self._handshakes, *self._peers}
         groups = {peer.group() for peer in outbound} if self.settings.diverse else None
         chosen = choose_outbound(self.book, missing, now=now, busy=busy, groups=groups, preferred=self.preferred)
         for endpoint in chosen:

@@ -254,8 +254,8 @@ def test_no_connection_is_kept_to_whoever_is_no_peer(node: Node) -> None:
 # Whoever calls us
 
 
-def call(node: Node, remote: RemoteNode, client: str = "198.51.100.7") -> None:
-    node.peers.hello_received(remote.hello(), client)
+def call(node: Node, remote: RemoteNode, client: str = "198.51.100.7", *, call_back: bool = False) -> None:
+    node.peers.hello_received(remote.hello(), client, call_back=call_back)
 
 
 def test_whoever_calls_us_is_called_back(node: Node) -> None:
@@ -339,6 +339,21 @@ def test_call_backs_leave_room_for_greetings_of_our_own(node: Node) -> None:
     node.begin(node.peers.connect(honest.endpoint, outbound=True))
     node.run(0.5)
     assert node.knows(honest)
+
+
+def test_call_backs_keep_no_outbound_place_empty(make_node: MakeNode) -> None:
+    """Peers that ask for a call once a minute each, and answer it late, could have four under way for ever."""
+    node = make_node(outbound=4)
+    first, *others = [node.remote(number) for number in range(4)]
+    callers = [node.remote(endpoint=f"http://203.0.113.7:{9_000 + number}") for number in range(4)]
+    node.meet(first)
+    node.meet(*callers, outbound=False)
+    for caller in callers:
+        caller.scripts[HELLO] = silent
+        call(node, caller, call_back=True)
+    node.hint(*others)
+    node.run(2)
+    assert {remote.endpoint for remote in (first, *others)} <= outbound(node)
 
 
 # Choice
