@@ -103,6 +103,8 @@ class Peer:
     """The chain that it claims."""
     polled_at: float = 0.0
     """When its status was last requested."""
+    polling: bool = False
+    """Whether the last poll is still under way."""
     has_news: bool = False
     """Whether there has been a reason since to poll it again at once."""
     paused_until: float = 0.0
@@ -516,7 +518,7 @@ class Peers:
             if peer.paused_until > now:
                 continue
             usual = max(slot, MIN_POLL_SECONDS) if peer.outbound else INBOUND_POLL_SECONDS
-            if peer.polled_at + (ASK_AGAIN_SECONDS if peer.has_news else usual) <= now:
+            if not peer.polling and peer.polled_at + (ASK_AGAIN_SECONDS if peer.has_news else usual) <= now:
                 self._start(self.poll_status(peer))
             if peer.handshake_at + RENEW_SECONDS <= now:
                 self._start(self.connect(peer.endpoint, outbound=peer.outbound))
@@ -526,25 +528,26 @@ class Peers:
     def poll_all(self) -> None:
         """Poll every peer's status: now, or a second after its last poll, however often this is called.
 
-        A peer that has answered 429 or 503 is polled after its pause.
+        A peer that has not answered the last poll is polled after it, one that has answered 429 or 503 after its pause.
         """
         for peer in self.all():
             peer.has_news = True
-            if max(peer.polled_at + ASK_AGAIN_SECONDS, peer.paused_until) <= self.node.now():
+            if not peer.polling and max(peer.polled_at + ASK_AGAIN_SECONDS, peer.paused_until) <= self.node.now():
                 self._start(self.poll_status(peer))
 
     async def poll_status(self, peer: Peer) -> None:
         """Poll the chain of ``peer`` and, where this node cannot be called, its mempool."""
-        peer.polled_at, peer.has_news = self.node.now(), False
+        peer.polled_at, peer.polling, peer.has_news = self.node.now(), True, False
         try:
             status = await self.client.status(peer.endpoint)
+            peer.note_status(status, self.node.chain_manager.tip.work, self.node.now())
+            self.on_status()
+            if not self.reachable:
+                await self._poll_mempool(peer)
         except PeerCallFailed as failed:
             self._request_failed(peer, failed)
-            return
-        peer.note_status(status, self.node.chain_manager.tip.work, self.node.now())
-        self.on_status()
-        if not self.reachable:
-            await self._poll_mempool(peer)
+        finally:
+            peer.polling = False
 
     async def _poll_mempool(self, peer: Peer) -> None:
         try:

@@ -694,11 +694,16 @@ def test_what_peers_hand_out_are_hints(node: Node) -> None:
     assert entry(node, other).source == group_of_endpoint(place(1))
 
 
-def test_one_that_does_not_answer_three_times_is_left(node: Node) -> None:
+@pytest.mark.parametrize("news", [False, True])
+def test_one_that_does_not_answer_three_times_is_left(node: Node, news: bool) -> None:
+    """An orphan a second is a reason for a poll each, but not before the last one has been answered."""
     remote = node.remote()
     node.meet(remote)
     remote.scripts = {STATUS: silent, HELLO: silent}
-    assert not node.until(lambda: not node.knows(remote), within=12)
+    for _ in range(12):
+        if news:
+            node.peers.poll_all()
+        assert not node.until(lambda: not node.knows(remote), within=1)
     assert node.until(lambda: not node.knows(remote), within=12)
     assert remote.endpoint in node.transport.forgotten
     assert node.peers.bans.listed(node.local.now()) == []
