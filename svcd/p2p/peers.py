@@ -1,16 +1,16 @@
 """The peers of this node: outbound and inbound ones, handshakes, and polling (docs/peers.md "Peer selection")."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import RuleViolation
-from svcd.chain.transaction import parse_transfer
+from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.interfaces import milliseconds
 from svcd.limits import ORPHANS, Limit
 from svcd.net.targets import BadTarget, Endpoint
@@ -29,6 +29,7 @@ from svcd.p2p.client import PeerClient, PeerStatus
 from svcd.p2p.handshake import Fault, Hello, HelloRefused, LatestHellos, LocalNode, check_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 from svcd.recent import Recent
+from svcd.store.database import is_disk_trouble
 
 RENEW_SECONDS: Final = 300.0
 """Between two handshakes with a peer."""
@@ -550,30 +551,48 @@ class Peers:
             peer.polling = False
 
     async def _poll_mempool(self, peer: Peer) -> None:
+        cursor = peer.mempool_cursor
         try:
-            transactions, peer.mempool_cursor = await self.client.transactions(peer.endpoint, peer.mempool_cursor)
+            transactions, peer.mempool_cursor = await self.client.transactions(peer.endpoint, cursor)
         except PeerCallFailed as failed:
             if failed.retry_after or failed.kind is not FailureKind.REFUSED:
                 self._request_failed(peer, failed)
             # Another refusal: the peer does not know the route, and may be a good peer all the same.
             return
-        for transaction in transactions:
-            self._submit_polled(peer, transaction)
+        transfers = self._parse_polled(peer, transactions)
+        submitted: list[Deferred[object]] = [self._transaction_pool.submit(each) for each in transfers]  # type: ignore[misc]
+        done = DeferredList(submitted, consumeErrors=True)
+        done.addCallback(self._submitted, peer, cursor).addErrback(self._log_failure)
 
-    def _submit_polled(self, peer: Peer, value: object) -> None:
-        """Submit a transfer of a peer's mempool; mempools differ, so a refused one has no price for the peer."""
-        try:
-            transfer = parse_transfer(value, self.node.params)
-        except RuleViolation as violation:
-            self.log.debug("{endpoint} showed a bad transfer: {why}", endpoint=peer.endpoint, why=violation.detail)
-            return
-        peer.mark_known(transfer.txid)
-        submitted: Deferred[object] = self._transaction_pool.submit(transfer)  # type: ignore[assignment]
-        submitted.addErrback(self._log_refusal, peer)
+    def _parse_polled(self, peer: Peer, values: Iterable[object]) -> Iterator[Transfer]:
+        """The transfers of a peer's mempool, which has each of them."""
+        for value in values:
+            try:
+                transfer = parse_transfer(value, self.node.params)
+            except RuleViolation as violation:
+                self.log.debug("{endpoint} showed a bad transfer: {why}", endpoint=peer.endpoint, why=violation.detail)
+            else:
+                peer.mark_known(transfer.txid)
+                yield transfer
 
-    def _log_refusal(self, failure: Failure, peer: Peer) -> None:
-        failure.trap(RuleViolation)  # type: ignore[no-untyped-call]
-        self.log.debug("a transfer of {endpoint} is refused: {why}", endpoint=peer.endpoint, why=str(failure.value))
+    def _submitted(self, results: Sequence[tuple[bool, object]], peer: Peer, cursor: int) -> None:
+        """Take the results of submitting the transfers of a peer's mempool that come after ``cursor``."""
+        errors: list[Failure] = []
+        for failure in (result for _, result in results if isinstance(result, Failure)):
+            if isinstance(failure.value, RuleViolation):
+                # Mempools differ, so a refused transfer has no price for the peer.
+                why = failure.value.detail
+                self.log.debug("a transfer of {endpoint} is refused: {why}", endpoint=peer.endpoint, why=why)
+            else:
+                errors.append(failure)
+        # An error of a database is that of all transfers of the same turn, so the first one stands for all.
+        if errors and is_disk_trouble(errors[0].value):
+            # DatabaseHealth has logged it. The transfers are polled again, until the disk takes them.
+            peer.mempool_cursor = min(peer.mempool_cursor, cursor)
+            what = {"endpoint": peer.endpoint, "count": len(errors), "why": str(errors[0].value)}
+            self.log.debug("{count} transfers of {endpoint} cannot be written: {why}", **what)
+        elif errors:
+            self._log_failure(errors[0])
 
     async def _gossip(self, peer: Peer) -> None:
         peer.gossiped_at = self.node.now()

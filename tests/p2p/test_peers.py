@@ -1,5 +1,6 @@
 """Who is talked to: greeting, our own call back, choice, keeping in touch, claims and prices."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -872,6 +873,37 @@ def test_a_transfer_that_is_none_or_that_the_mempool_refuses_harms_nobody(make_n
     node.run(30)
     assert node.knows(remote)
     assert len(node.node_context.transaction_pool.mempool) == 0
+
+
+def waiting_remote(node: Node, count: int) -> RemoteNode:
+    """A remote node with so many transfers that wait, each of which ``node`` would accept."""
+    builder, moment = ChainBuilder(), node.local.params.slot_time(50_000)
+    return node.remote(pool=[builder.transfer("alice", "bob", 5, nonce=n, timestamp=moment) for n in range(count)])
+
+
+@pytest.mark.parametrize("trouble", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_MISUSE])
+def test_transfers_that_the_database_refuses(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, expected_errors: Callable[..., Any], trouble: int
+) -> None:
+    """They are polled again once the disk has room; any other error is logged once, not for each transfer."""
+
+    def fail(*_: object) -> None:
+        error = sqlite3.OperationalError("what SQLite says")
+        error.sqlite_errorcode = trouble
+        raise error
+
+    node = make_node(endpoint="")
+    remote, pool = waiting_remote(node, 3), node.node_context.transaction_pool
+    with monkeypatch.context() as patch:
+        patch.setattr(pool.store, "write", fail)
+        node.meet(remote)
+        node.run(1)
+    assert len(pool.mempool) == 0
+    if trouble != sqlite3.SQLITE_FULL:
+        assert len(expected_errors(sqlite3.Error)) == 1
+    node.run(6)
+    assert node.knows(remote)
+    assert len(pool.mempool) == (3 if trouble == sqlite3.SQLITE_FULL else 0)
 
 
 def test_a_peer_that_does_not_know_the_route_is_a_good_peer(make_node: MakeNode, grow: Grow) -> None:
