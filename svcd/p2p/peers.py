@@ -117,7 +117,7 @@ class Peer:
     checked_tip: bytes = b""
     """The hash of the last claimed tip that was checked."""
     delivered: bool = False
-    """Whether it has sent blocks since the last claim that it did not prove."""
+    """Whether it has sent blocks, or proved a chain whose blocks were then fetched, since its last unproven claim."""
     lags_since: float | None = None
     """Since when it has shown the same tip with less work than there is here."""
     gossiped_at: float = 0.0
@@ -451,7 +451,7 @@ class Peers:
             self.client.caller.forget(peer.endpoint)
 
     def note_failure(self, peer: Peer) -> None:
-        """Note that a peer was slow or did not deliver: others are preferred; it is never banned for that."""
+        """Count a request that a peer did not answer; the third in a row drops the peer, which is not banned for it."""
         peer.failures += 1
         if peer.failures >= MAX_FAILURES:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
