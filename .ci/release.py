@@ -130,7 +130,9 @@ def release(dist: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary, "svcd")
         source.mkdir()
-        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout  # noqa: S607
+        # By default git lets the group write, which Python 3.11.2 would carry into the wheel.
+        command = ["git", "-c", "tar.umask=0022", "archive", "HEAD"]
+        archive = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout  # noqa: S603
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             # The argument for it is missing in Python 3.11.2, which Debian 12 has.
             tar.extraction_filter = lambda member, _: member
