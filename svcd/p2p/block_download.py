@@ -300,6 +300,8 @@ class BlockDownload:
 
     def _choose(self, source: _Source) -> list[_QueuedBlock]:
         """The next blocks to request from ``source``; none while enough is in flight."""
+        if source.requests and source.in_flight >= source.target:
+            return []
         endpoint, room = source.peer.endpoint, source.target - source.in_flight
         missing = list(islice(self._missing(endpoint, self._node.now()), MAX_HASHES))
         if not missing:

@@ -21,6 +21,8 @@ from svcd.chain.transaction import Known, Transfer
 from svcd.interfaces import Worker
 from svcd.limits import ENDLESS_ANSWER, TOO_MANY_REQUESTS, Limit
 from svcd.net.calls import CallKind
+from svcd.node.fee_estimator import LARGEST_TRANSFER
+from svcd.node.fee_histogram import HEADER_ROOM
 from svcd.p2p.handshake import Hello, HelloRefused, parse_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerRequest, Transport
 
@@ -46,6 +48,8 @@ HELLO_BYTES: Final = 4_096
 STATUS_BYTES: Final = 4_096
 PEERS_BYTES: Final = 65_536
 BLOCKS_BYTES: Final = 4 * 1024 * 1024
+ENVELOPE_BYTES: Final = 4_096
+"""What a reply may have around the blocks that were requested."""
 TRANSACTIONS_BYTES: Final = 256 * 1024
 RECEIPT_BYTES: Final = 4_096
 HELLO_SECONDS: Final = 5.0
@@ -56,6 +60,7 @@ LEAST_BYTES: Final = 16 * 1024
 
 LIMITS: Final = (
     Limit("size of a reply with blocks", BLOCKS_BYTES, "bytes", ENDLESS_ANSWER),
+    Limit("what a reply has around the requested blocks", ENVELOPE_BYTES, "bytes", ENDLESS_ANSWER),
     Limit("time without progress of a reply", STALL_SECONDS, "seconds", ENDLESS_ANSWER),
     Limit("progress of a reply in that time", LEAST_BYTES, "bytes", ENDLESS_ANSWER),
     Limit("headers in a reply", MAX_HEADERS, "things", TOO_MANY_REQUESTS),
@@ -98,7 +103,7 @@ class BlocksReply:
     blocks: list[Block]
     """Each with the header that was given for it, in the order of the headers."""
     size: int
-    """Bytes of the reply."""
+    """Bytes of these blocks. Not of the reply, in which a peer may send anything besides."""
 
 
 @frozen
@@ -174,14 +179,19 @@ class PeerClient:
         request = PeerRequest(
             path="/p2p/blocks",
             body=body,
-            max_bytes=BLOCKS_BYTES,
+            max_bytes=self._most_bytes(headers),
             seconds=STALL_SECONDS,
             least_bytes=LEAST_BYTES,
             on_bytes=on_bytes,
             kind=CallKind.FETCH,
         )
         reply = await self._call(endpoint, request)
-        return BlocksReply(await self.parser.run(_read_bodies, reply, headers, self.params, self.known), len(reply))
+        return await self.parser.run(_read_bodies, reply, headers, self.params, self.known)
+
+    def _most_bytes(self, headers: Sequence[Header]) -> int:
+        """The most bytes of a reply with the blocks of ``headers``: padding must not take memory and time."""
+        sizes = [HEADER_ROOM + header.transaction_count * (LARGEST_TRANSFER + 1) for header in headers]
+        return min(BLOCKS_BYTES, ENVELOPE_BYTES + sum(sizes))
 
     async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> str:
         """Announce a new block by its header in canonical JSON; the peer's state of the block, such as WANTED.
@@ -297,14 +307,15 @@ def _read_blocks(reply: bytes, limit: int, params: NetworkParams, known: Known |
         ) from violation
 
 
-def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None) -> list[Block]:
+def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None) -> BlocksReply:
     """The blocks in the reply, each under its header and with the transactions it commits to; raises PeerCallFailed."""
     try:
-        return _find_bodies(reply, headers, params, known) or _match_bodies(reply, headers, params, known)
+        blocks = _find_bodies(reply, headers, params, known) or _match_bodies(reply, headers, params, known)
     except RuleViolation as violation:
         raise PeerCallFailed(
             FailureKind.INVALID, f"a block that it sent does not match its header: {violation.detail}"
         ) from violation
+    return BlocksReply(blocks, sum([block.size for block in blocks]))
 
 
 def _find_bodies(
@@ -316,7 +327,7 @@ def _find_bodies(
     for header in headers:
         found = header.read_transfers(reply, at, params, known)
         if found is None:
-            # Left out, as a block that does not fit is.
+            # The peer may have left the block out; otherwise the end is not reached.
             continue
         transfers, end = found
         blocks.append(_checked(header, transfers))

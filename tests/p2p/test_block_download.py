@@ -16,8 +16,8 @@ from svcd.chain.errors import Refusal
 from svcd.p2p import block_download
 from svcd.p2p.block_download import BATCH_BLOCKS, MAX_REQUESTS, BlockDownload, Wakeup
 from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES
-from svcd.p2p.transport import FailureKind
-from tests.chains import ChainBuilder
+from svcd.p2p.transport import FailureKind, PeerReply
+from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.p2p.bench import Node
 from tests.p2p.conftest import Grow
 from tests.p2p.following import BLOCKS, asked_for, body, followed, hashes_of, is_clean, later, meet
@@ -260,6 +260,27 @@ def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
     assert followed(node, chain, within=5), "a peer that lacked a block would rest longer"
     assert is_clean(node, remote)
     assert MAX_REPLY_BYTES == 3 * 1024 * 1024
+
+
+def test_a_peer_that_pads_its_answers_is_taken_for_no_fast_one(
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its answers has one block, and as much besides as the answer may have, which does not count."""
+    chain = grow(100, pays=20)
+    monkeypatch.setattr(block_download, "MAX_REPLY_BYTES", TEST_PARAMS.max_block_bytes + 50_000)
+    honest, padder = node.remote(1, blocks=chain), node.remote(2, blocks=chain)
+    slow_down(node, 0.1, honest)
+
+    def padded(called: Called) -> PeerReply:
+        [first, *_] = body(called)["hashes"]
+        reply = blocks_reply([block for block in chain if block.header.hash.hex() == first])
+        padding = b"a" * (called.request.max_bytes - len(reply.body) - 20)
+        return PeerReply(200, b'{"pad":"' + padding + b'",' + reply.body[1:])
+
+    padder.scripts = {BLOCKS: padded}
+    meet(node, padder, honest)
+    assert followed(node, chain, within=50)
+    assert len(asked_for(node, padder)) <= 4
 
 
 def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow) -> None:

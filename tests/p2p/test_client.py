@@ -177,11 +177,12 @@ def test_bodies() -> None:
         reply = outcome(client.blocks_by_hash(THERE, headers, counted.append))
         assert [block.wire() for block in reply.blocks] == [block.wire() for block in found]
         assert all(block.header in headers for block in reply.blocks)
-        assert reply.size == len(bodies_answer(*(block.wire() for block in found)))
+        assert reply.size == sum(len(block.wire()) for block in found)
         request = the_request(script)
         assert request.body == canonical({"hashes": [header.hash.hex() for header in headers]})
         assert (request.path, request.seconds, request.least_bytes) == ("/p2p/blocks", 10.0, 16_384)
         assert request.on_bytes == counted.append
+        assert request.max_bytes == 4_096 + 2 * 1_280 + 601, "room for one transfer"
 
 
 def test_bodies_that_are_not_those_of_their_headers() -> None:
@@ -570,13 +571,14 @@ FULL_ANSWERS = {
     "POST /p2p/transaction": RECEIPT,
     "GET /p2p/transactions": {"transactions": [], "next": "0"},
 }
+FULL = [evolve(two_blocks()[0].header, transaction_count=2_000)] * 4
 CALLS = {
     "POST /p2p/hello": EVERY_CALL["hello"],
     "GET /p2p/status": EVERY_CALL["status"],
     "GET /p2p/peers": EVERY_CALL["peers"],
     "POST /p2p/headers": lambda client: client.headers(THERE, [bytes(32)]),
     "GET /p2p/blocks": EVERY_CALL["blocks"],
-    "POST /p2p/blocks": lambda client: client.blocks_by_hash(THERE, [block.header for block in two_blocks()]),
+    "POST /p2p/blocks": lambda client: client.blocks_by_hash(THERE, [*(each.header for each in two_blocks()), *FULL]),
     "POST /p2p/header": EVERY_CALL["header"],
     "POST /p2p/block": EVERY_CALL["block"],
     "POST /p2p/transaction": EVERY_CALL["transaction"],
