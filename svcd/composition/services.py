@@ -299,7 +299,12 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.Pe
     """The network of peers, not started yet; ``clients`` then counts IPv4 clients behind NAT64 one by one."""
     config, node_context = base.config, base.node_context
     params = node_context.chain_manager.params
-    dialling = open_transport(base.reactor, base.pools.resolver, allow_private=config.p2p.allow_private)
+    dialling = open_transport(
+        base.reactor,
+        base.pools.resolver,
+        allow_private=config.p2p.allow_private,
+        peers=config.p2p.outbound + config.p2p.max_inbound,
+    )
     clients.counted = dialling.untranslated
     settings = PeerSettings(
         outbound=config.p2p.outbound,

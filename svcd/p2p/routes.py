@@ -60,11 +60,11 @@ BODY_CAPS: Final = {
     (b"POST", b"/p2p/block"): 2 * 1024 * 1024,
     (b"POST", b"/p2p/blocks"): 40 * 1024,
 }
+"""Body size limits, in bytes, of the routes that need more than the default."""
 LIMITS: Final = tuple(
     Limit(f"body of {method.decode()} {path.decode()}", cap, "bytes", LARGE_BODY)
     for (method, path), cap in BODY_CAPS.items()
 )
-"""Body size limits, in bytes, of the routes that need more than the default."""
 DEFAULT_PEERS: Final = 50
 _BEFORE, _AFTER = b'{"block":', b"}"
 _POLICY: Final = {Refusal.TIMESTAMP, Refusal.NONCE, Refusal.FEE, Refusal.BALANCE, Refusal.POOL}

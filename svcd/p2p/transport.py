@@ -120,7 +120,7 @@ class Transport(Protocol):
 
 
 MAX_PINS: Final = 256
-"""Endpoints to which connections are kept; the oldest is closed for a new one."""
+"""Endpoints beside those of peers to which connections are kept; the oldest is closed for a new one."""
 _FRAMING_BYTES: Final = 16 * 1024
 """Allowance for the status line and headers."""
 _DIGITS: Final = 6
@@ -128,11 +128,14 @@ _UNPINNING: Final = {"connect", "tls"}
 _KINDS: Final = {"timeout": FailureKind.TIMEOUT, "too-large": FailureKind.TOO_LARGE, "protocol": FailureKind.MALFORMED}
 
 
-def open_transport(reactor: Dialler, resolver: Worker, *, allow_private: bool) -> "PinnedTransport":
-    """The transport of a real node: the system resolver in ``resolver``'s threads, and the system's certificates."""
+def open_transport(reactor: Dialler, resolver: Worker, *, allow_private: bool, peers: int = 0) -> "PinnedTransport":
+    """The transport of a node with ``peers`` at most, with the system's certificates and resolver.
+
+    The resolver runs in the threads of ``resolver``.
+    """
     policy = AddressPolicy(allow_private=allow_private)
     caller = PinnedClient(reactor, resolver=SystemResolver(resolver), policy=policy, trust=load_trust())
-    return PinnedTransport(caller, Rules.for_peers(allow_private=allow_private))
+    return PinnedTransport(caller, Rules.for_peers(allow_private=allow_private), max_pins=MAX_PINS + peers)
 
 
 class PinnedTransport:
@@ -140,9 +143,10 @@ class PinnedTransport:
 
     log = Logger()
 
-    def __init__(self, caller: PinnedClient, rules: Rules) -> None:
+    def __init__(self, caller: PinnedClient, rules: Rules, *, max_pins: int = MAX_PINS) -> None:
         self._caller = caller
         self._rules = rules
+        self._max_pins = max_pins
         self._pins: dict[str, PinnedConnections] = {}
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
@@ -174,7 +178,7 @@ class PinnedTransport:
             # Another call was faster.
             self._close(peer)
             return self._pins[endpoint]
-        while len(self._pins) >= MAX_PINS:
+        while len(self._pins) >= self._max_pins:
             self.forget(next(iter(self._pins)))
         self._pins[endpoint] = peer
         return peer

@@ -168,15 +168,18 @@ async def test_forgetting_closes(serve: Serve, make_network: MakeNetwork) -> Non
     assert server.connections == 2
 
 
-async def test_only_so_many_places_are_kept_connected(
-    serve: Serve, make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch
+async def test_the_oldest_connection_is_closed_once_there_are_more_than_the_peers_need(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_PINS", 2)
-    network, servers = make_network(), [serve(saying(answer())) for _ in range(3)]
+    monkeypatch.setattr(transport, "MAX_PINS", 1)
+    network = open_transport(reactor, InlineWorker(), allow_private=True, peers=2)
+    servers = [serve(saying(answer())) for _ in range(4)]
     for server in servers:
         await network.call(at(server), STATUS)
     await until(lambda: not servers[0].open)
-    assert [len(server.open) for server in servers] == [0, 1, 1]
+    assert [len(server.open) for server in servers] == [0, 1, 1, 1]
+    network.forget_all()
+    await until(lambda: not any(server.open for server in servers))
 
 
 # What is not called
