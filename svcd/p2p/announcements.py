@@ -34,7 +34,7 @@ SENDING_RATE: Final = 128 * 1024
 TRANSFER_BYTES: Final = 600
 """Estimated size of a transfer in a block."""
 MAX_CHECKS: Final = 16
-"""Announced headers whose work is checked at a time; each check computes an Argon2 hash."""
+"""Different announced headers whose work is checked at a time; each check computes an Argon2 hash."""
 PUSH_SECONDS: Final = 60.0
 """How long a peer that has announced a push has to send the block."""
 BROKEN_SECONDS: Final = 3_600.0
@@ -283,7 +283,8 @@ class Announcements:
         self._peers = peers
         self._node = peers.node
         self._fetches: dict[bytes, _AnnouncedBlock] = {}
-        self._checks = 0
+        self._checks: dict[tuple[bytes, bytes], list[Deferred[HeaderCheck]]] = {}
+        """The announcements that wait for the check of a header, by its hash and signature."""
         self._promises = PushPromises(peers)
         self._unreliable = UnreliablePeers(peers)
         """The peers that announced a block and did not deliver it."""
@@ -378,15 +379,32 @@ class Announcements:
                 return True
         return False
 
-    async def _check(self, parent: ChainPoint, header: Header) -> HeaderCheck:
-        """Check a header that follows on ``parent``; raises NotYet if too many checks are under way."""
-        if self._checks >= MAX_CHECKS:
+    def _check(self, parent: ChainPoint, header: Header) -> Deferred[HeaderCheck]:
+        """Check a header that follows on ``parent``, once for all who announce it meanwhile.
+
+        Cancelling the Deferred does not stop the check. Raises NotYet if too many checks are under way.
+        """
+        # The hash does not cover the signature.
+        name = header.hash, header.signature
+        begun = name in self._checks
+        if not begun and len(self._checks) >= MAX_CHECKS:
             raise NotYet(Wait.BUSY, f"{MAX_CHECKS} announced headers wait for the check of their work; try again later")
-        self._checks += 1
-        try:
-            return await self._node.chain_manager.check_headers(parent, [header])
-        finally:
-            self._checks -= 1
+        waiting = self._checks.setdefault(name, [])
+        announcement: Deferred[HeaderCheck] = Deferred(waiting.remove)
+        waiting.append(announcement)
+        if not begun:
+            check = Deferred.fromCoroutine(self._node.chain_manager.check_headers(parent, [header]))
+            check.addBoth(self._checked, name).addErrback(self._log_failure)
+        return announcement
+
+    def _checked(self, result: HeaderCheck | Failure, name: tuple[bytes, bytes]) -> Failure | None:
+        """Pass the result of a check on to all that wait for it; gives back a failure for which nothing waits."""
+        waiting = self._checks.pop(name)
+        unheard = result if isinstance(result, Failure) and not waiting else None
+        # Popped one by one, because each may cancel others.
+        while waiting:
+            waiting.pop(0).callback(result)
+        return unheard
 
     # Fetching
 

@@ -1,23 +1,27 @@
 """Announced blocks, on the real HTTP stack in memory: what is answered, and from which peer the block is fetched."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from twisted.internet.defer import CancelledError, Deferred
 
 from svcd.chain.block import Block
-from svcd.chain.errors import Refusal
+from svcd.chain.errors import Refusal, RuleViolation
 from svcd.p2p import announcements
 from svcd.p2p.bans import posts_name
 from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import LATE, Stepped
+from tests.node.conftest import argon as argon
 from tests.p2p.bench import Node
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.following import make_peers
 from tests.p2p.memory_transport import LATENCY, Called
 from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, refused, silent
 from tests.p2p.test_routes import client_of
+from tests.support import result_of
 from tests.web.wire import Response
 
 BLOCKS, HEADER, STATUS = "/p2p/blocks", "/p2p/header", "/p2p/status"
@@ -217,6 +221,54 @@ def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Bloc
     node.run(0.5)
     assert node.tip.hash == paid.header.hash
     assert [len(fetched(node, remote)) for remote in remotes] == [1, 0, 0, 0, 0, 0]
+
+
+def begin(node: Node, block: Block, remote: RemoteNode) -> "Deferred[Any]":
+    """An announcement by ``remote`` whose answer may take its time."""
+    return node.begin(node.network.announcements.receive(block.header, node.peer(remote), push=False))
+
+
+@pytest.mark.parametrize(("pays", "said"), [(0, "known"), (1, "asked")])
+def test_a_header_is_checked_once_however_many_announce_it(
+    make_node: MakeNode, grow: Grow, argon: list[bytes], pays: int, said: str
+) -> None:
+    """And all get an answer, even if the first of them goes away; beside a copy with a false signature, too."""
+    checker = Stepped()
+    node = make_node(checker=checker)
+    remotes = [node.remote(number) for number in range(20)]
+    for start in range(0, len(remotes), 5):
+        node.meet(*remotes[start : start + 5])
+    (block,) = grow(1, pays=pays)
+    argon.clear()
+    spoiled = begin(node, unsigned(block), remotes[-1])
+    first, *others = [begin(node, block, remote) for remote in remotes[:-1]]
+    first.cancel()
+    with pytest.raises(CancelledError):
+        result_of(first)
+    checker.finish()
+    node.clock.advance(0)
+    assert [result_of(other) for other in others] == [said] * 18
+    with pytest.raises(RuleViolation):
+        result_of(spoiled)
+    assert len(argon) == 1
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_check_that_fails_is_told_or_logged(
+    make_node: MakeNode, paid: Block, expected_errors: Callable[..., Any], stays: bool
+) -> None:
+    checker = Stepped()
+    node = make_node(checker=checker)
+    remote = node.remote()
+    node.meet(remote)
+    announcement = begin(node, paid, remote)
+    if not stays:
+        announcement.cancel()
+    checker.fail(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError if stays else CancelledError):
+        result_of(announcement)
+    if not stays:
+        expected_errors(ZeroDivisionError)
 
 
 FAILURES: dict[str, Any] = {
