@@ -174,7 +174,7 @@ class PeerSettings:
     outbound: int
     max_inbound: int
     diverse: bool
-    """Whether there is at most one outbound peer in each network group."""
+    """Whether each network group has at most one outbound peer, and at most a quarter of the inbound ones."""
     alone: bool
     """Whether a node without any verified peer counts as synced."""
 
@@ -318,16 +318,18 @@ class Peers:
         entry = self.book.get(endpoint)
         # Strangers must not be able to have an endpoint called as often as they like.
         due = entry is not None and entry.next_try <= now and now - entry.last_seen >= CALL_BACK_SECONDS
-        if due and (call_back or self._has_room()):
+        if due and (call_back or self._has_room(group_of_endpoint(endpoint))):
             self._call_back(endpoint, outbound=False)
 
     def _call_back(self, endpoint: Endpoint, *, outbound: bool) -> None:
         if len(self._handshakes) < _CALL_BACKS_AT_ONCE:
             self._start(self.connect(endpoint, outbound=outbound))
 
-    def _has_room(self) -> bool:
-        """Whether there is room for one more inbound peer."""
-        return sum(not peer.outbound for peer in self._peers.values()) < self.settings.max_inbound
+    def _has_room(self, group: str) -> bool:
+        """Whether there is room for one more inbound peer in a network group, which gets a quarter of the places."""
+        groups = [peer.group() for peer in self._peers.values() if not peer.outbound]
+        most = self.settings.max_inbound
+        return len(groups) < most and not (self.settings.diverse and groups.count(group) >= max(most // 4, 1))
 
     async def connect(self, endpoint: Endpoint, *, outbound: bool, keep: bool = True) -> Peer | None:
         """Like :meth:`handshake`; None, too, where it fails."""
@@ -417,7 +419,7 @@ class Peers:
         peer = self._peers.get(endpoint)
         # Where a name leads is known only now: many names must not get many outbound places.
         chosen = outbound and not self._is_crowded(group, beside=endpoint)
-        if not keep or (peer is None and not chosen and not self._has_room()):
+        if not keep or (peer is None and not chosen and not self._has_room(group)):
             return None
         if peer is None or peer.node_key != hello.node_key:
             peer = Peer(endpoint, hello.node_key, hello.node_id, chosen, now)

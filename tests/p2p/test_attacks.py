@@ -137,6 +137,22 @@ def test_eclipse_by_callers(make_node: MakeNode, take_out: TakeOut, defended: bo
     assert (not {peer.endpoint for peer in node.peers.outbound()} & honest) is not defended
 
 
+@each_way
+def test_one_host_takes_inbound_places(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
+    """Defence: one part of the network gets a quarter of the inbound places."""
+    take_out(peers.Peers, "_has_room", lambda self, _: len(self.all()) < self.settings.max_inbound)
+    node = make_node(outbound=0, max_inbound=8)
+    for number in range(20):
+        hostile = node.remote(endpoint=f"http://{ATTACKER}:{9_000 + number}")
+        node.peers.hello_received(hostile.hello(), ATTACKER)
+        node.run(0.2)
+    assert len(node.peers.all()) == (2 if defended else 8)
+    honest = node.remote()
+    node.peers.hello_received(honest.hello(), HONEST)
+    node.run(0.2)
+    assert node.knows(honest) is defended
+
+
 # Endpoints that are not what they seem
 
 
