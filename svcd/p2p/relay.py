@@ -6,6 +6,7 @@ delays no other. What a peer is known to have is not sent to it, nor back to its
 
 from collections import deque
 from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -35,7 +36,7 @@ SMALL_BLOCK: Final = 16 * 1024
 WHOLE_BLOCKS: Final = 2
 """Peers to which a larger block is pushed."""
 UPLOADS: Final = 2
-"""Larger blocks that are sent at a time, to all peers together."""
+"""Larger blocks that are sent at a time to all outbound peers together, and as many to all inbound peers."""
 UPLOAD_SECONDS: Final = 20.0
 """How long one of them keeps others waiting: a peer that takes a block slowly must not delay it for all others."""
 QUEUE: Final = 2_048
@@ -72,7 +73,7 @@ _SLOW_BRANCH: Final = "Taking a branch from such a node slowly, so that others w
 LIMITS: Final = (
     Limit("transfers queued for one peer", QUEUE, "things", _SLOW_PEER),
     Limit("transfers in flight to one peer", IN_FLIGHT, "things", _SLOW_PEER),
-    Limit("large blocks sent to all peers at a time", UPLOADS, "blocks", _SLOW_PEER),
+    Limit("large blocks sent to outbound, or to inbound, peers at a time", UPLOADS, "blocks", _SLOW_PEER),
     Limit("time that a large block keeps others waiting", UPLOAD_SECONDS, "seconds", _SLOW_PEER),
     Limit("blocks in flight to one peer", BLOCKS_IN_FLIGHT, "blocks", _SLOW_PEER),
     Limit("blocks of a branch pushed in a round", ROUND_BYTES, "bytes", _REPEATED_BRANCH),
@@ -121,6 +122,19 @@ class _BlockQueue:
     """Whether the waiting block is to be sent whole."""
 
 
+@define(eq=False)
+class _Uploads:
+    """The places for larger blocks that are sent to outbound peers, or for those that are sent to inbound peers."""
+
+    all: DeferredSemaphore = field(factory=lambda: DeferredSemaphore(UPLOADS))
+    without_push: DeferredSemaphore = field(factory=lambda: DeferredSemaphore(UPLOADS - 1))
+    """For peers that wait for no push, before they get one of all places: the last place is left to pushes."""
+
+    def needed(self, *, push: bool) -> tuple[DeferredSemaphore, ...]:
+        """The places that a block needs, in the order in which they are to be acquired."""
+        return (self.all,) if push else (self.without_push, self.all)
+
+
 class Relay:
     """Sends committed blocks and transfers to peers."""
 
@@ -137,7 +151,8 @@ class Relay:
         self._blocks: dict[str, _BlockQueue] = {}
         """By endpoint, the peers to which a block is in flight."""
         self._newest = b""
-        self._uploads = DeferredSemaphore(UPLOADS)
+        self._uploads = {True: _Uploads(), False: _Uploads()}
+        """By whether they are for outbound peers: inbound peers, which cost nothing, must not delay these."""
         self.branch_push = BranchPush(peers)
         self._running: set[Deferred[None]] = set()
         self._stopping = False
@@ -248,26 +263,29 @@ class Relay:
 
         If the block had to wait for that, its header is sent once more, for the peer may have the block by now.
         """
-        waits = not self._uploads.tokens
-        await self._uploads.acquire()
+        places = self._uploads[peer.outbound].needed(push=push)
+        waits = not all(place.tokens for place in places)
         timer: Timer | None = None
 
         def release_early() -> None:
             nonlocal timer
             timer = None
-            self._uploads.release()
+            held.close()
 
-        timer = self._node.clock.callLater(UPLOAD_SECONDS, release_early)
-        try:
-            if waits and self._is_news(peer, block):
-                state = await self._announce(peer, block, push=push)
-                if state != WANTED:
-                    return state
-            return await self._client.send_block(peer.endpoint, block.wire) if self._is_news(peer, block) else ""
-        finally:
-            if timer is not None:
-                timer.cancel()
-                self._uploads.release()
+        with ExitStack() as held:
+            try:
+                for place in places:
+                    await place.acquire()
+                    held.callback(place.release)
+                timer = self._node.clock.callLater(UPLOAD_SECONDS, release_early)
+                if waits and self._is_news(peer, block):
+                    state = await self._announce(peer, block, push=push)
+                    if state != WANTED:
+                        return state
+                return await self._client.send_block(peer.endpoint, block.wire) if self._is_news(peer, block) else ""
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
     def _is_news(self, peer: Peer, block: CommittedBlock) -> bool:
         return block.hash == self._newest and not peer.knows(block.digest)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.testing import MemoryReactorClock
 from twisted.protocols.policies import ProtocolWrapper
 
@@ -808,29 +808,81 @@ def test_a_peer_that_promises_every_block_and_sends_none(
 
 
 @each_way
+@pytest.mark.parametrize("outbound", [True, False])
 def test_peers_that_read_a_block_slowly(
     make_node: MakeNode,
     grow: Grow,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
+    outbound: bool,
     defended: bool,
 ) -> None:
-    """Defence: an upload that takes long gives its place to the next, without ending.
+    """Defence: an upload that takes long gives its place to the next, without ending; outbound peers have their own.
 
     Else two peers that make just enough progress would keep its blocks from all who do not ask for them.
     """
     monkeypatch.setattr(relay, "SMALL_BLOCK", 0)
-    take_out(relay, "UPLOAD_SECONDS", 1e9)
-    node = make_node()
+    node = make_node(outbound=1 + 2 * outbound)
+    if outbound:
+        take_out(relay, "UPLOAD_SECONDS", 1e9)
+    else:
+        take_out(node.network.relay, "_uploads", dict.fromkeys((True, False), relay._Uploads()))
     slow = [node.remote(number, scripts={"/p2p/block": silent}) for number in (1, 2)]
-    node.meet(*slow)
+    node.meet(*slow, outbound=outbound)
     node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(1)
     honest = node.remote(3)
     node.meet(honest)
     node.take(*grow(2)[1:])
-    assert bool(node.until(lambda: honest.got_at("/p2p/block"), within=60)) is defended
+    assert bool(node.until(lambda: honest.got_at("/p2p/block"), within=60 if outbound else 5)) is defended
+
+
+@each_way
+@pytest.mark.parametrize(("pushed_outbound", "others_outbound"), [(True, True), (True, False), (False, False)])
+def test_peers_that_want_a_block_and_read_it_slowly_delay_no_push(
+    make_node: MakeNode,
+    grow: Grow,
+    take_out: TakeOut,
+    monkeypatch: pytest.MonkeyPatch,
+    pushed_outbound: bool,
+    others_outbound: bool,
+    defended: bool,
+) -> None:
+    """Defence: one of the places for uploads is left to pushes.
+
+    A peer that waits in vain for an announced push would not wait for the next one.
+    """
+    monkeypatch.setattr(relay, "SMALL_BLOCK", 0)
+    together = DeferredSemaphore(relay.UPLOADS)
+    take_out(relay._Uploads, "needed", lambda _, **__: (together,))
+    pushed: set[str] = set()
+
+    def wanted(called: Called) -> Answer:
+        answer = ok(hash="00" * 32, state="wanted")
+        if not json.loads(called.request.body or b"").get("push", False):
+            return answer
+        pushed.add(called.endpoint)
+        # After the other peers, as it is further away.
+        later: Deferred[PeerReply] = Deferred()
+        node.clock.callLater(0.1, later.callback, answer)
+        return later
+
+    def taken(called: Called) -> Answer:
+        return ok(hash="00" * 32, state="connected") if called.endpoint in pushed else None
+
+    node = make_node(outbound=8 if others_outbound else 2 * pushed_outbound)
+    remotes = [node.remote(number, scripts={"/p2p/header": wanted, "/p2p/block": taken}) for number in range(8)]
+    node.meet(*remotes[:2], outbound=pushed_outbound)
+    node.meet(*remotes[2:], outbound=others_outbound)
+    node.transport.dripping.update(remote.endpoint for remote in remotes)
+    node.take(*grow(1))
+
+    def arrived() -> bool:
+        return sum(bool(remote.got_at("/p2p/block")) for remote in remotes if remote.endpoint in pushed) == 2
+
+    assert node.until(arrived, within=5) is defended
+    assert len(pushed) == relay.WHOLE_BLOCKS
 
 
 # Catching up
