@@ -65,6 +65,8 @@ FIRST_BACKOFF: Final = 60.0
 MAX_BACKOFF: Final = 3_600.0
 """How long a peer that makes no progress is left alone, the first time and at most."""
 _REMEMBERED_PUSHES: Final = 4_096
+_TAKEN: Final = {"accepted", "known"}
+"""Answers to a transfer after which the peer has it."""
 _PLACED: Final = {"connected", "side", "known"}
 """Answers to a block after which the peer can take the next one."""
 _SLOW_PEER: Final = "Taking transfers or sending ranges slowly, so that blocks wait"
@@ -145,7 +147,7 @@ class Relay:
         self._transaction_pool = transaction_pool
         self._node = peers.node
         self._client = peers.client
-        self._sent_txids: Recent[bytes, None] = Recent(_REMEMBERED_TXIDS)
+        self._taken_txids: Recent[bytes, None] = Recent(_REMEMBERED_TXIDS)
         """The transfers that some peer has taken."""
         self._transfers: dict[str, _TransferQueue] = {}
         self._blocks: dict[str, _BlockQueue] = {}
@@ -193,7 +195,7 @@ class Relay:
         """Queue for a new peer the transfers that no peer has taken: they came while none could be reached."""
         pool = self._transaction_pool
         newest = pool.mempool.since(max(pool.sequence - QUEUE, 0), QUEUE)
-        waiting = [entry for entry in newest if entry.transfer.txid not in self._sent_txids]
+        waiting = [entry for entry in newest if entry.transfer.txid not in self._taken_txids]
         self._transfers[peer.endpoint] = _TransferQueue(deque(waiting, QUEUE))
         self._send_waiting(peer, self._transfers[peer.endpoint])
 
@@ -303,9 +305,11 @@ class Relay:
     async def _send_transfer(self, peer: Peer, queue: _TransferQueue, entry: MempoolEntry) -> None:
         txid = entry.transfer.txid
         try:
-            await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
+            state = await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
+            # It is not offered again to a peer that refuses it, but to later peers, which may have other limits.
             peer.mark_known(txid)
-            self._sent_txids[txid] = None
+            if state in _TAKEN:
+                self._taken_txids[txid] = None
         except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
             if failed.retry_after or not failed.status:

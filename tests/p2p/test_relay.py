@@ -667,14 +667,18 @@ def test_with_nobody_to_tell_nothing_happens(node: Node, grow: Grow, maker: Chai
     assert node.transport.calls == []
 
 
-def test_what_came_while_nobody_could_be_reached_is_told_to_whoever_is_met(node: Node, maker: ChainBuilder) -> None:
+@pytest.mark.parametrize("answer", [FailureKind.UNREACHABLE, refused(429), refused(400), ok(state="nonsense")])
+@pytest.mark.parametrize("taken", ["accepted", "known"])
+def test_what_no_peer_has_taken_is_told_to_whoever_is_met(
+    node: Node, maker: ChainBuilder, answer: Any, taken: str
+) -> None:
     """A wallet's node may be the only one that has a transfer; nobody would ever put it into a block."""
     alone = [transfer(maker, amount=amount) for amount in (5, 6)]
     submit(node, *alone)
-    first = node.remote(1, scripts={TRANSACTION: lambda _: FailureKind.UNREACHABLE})
+    first = node.remote(1, scripts={TRANSACTION: lambda _: answer})
     node.meet(first)
     node.run(5)
-    second = node.remote(2)
+    second = node.remote(2, scripts={TRANSACTION: lambda _: ok(txid="00" * 32, state=taken)})
     node.meet(second)
     node.run(5)
     assert txids(node, second) == [each.txid for each in alone], "the first has not taken them"
