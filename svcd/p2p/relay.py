@@ -240,7 +240,7 @@ class Relay:
         """
         if not (whole and _is_small(block)):
             state = await self._announce(peer, block, push=whole)
-            if state != WANTED:
+            if state != WANTED or not self._peers.has(peer):
                 return state
         if _is_small(block):
             return await self._client.send_block(peer.endpoint, block.wire)
@@ -290,7 +290,7 @@ class Relay:
                     timer.cancel()
 
     def _is_news(self, peer: Peer, block: CommittedBlock) -> bool:
-        return block.hash == self._newest and not peer.knows(block.digest)
+        return block.hash == self._newest and self._peers.has(peer) and not peer.knows(block.digest)
 
     # Transfers
 
@@ -404,8 +404,9 @@ class BranchPush:
 
     def start(self, peer: Peer) -> None:
         """Start to post the blocks that ``peer`` lacks, unless it can ask for them, rests, or a round is under way."""
-        now = self._peers.node.now()
-        if self._peers.reachable or self._round or self._stopping or self._record(peer).backoff.until > now:
+        if self._peers.reachable or self._round or self._stopping or not self._peers.has(peer):
+            return
+        if self._record(peer).backoff.until > self._peers.node.now():
             return
         self._round = Deferred.fromCoroutine(self._run_round(peer))
         self._round.addErrback(self._log_failure).addBoth(self._round_ended)
@@ -496,6 +497,8 @@ class BranchPush:
             raise _BlockNotAccepted("it serves no headers, so the last common block cannot be found")
         hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
         for _ in range(SEARCH_QUESTIONS):
+            if not self._peers.has(peer):
+                raise _BlockNotAccepted("it has been dropped")
             left = began + SEARCH_SECONDS - self._peers.node.now()
             if left <= 0:
                 break

@@ -423,6 +423,32 @@ def test_a_search_without_end_keeps_no_branch_from_another_peer(node: Node, grow
     assert node.until(lambda: hashes(honest.blocks) == hashes(ours), within=60)
 
 
+@pytest.mark.parametrize("path", ["/p2p/block", "/p2p/headers"])
+def test_a_peer_that_is_banned_meanwhile_is_called_no_more(
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """It is banned before it answers that it lacks the parent, or during the search for the last common block."""
+    monkeypatch.setattr(relay, "SEARCH_HEADERS", 2)
+    ours = grow(900, step=1)
+    node.take(*ours[:-1])
+    remote = node.remote(blocks=grow(3, on=ours[:333], name="theirs"))
+    node.meet(remote)
+    remote.scripts["/p2p/block"] = lambda _: ok(hash="00" * 32, state="orphan")
+    answer = remote.scripts.get(path, remote.honest)
+
+    def is_banned(called: Called) -> Answer:
+        node.peers.bans.ban_by_operator(f"endpoint:{remote.endpoint}", seconds=None, now=node.local.now())
+        node.peers.drop_banned()
+        return answer(called)
+
+    remote.scripts[path] = is_banned
+    node.take(ours[-1])
+    assert node.until(lambda: not node.knows(remote), within=5)
+    calls = len(node.transport.calls_to(remote.endpoint))
+    node.run(30)
+    assert len(node.transport.calls_to(remote.endpoint)) == calls
+
+
 def test_the_search_for_the_last_common_block_takes_few_questions(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

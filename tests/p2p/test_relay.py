@@ -521,6 +521,48 @@ def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(node: Node,
 
 
 @pytest.mark.usefixtures("all_large")
+def test_a_larger_block_that_waits_for_a_banned_peer_is_not_sent(node: Node, grow: Grow) -> None:
+    slow = make_peers(node, 2, settle=2, scripts={BLOCK: silent})
+    node.transport.dripping.update(remote.endpoint for remote in slow)
+    node.take(*grow(1))
+    node.run(0.1)
+    other = node.remote(5)
+    node.meet(other)
+    node.take(*grow(2)[1:])
+    node.run(1)
+    assert 2 in announced(other, push=True) + announced(other)
+    node.peers.bans.ban_by_operator(f"endpoint:{other.endpoint}", seconds=None, now=node.local.now())
+    node.peers.drop_banned()
+    calls = len(node.transport.calls_to(other.endpoint))
+    node.run(2 * relay.UPLOAD_SECONDS)
+    assert len(node.transport.calls_to(other.endpoint)) == calls
+
+
+@pytest.mark.parametrize("small", [relay.SMALL_BLOCK, 0])
+def test_a_block_is_not_sent_to_a_peer_that_was_dropped_after_its_header(
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(relay, "SMALL_BLOCK", small)
+    node = make_node(outbound=1)
+
+    def is_dropped(called: Called) -> Any:
+        peer = node.peers.get(called.endpoint)
+        assert peer is not None
+        node.peers.drop(peer)
+        return ok(hash="00" * 32, state="wanted")
+
+    callers = [node.remote(number, scripts={HEADER: is_dropped}) for number in range(relay.OTHERS + 1)]
+    node.meet(node.remote(99))
+    for start in range(0, len(callers), 3):
+        node.meet(*callers[start : start + 3], outbound=False)
+    node.take(*grow(1))
+    node.run(1)
+    told = [remote for remote in callers if remote.got_at(HEADER)]
+    assert len(told) == (1 if small else relay.OTHERS + 1)
+    assert [heights(remote) for remote in told] == [[]] * len(told)
+
+
+@pytest.mark.usefixtures("all_large")
 def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(endpoint="")
     remotes = make_peers(node, 3, settle=2)
