@@ -101,12 +101,17 @@ def test_a_move_that_is_killed_at_any_moment_loses_nothing(
     lasts = time.monotonic() - began
     subprocess.run([*command, "--from", uri], check=True, stdout=subprocess.DEVNULL)
     killed = 0
-    for _ in range(100 if torture else 2):
+    for _ in range(100):
+        if killed >= 2 and not torture:
+            break
         uri = postgresql_server.new_schema()
         for direction in ("--to", "--from"):
+            began = time.monotonic()
             moving = subprocess.Popen([*command, direction, uri], stdout=subprocess.DEVNULL)
             try:
                 moving.wait(random.uniform(0.3, 1) * lasts)
+                # The machine is faster by now, and the next one is killed earlier.
+                lasts = min(lasts, time.monotonic() - began)
             except subprocess.TimeoutExpired:
                 moving.send_signal(signal.SIGKILL)
                 moving.wait()
@@ -124,4 +129,4 @@ def test_a_move_that_is_killed_at_any_moment_loses_nothing(
                 assert not moved(path)
                 assert not is_in_use()
                 assert contents_of(path) == before
-    assert killed
+    assert killed >= 2
