@@ -545,7 +545,7 @@ class Peers:
             status = await self.client.status(peer.endpoint)
             peer.note_status(status, self.node.chain_manager.tip.work, self.node.now())
             self.on_status()
-            if not self.reachable:
+            if not self.reachable and self.has(peer):
                 await self._poll_mempool(peer)
         except PeerCallFailed as failed:
             self._request_failed(peer, failed)

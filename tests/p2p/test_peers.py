@@ -863,6 +863,25 @@ def test_a_node_that_others_can_call_does_not(node: Node) -> None:
     assert node.transport.calls_to(remote.endpoint, "/p2p/transactions") == []
 
 
+def test_the_mempool_of_a_peer_that_was_dropped_meanwhile_is_not_polled(make_node: MakeNode) -> None:
+    node = make_node(endpoint="")
+    remote = node.remote()
+
+    def is_dropped(called: Called) -> Any:
+        peer = node.peers.get(called.endpoint)
+        assert peer is not None
+        node.peers.drop(peer)
+        return remote.honest(called)
+
+    node.meet(remote)
+    node.run(1)
+    remote.scripts = {STATUS: is_dropped}
+    polled = len(node.transport.calls_to(remote.endpoint, "/p2p/transactions"))
+    assert node.until(lambda: not node.knows(remote), within=10)
+    node.run(1)
+    assert len(node.transport.calls_to(remote.endpoint, "/p2p/transactions")) == polled
+
+
 @pytest.mark.parametrize("value", [{}, 5, None, {"version": 2}, "refused"])
 def test_a_transfer_that_is_none_or_that_the_mempool_refuses_harms_nobody(make_node: MakeNode, value: object) -> None:
     node = make_node(endpoint="")
