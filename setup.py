@@ -31,6 +31,7 @@ setup(
         "svcd.commerce",
         "svcd.composition",
         "svcd.config",
+        "svcd.light",
         "svcd.metrics",
         "svcd.net",
         "svcd.node",

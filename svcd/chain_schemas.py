@@ -110,4 +110,15 @@ HEADER: Final = named_object("Header", _HEADER)
 _BLOCK: Final = {**_HEADER, "transactions": {"type": "array", "items": TRANSFER}}
 POSTED_BLOCK: Final = named_object("PostedBlock", _BLOCK, about="A block as nodes exchange it.")
 BLOCK: Final = named_object("Block", {**_BLOCK, "hash": HASH, "confirmations": COUNT}, about="A canonical block.")
+HISTORY_NODE: Final = component(
+    "HistoryNode",
+    {
+        "type": "array",
+        "items": {"type": "string"},
+        "minItems": 4,
+        "maxItems": 4,
+        "description": "A node of the history tree: digest, work in hex, slot and difficulty clock as decimal strings.",
+        "examples": [[bytes(32).hex(), "4003", "6", "0"]],
+    },
+)
 RECEIPT: Final = named_object("Receipt", {"txid": HASH, "state": {"type": "string", "enum": ["accepted", "known"]}})

@@ -13,11 +13,16 @@ IDLE_CONNECTIONS: Final = "Idle connections, to use up sockets"
 LARGE_BODY: Final = "A body larger than memory or disk"
 MEMPOOL_FLOOD: Final = "Filling the mempool"
 FUTURE_BLOCKS: Final = "Blocks of the future, to fill memory or to get ahead"
+SIDE_BLOCKS: Final = "Filling the disk with blocks of little work, forked off far below the tip"
 ORPHANS: Final = (
     "Blocks without parents, to make the node do memory-hard work, fill its memory or ask its peers without end"
 )
 MALFORMED_POSTS: Final = "Malformed posts without end, to have them read"
+USED_NONCES: Final = "Transfers with used nonces without end, to have each looked up on disk"
 STALLING_PEER: Final = "A peer that stalls"
+UNREAD_ANSWERS: Final = (
+    "Requesting megabytes on many connections without reading them, to fill memory or occupy all connections"
+)
 ENDLESS_ANSWER: Final = "An endless answer, or one that never comes"
 DEAD_RECEIVER: Final = "A receiver that never works, to be tried for ever"
 STALLING_RECEIVER: Final = "A receiver that stalls in the handshake or the headers"

@@ -15,6 +15,7 @@ The same text gives the same blocks in every run. People are names; a name's key
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import count
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -27,7 +28,16 @@ from svcd.chain.errors import Refusal
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.chain.transition import ChainPoint, apply_block, consensus_root, genesis_accounts, genesis_point, point_after
+from svcd.chain.transition import (
+    ChainHead,
+    ChainPoint,
+    apply_block,
+    consensus_root,
+    genesis_accounts,
+    genesis_head,
+    head_after,
+    point_after,
+)
 from svcd.chain.work import effective_target, work_value
 from tests.chain_language import Plan, plans
 from tests.validity import Accounts, Verdict, judge
@@ -66,7 +76,7 @@ TEST_PARAMS = NetworkParams(
     slot_seconds=1,
     slots_per_block=2,
     half_life_slots=40,
-    gap_cap_slots=40,
+    gap_cap_slots=10,
     drift_slots=5,
     memory_kib=64,
     # One work nonce in four will do, and never more than three in four, so that there is always one that will not.
@@ -76,15 +86,50 @@ TEST_PARAMS = NetworkParams(
     initial_reward=20 * COIN,
     halving_blocks=50,
     minimum_fee=10_000,
+    # So little that chains in the language below can move single base units.
+    account_minimum=1,
     holding_minimum=10 * COIN,
-    multiplier_schedule=((0, 10_000), (10, 10_500), (20, 11_500), (50, 13_000), (100, 15_000)),
+    multiplier_schedule=((0, 10_000), (10, 10_200), (20, 10_400), (50, 10_700), (100, 11_000)),
     max_block_transactions=2000,
     max_block_bytes=1_310_720,
     transaction_past_seconds=86_400,
     transaction_future_seconds=600,
+    producers=(),
     allocations=tuple((address_of(name, "svct"), 1000 * COIN) for name in ("alice", "bob", "carol")),
 )
 """A network on which a block is made in a millisecond; alice, bob and carol have 1000 coins each."""
+
+
+def params_of(rules: Mapping[str, Any]) -> NetworkParams:
+    """The network with these rules, the JSON object of docs/protocol.md 1."""
+    return NetworkParams(
+        name=rules["chainId"],
+        network_id=rules["networkId"],
+        chain_id=rules["chainId"],
+        address_prefix=rules["addressPrefix"],
+        genesis_time=int(rules["genesisTime"]),
+        slot_seconds=rules["slotSeconds"],
+        slots_per_block=rules["slotsPerBlock"],
+        half_life_slots=rules["halfLifeSlots"],
+        gap_cap_slots=rules["gapCapSlots"],
+        drift_slots=5,
+        memory_kib=rules["memoryKiB"],
+        initial_target=int(rules["initialTarget"], 16),
+        max_target=int(rules["maxTarget"], 16),
+        min_target=int(rules["minTarget"], 16),
+        initial_reward=int(rules["initialReward"]),
+        halving_blocks=rules["halvingBlocks"],
+        minimum_fee=int(rules["minimumFee"]),
+        account_minimum=int(rules["accountMinimum"]),
+        holding_minimum=int(rules["holdingMinimum"]),
+        multiplier_schedule=tuple((held, points) for held, points in rules["multiplierSchedule"]),
+        max_block_transactions=rules["maxBlockTransactions"],
+        max_block_bytes=rules["maxBlockBytes"],
+        transaction_past_seconds=rules["transactionPastSeconds"],
+        transaction_future_seconds=rules["transactionFutureSeconds"],
+        producers=tuple(rules["producers"]),
+        allocations=tuple((address, int(units)) for address, units in rules["allocations"]),
+    )
 
 
 def rows_of(accounts: Mapping[bytes, Account]) -> list[Row]:
@@ -154,8 +199,13 @@ BREAKABLE = frozenset({*_LIES, *_CRIMES, Refusal.WORK, Refusal.BLOCK_SIGNATURE})
 class _After:
     """The chain after a block."""
 
-    point: ChainPoint
+    head: ChainHead
     accounts: dict[bytes, Account]
+
+    @property
+    def point(self) -> ChainPoint:
+        """The chain variables."""
+        return self.head.point
 
 
 class ChainBuilder:
@@ -163,7 +213,7 @@ class ChainBuilder:
 
     def __init__(self, params: NetworkParams = TEST_PARAMS) -> None:
         self.params: NetworkParams = params
-        self._after = {params.genesis_hash: _After(genesis_point(params), genesis_accounts(params))}
+        self._after = {params.genesis_hash: _After(genesis_head(params), genesis_accounts(params))}
         self._signed: dict[str, int] = {}
 
     def _behind(self, block: Block | None) -> _After:
@@ -172,6 +222,10 @@ class ChainBuilder:
     def point_after(self, block: Block | None) -> ChainPoint:
         """The chain variables after ``block``."""
         return self._behind(block).point
+
+    def head_after(self, block: Block | None) -> ChainHead:
+        """``block`` as the one to build on."""
+        return self._behind(block).head
 
     def accounts_after(self, block: Block | None) -> dict[bytes, Account]:
         """All accounts after ``block`` by key hash; after an invalid block, those without what made it invalid."""
@@ -188,7 +242,7 @@ class ChainBuilder:
     def verdict(self, parent: Block | None, block: Block) -> Verdict | None:
         """The verdict on ``block`` behind ``parent``; None if it is valid."""
         before = self._behind(parent)
-        return judge(self.params, block.wire(), parent=before.point, before=before.accounts)
+        return judge(self.params, block.wire(), parent=before.head, before=before.accounts)
 
     def transfer(
         self,
@@ -241,7 +295,7 @@ class ChainBuilder:
             raise ValueError(f"a block cannot break {break_!r}; it can break {', '.join(sorted(BREAKABLE))}")
         signer = "forger" if break_ is Refusal.BLOCK_SIGNATURE else producer
         header = self._sealed(header, signer, worked=break_ is not Refusal.WORK)
-        self._after[header.hash] = _After(point_after(self.params, before.point, header), after)
+        self._after[header.hash] = _After(head_after(self.params, before.head, header), after)
         return Block(header, body)
 
     def _honest(
@@ -259,14 +313,14 @@ class ChainBuilder:
             transactions_root=transactions_root(transfers),
             transaction_count=len(transfers),
             state_root=bytes(32),
-            consensus_root=consensus_root(params, point),
+            consensus_root=bytes(32),
         )
         effect = apply_block(params, Block(header, transfers), Accounts(before.accounts))
         after = before.accounts | effect.after
         header = evolve(
             header,
             state_root=state_root(after.items()),
-            consensus_root=consensus_root(params, point_after(params, point, header)),
+            consensus_root=consensus_root(params, point_after(params, point, header), before.head.history.root),
         )
         return Block(header, transfers), after
 

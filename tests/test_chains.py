@@ -63,7 +63,7 @@ STAGES = {
     Refusal.BALANCE: "state",
     Refusal.MULTIPLIER: "state",
     Refusal.STATE_ROOT: "state",
-    Refusal.CONSENSUS_ROOT: "state",
+    Refusal.CONSENSUS_ROOT: "place",
 }
 
 

@@ -8,7 +8,7 @@ from svcd.chain.accounts import Account, state_root
 from svcd.chain.block import parse_block
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.transition import ChainPoint, apply_block, check_place, check_roots, point_after
+from svcd.chain.transition import ChainHead, apply_block, check_header, check_state_root
 from svcd.chain.work import check_work
 
 
@@ -30,7 +30,7 @@ class Verdict:
     rule: Refusal
 
 
-def judge(params: NetworkParams, data: bytes, *, parent: ChainPoint, before: Mapping[bytes, Account]) -> Verdict | None:
+def judge(params: NetworkParams, data: bytes, *, parent: ChainHead, before: Mapping[bytes, Account]) -> Verdict | None:
     """The verdict on the block in ``data`` behind ``parent`` and its accounts ``before``; None if it is valid."""
     stage = "fields"
     try:
@@ -40,7 +40,7 @@ def judge(params: NetworkParams, data: bytes, *, parent: ChainPoint, before: Map
         stage = "body"
         block.check_body()
         stage = "place"
-        check_place(params, parent, block.header)
+        check_header(params, parent, block.header)
         stage = "work"
         check_work(block.header, params)
         stage = "transactions"
@@ -48,7 +48,7 @@ def judge(params: NetworkParams, data: bytes, *, parent: ChainPoint, before: Map
             transfer.check_signature()
         stage = "state"
         root = state_root((dict(before) | apply_block(params, block, Accounts(before)).after).items())
-        check_roots(params, block.header, point=point_after(params, parent, block.header), state_root=root)
+        check_state_root(block.header, root)
     except RuleViolation as refusal:
         return Verdict(stage, refusal.code)
     return None

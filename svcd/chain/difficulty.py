@@ -25,15 +25,17 @@ def asert(initial: int, offset: int, half_life: int) -> int | None:
     return target << shift if shift >= 0 else target >> -shift
 
 
+def target_at(params: NetworkParams, lag: int) -> int:
+    """The base target of a block whose parent is ``lag`` slots of the difficulty clock behind the schedule."""
+    target = asert(params.initial_target, lag, params.half_life_slots)
+    if target is None:
+        return params.max_target if lag > 0 else params.min_target
+    return min(max(target, params.min_target), params.max_target)
+
+
 def next_target(params: NetworkParams, *, height: int, clock: int) -> int:
     """The base target of the block at ``height`` ≥ 1, whose parent has ``clock``."""
-    if height == 1:
-        return params.initial_target
-    offset = clock - params.slots_per_block * (height - 2)
-    target = asert(params.initial_target, offset, params.half_life_slots)
-    if target is None:
-        return params.max_target if offset > 0 else params.min_target
-    return min(max(target, params.min_target), params.max_target)
+    return params.initial_target if height == 1 else target_at(params, clock - params.slots_per_block * (height - 2))
 
 
 def next_clock(params: NetworkParams, *, parent_height: int, parent_clock: int, gap: int) -> int:

@@ -20,12 +20,15 @@ class Refusal(StrEnum):
     TIMESTAMP = "timestamp"
     NONCE = "nonce"
     BALANCE = "balance"
+    SENDER_MINIMUM = "sender-minimum"
+    RECIPIENT_MINIMUM = "recipient-minimum"
     BLOCK_SIGNATURE = "block-signature"
     TRANSACTION_COUNT = "transaction-count"
     TRANSACTIONS_ROOT = "transactions-root"
     HEIGHT = "height"
     SLOT = "slot"
     BASE_TARGET = "base-target"
+    PRODUCER = "producer"
     MULTIPLIER = "multiplier"
     WORK = "work"
     STATE_ROOT = "state-root"
@@ -50,11 +53,19 @@ class RuleViolation(Exception):
         return self.detail
 
 
+class StateViolation(RuleViolation):
+    """A block breaks a rule that only its execution reveals: the fault of its producer, and not of every sender.
+
+    The same holds for a block that builds on such a block.
+    """
+
+
 class Wait(StrEnum):
     """Why a value cannot be judged at present."""
 
     EARLY = "early"
     ORPHAN = "orphan"
+    DEEP = "deep"
     BUSY = "busy"
 
 

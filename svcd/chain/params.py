@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.address import encode_address, key_hash
+from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.encoding import canonical, tagged_hash
 from svcd.chain.signature import public_key_of
 
@@ -35,6 +35,8 @@ class NetworkParams:
     initial_reward: int
     halving_blocks: int
     minimum_fee: int
+    account_minimum: int
+    """Base units that sender and recipient must keep after each transfer."""
     holding_minimum: int
     multiplier_schedule: tuple[tuple[int, int], ...]
     """Pairs (held slots, basis points), ascending; the first is for a balance that was not held."""
@@ -42,6 +44,8 @@ class NetworkParams:
     max_block_bytes: int
     transaction_past_seconds: int
     transaction_future_seconds: int
+    producers: tuple[str, ...]
+    """The addresses that may make blocks; empty if everybody may."""
     allocations: tuple[tuple[str, int], ...]
     """Pairs (address, base units) that exist from the beginning."""
 
@@ -68,6 +72,16 @@ class NetworkParams:
         return total
 
     @cached_property
+    def producer_keys(self) -> frozenset[bytes]:
+        """The 20-byte key hashes of :attr:`producers`."""
+        return frozenset(decode_address(address, self.address_prefix) for address in self.producers)
+
+    @property
+    def blocks_between(self) -> int:
+        """How many blocks of others lie at least between two blocks of one producer."""
+        return len(self.producers) // 2
+
+    @cached_property
     def supply_limit(self) -> int:
         """The base units that will exist in the end."""
         return self.issued_after(self.halving_blocks * self.initial_reward.bit_length())
@@ -91,12 +105,14 @@ class NetworkParams:
             "initialReward": str(self.initial_reward),
             "halvingBlocks": self.halving_blocks,
             "minimumFee": str(self.minimum_fee),
+            "accountMinimum": str(self.account_minimum),
             "holdingMinimum": str(self.holding_minimum),
             "multiplierSchedule": [[held, points] for held, points in self.multiplier_schedule],
             "maxBlockTransactions": self.max_block_transactions,
             "maxBlockBytes": self.max_block_bytes,
             "transactionPastSeconds": self.transaction_past_seconds,
             "transactionFutureSeconds": self.transaction_future_seconds,
+            "producers": list(self.producers),
             "allocations": [[address, str(units)] for address, units in self.allocations],
         }
 
@@ -120,7 +136,7 @@ MAINNET: Final = NetworkParams(
     slot_seconds=10,
     slots_per_block=6,
     half_life_slots=720,
-    gap_cap_slots=720,
+    gap_cap_slots=120,
     drift_slots=2,
     memory_kib=8192,
     initial_target=2**242,
@@ -129,12 +145,14 @@ MAINNET: Final = NetworkParams(
     initial_reward=2_000_000_000,
     halving_blocks=2_100_000,
     minimum_fee=10_000,
+    account_minimum=1_000_000,
     holding_minimum=100_000_000_000,
-    multiplier_schedule=((0, 10_000), (8_640, 10_500), (60_480, 11_500), (259_200, 13_000), (777_600, 15_000)),
+    multiplier_schedule=((0, 10_000), (8_640, 10_200), (60_480, 10_400), (259_200, 10_700), (777_600, 11_000)),
     max_block_transactions=2000,
     max_block_bytes=1_310_720,
     transaction_past_seconds=86_400,
     transaction_future_seconds=600,
+    producers=(),
     allocations=(),
 )
 
@@ -150,7 +168,7 @@ DEVNET: Final = NetworkParams(
     slot_seconds=1,
     slots_per_block=2,
     half_life_slots=60,
-    gap_cap_slots=60,
+    gap_cap_slots=10,
     drift_slots=5,
     memory_kib=1024,
     initial_target=2**252,
@@ -159,12 +177,14 @@ DEVNET: Final = NetworkParams(
     initial_reward=2_000_000_000,
     halving_blocks=10_000,
     minimum_fee=10_000,
+    account_minimum=1_000_000,
     holding_minimum=1_000_000_000,
-    multiplier_schedule=((0, 10_000), (60, 10_500), (120, 11_500), (300, 13_000), (600, 15_000)),
+    multiplier_schedule=((0, 10_000), (60, 10_200), (120, 10_400), (300, 10_700), (600, 11_000)),
     max_block_transactions=2000,
     max_block_bytes=1_310_720,
     transaction_past_seconds=86_400,
     transaction_future_seconds=315_360_000,
+    producers=(),
     allocations=((encode_address(key_hash(public_key_of(FAUCET_SEED)), "svcd"), 100_000_000_000_000),),
 )
 

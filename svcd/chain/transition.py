@@ -11,6 +11,7 @@ from svcd.chain.block import EMPTY_ROOT, Block, Header
 from svcd.chain.difficulty import multiplier, next_clock, next_target
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.history import History, Node, pack_node
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.work import block_work
@@ -28,6 +29,21 @@ class ChainPoint:
     """Cumulative work."""
     issued: int
     """Base units that exist."""
+
+
+@frozen(kw_only=True)
+class ChainHead:
+    """A block to build on, canonical or not: all that the header of its child is checked against."""
+
+    point: ChainPoint
+    history: History
+    """The tree over all blocks up to this one."""
+    producers: tuple[bytes, ...] = ()
+    """The 20-byte key hashes of the last producers, the newest last; as many as the next header must differ from.
+
+    Empty on a network on which everybody may make blocks. The header of a payment proof may follow blocks of unknown
+    producers; then it is shorter.
+    """
 
 
 class StateView(Protocol):
@@ -58,6 +74,17 @@ def genesis_accounts(params: NetworkParams) -> dict[bytes, Account]:
     return {decode_address(address, params.address_prefix): Account(units) for address, units in params.allocations}
 
 
+def genesis_head(params: NetworkParams) -> ChainHead:
+    """The genesis as the block to build on."""
+    point = genesis_point(params)
+    return ChainHead(point=point, history=History().append(history_leaf(point, work=0)))
+
+
+def history_leaf(point: ChainPoint, *, work: int) -> Node:
+    """The leaf of a block in the history tree; ``work`` is the block's own."""
+    return pack_node(point.hash, work=work, slot=point.slot, clock=point.difficulty_clock)
+
+
 def point_after(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPoint:
     """The chain variables after the block of ``header`` on ``parent``."""
     gap = header.slot - parent.slot
@@ -71,35 +98,62 @@ def point_after(params: NetworkParams, parent: ChainPoint, header: Header) -> Ch
     )
 
 
-def consensus_root(params: NetworkParams, point: ChainPoint) -> bytes:
-    """The 32-byte commitment to the rules and to the chain variables of ``point``."""
+def head_after(params: NetworkParams, parent: ChainHead, header: Header) -> ChainHead:
+    """The block of ``header`` on ``parent`` as the block to build on; no rule is checked."""
+    point = point_after(params, parent.point, header)
+    producers: tuple[bytes, ...] = ()
+    if params.blocks_between:
+        producers = (*parent.producers, key_hash(header.producer_key))[-params.blocks_between :]
+    leaf = history_leaf(point, work=block_work(header.base_target))
+    return ChainHead(point=point, history=parent.history.append(leaf), producers=producers)
+
+
+def consensus_root(params: NetworkParams, point: ChainPoint, history_root: bytes) -> bytes:
+    """The 32-byte commitment to the rules, to the chain variables of ``point`` and to the blocks before it."""
     target = next_target(params, height=point.height + 1, clock=point.difficulty_clock)
     numbers = b"".join(number.to_bytes(8, "big") for number in (point.height, point.slot, point.difficulty_clock))
     work = point.work.to_bytes(32, "big") + target.to_bytes(32, "big")
-    issued = point.issued.to_bytes(8, "big")
-    return tagged_hash("svc/consensus/v1", params.rules_hash + params.genesis_hash + numbers + work + issued)
+    rest = point.issued.to_bytes(8, "big") + history_root
+    return tagged_hash("svc/consensus/v1", params.rules_hash + params.genesis_hash + numbers + work + rest)
 
 
-def check_place(params: NetworkParams, parent: ChainPoint, header: Header) -> None:
-    """Raise RuleViolation unless the header can follow ``parent``: HEIGHT, SLOT, BASE_TARGET or MULTIPLIER."""
-    if header.height != parent.height + 1:
-        raise RuleViolation(Refusal.HEIGHT, f"height must be {parent.height + 1} here, not {header.height}")
-    if header.slot <= parent.slot:
-        raise RuleViolation(Refusal.SLOT, f"slot must be greater than the parent's {parent.slot}, not {header.slot}")
-    if header.base_target != next_target(params, height=header.height, clock=parent.difficulty_clock):
+def check_place(params: NetworkParams, parent: ChainHead, header: Header) -> None:
+    """Raise RuleViolation unless the header can follow ``parent``.
+
+    The codes are HEIGHT, SLOT, BASE_TARGET, PRODUCER and MULTIPLIER.
+    """
+    point = parent.point
+    if header.height != point.height + 1:
+        raise RuleViolation(Refusal.HEIGHT, f"height must be {point.height + 1} here, not {header.height}")
+    if header.slot <= point.slot:
+        raise RuleViolation(Refusal.SLOT, f"slot must be greater than the parent's {point.slot}, not {header.slot}")
+    if header.base_target != next_target(params, height=header.height, clock=point.difficulty_clock):
         raise RuleViolation(Refusal.BASE_TARGET, f"baseTarget is not the target due at height {header.height}")
+    check_producer(params, header)
+    if key_hash(header.producer_key) in parent.producers:
+        raise RuleViolation(
+            Refusal.PRODUCER,
+            f"the producer made one of the {params.blocks_between} blocks before this one; others must make them",
+        )
+    check_multiplier(params, header)
+
+
+def check_producer(params: NetworkParams, header: Header) -> None:
+    """Raise RuleViolation(PRODUCER) unless the producer is on the network's list, if it has one."""
+    if params.producers and key_hash(header.producer_key) not in params.producer_keys:
+        raise RuleViolation(
+            Refusal.PRODUCER, f"the producer is none of the {len(params.producers)} that may make blocks here"
+        )
+
+
+def check_multiplier(params: NetworkParams, header: Header) -> None:
+    """Raise RuleViolation(MULTIPLIER) unless the schedule has the multiplier; whether it was earned is not checked."""
     if all(header.multiplier != points for _, points in params.multiplier_schedule):
         raise RuleViolation(Refusal.MULTIPLIER, f"multiplier {header.multiplier} is not in the schedule")
 
 
-def check_header(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPoint:
-    """The chain variables after ``header`` on ``parent``, if it keeps every rule for headers but work and signature.
-
-    Raises RuleViolation: ANCESTOR, what :func:`check_place` raises, SIZE, TRANSACTIONS_ROOT or CONSENSUS_ROOT.
-    """
-    if header.parent_hash != parent.hash:
-        raise RuleViolation(Refusal.ANCESTOR, f"parentHash must be {parent.hash.hex()} here")
-    check_place(params, parent, header)
+def check_transaction_count(params: NetworkParams, header: Header) -> None:
+    """Raise RuleViolation (SIZE, TRANSACTIONS_ROOT) if no transactions can have the header's count and root."""
     if header.transaction_count > params.max_block_transactions:
         raise RuleViolation(
             Refusal.SIZE,
@@ -107,10 +161,21 @@ def check_header(params: NetworkParams, parent: ChainPoint, header: Header) -> C
         )
     if (header.transaction_count == 0) != (header.transactions_root == EMPTY_ROOT):
         raise RuleViolation(Refusal.TRANSACTIONS_ROOT, "transactionsRoot is not that of so many transactions")
-    point = point_after(params, parent, header)
-    if header.consensus_root != consensus_root(params, point):
+
+
+def check_header(params: NetworkParams, parent: ChainHead, header: Header) -> ChainHead:
+    """``header`` on ``parent`` as the block to build on, if it keeps every rule for headers but work and signature.
+
+    Raises RuleViolation: ANCESTOR, what :func:`check_place` raises, SIZE, TRANSACTIONS_ROOT or CONSENSUS_ROOT.
+    """
+    if header.parent_hash != parent.point.hash:
+        raise RuleViolation(Refusal.ANCESTOR, f"parentHash must be {parent.point.hash.hex()} here")
+    check_place(params, parent, header)
+    check_transaction_count(params, header)
+    head = head_after(params, parent, header)
+    if header.consensus_root != consensus_root(params, head.point, parent.history.root):
         raise RuleViolation(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after this block")
-    return point
+    return head
 
 
 class Workspace:
@@ -138,7 +203,10 @@ class Workspace:
         return standing
 
     def transfer(self, transfer: Transfer) -> None:
-        """Apply one transfer, or raise RuleViolation (TIMESTAMP, NONCE, BALANCE) and change nothing."""
+        """Apply one transfer, or raise RuleViolation and change nothing.
+
+        The codes are TIMESTAMP, NONCE, BALANCE, SENDER_MINIMUM and RECIPIENT_MINIMUM.
+        """
         if not self._oldest <= transfer.timestamp <= self._newest:
             raise RuleViolation(
                 Refusal.TIMESTAMP,
@@ -150,9 +218,13 @@ class Workspace:
         total = transfer.amount + transfer.fee
         if balance < total:
             raise RuleViolation(Refusal.BALANCE, f"the balance is {total - balance} base units short")
-        self._now[transfer.sender] = (balance - total, nonce + 1)
-        balance, nonce = self._standing(transfer.recipient)
-        self._now[transfer.recipient] = (balance + transfer.amount, nonce)
+        to_itself = transfer.recipient == transfer.sender
+        kept = balance - (transfer.fee if to_itself else total)
+        received, received_nonce = (kept, nonce) if to_itself else self._standing(transfer.recipient)
+        received += 0 if to_itself else transfer.amount
+        check_minimums(self._params, transfer, sender=kept, recipient=received)
+        self._now[transfer.recipient] = (received, received_nonce)
+        self._now[transfer.sender] = (kept, nonce + 1)
         self._senders.add(transfer.sender)
         self._fees += transfer.fee
 
@@ -173,6 +245,30 @@ class Workspace:
         return Effect({key: self._before.get(key) for key in after}, after, self._fees)
 
 
+def check_minimums(params: NetworkParams, transfer: Transfer, *, sender: int, recipient: int) -> None:
+    """Raise RuleViolation unless both balances after ``transfer`` reach the account minimum (docs/protocol.md 4).
+
+    ``sender`` and ``recipient`` are these balances in base units; the codes are SENDER_MINIMUM and RECIPIENT_MINIMUM.
+    """
+    minimum = params.account_minimum
+    if sender < minimum:
+        short = minimum - sender
+        most = 0 if transfer.recipient == transfer.sender else transfer.amount - short
+        at_most = f"the amount can be at most {most} base units"
+        advice = at_most if most > 0 else f"the balance is {short} base units short"
+        raise RuleViolation(
+            Refusal.SENDER_MINIMUM,
+            f"the sender must keep {minimum} base units, and {sender} would remain; {advice}",
+        )
+    if recipient < minimum:
+        least = transfer.amount + minimum - recipient
+        raise RuleViolation(
+            Refusal.RECIPIENT_MINIMUM,
+            f"the recipient must have {minimum} base units after the transfer; the amount must be at least {least} base"
+            " units",
+        )
+
+
 def touched(transfers: Collection[Transfer], producer: bytes) -> set[bytes]:
     """The key hashes of every account that a block of ``transfers`` touches."""
     keys = {transfer.sender for transfer in transfers}
@@ -184,7 +280,8 @@ def touched(transfers: Collection[Transfer], producer: bytes) -> set[bytes]:
 def apply_block(params: NetworkParams, block: Block, view: StateView) -> Effect:
     """The effect of ``block`` on the accounts in ``view``, which must be those after its parent.
 
-    Raises RuleViolation: MULTIPLIER, TIMESTAMP, NONCE or BALANCE. The roots are checked by :func:`check_roots`.
+    Raises RuleViolation: MULTIPLIER, or what :meth:`Workspace.transfer` raises. :func:`check_state_root` checks the
+    accounts after it.
     """
     header = block.header
     producer = key_hash(header.producer_key)
@@ -198,9 +295,7 @@ def apply_block(params: NetworkParams, block: Block, view: StateView) -> Effect:
     return workspace.finish(producer, params.reward(header.height))
 
 
-def check_roots(params: NetworkParams, header: Header, *, point: ChainPoint, state_root: bytes) -> None:
-    """Raise RuleViolation (STATE_ROOT, CONSENSUS_ROOT) unless the header commits to the state and chain after it."""
+def check_state_root(header: Header, state_root: bytes) -> None:
+    """Raise RuleViolation(STATE_ROOT) unless the header commits to the accounts after it."""
     if header.state_root != state_root:
         raise RuleViolation(Refusal.STATE_ROOT, f"stateRoot must be {state_root.hex()} after this block")
-    if header.consensus_root != consensus_root(params, point):
-        raise RuleViolation(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after this block")

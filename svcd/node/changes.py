@@ -10,7 +10,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.chain.transition import ChainPoint
+from svcd.chain.transition import ChainHead, ChainPoint
 
 
 class BlockStatus(StrEnum):
@@ -38,10 +38,18 @@ class BlockStage(StrEnum):
 
 @frozen
 class CheckedBlock:
-    """A block that has passed all checks but those that need the state, and the chain variables after it."""
+    """A block that has passed all checks but those that need the state."""
 
     block: Block
-    point: ChainPoint
+    head: ChainHead
+    """The block as the one to build on."""
+    proven_work: int = 0
+    """The cumulative work of the best chain that verified headers have shown the block to belong to, if any have."""
+
+    @property
+    def point(self) -> ChainPoint:
+        """The chain variables after it."""
+        return self.head.point
 
 
 @frozen
@@ -119,7 +127,7 @@ class ConnectResult:
 class HeaderCheck:
     """How many of a sequence of headers are valid."""
 
-    points: list[ChainPoint]
-    """The chain variables after each valid header, in order."""
+    heads: list[ChainHead]
+    """Each valid header as the block to build on, in order."""
     failure: RuleViolation | NotYet | None
     """Why the first header after these is not valid; None if all are."""

@@ -11,7 +11,7 @@ from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.chain.transition import ChainPoint, point_after
+from svcd.chain.transition import ChainPoint, head_after
 from svcd.interfaces import milliseconds
 from svcd.node.chainstate import ChainView
 from svcd.node.changes import BlockStatus
@@ -105,7 +105,9 @@ class Devnet:
         """
         for _ in range(_ATTEMPTS):
             blocks = await self._forge(count, seed, waiting(), without)
-            outcomes = await self._chain_manager.submit_blocks(blocks)
+            # Our own, and the first of a branch may be far below the tip that the last one replaces.
+            work = self._chain_manager.tip.work
+            outcomes = await self._chain_manager.submit_blocks(blocks, proven_work=work)
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome
@@ -118,15 +120,16 @@ class Devnet:
         """A chain of new blocks; none if blocks of other nodes came first."""
         run, newest = self._chain.writer.run, self._chain.params.slot_at(milliseconds(self._clock))
         view, slots = await run(self._begin, without)
+        returned = self._transaction_pool.returned
         blocks: list[Block] = []
         for number in range(count):
             # In the slots of the replaced blocks they have the same work, and the additional block has more.
-            slot = slots[number] if number < len(slots) else self._next_slot(view.tip, newest)
-            template = await run(self._assemble, view, seed, slot, waiting)
+            slot = slots[number] if number < len(slots) else self._next_slot(view.head.point, newest)
+            template = await run(self._assemble, view, seed, slot, waiting, returned)
             if template is None:
                 return []
             block = await self._seal(template, seed)
-            view.tip = point_after(self._chain.params, view.tip, block.header)
+            view.head = head_after(self._chain.params, view.head, block.header)
             held = {transfer.txid for transfer in block.transfers}
             waiting = [transfer for transfer in waiting if transfer.txid not in held]
             blocks.append(block)
@@ -139,20 +142,19 @@ class Devnet:
         replaced = map(chainstate.store.canonical, range(height - depth + 1, height + 1))
         return chainstate.view(without=depth), [stored.point.slot for stored in replaced if stored]
 
-    def _assemble(self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> BlockTemplate | None:
-        return (
-            create_template(view, seed=seed, slot=slot, transfers=waiting)
-            if self._chain.chainstate.tip == view.base
-            else None
-        )
+    def _assemble(
+        self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer], returned: frozenset[bytes]
+    ) -> BlockTemplate | None:
+        if self._chain.chainstate.tip != view.base:
+            return None
+        return create_template(view, seed=seed, slot=slot, transfers=waiting, returned=returned)
 
     def _next_slot(self, tip: ChainPoint, newest: int) -> int:
         params = self._chain.params
         slot = min(tip.slot + params.slots_per_block, newest)
         if slot <= tip.slot:
-            raise RuleViolation(
-                Refusal.SLOT, f"the chain has caught up with the clock: try again in {params.slot_seconds} s"
-            )
+            wait = (tip.slot + 1 - newest) * params.slot_seconds
+            raise RuleViolation(Refusal.SLOT, f"the chain has caught up with the clock: try again in {wait} s")
         return slot
 
     async def _seal(self, template: BlockTemplate, seed: bytes) -> Block:

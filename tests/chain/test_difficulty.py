@@ -1,6 +1,7 @@
 """aserti3-2d on a slot clock with capped gaps (docs/protocol.md 7)."""
 
 import json
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -127,20 +128,33 @@ def test_clock_starts_with_block_1() -> None:
     assert next_clock(MAINNET, parent_height=1, parent_clock=0, gap=1) == 1
 
 
-@pytest.mark.parametrize(("gap", "counted"), [(1, 1), (719, 719), (720, 720), (721, 720), (10**15, 720)])
+@pytest.mark.parametrize(("gap", "counted"), [(1, 1), (119, 119), (120, 120), (121, 120), (10**15, 120)])
 def test_clock_counts_a_gap_up_to_the_cap(gap: int, counted: int) -> None:
     assert next_clock(MAINNET, parent_height=5, parent_clock=1000, gap=gap) == 1000 + counted
 
 
-def test_what_a_day_of_silence_pays_back() -> None:
-    """One gap of 24 hours, then a block in every slot: 144 blocks for the work of 104 before the target is normal."""
-    height, clock = 1000, MAINNET.slots_per_block * 998
-    gap, blocks, work = 24 * 360, 0, Fraction(0)
-    while (target := next_target(MAINNET, height=height, clock=clock)) > MAINNET.initial_target or blocks == 0:
+def work_of_blocks(gaps: Iterable[int]) -> list[Fraction]:
+    """The work of blocks in ordinary ones, for the gaps after them, where the hash rate is four times the first."""
+    height, clock, work = 1000, MAINNET.slots_per_block * 998 - 2 * MAINNET.half_life_slots, []
+    ordinary = MAINNET.initial_target // 4
+    for gap in gaps:
+        work.append(Fraction(ordinary, next_target(MAINNET, height=height, clock=clock)))
         clock = next_clock(MAINNET, parent_height=height - 1, parent_clock=clock, gap=gap)
-        height, gap = height + 1, 1
-        blocks, work = blocks + 1, work + Fraction(MAINNET.initial_target, target)
-    assert (blocks, round(work)) == (144, 104)
+        height += 1
+    return work
+
+
+def test_what_a_day_of_silence_pays_back() -> None:
+    """One gap of 24 hours, then a block in every slot: 24 blocks for the work of 23 before the target is normal."""
+    work = work_of_blocks([24 * 360] + [1] * 30)
+    blocks = next(number for number in range(1, 31) if work[number] >= 1)
+    assert (blocks, round(sum(work[:blocks]))) == (24, 23)
+
+
+@pytest.mark.parametrize(("blocks", "cost"), [(12, 7.0), (24, 8.9)])
+def test_what_blocks_backdated_into_an_outage_cost(blocks: int, cost: float) -> None:
+    """A producer with a day of slots to choose from makes each block a full cap after the one before."""
+    assert round(float(sum(work_of_blocks([120] * blocks))), 1) == cost
 
 
 @pytest.mark.parametrize("slot", [0, 10**9])
@@ -158,16 +172,16 @@ def test_each_step_begins_at_its_exact_slot(params: NetworkParams) -> None:
         if held:
             assert multiplier(params, account, 1000 + held - 1) == before
         before = points
-    assert multiplier(params, account, 2**53) == 15_000
+    assert multiplier(params, account, 2**53) == 11_000
 
 
 def test_holding_since_slot_0_counts() -> None:
-    assert multiplier(DEVNET, Account(10**9, 0, 0), 60) == 10_500
+    assert multiplier(DEVNET, Account(10**9, 0, 0), 60) == 10_200
 
 
 def test_the_balance_itself_does_not_count() -> None:
     poor, rich = Account(10**9, 0, 5), Account(10**15, 7, 5)
-    assert multiplier(DEVNET, poor, 500) == multiplier(DEVNET, rich, 500) == 13_000
+    assert multiplier(DEVNET, poor, 500) == multiplier(DEVNET, rich, 500) == 10_700
 
 
 def test_a_network_may_have_no_schedule() -> None:

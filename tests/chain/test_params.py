@@ -29,16 +29,17 @@ def test_what_is_local_to_a_node() -> None:
 
 def test_genesis_hashes_are_frozen() -> None:
     """If this fails, a rule of the running networks was changed: that needs a new version and an activation height."""
-    assert MAINNET.genesis_hash.hex() == "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111"
-    assert DEVNET.genesis_hash.hex() == "63557dd86972b5fc8a46efb5e2acd90affcfc23ff9189ea9939fde06848b414a"
-    assert MAINNET.rules_hash.hex() == "bdfe4fdef0675a6c9c79778ac23f481be3b9ae1dcb777ac5ce4cd57f64805f74"
-    assert DEVNET.rules_hash.hex() == "c124e1e953e77c0ebf0a831275c8128fa4a707805060c2f545d8a7403298bc47"
+    assert MAINNET.genesis_hash.hex() == "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227"
+    assert DEVNET.genesis_hash.hex() == "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444"
+    assert MAINNET.rules_hash.hex() == "c0ab3a203897968413099c4fa07afaf3054e5b98dd622765be52d4d7cb7f51ba"
+    assert DEVNET.rules_hash.hex() == "6daf3cce2ccf26b409502e7ae6397add69b9828d4c2c8cfcc5495e9ea639c599"
 
 
 CHANGES: dict[str, Any] = {
     "chain_id": "SVC-OTHER",
     "address_prefix": "svx",
-    "multiplier_schedule": ((0, 10000), (61, 10500)),
+    "multiplier_schedule": ((0, 10000), (61, 10200)),
+    "producers": (FAUCET,),
     "allocations": ((FAUCET, 1),),
 }
 LOCAL = {"name", "drift_slots"}

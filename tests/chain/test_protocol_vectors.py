@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,28 @@ from svcd.chain.accounts import Account, state_root
 from svcd.chain.address import decode_address, encode_address, key_hash, node_id
 from svcd.chain.block import genesis_header, parse_block
 from svcd.chain.commitment import Commitment, Overlay
-from svcd.chain.difficulty import next_target
+from svcd.chain.difficulty import multiplier, next_clock, next_target
 from svcd.chain.encoding import canonical, tagged_hash
 from svcd.chain.errors import Refusal
 from svcd.chain.forkchoice import tie_winner
+from svcd.chain.history import History, mountain_levels, node_json, pack_node, parse_node
 from svcd.chain.merkle import merkle_root
 from svcd.chain.params import DEVNET, NETWORKS, NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
 from svcd.chain.transition import (
-    ChainPoint,
+    ChainHead,
     apply_block,
-    check_roots,
+    check_header,
+    check_state_root,
     consensus_root,
     genesis_accounts,
+    genesis_head,
     genesis_point,
-    point_after,
 )
 from svcd.chain.work import work_value
-from tests.chains import rows_of, scan_of
-from tests.validity import Verdict, judge
+from tests.chains import params_of, rows_of, scan_of
+from tests.validity import Accounts, Verdict, judge
 
 # Read here and not in a fixture, because the refused blocks are the parameters of a test.
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())
@@ -44,7 +47,10 @@ def of(params: NetworkParams) -> dict[str, Any]:
 
 
 def test_every_part_of_the_file_is_tested_here() -> None:
-    parts = "SOURCE devnetChain devnetRefused difficulty merkle networks stateRoots tie work"
+    parts = (
+        "SOURCE accountProofs chainProofs clocks closedNetwork devnetAccepted devnetChain devnetRefused difficulty "
+        "history merkle multipliers networks paymentProofs stateRoots tie work"
+    )
     assert sorted(VECTORS) == parts.split()
     assert VECTORS["networks"].keys() == NETWORKS.keys()
     part = "consensusRoot genesisBlock genesisHash hello keys rewards rules rulesHash stateRoot transactions"
@@ -61,7 +67,10 @@ def test_rules_and_genesis(params: NetworkParams) -> None:
     assert params.rules == vector["rules"]
     assert params.rules_hash.hex() == vector["rulesHash"]
     assert params.genesis_hash.hex() == vector["genesisHash"]
-    root, consensus = state_root(genesis_accounts(params).items()), consensus_root(params, genesis_point(params))
+    root, consensus = (
+        state_root(genesis_accounts(params).items()),
+        consensus_root(params, genesis_point(params), bytes(32)),
+    )
     assert root.hex() == vector["stateRoot"]
     assert consensus.hex() == vector["consensusRoot"]
     header = genesis_header(params, state_root=root, consensus_root=consensus)
@@ -137,6 +146,38 @@ def test_difficulty() -> None:
         assert next_target(params, height=height, clock=clock) == int(row["target"], 16)
 
 
+def test_multipliers() -> None:
+    assert len(VECTORS["multipliers"]) == 30
+    for row in VECTORS["multipliers"]:
+        account = Account(balance=10**15, nonce=0, held_since=7)
+        assert multiplier(NETWORKS[row["network"]], account, 7 + row["heldSlots"]) == row["multiplier"]
+
+
+def test_clocks() -> None:
+    assert len(VECTORS["clocks"]) == 42
+    for row in VECTORS["clocks"]:
+        parent = {"parent_height": row["parentHeight"], "parent_clock": row["parentClock"]}
+        assert next_clock(NETWORKS[row["network"]], **parent, gap=row["gap"]) == row["clock"]
+
+
+def test_history_roots() -> None:
+    """The leaves are defined in the file: hash = SHA-256("history leaf <i>"), work = 4096 + i, slot = 6 i."""
+    rows = {row["leaves"]: row for row in VECTORS["history"]["roots"]}
+    assert len(rows) == 31
+    history, leaves = History(), []
+    for number in range(max(rows) + 1):
+        if row := rows.get(number):
+            assert history.root.hex() == row["root"]
+            assert [node_json(node) for node in history.mountains] == row["mountains"]
+            assert len(mountain_levels(number)) == len(history.mountains)
+        digest, work = sha256(b"history leaf %d" % number).digest(), 4096 + number if number else 0
+        leaf = pack_node(digest, work=work, slot=6 * number, clock=max(0, 6 * (number - 1)))
+        assert parse_node(node_json(leaf), "leaf") == leaf
+        leaves.append(leaf)
+        history = history.append(leaf)
+    assert [node_json(leaf) for leaf in leaves[:4]] == VECTORS["history"]["first"]
+
+
 def test_merkle_roots() -> None:
     assert len(VECTORS["merkle"]) == 7
     for row in VECTORS["merkle"]:
@@ -166,33 +207,33 @@ def test_ties() -> None:
 
 
 @cache
-def chain() -> tuple[ChainPoint, dict[bytes, Account]]:
+def chain() -> tuple[ChainHead, dict[bytes, Account]]:
     """The tip of the 25 blocks and the accounts after them; every value on the way is compared."""
-    point, state = genesis_point(DEVNET), genesis_accounts(DEVNET)
+    head, state = genesis_head(DEVNET), genesis_accounts(DEVNET)
     commitment = Commitment(scan_of(state))
     commitment.load(rows_of(state), len(state))
-    for vector in VECTORS["devnetChain"]["blocks"]:
+    for vector, history_root in zip(VECTORS["devnetChain"]["blocks"], VECTORS["history"]["devnetChain"], strict=True):
         data = canonical(vector["block"])
-        assert judge(DEVNET, data, parent=point, before=state) is None
+        assert judge(DEVNET, data, parent=head, before=state) is None
         block = parse_block(data, DEVNET)
         assert block.wire() == data
-        assert block.header.parent_hash == point.hash
+        assert head.history.root.hex() == history_root
         overlay = Overlay(commitment, len(state))
         effect = apply_block(DEVNET, block, overlay)
-        root = overlay.apply(effect)
+        check_state_root(block.header, overlay.apply(effect))
         commitment.take(overlay)
         state |= effect.after
-        point = point_after(DEVNET, point, block.header)
-        assert point.hash == block.header.hash == bytes.fromhex(vector["hash"])
-        assert (point.work, point.difficulty_clock, point.issued) == tuple(
+        head = check_header(DEVNET, head, block.header)
+        assert head.point.hash == block.header.hash == bytes.fromhex(vector["hash"])
+        assert (head.point.work, head.point.difficulty_clock, head.point.issued) == tuple(
             int(vector[name]) for name in ("cumulativeWork", "clock", "issued")
         )
-        check_roots(DEVNET, block.header, point=point, state_root=root)
-    return point, state
+    return head, state
 
 
 def test_chain_of_25_blocks() -> None:
-    point, state = chain()
+    head, state = chain()
+    point = head.point
     assert point.height == len(VECTORS["devnetChain"]["blocks"]) == 25
     assert sum(account.balance for account in state.values()) == point.issued
     expected = {
@@ -240,7 +281,9 @@ VERDICTS = {
     "balance": Verdict("state", Refusal.BALANCE),
     "multiplier": Verdict("state", Refusal.MULTIPLIER),
     "stateRoot": Verdict("state", Refusal.STATE_ROOT),
-    "consensusRoot": Verdict("state", Refusal.CONSENSUS_ROOT),
+    "sender minimum": Verdict("state", Refusal.SENDER_MINIMUM),
+    "recipient minimum": Verdict("state", Refusal.RECIPIENT_MINIMUM),
+    "consensusRoot": Verdict("place", Refusal.CONSENSUS_ROOT),
 }
 EARLIER = {"multiplier outside the schedule": Verdict("place", Refusal.MULTIPLIER)}
 """What a rule's name does not tell: a multiplier that nobody can earn is seen before any work is done."""
@@ -248,11 +291,53 @@ EARLIER = {"multiplier outside the schedule": Verdict("place", Refusal.MULTIPLIE
 
 @pytest.mark.parametrize("vector", VECTORS["devnetRefused"], ids=lambda vector: vector["why"])
 def test_refused_block(vector: dict[str, Any]) -> None:
-    point, state = chain()
+    head, state = chain()
     expected = EARLIER.get(vector["why"], VERDICTS[vector["rule"]])
-    assert judge(DEVNET, canonical(vector["block"]), parent=point, before=state) == expected
+    assert judge(DEVNET, canonical(vector["block"]), parent=head, before=state) == expected
 
 
 def test_there_is_a_refused_block_for_every_verdict() -> None:
-    assert len(VECTORS["devnetRefused"]) == 42
+    assert len(VECTORS["devnetRefused"]) == 49
     assert {vector["rule"] for vector in VECTORS["devnetRefused"]} == VERDICTS.keys()
+
+
+# Blocks that the same tip must accept
+
+
+@pytest.mark.parametrize("vector", VECTORS["devnetAccepted"], ids=lambda vector: vector["why"])
+def test_accepted_block(vector: dict[str, Any]) -> None:
+    head, state = chain()
+    data = canonical(vector["block"])
+    assert judge(DEVNET, data, parent=head, before=state) is None
+    block = parse_block(data, DEVNET)
+    assert block.header.hash.hex() == vector["hash"]
+    after = apply_block(DEVNET, block, Accounts(state)).after
+    for address, balance in vector["accounts"].items():
+        assert after[decode_address(address, "svcd")].balance == int(balance)
+
+
+# A network on which a list of producers makes the blocks
+
+CLOSED = params_of(VECTORS["closedNetwork"]["rules"])
+
+
+def test_rules_of_the_closed_network() -> None:
+    assert CLOSED.rules == VECTORS["closedNetwork"]["rules"]
+    assert CLOSED.rules_hash.hex() == VECTORS["closedNetwork"]["rulesHash"]
+    assert CLOSED.genesis_hash.hex() == VECTORS["closedNetwork"]["genesisHash"]
+
+
+def test_story_of_the_closed_network() -> None:
+    head, state = genesis_head(CLOSED), genesis_accounts(CLOSED)
+    for step in VECTORS["closedNetwork"]["story"]:
+        data = canonical(step["block"])
+        verdict = judge(CLOSED, data, parent=head, before=state)
+        if not step["accepted"]:
+            assert verdict == Verdict("place", Refusal.PRODUCER), step["why"]
+            continue
+        assert verdict is None, step["why"]
+        block = parse_block(data, CLOSED)
+        state |= apply_block(CLOSED, block, Accounts(state)).after
+        head = check_header(CLOSED, head, block.header)
+        assert head.point.hash.hex() == step["hash"]
+    assert head.point.height == 6
