@@ -11,12 +11,14 @@ from typing import Any, Final
 from attrs import frozen
 
 from svcd.chain.accounts import NEVER_HELD, Account
+from svcd.chain.address import key_hash
 from svcd.chain.block import Block, Header, block_wire, header_hash, parse_header
 from svcd.chain.commitment import Row
 from svcd.chain.errors import Corrupt
+from svcd.chain.history import History, Node, mountain_levels, work_of
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.chain.transition import ChainPoint
+from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
 from svcd.store import database
 
 POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
@@ -89,6 +91,7 @@ _TRANSACTION: Final = (
     "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
     "JOIN block_transaction x ON x.block = b.id AND x.position = t.position WHERE t.txid = ?"
 )
+_HAS_TRANSACTION: Final = "SELECT 1 FROM transaction_place WHERE txid = ?"
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
 _ACCOUNTS_AT_ONCE: Final = 256
 _ACCOUNTS_IN_RANGES: Final = """
@@ -202,6 +205,47 @@ class ChainReader:
         row = self._db.execute(f"SELECT {POINT} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
         return None if row is None else chain_point(row)
 
+    def head(self, block: StoredBlock, params: NetworkParams) -> ChainHead:
+        """Any stored block as the block to build on; raises Corrupt.
+
+        Of a side block all headers of its branch are read.
+        """
+        branch: list[Header] = []
+        while not self.is_canonical(block):
+            branch.append(self.block_header(block, params))
+            parent = self.stored(block.parent)
+            if parent is None:
+                raise Corrupt(f"the parent of the stored block {block.point.hash.hex()} is missing")
+            block = parent
+        producers = tuple(
+            [
+                key_hash(self.block_header(self.existing(height), params).producer_key)
+                for height in range(max(block.point.height - params.blocks_between, 0) + 1, block.point.height + 1)
+            ]
+        )
+        head = ChainHead(point=block.point, history=self._history(block.point), producers=producers)
+        for header in reversed(branch):
+            head = head_after(params, head, header)
+        return head
+
+    def _history(self, point: ChainPoint) -> History:
+        """The history tree over the canonical blocks up to ``point``."""
+        blocks, end = point.height + 1, 0
+        mountains: list[Node] = []
+        for level in mountain_levels(blocks):
+            end += 1 << level
+            if level:
+                row = self._db.execute(
+                    "SELECT node FROM history WHERE height = ? AND level = ?", (end - 1, level)
+                ).fetchone()
+                if row is None:
+                    raise Corrupt(f"the node of level {level} of the history at height {end - 1} is missing")
+                mountains.append(row[0])
+            else:
+                # Its block is the last one, whose work is what the others leave.
+                mountains.append(history_leaf(point, work=point.work - sum(map(work_of, mountains))))
+        return History(blocks, tuple(mountains))
+
     def stored(self, block_hash: bytes) -> StoredBlock | None:
         """Any stored block, canonical or not."""
         row = self._db.execute(f"{_STORED} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
@@ -300,6 +344,10 @@ class ChainReader:
         """A canonical transfer by its id."""
         row = self._db.execute(_TRANSACTION, (txid,)).fetchone()
         return None if row is None else stored_transfer(row)
+
+    def has_transaction(self, txid: bytes) -> bool:
+        """Whether there is a canonical transfer with this id; reads one index, and not the transfer."""
+        return self._db.execute(_HAS_TRANSACTION, (txid,)).fetchone() is not None
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
         """The newest canonical transfers from or to ``key`` before (height, position), newest first."""
@@ -479,17 +527,24 @@ class ChainWriter(ChainReader):
         """A savepoint: a part of a transaction that is undone on an exception."""
         return database.attempt(self._db)
 
-    def add_block(self, block: Block, point: ChainPoint) -> StoredBlock:
-        """Store a block that has passed all checks but those that need the state."""
+    def add_block(self, block: Block, point: ChainPoint, *, side_work: int | None = None) -> StoredBlock:
+        """Store a block that has passed all checks but those that need the state.
+
+        ``side_work`` is the work by which it is kept if it is not canonical (see :meth:`trim_side_blocks`), and None if
+        it is about to become canonical.
+        """
         text = block.header.wire()
         parent = block.header.parent_hash
-        work = point.work.to_bytes(32, "big")
+        side = None if side_work is None else side_work.to_bytes(32, "big")
+        variables = (point.height, point.slot, point.difficulty_clock, point.work.to_bytes(32, "big"), point.issued)
         cursor = self._db.execute(
-            "INSERT INTO block (hash, parent, height, slot, clock, work, issued, header) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (point.hash, parent, point.height, point.slot, point.difficulty_clock, work, point.issued, text),
+            "INSERT INTO block (hash, parent, height, slot, clock, work, issued, header, size, side_work) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (point.hash, parent, *variables, text, block.size, side),
         )
         number = cursor.lastrowid or 0
+        if side is not None:
+            self._raise_side_work(parent, side)
         if block.transfers:
             database.insert(
                 self._db,
@@ -497,6 +552,49 @@ class ChainWriter(ChainReader):
                 [(number, position, transfer.wire) for position, transfer in enumerate(block.transfers)],
             )
         return StoredBlock(number, parent, point, text)
+
+    def _raise_side_work(self, block_hash: bytes, work: bytes) -> None:
+        """Let a side block and its ancestors be kept for at least the work of a descendant."""
+        found: tuple[bytes] | None = (block_hash,)
+        while found is not None:
+            found = self._db.execute(
+                "UPDATE block SET side_work = ?2 WHERE hash = ?1 AND side_work < ?2 RETURNING parent", (*found, work)
+            ).fetchone()
+
+    def trim_side_blocks(self, *, limit: int, spare: int, at_most: int) -> bool:
+        """Delete side blocks, with their descendants, until ``limit`` bytes are left; gives whether more must go.
+
+        The branch with the least work goes first, and at most ``at_most`` blocks at a time. Branches with more work
+        than ``spare`` stay.
+        """
+        (excess,) = self._db.execute(
+            "SELECT ifnull(sum(size), 0) - ? FROM block WHERE side_work IS NOT NULL", (limit,)
+        ).fetchone()
+        path: list[tuple[int, bytes]] = []
+        while excess > 0 or path:
+            if not path:
+                least = self._db.execute(
+                    "SELECT id, hash FROM block WHERE side_work <= ? ORDER BY side_work LIMIT 1",
+                    (spare.to_bytes(32, "big"),),
+                ).fetchone()
+                if least is None:
+                    return False
+                path.append(least)
+            child = self._db.execute("SELECT id, hash FROM block WHERE parent = ? LIMIT 1", (path[-1][1],)).fetchone()
+            if child is not None:
+                path.append(child)
+            elif not at_most:
+                return True
+            else:
+                excess -= self._delete(path.pop()[0])
+                at_most -= 1
+        return False
+
+    def _delete(self, number: int) -> int:
+        """Delete a block and its transfers; gives its size."""
+        self._db.execute("DELETE FROM block_transaction WHERE block = ?", (number,))
+        (size,) = self._db.execute("DELETE FROM block WHERE id = ? RETURNING size", (number,)).fetchone()
+        return int(size)
 
     def delete_with_descendants(self, block: StoredBlock) -> list[bytes]:
         """Delete a block that is not canonical, and its descendants; gives the hashes of these."""
@@ -507,8 +605,7 @@ class ChainWriter(ChainReader):
             children = self._db.execute("SELECT id, hash FROM block WHERE parent = ?", (block_hash,)).fetchall()
             gone += [child_hash for _, child_hash in children]
             parents += children
-            self._db.execute("DELETE FROM block_transaction WHERE block = ?", (number,))
-            self._db.execute("DELETE FROM block WHERE id = ?", (number,))
+            self._delete(number)
         return gone
 
     def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
@@ -525,12 +622,23 @@ class ChainWriter(ChainReader):
             self._db.executemany("DELETE FROM account WHERE key = ?", gone)
 
     def connect_block(
-        self, block: StoredBlock, transfers: Sequence[Transfer], undo: Mapping[bytes, Account | None]
+        self,
+        block: StoredBlock,
+        transfers: Sequence[Transfer],
+        *,
+        undo: Mapping[bytes, Account | None],
+        history: Sequence[Node],
     ) -> None:
-        """Make ``block`` the newest canonical one; writes its undo record and the indexes of its transfers."""
+        """Make ``block`` the newest canonical one; writes its undo record and the indexes of its transfers.
+
+        ``history`` are the nodes of the history tree that it completes, from its leaf up.
+        """
         height = block.point.height
         self._db.execute("INSERT INTO canonical VALUES (?, ?)", (height, block.id))
+        self._db.execute("UPDATE block SET side_work = NULL WHERE id = ? AND side_work IS NOT NULL", (block.id,))
         self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
+        rows = [(height, level, node) for level, node in enumerate(history) if level]
+        self._db.executemany("INSERT INTO history VALUES (?, ?, ?)", rows)
         if not transfers:
             return
         places = [(transfer.txid, height, position) for position, transfer in enumerate(transfers)]
@@ -542,7 +650,13 @@ class ChainWriter(ChainReader):
         """Remove the newest canonical block from the chain; gives the accounts as they were before it."""
         height, before = block.point.height, self.undo(block)
         self._db.execute("DELETE FROM canonical WHERE height = ?", (height,))
+        self._db.execute(
+            "UPDATE block SET side_work = max(work, ifnull("
+            "(SELECT max(child.side_work) FROM block child WHERE child.parent = ?1), work)) WHERE hash = ?1",
+            (block.point.hash,),
+        )
         self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
+        self._db.execute("DELETE FROM history WHERE height = ?", (height,))
         self._db.executemany("DELETE FROM transaction_place WHERE txid = ?", [(t.txid,) for t in transfers])
         self._db.executemany(
             "DELETE FROM address_place WHERE key = ? AND height = ? AND position = ?",

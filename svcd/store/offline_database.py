@@ -15,6 +15,7 @@ from attrs import evolve
 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
+from svcd.chain.history import Node
 from svcd.chain.transaction import Transfer
 from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block, unpack
 from svcd.store.database import (
@@ -101,6 +102,11 @@ class Inspector(ChainReader):
         row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
         return None if row is None else unpack(row[0])
 
+    def history_nodes(self, height: int) -> list[tuple[int, Node]]:
+        """The levels and nodes of the history tree that the canonical block at ``height`` completes, without leaves."""
+        rows = self._db.execute("SELECT level, node FROM history WHERE height = ? ORDER BY level", (height,))
+        return rows.fetchall()
+
     def transaction_place(self, txid: bytes) -> tuple[int, int] | None:
         """The height and position of a transfer by the index."""
         row = self._db.execute("SELECT height, position FROM transaction_place WHERE txid = ?", (txid,)).fetchone()
@@ -121,7 +127,7 @@ class Inspector(ChainReader):
         return row is not None
 
     def rows_of(self, table: str) -> int:
-        """The number of rows of ``canonical``, ``undo``, or one of INDEXES."""
+        """The number of rows of ``canonical``, ``undo``, ``history``, or one of INDEXES."""
         (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
         return int(count)
 

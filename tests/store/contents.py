@@ -8,7 +8,7 @@ from pathlib import Path
 
 Contents = dict[str, list[tuple[object, ...]]]
 
-STATE = "account canonical undo transaction_place address_place payment_place".split()
+STATE = "account canonical undo history transaction_place address_place payment_place".split()
 """The tables that a block changes and its undoing restores; blocks themselves and waiting transfers stay."""
 
 

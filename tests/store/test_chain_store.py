@@ -52,7 +52,7 @@ def grow(store: ChainWriter, chain: ChainBuilder, *blocks: Block) -> list[Stored
     """Store blocks as the canonical chain; what they do to accounts is left out."""
     stored = put(store, chain, *blocks)
     for at, block in zip(stored, blocks, strict=True):
-        store.connect_block(at, block.transfers, {})
+        store.connect_block(at, block.transfers, undo={}, history=())
     return stored
 
 
@@ -257,12 +257,15 @@ def test_disconnecting_a_block_takes_back_all_that_connecting_wrote(
     store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
 ) -> None:
     blocks = paying(chain)
-    stored = put(store, chain, *blocks.values())
+    stored = [
+        store.add_block(block, chain.point_after(block), side_work=chain.point_after(block).work)
+        for block in blocks.values()
+    ]
     before = []
     undo: dict[bytes, Account | None] = {bytes(20): None, b"\1" * 20: Account(7, 8, 9), b"\2" * 20: Account(1, 0)}
     for at, block in zip(stored, blocks.values(), strict=True):
         before.append(contents(connection))
-        store.connect_block(at, block.transfers, undo)
+        store.connect_block(at, block.transfers, undo=undo, history=())
     for at, block in reversed(list(zip(stored, blocks.values(), strict=True))):
         assert store.disconnect_block(at, block.transfers) == undo
         assert contents(connection) == before.pop()

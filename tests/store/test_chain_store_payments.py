@@ -55,7 +55,7 @@ def store(connection: sqlite3.Connection) -> ChainReader:
     """The chain of this page."""
     store, chain = ChainWriter(connection), ChainBuilder()
     for block in chain.chain(CHAIN).values():
-        store.connect_block(store.add_block(block, chain.point_after(block)), block.transfers, {})
+        store.connect_block(store.add_block(block, chain.point_after(block)), block.transfers, undo={}, history=())
     return store
 
 

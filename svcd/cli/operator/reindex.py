@@ -9,9 +9,9 @@ from svcd.chain.encoding import parse_wire_object
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.chain.transition import check_place, point_after
+from svcd.chain.transition import check_header
 from svcd.cli.operator.verify_chain import BAD_BLOCK, Replay
-from svcd.node.chainstate import Chainstate
+from svcd.node.chainstate import Chainstate, least_side_work
 from svcd.node.changes import BlockStatus, CheckedBlock
 from svcd.store.chain_store import ChainWriter, StoredBlock
 from svcd.store.offline_database import Inspector, errors_as_corrupt
@@ -75,14 +75,14 @@ def _next_blocks(replay: Replay, count: int) -> tuple[list[CheckedBlock], str]:
     """Up to ``count`` blocks, and what is wrong with the next one, or ""."""
     batch: list[CheckedBlock] = []
     for _ in range(count):
-        height = replay.at.height + 1
+        height = replay.at.point.height + 1
         try:
             with errors_as_corrupt():
                 stored = replay.reader.existing(height)
-                batch.append(CheckedBlock(replay.read(stored), stored.point))
+                batch.append(CheckedBlock(*replay.read(stored)))
         except BAD_BLOCK as error:
             return batch, f"block {height}: {error}"
-        replay.at = stored.point
+        replay.at = batch[-1].head
     return batch, ""
 
 
@@ -98,19 +98,20 @@ def _connect(chainstate: Chainstate, batch: list[CheckedBlock]) -> str:
 
 def _copy_side_block(old: Inspector, chainstate: Chainstate, stored: StoredBlock) -> bool:
     """Store a block that is not canonical; gives whether it could be."""
-    parent = chainstate.store.point(stored.parent)
+    parent, params = chainstate.store.stored(stored.parent), chainstate.params
     try:
         if parent is None:
             raise Corrupt("its parent is not there")
+        if stored.point.work < least_side_work(params, chainstate.tip):
+            raise Corrupt("a running node would not keep it")
         with errors_as_corrupt():
-            block = old.block(stored, chainstate.params)
+            block = old.block(stored, params)
         block.header.check_signature()
         block.check_body()
-        check_place(chainstate.params, parent, block.header)
+        head = check_header(params, chainstate.store.head(parent, params), block.header)
     except BAD_BLOCK:
         return False
-    point = point_after(chainstate.params, parent, block.header)
-    return chainstate.connect([CheckedBlock(block, point)]).outcomes[0] in (BlockStatus.SIDE, BlockStatus.CONNECTED)
+    return chainstate.connect([CheckedBlock(block, head)]).outcomes[0] in (BlockStatus.SIDE, BlockStatus.CONNECTED)
 
 
 def _copy_disconnected(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter, params: NetworkParams) -> None:

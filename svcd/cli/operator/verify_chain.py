@@ -20,14 +20,13 @@ from svcd.chain.commitment import Commitment
 from svcd.chain.errors import Corrupt, RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.transition import (
+    ChainHead,
     ChainPoint,
     apply_block,
     check_header,
-    check_place,
-    consensus_root,
     genesis_accounts,
-    genesis_point,
-    point_after,
+    genesis_head,
+    history_leaf,
 )
 from svcd.chain.work import check_work, work_value
 from svcd.store.chain_store import ChainReader, StoredBlock
@@ -52,15 +51,16 @@ class Replay:
 
     params: NetworkParams
     reader: Inspector
-    at: ChainPoint = field(init=False)
+    at: ChainHead = field(init=False)
+    """The last of them."""
     state: dict[bytes, Account] = field(init=False)
     index_rows: dict[str, int] = field(init=False)
-    """How many rows each index must have."""
+    """How many rows each index, and the table of history nodes, must have."""
 
     def __attrs_post_init__(self) -> None:
-        self.at = genesis_point(self.params)
+        self.at = genesis_head(self.params)
         self.state = genesis_accounts(self.params)
-        self.index_rows = dict.fromkeys(INDEXES, 0)
+        self.index_rows = dict.fromkeys((*INDEXES, "history"), 0)
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """See :class:`svcd.chain.transition.StateView`."""
@@ -69,34 +69,40 @@ class Replay:
     def execute(self, stored: StoredBlock) -> None:
         """Execute the next canonical block and compare its undo record and indexes; raises one of BAD_BLOCK."""
         if not stored.point.height:
-            if stored.point != self.at:
+            if stored.point != self.at.point:
                 raise Corrupt("it is not the genesis")
             return
-        block = self.read(stored)
+        block, head = self.read(stored)
         effect = apply_block(self.params, block, self)
         if self.reader.undo(stored) != effect.before:
             raise Corrupt("its undo record is missing or wrong")
+        self._check_history(head.point)
         self._check_indexes(block)
         self.state.update(effect.after)
-        self.at = stored.point
+        self.at = head
 
-    def read(self, stored: StoredBlock) -> Block:
+    def read(self, stored: StoredBlock) -> tuple[Block, ChainHead]:
         """Parse the next canonical block and make the checks that need no state; raises one of BAD_BLOCK."""
         block = self.reader.block(stored, self.params)
         header = block.header
         if header.wire() != stored.header or [t.wire for t in block.transfers] != self.reader.bodies(stored):
             raise Corrupt("it is not stored in its canonical form")
-        if header.parent_hash != self.at.hash or stored.parent != self.at.hash:
+        if stored.parent != self.at.point.hash:
             raise Corrupt("it does not build on the block before it")
         header.check_signature()
         block.check_body()
-        check_place(self.params, self.at, header)
-        point = point_after(self.params, self.at, header)
-        if stored.point != point:
+        head = check_header(self.params, self.at, header)
+        if stored.point != head.point:
             raise Corrupt("its chain variables are not those that follow from the headers")
-        if header.consensus_root != consensus_root(self.params, point):
-            raise Corrupt("its consensus root is not that of the chain after it")
-        return block
+        return block, head
+
+    def _check_history(self, point: ChainPoint) -> None:
+        """Compare the nodes of the history tree that the next block completes."""
+        leaf = history_leaf(point, work=point.work - self.at.point.work)
+        nodes = list(enumerate(self.at.history.completed_by(leaf)))[1:]
+        if self.reader.history_nodes(point.height) != nodes:
+            raise Corrupt("its nodes of the history tree are missing or wrong")
+        self.index_rows["history"] += len(nodes)
 
     def _check_indexes(self, block: Block) -> None:
         height, reader = block.header.height, self.reader
@@ -133,16 +139,16 @@ def _state_problems(replay: Replay) -> list[str]:
     if stored != replay.state:
         wrong = sum(stored.get(key) != replay.state.get(key) for key in stored.keys() | replay.state.keys())
         problems.append(f"{wrong} of the accounts: not what the blocks make of them")
-    tip = replay.reader.existing(replay.at.height)
+    tip = replay.reader.existing(replay.at.point.height)
     commitment = Commitment(replay.reader.account_rows)
     commitment.load(replay.reader.every_account(), len(stored))
     if replay.reader.block_header(tip, replay.params).state_root != commitment.root:
-        problems.append(f"the accounts do not give the state root of block {replay.at.height}")
+        problems.append(f"the accounts do not give the state root of block {replay.at.point.height}")
     return problems
 
 
 def _count_problems(replay: Replay) -> list[str]:
-    blocks = replay.at.height + 1
+    blocks = replay.at.point.height + 1
     wanted = {**replay.index_rows, "canonical": blocks, "undo": blocks}
     found = {table: replay.reader.rows_of(table) for table in wanted}
     return [
@@ -212,7 +218,7 @@ def _verify(
 ) -> tuple[int, str]:
     """How many headers from height ``first`` on are valid, and what is wrong with the next one, or ""."""
     count = 0
-    headers, parent, wrong = _read_batch(reader, params, first, reader.existing(first - 1).point)
+    headers, parent, wrong = _read_batch(reader, params, first, reader.head(reader.existing(first - 1), params))
     while headers or wrong:
         chunks = [headers[start : start + _CHUNK] for start in range(0, len(headers), _CHUNK)]
         results = pool.map(partial(_check_headers, params), chunks)
@@ -242,9 +248,9 @@ def _check_headers(params: NetworkParams, headers: Sequence[Header]) -> tuple[in
 
 
 def _read_batch(
-    reader: ChainReader, params: NetworkParams, first: int, parent: ChainPoint
-) -> tuple[list[Header], ChainPoint, str]:
-    """Headers from height ``first`` on, the chain variables after them, and what is wrong with the next one, or "".
+    reader: ChainReader, params: NetworkParams, first: int, parent: ChainHead
+) -> tuple[list[Header], ChainHead, str]:
+    """Headers from height ``first`` on, the last one as the block to build on, what is wrong with the next one, or "".
 
     At most BATCH, each of which follows from the one before.
     """

@@ -10,8 +10,15 @@ CREATE TABLE block (
     clock  INTEGER NOT NULL,
     work   BLOB NOT NULL,
     issued INTEGER NOT NULL,
-    header BLOB NOT NULL
+    header BLOB NOT NULL,
+    -- Bytes of the canonical JSON of the block.
+    size   INTEGER NOT NULL,
+    -- Of a block that is not canonical: the most cumulative work of its branch, of which headers may have shown more than
+    -- is stored. The branch with the least is deleted first.
+    side_work BLOB
 ) STRICT;
+
+CREATE INDEX side_block ON block (side_work, size) WHERE side_work IS NOT NULL;
 
 -- What builds on a block is forgotten with it.
 CREATE INDEX block_by_parent ON block (parent);
@@ -33,6 +40,15 @@ CREATE TABLE canonical (
     height INTEGER PRIMARY KEY,
     block  INTEGER NOT NULL
 ) STRICT;
+
+-- The history tree over the canonical chain: perfect subtrees of two blocks and more, packed by svcd/chain/history.py.
+-- The subtree of 2^level blocks whose last block is at height. A leaf follows from its block.
+CREATE TABLE history (
+    height INTEGER NOT NULL,
+    level  INTEGER NOT NULL,
+    node   BLOB NOT NULL,
+    PRIMARY KEY (height, level)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE account (
     key     BLOB PRIMARY KEY,

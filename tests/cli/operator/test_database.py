@@ -14,6 +14,7 @@ import pytest
 
 from svcd.chain.params import DEVNET
 from svcd.cli.operator import database, verify_chain
+from svcd.node import chainstate
 from svcd.process.datadir import lock_directory
 from svcd.store.database import MEMPOOL, WEBHOOKS, UncleanShutdownMarker, open_writer
 from svcd.store.offline_database import Inspector
@@ -227,6 +228,7 @@ MENDED = [
     "DELETE FROM transaction_place",
     "DELETE FROM address_place",
     "DELETE FROM payment_place",
+    "DELETE FROM history",
 ]
 
 
@@ -240,6 +242,14 @@ def test_a_rebuild_repairs_derived_data(chain: Path, terminal: Terminal, stateme
     terminal.ok("db", "check", "data")
     node = Node(chain, terminal.clock, Settings(params=DEVNET))
     node.close()
+
+
+def test_a_rebuild_leaves_out_side_blocks_that_a_running_node_would_not_store(
+    chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chainstate, "SIDE_DEPTH", 2)
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["sideBlocks"]) == ("70", 0)
 
 
 def test_a_damaged_block_ends_the_new_chain_before_it(chain: Path, terminal: Terminal) -> None:
