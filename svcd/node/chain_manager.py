@@ -5,7 +5,7 @@ and then connected, in the writer's thread, in one commit. Listeners are notifie
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
@@ -16,23 +16,25 @@ from twisted.logger import Logger
 from svcd.chain.block import Block, Header, parse_block, parse_posted_block
 from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
-from svcd.chain.transition import ChainPoint, check_header, check_place, point_after
+from svcd.chain.transition import ChainHead, ChainPoint, check_header
 from svcd.interfaces import Clock, Timer, milliseconds
-from svcd.limits import FUTURE_BLOCKS, Limit
-from svcd.node.chainstate import OpenChain, invalid_ancestor
+from svcd.limits import FUTURE_BLOCKS, SIDE_BLOCKS, Limit
+from svcd.node.chainstate import OpenChain, invalid_ancestor, least_side_work
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange, CheckedBlock, HeaderCheck
 from svcd.node.tasks import TaskGroup
-from svcd.node.verifier import Parser, Verdict, Verifier
+from svcd.node.verifier import REMEMBERED_HEADERS, Parser, Verdict, Verifier
 from svcd.recent import Recent
 from svcd.store.chain_store import ChainReader
 
 REMEMBERED_INVALID: Final = 4_096
+MAX_EXPECTED: Final = REMEMBERED_HEADERS
 MAX_FUTURE_BLOCKS: Final = 64
 MAX_SLOTS_AHEAD: Final = 60
 
 LIMITS: Final = (
     Limit("early blocks that are held", MAX_FUTURE_BLOCKS, "blocks", FUTURE_BLOCKS),
     Limit("how early a block may be", MAX_SLOTS_AHEAD, "slots", FUTURE_BLOCKS),
+    Limit("blocks that are kept because of their headers", MAX_EXPECTED, "blocks", SIDE_BLOCKS),
     Limit("invalid blocks that are remembered", REMEMBERED_INVALID, "blocks", "Filling the memory of invalid blocks"),
 )
 T = TypeVar("T")
@@ -51,12 +53,14 @@ class ChainListener(Protocol):
 class _Batch:
     """Blocks submitted together; the dictionaries have their indexes as keys."""
 
+    proven_work: int = 0
+    """The cumulative work that headers have shown for the chain of these blocks."""
     blocks: list[Block | None] = field(factory=list)
     """None for a text that is no block."""
     placed: dict[int, CheckedBlock] = field(factory=dict)
     """Blocks whose parents are known."""
-    duplicates: dict[int, bytes] = field(factory=dict)
-    """The hashes of blocks that are being processed already."""
+    duplicates: dict[int, Header] = field(factory=dict)
+    """The headers of blocks that are being processed already."""
     outcomes: dict[int, BlockOutcome] = field(factory=dict)
     after: "set[_Batch]" = field(factory=set)
     """Earlier batches with parents or duplicates of these blocks; there are no cycles."""
@@ -76,7 +80,8 @@ class ChainManager:
     def __init__(self, chain: OpenChain, verifier: Verifier, clock: Clock) -> None:
         self.params = chain.params
         self.reader, self.long_reads = chain.reader, chain.long_reads
-        self.tip = chain.chainstate.tip
+        head = chain.chainstate.head
+        self.tip = head.point
         self._chain, self._verifier, self._clock = chain, verifier, clock
         self._listeners: list[ChainListener] = []
         self._parse_lock = DeferredLock()
@@ -84,11 +89,17 @@ class ChainManager:
         self._stopping = False
         self._connecting = 0
         """Batches with the writer: while there are any, the chain on disk may be ahead of ``tip``."""
-        self._pending: dict[bytes, tuple[_Batch, ChainPoint]] = {}
+        self._pending: dict[bytes, tuple[_Batch, ChainHead]] = {}
         """The blocks in process by hash: their children can be checked meanwhile, and are connected after them."""
         self._ended: deque[_Batch] = deque()
         """Batches that are done and whose Deferreds have still to fire."""
-        self._invalid: Recent[bytes, None] = Recent(REMEMBERED_INVALID)
+        self._invalid: Recent[bytes, type[RuleViolation]] = Recent(REMEMBERED_INVALID)
+        """By hash the blocks that were found invalid, and the kind of the violation."""
+        self._heads: Recent[bytes, ChainHead] = Recent(REMEMBERED_HEADERS)
+        """By hash the blocks whose headers have been checked, stored or not; others are read from the disk."""
+        self._heads[head.point.hash] = head
+        self._expected: Recent[bytes, int] = Recent(MAX_EXPECTED)
+        """Blocks that are kept however deep they are, and the work that headers have shown for their chain."""
         self._future = FutureBlocks(clock, chain.params, self._resubmit)
 
     def subscribe(self, listener: ChainListener) -> None:
@@ -114,13 +125,27 @@ class ChainManager:
         return self._tasks.drained()
 
     def submit_blocks(
-        self, batch: Sequence[bytes | Block], on_stage: OnStage | None = None
+        self, batch: Sequence[bytes | Block], on_stage: OnStage | None = None, *, proven_work: int = 0
     ) -> Deferred[list[BlockOutcome]]:
         """The outcomes of blocks, canonical JSON or parsed, parents before children; fires after the commit.
 
-        Cancelling the Deferred does not stop the work: the sender may disconnect, the chain goes on.
+        ``proven_work`` is the cumulative work that verified headers have shown for the chain of these blocks. Without
+        it, blocks far below the tip are not kept (:meth:`keeps`). Cancelling the Deferred does not stop the work: the
+        sender may disconnect, the chain goes on.
         """
-        return self._tasks.start(self._submit(_Batch(), batch, parse_block, on_stage or _ignore))
+        return self._tasks.start(self._submit(_Batch(proven_work), batch, parse_block, on_stage or _ignore))
+
+    def keeps(self, work: int) -> bool:
+        """Whether a side block is kept for so much cumulative work, its own or that of the chain it belongs to.
+
+        See :func:`svcd.node.chainstate.least_side_work`.
+        """
+        return work >= least_side_work(self.params, self.tip)
+
+    def expect(self, hashes: Iterable[bytes], work: int) -> None:
+        """Keep these blocks when they are posted: verified headers have shown that their chain has so much work."""
+        for block_hash in hashes:
+            self._expected[block_hash] = work
 
     async def submit_posted(self, body: bytes) -> tuple[BlockOutcome, bytes]:
         """The outcome of the block in the body of a POST, any JSON of it, and the block's hash.
@@ -141,37 +166,53 @@ class ChainManager:
             raise outcome
         return outcome
 
-    async def check_headers(self, parent: ChainPoint, headers: Sequence[Header]) -> HeaderCheck:
+    async def head(self, block_hash: bytes) -> ChainHead | None:
+        """A stored block, canonical or not, as the block to build on."""
+        if self.reader.point(block_hash) is None:
+            return None
+        head = self._heads.get(block_hash)
+        if head is None:
+            # In a thread: the headers of a whole branch may have to be read.
+            head = await self.long_reads.ask(lambda reader: _read_head(reader, block_hash, self.params))
+        if head is not None:
+            self._heads[block_hash] = head
+        return head
+
+    async def check_headers(self, parent: ChainHead, headers: Sequence[Header]) -> HeaderCheck:
         """Check ``headers``, each the child of the one before and the first the child of ``parent``.
 
         Checks all that headers show: place, time, target, consensus root, the producer's signature and participation
         work (docs/protocol.md 10). The state is not checked: the block of a valid header may still be invalid.
         """
-        points, failure = await self._verifier.run(self._place_headers, parent, headers)
-        for index, point in enumerate(points):
-            if point.hash in self._invalid:
-                points, failure = points[:index], self._known_invalid(point.hash)
+        heads, failure = await self._verifier.run(self._place_headers, parent, headers)
+        for index, head in enumerate(heads):
+            if head.point.hash in self._invalid:
+                heads, failure = heads[:index], self._known_invalid(head.point.hash)
                 break
-        verdicts = await self._verifier.check_headers(headers[: len(points)])
+        verdicts = await self._verifier.check_headers(headers[: len(heads)])
         bad = next((index for index, verdict in enumerate(verdicts) if verdict is not None), None)
-        return HeaderCheck(points, failure) if bad is None else HeaderCheck(points[:bad], verdicts[bad])
+        if bad is not None:
+            heads, failure = heads[:bad], verdicts[bad]
+        for head in heads:
+            self._heads[head.point.hash] = head
+        return HeaderCheck(heads, failure)
 
     def _place_headers(
-        self, parent: ChainPoint, headers: Sequence[Header]
-    ) -> tuple[list[ChainPoint], RuleViolation | NotYet | None]:
-        """The chain variables after each header, up to the first one that is in a wrong place."""
+        self, parent: ChainHead, headers: Sequence[Header]
+    ) -> tuple[list[ChainHead], RuleViolation | NotYet | None]:
+        """Each header as the block to build on, up to the first one that is in a wrong place."""
         params = self.params
-        points: list[ChainPoint] = []
+        heads: list[ChainHead] = []
         latest = params.slot_at(milliseconds(self._clock)) + params.drift_slots
         for header in headers:
             try:
                 parent = check_header(params, parent, header)
             except RuleViolation as violation:
-                return points, violation
+                return heads, violation
             if header.slot > latest:
-                return points, NotYet(Wait.EARLY, f"slot {header.slot} lies in the future")
-            points.append(parent)
-        return points, None
+                return heads, NotYet(Wait.EARLY, f"slot {header.slot} lies in the future")
+            heads.append(parent)
+        return heads, None
 
     def _resubmit(self, data: bytes) -> None:
         self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
@@ -211,32 +252,37 @@ class ChainManager:
         """Make the checks that need nothing but the block and its parent, on the chain or in process."""
         for index, (block, verdict) in enumerate(await self._verifier.parse_and_check(data, parser)):
             batch.blocks.append(block)
-            outcome = verdict if block is None else self._place(batch, index, block, verdict)
+            outcome = verdict if block is None else await self._place(batch, index, block, verdict)
             if outcome is not None:
                 batch.outcomes[index] = outcome
 
-    def _place(self, batch: _Batch, index: int, block: Block, verdict: Verdict) -> BlockOutcome | None:
+    async def _place(self, batch: _Batch, index: int, block: Block, verdict: Verdict) -> BlockOutcome | None:
         """Put a block behind its parent, so that its children can follow; gives its outcome if it has one already."""
         header = block.header
         if header.hash in self._pending:
-            batch.duplicates[index] = header.hash
+            batch.duplicates[index] = header
             batch.after.add(self._pending[header.hash][0])
             return None
         outcome = self._known(block) or verdict
         if outcome is not None:
             return outcome
         try:
-            parent = self._parent(batch, header.parent_hash)
-            check_place(self.params, parent, header)
+            parent = await self._parent(batch, header.parent_hash)
+            # The hash covers all that is checked here.
+            head = self._heads.get(header.hash) or check_header(self.params, parent, header)
         except RuleViolation as violation:
-            self._remember_invalid(header.hash)
+            self._remember_invalid(header.hash, violation)
             return violation
         except NotYet as reason:
             return reason
         if (too_far := self._future.too_far(header.slot)) is not None:
             return too_far
-        placed = batch.placed[index] = CheckedBlock(block, point_after(self.params, parent, header))
-        self._pending[header.hash] = batch, placed.point
+        proven_work = max(batch.proven_work, self._expected.get(header.hash, 0))
+        if not self.keeps(max(head.point.work, proven_work)):
+            return NotYet(Wait.DEEP, "the block is too far below the tip: show by headers that its chain has more work")
+        self._heads[header.hash] = head
+        batch.placed[index] = CheckedBlock(block, head, proven_work)
+        self._pending[header.hash] = batch, head
         return None
 
     def _known(self, block: Block) -> BlockOutcome | None:
@@ -259,28 +305,33 @@ class ChainManager:
         return self.reader.block_header(stored, self.params).hash
 
     def _known_invalid(self, block_hash: bytes) -> RuleViolation | None:
-        if block_hash not in self._invalid:
+        kind = self._invalid.get(block_hash)
+        if kind is None:
             return None
         self._invalid.move_to_end(block_hash)
-        return RuleViolation(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
+        return kind(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
 
-    def _remember_invalid(self, block_hash: bytes) -> None:
-        self._invalid[block_hash] = None
+    def _remember_invalid(self, block_hash: bytes, violation: RuleViolation) -> None:
+        self._invalid[block_hash] = type(violation)
 
-    def _parent(self, batch: _Batch, parent_hash: bytes) -> ChainPoint:
+    async def _parent(self, batch: _Batch, parent_hash: bytes) -> ChainHead:
         if parent_hash in self._invalid:
-            raise invalid_ancestor(parent_hash)
+            raise invalid_ancestor(parent_hash, self._invalid[parent_hash])
         if parent_hash in self._pending:
-            other, point = self._pending[parent_hash]
+            other, head = self._pending[parent_hash]
             batch.after.add(other)
-            return point
-        parent = self.reader.point(parent_hash)
+            return head
+        parent = await self.head(parent_hash)
         if parent is None:
             raise NotYet(Wait.ORPHAN, f"the parent {parent_hash.hex()} is not known")
         return parent
 
     async def _verify(self, batch: _Batch) -> None:
         """Check participation work, the signatures of transfers, and the time."""
+        for index, placed in batch.valid():
+            # Whoever sends a held block again must not have its work computed again.
+            if (held := self._future.held(placed.block.header)) is not None:
+                batch.outcomes[index] = held
         valid = batch.valid()
         try:
             verdicts = await self._verifier.check_work_and_signatures([placed.block for _, placed in valid])
@@ -290,7 +341,7 @@ class ChainManager:
             return
         for (index, placed), verdict in zip(valid, verdicts, strict=True):
             if verdict is not None:
-                self._remember_invalid(placed.point.hash)
+                self._remember_invalid(placed.point.hash, verdict)
             # A block is held only once its work has been checked, because few are held.
             outcome = verdict or (_stopping() if self._stopping else self._future.hold_if_future(placed.block))
             if outcome is not None:
@@ -305,34 +356,41 @@ class ChainManager:
         for index, placed in batch.valid():
             parent = placed.block.header.parent_hash
             if parent in self._invalid:
-                self._remember_invalid(placed.point.hash)
-                batch.outcomes[index] = invalid_ancestor(parent)
+                violation = batch.outcomes[index] = invalid_ancestor(parent, self._invalid[parent])
+                self._remember_invalid(placed.point.hash, violation)
         if valid := batch.valid():
             self._connecting += 1
             try:
                 result = await self._chain.writer.run(self._chain.chainstate.connect, [placed for _, placed in valid])
                 batch.outcomes.update(zip([index for index, _ in valid], result.outcomes, strict=True))
-                for block_hash in result.invalid:
-                    self._remember_invalid(block_hash)
+                for block_hash, violation in result.invalid.items():
+                    self._remember_invalid(block_hash, violation)
                 if result.change is not None:
                     self._publish(result.change)
             finally:
                 self._connecting -= 1
-        for index, block_hash in batch.duplicates.items():
-            batch.outcomes.setdefault(index, self._outcome_of_first(block_hash))
+        for index, header in batch.duplicates.items():
+            batch.outcomes.setdefault(index, self._outcome_of_copy(header))
 
-    def _outcome_of_first(self, block_hash: bytes) -> BlockOutcome:
+    def _outcome_of_copy(self, header: Header) -> BlockOutcome:
         """The outcome of a duplicate once the first copy has been processed."""
-        if self.reader.point(block_hash) is not None:
+        if self.reader.point(header.hash) is not None:
             return BlockStatus.KNOWN
-        busy = NotYet(Wait.BUSY, "another copy of this block was being processed and has failed; send it again")
-        return self._known_invalid(block_hash) or busy
+        waits = self._future.held(header) or NotYet(
+            Wait.BUSY, "another copy of this block was processed first and could not be stored; send it again"
+        )
+        return self._known_invalid(header.hash) or waits
 
     def _publish(self, change: ChainChange) -> None:
         self.tip = change.tip
         for listener in self._listeners:
             with self.log.failuresHandled("notifying {listener} of a change of the chain failed", listener=listener):
                 listener.chain_changed(change)
+
+
+def _read_head(reader: ChainReader, block_hash: bytes, params: NetworkParams) -> ChainHead | None:
+    stored = reader.stored(block_hash)
+    return None if stored is None else reader.head(stored, params)
 
 
 def _ignore(_: BlockStage) -> None:
@@ -370,7 +428,13 @@ class FutureBlocks:
             due = self._params.slot_time(slot - self._params.drift_slots)
             seconds = (due - milliseconds(self._clock)) / 1000
             self._timers[block_hash] = self._clock.callLater(seconds, self._release, block_hash, block.wire())
-        return NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
+        return self.held(block.header)
+
+    def held(self, header: Header) -> NotYet | None:
+        """Why a held block is not connected now; None if it is not held, or its slot has begun by a new time."""
+        if header.hash not in self._timers or self._slots_ahead(header.slot) <= 0:
+            return None
+        return NotYet(Wait.EARLY, f"slot {header.slot} lies in the future; the block is kept until it is due")
 
     def _slots_ahead(self, slot: int) -> int:
         return slot - self._params.drift_slots - self._params.slot_at(milliseconds(self._clock))

@@ -16,18 +16,26 @@ from twisted.logger import Logger
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.commitment import Commitment, Overlay
-from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.difficulty import next_target
+from svcd.chain.encoding import parse_wire_object
+from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, StateViolation, Wait
 from svcd.chain.forkchoice import prefers
+from svcd.chain.history import History
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import (
+    ChainHead,
     ChainPoint,
     apply_block,
-    check_roots,
+    check_state_root,
     consensus_root,
     genesis_accounts,
-    genesis_point,
+    genesis_head,
+    head_after,
+    history_leaf,
 )
+from svcd.chain.work import block_work
 from svcd.interfaces import Worker
+from svcd.limits import SIDE_BLOCKS, Limit
 from svcd.node.changes import (
     AppliedBlock,
     BlockStatus,
@@ -40,6 +48,16 @@ from svcd.node.changes import (
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
 
 T = TypeVar("T")
+MAX_SIDE_BYTES: Final = 256 * 1024 * 1024
+"""Side blocks that are kept, but for those of a chain that headers have shown to have more work than the tip."""
+_TRIMMED_AT_ONCE: Final = 32
+"""Side blocks that are deleted in one commit: full ones take a few milliseconds each."""
+SIDE_DEPTH: Final = 144
+"""Side blocks with as much less work than the tip as so many blocks have are not stored, unless headers show more."""
+LIMITS: Final = (
+    Limit("side blocks that are kept", MAX_SIDE_BYTES, "bytes", SIDE_BLOCKS),
+    Limit("how far behind the tip a side block may be", SIDE_DEPTH, "blocks", SIDE_BLOCKS),
+)
 _MAX_DISCONNECTED: Final = 50_000
 """Transfers of undone blocks that one reorganisation returns to the mempool; beyond that the newest are dropped."""
 
@@ -49,9 +67,9 @@ class ChainView:
     """A copy of the chain's state in memory, for blocks that are not stored; nothing here is written to disk."""
 
     params: NetworkParams
-    tip: ChainPoint
+    head: ChainHead
     state: Overlay
-    """The accounts after ``tip``."""
+    """The accounts after ``head``."""
     base: ChainPoint
     """The tip on disk from which the view was made; once there is another one, the accounts are wrong."""
 
@@ -60,7 +78,8 @@ class ChainView:
 class PendingChange:
     """The tip and the accounts within the open transaction, and the blocks undone and applied since it began."""
 
-    tip: ChainPoint
+    head: ChainHead
+    """The tip."""
     state: Overlay
     """The accounts; written once, at the end of the transaction."""
     undone: list[UndoneBlock] = field(factory=list)
@@ -74,9 +93,14 @@ class PendingChange:
         """A copy to return to."""
         return evolve(self, state=self.state.copy(), undone=list(self.undone), applied=list(self.applied))
 
-    def undo(self, block: UndoneBlock, parent: ChainPoint) -> None:
+    @property
+    def tip(self) -> ChainPoint:
+        """The chain variables after the tip."""
+        return self.head.point
+
+    def undo(self, block: UndoneBlock, parent: ChainHead) -> None:
         """Note that the tip has been undone; a block that was applied in this transaction just disappears."""
-        self.tip = parent
+        self.head = parent
         if self.applied:
             self.applied.pop()
             return
@@ -88,9 +112,9 @@ class PendingChange:
             self.undone_transfers -= len(newest.transfers)
             self.emptied += 1
 
-    def apply(self, point: ChainPoint, block: Block) -> None:
+    def apply(self, head: ChainHead, block: Block) -> None:
         """Note that ``block`` is the tip; one that was undone in this transaction is back where it was."""
-        self.tip = point
+        self.head, point = head, head.point
         if self.undone and not self.applied and self.undone[-1].point.hash == point.hash:
             self.undone_transfers -= len(self.undone.pop().transfers)
             self.emptied = min(self.emptied, len(self.undone))
@@ -112,18 +136,25 @@ class Chainstate:
     def __init__(self, params: NetworkParams, store: ChainWriter) -> None:
         self.params = params
         self.store = store
-        self.tip = genesis_point(params)
-        """The chain variables after the newest canonical block."""
+        self.head = genesis_head(params)
+        """The newest canonical block."""
         self._tree = Commitment(store.account_rows)
         self._accounts = 0
         """How many exist."""
         self._tree_is_stale = False
         """Whether the tree lacks accounts that have been committed."""
-        self._pending = PendingChange(self.tip, Overlay(self._tree, 0))
+        self._pending = PendingChange(self.head, Overlay(self._tree, 0))
         self.steps = 0
         """Grows with every block applied or undone, so that a watchdog sees progress in a long reorganisation."""
+        self._untrimmed = True
+        """Whether there may be more side blocks than are kept."""
         self._batch: dict[bytes, CheckedBlock] = {}
         self._invalid: dict[bytes, RuleViolation] = {}
+
+    @property
+    def tip(self) -> ChainPoint:
+        """The chain variables after the newest canonical block."""
+        return self.head.point
 
     def load(self) -> ChainPoint:
         """Load the chain on disk, or write the genesis block.
@@ -134,26 +165,35 @@ class Chainstate:
             self._write_genesis()
         genesis, tip = self.store.canonical(0), self.store.tip()
         if genesis is None or tip is None or genesis.point.hash != self.params.genesis_hash:
-            raise Corrupt(f"the database does not hold {self.params.chain_id}: use another data directory")
+            raise Corrupt(self._foreign_chain(genesis))
         self._accounts = self.store.count_accounts()
         self._tree.load(self.store.every_account(), self._accounts)
-        header = self.store.block_header(self.store.existing(tip.height), self.params)
+        newest = self.store.existing(tip.height)
+        header = self.store.block_header(newest, self.params)
         if header.state_root != self._tree.root:
             raise Corrupt(
                 f"the accounts on disk do not give the state root of block {tip.height}: try `svc db rebuild`, restore "
                 "the database from a backup, or move it away and the node fetches the chain again"
             )
-        self.tip, self._tree_is_stale = tip, False
+        self.head, self._tree_is_stale = self.store.head(newest, self.params), False
         return tip
 
+    def _foreign_chain(self, genesis: StoredBlock | None) -> str:
+        """Why the chain on disk is not that of this node, and what to do."""
+        chain_id, advice = self.params.chain_id, "use another data directory"
+        if genesis is not None and parse_wire_object(genesis.header).get("networkId") == self.params.network_id:
+            return f"the database has a chain of {chain_id} with other rules than this program's: {advice}"
+        return f"the database does not have the chain of {chain_id}: {advice}"
+
     def _write_genesis(self) -> None:
-        accounts, point = genesis_accounts(self.params), genesis_point(self.params)
+        accounts, head = genesis_accounts(self.params), genesis_head(self.params)
         with self.store.commit():
             self.store.write_accounts(accounts)
             self._tree.load(self.store.every_account(), len(accounts))
-            roots = {"state_root": self._tree.root, "consensus_root": consensus_root(self.params, point)}
-            header = genesis_header(self.params, **roots)
-            self.store.connect_block(self.store.add_block(Block(header, ()), point), (), undo={})
+            root = consensus_root(self.params, head.point, History().root)
+            header = genesis_header(self.params, state_root=self._tree.root, consensus_root=root)
+            stored = self.store.add_block(Block(header, ()), head.point)
+            self.store.connect_block(stored, (), undo={}, history=head.history.mountains)
 
     # Views
 
@@ -161,10 +201,11 @@ class Chainstate:
         """The canonical chain, or the chain as it would be without its newest ``without`` blocks."""
         # First: it may reload the tip.
         state = self._overlay()
-        view = ChainView(self.params, self.tip, state, self.tip)
+        view = ChainView(self.params, self.head, state, self.tip)
         for height in range(self.tip.height, self.tip.height - without, -1):
             view.state.undo(self.store.undo(self.store.existing(height)))
-            view.tip = self.store.existing(height - 1).point
+        if without:
+            view.head = self.store.head(self.store.existing(self.tip.height - without), self.params)
         return view
 
     def _overlay(self) -> Overlay:
@@ -187,7 +228,7 @@ class Chainstate:
         self._invalid = {}
         # First: it may reload the tip.
         state = self._overlay()
-        self._pending = PendingChange(self.tip, state)
+        self._pending = PendingChange(self.head, state)
         change: ChainChange | None = None
         with self.store.commit():
             outcomes = [self._connect_block(block) for block in batch]
@@ -197,17 +238,23 @@ class Chainstate:
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
                 change = pending.as_change(newest, last_disconnected=self._save_disconnected_transfers())
+            untrimmed = self._untrimmed or bool(pending.undone)
+            if untrimmed:
+                untrimmed = self.store.trim_side_blocks(
+                    limit=MAX_SIDE_BYTES, spare=pending.tip.work, at_most=_TRIMMED_AT_ONCE
+                )
+        self._untrimmed = untrimmed
         if change is not None:
-            self._set_tip(change.tip, pending.state)
+            self._set_tip(pending)
         # Both may be large.
-        self._batch, self._pending = {}, PendingChange(self.tip, Overlay(self._tree, self._accounts))
+        self._batch, self._pending = {}, PendingChange(self.head, Overlay(self._tree, self._accounts))
         return ConnectResult(outcomes, self._invalid, change)
 
-    def _set_tip(self, tip: ChainPoint, state: Overlay) -> None:
-        """Go on from a committed ``tip``; a failure here must not keep listeners from hearing of the commit."""
-        self.tip, self._accounts, self._tree_is_stale = tip, state.count, True
+    def _set_tip(self, change: PendingChange) -> None:
+        """Go on from a committed change; a failure here must not keep listeners from hearing of the commit."""
+        self.head, self._accounts, self._tree_is_stale = change.head, change.state.count, True
         try:
-            self._tree.take(state)
+            self._tree.take(change.state)
         except MemoryError:
             self._log.failure("out of memory: the state tree is rebuilt with the next block")
         else:
@@ -225,13 +272,15 @@ class Chainstate:
         if self.store.point(point.hash) is not None:
             return BlockStatus.KNOWN
         if header.parent_hash in self._invalid:
-            self._invalid[point.hash] = invalid_ancestor(header.parent_hash)
+            self._invalid[point.hash] = invalid_ancestor(header.parent_hash, StateViolation)
             return self._invalid[point.hash]
         if header.parent_hash != self._pending.tip.hash and self.store.point(header.parent_hash) is None:
             return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
-        stored = self.store.add_block(candidate.block, point)
         if not prefers(point, self._pending.tip):
+            self.store.add_block(candidate.block, point, side_work=max(point.work, candidate.proven_work))
+            self._untrimmed = True
             return BlockStatus.SIDE
+        stored = self.store.add_block(candidate.block, point)
         # If this fails no other branch is better: each stored block was compared with the tip when it came.
         self._activate(stored)
         return self._invalid.get(point.hash, BlockStatus.CONNECTED)
@@ -274,33 +323,45 @@ class Chainstate:
         stored, parent = self.store.existing(pending.tip.height), self.store.existing(pending.tip.height - 1)
         block = self.store.block(stored, self.params)
         pending.state.undo(self.store.disconnect_block(stored, block.transfers))
-        pending.undo(UndoneBlock(stored.point, block.transfers), parent.point)
+        pending.undo(UndoneBlock(stored.point, block.transfers), self.store.head(parent, self.params))
         self.steps += 1
 
     def _connect_tip(self, stored: StoredBlock) -> None:
         """Execute a block on the tip; raises RuleViolation if the state after it is not the one it commits to."""
         candidate, pending = self._batch.get(stored.point.hash), self._pending
         block = candidate.block if candidate else self.store.block(stored, self.params)
+        head = candidate.head if candidate else head_after(self.params, pending.head, block.header)
         effect = apply_block(self.params, block, pending.state)
         try:
-            check_roots(self.params, block.header, point=stored.point, state_root=pending.state.apply(effect))
+            check_state_root(block.header, pending.state.apply(effect))
         except RuleViolation:
             pending.state.undo(effect.before)
             raise
-        self.store.connect_block(stored, block.transfers, effect.before)
-        pending.apply(stored.point, block)
+        leaf = history_leaf(head.point, work=head.point.work - pending.tip.work)
+        history = pending.head.history.completed_by(leaf)
+        self.store.connect_block(stored, block.transfers, undo=effect.before, history=history)
+        pending.apply(head, block)
         self.steps += 1
 
     def _delete_invalid(self, block: StoredBlock, violation: RuleViolation) -> None:
         """Delete an invalid block, and everything stored that builds on it."""
-        self._invalid[block.point.hash] = violation
+        self._invalid[block.point.hash] = StateViolation(violation.code, violation.detail)
         for block_hash in self.store.delete_with_descendants(block):
-            self._invalid[block_hash] = invalid_ancestor(block.point.hash)
+            self._invalid[block_hash] = invalid_ancestor(block.point.hash, StateViolation)
 
 
-def invalid_ancestor(parent: bytes) -> RuleViolation:
-    """Why a block on the invalid block ``parent`` is invalid itself."""
-    return RuleViolation(Refusal.ANCESTOR, f"the block builds on the invalid block {parent.hex()}")
+def invalid_ancestor(parent: bytes, kind: type[RuleViolation]) -> RuleViolation:
+    """Why a block on the invalid block ``parent`` is invalid itself; ``kind`` is the kind of its parent's violation."""
+    return kind(Refusal.ANCESTOR, f"the block builds on the invalid block {parent.hex()}")
+
+
+def least_side_work(params: NetworkParams, tip: ChainPoint) -> int:
+    """The cumulative work for which a side block is kept: SIDE_DEPTH blocks less than the tip's.
+
+    A side block is not executed, and costs little to make if its branch forks off long ago, where the target was easy.
+    """
+    target = next_target(params, height=tip.height + 1, clock=tip.difficulty_clock)
+    return tip.work - SIDE_DEPTH * block_work(target)
 
 
 class LongReads:

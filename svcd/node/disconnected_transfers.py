@@ -31,7 +31,7 @@ def may_become_valid(refusal: RuleViolation, transfer: Transfer, account: Accoun
     """Whether the mempool may accept ``transfer`` later, given the refusal and its sender's ``account``."""
     if refusal.code is Refusal.NONCE:
         return transfer.nonce > account.nonce
-    return refusal.code in (Refusal.BALANCE, Refusal.POOL)
+    return refusal.code in (Refusal.BALANCE, Refusal.SENDER_MINIMUM, Refusal.RECIPIENT_MINIMUM, Refusal.POOL)
 
 
 @define(eq=False)
@@ -117,6 +117,10 @@ class DisconnectedTransfers:
         for sender in intersection(self._by_sender, accounts):
             parked = self._by_sender[sender]
             retried += parked[: bisect_left(parked, accounts[sender].nonce + MAX_PER_SENDER, key=_nonce)]
+        # A recipient that has no account, since a reorganisation undid its first payment, may have one again.
+        for item in self._parked.values():
+            if item.transfer.recipient in accounts and item.transfer.sender not in accounts:
+                retried.append(item)
         most = len(retried) + _UNBLOCKED_PER_BLOCK
         while self._unblocked and len(retried) < most:
             sender, _ = self._unblocked.popitem(last=False)

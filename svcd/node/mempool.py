@@ -20,6 +20,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
+from svcd.chain.transition import check_minimums
 from svcd.limits import MEMPOOL_FLOOD, Limit
 from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, least_fee
 
@@ -38,6 +39,8 @@ class MempoolEntry:
     transfer: Transfer
     sequence: int
     """Its number in the local order of arrival."""
+    returned: bool = False
+    """Whether a reorganisation has brought it back."""
 
     @property
     def arrival(self) -> int:
@@ -142,16 +145,16 @@ class SenderQueue:
         """Base units that all entries together spend."""
         return sum([entry.transfer.amount + entry.transfer.fee for entry in self.entries])
 
-    def stale(self, uncovered: RemovalReason) -> dict[MempoolEntry, RemovalReason]:
+    def stale(self, uncovered: RemovalReason, *, minimum: int) -> dict[MempoolEntry, RemovalReason]:
         """The entries that the account rules out: those with used nonces, and from the end those it cannot pay.
 
-        ``uncovered`` is the reason of the latter.
+        ``uncovered`` is the reason of the latter; ``minimum`` are the base units that the account must keep.
         """
         used = [entry for entry in self.entries if entry.transfer.nonce < self.account.nonce]
         stale = dict.fromkeys(used, RemovalReason.CONFLICT)
         cost = self.cost() - sum(entry.transfer.amount + entry.transfer.fee for entry in used)
         for entry in reversed(self.entries):
-            if cost <= self.account.balance or entry.transfer.nonce < self.account.nonce:
+            if cost + minimum <= self.account.balance or entry.transfer.nonce < self.account.nonce:
                 break
             stale[entry] = uncovered
             cost -= entry.transfer.amount + entry.transfer.fee
@@ -223,6 +226,8 @@ class Mempool:
         self._in_line = 0
         """How many entries the lines have."""
         self._evictions = EvictionQueue(self._is_last)
+        self.returned: set[bytes] = set()
+        """The txids of the entries that a reorganisation has brought back; for reading only."""
         self.fees = FeeHistogram()
         """All entries by fee rate; for reading only."""
         self._arrivals: list[MempoolEntry] | None = []
@@ -329,11 +334,12 @@ class Mempool:
         oldest = block_time - 1000 * params.transaction_past_seconds
         return TimestampWindow(oldest, now + 1000 * params.transaction_future_seconds)
 
-    def check(self, transfer: Transfer, account: Account, window: TimestampWindow) -> Removals:
-        """What must leave the mempool for ``transfer``, given the sender's ``account``.
+    def check(self, transfer: Transfer, accounts: Mapping[bytes, Account], window: TimestampWindow) -> Removals:
+        """What must leave the mempool for ``transfer``, given the ``accounts`` of its sender and its recipient.
 
-        Raises RuleViolation: TIMESTAMP, NONCE, FEE, BALANCE or POOL.
+        Raises RuleViolation: TIMESTAMP, NONCE, FEE, BALANCE, SENDER_MINIMUM, RECIPIENT_MINIMUM or POOL.
         """
+        account = accounts[transfer.sender]
         if transfer.timestamp < window.oldest:
             raise RuleViolation(Refusal.TIMESTAMP, f"expired: timestamp must be at least {window.oldest} by now")
         if transfer.timestamp > window.newest:
@@ -358,11 +364,20 @@ class Mempool:
         cost = transfer.amount + transfer.fee + (queue.cost() if queue else 0)
         if replaced is not None:
             cost -= replaced.transfer.amount + replaced.transfer.fee
+        minimum = self._params.account_minimum
         if cost > account.balance:
             raise RuleViolation(
                 Refusal.BALANCE,
-                f"the balance is {cost - account.balance} base units short of amount, fee and what waits already",
+                f"the balance is {cost + minimum - account.balance} base units short of amount, fee, what waits already"
+                f" and the {minimum} base units that the sender must keep",
             )
+        # What waits for either account is not counted: it may never get into a block.
+        check_minimums(
+            self._params,
+            transfer,
+            sender=account.balance - cost,
+            recipient=accounts[transfer.recipient].balance + transfer.amount,
+        )
         leaving = {replaced: RemovalReason.REPLACED} if replaced else {}
         count = len(self._entries) + 1 - len(leaving)
         size = self.size + len(transfer.wire) - (len(replaced.transfer.wire) if replaced else 0)
@@ -377,15 +392,23 @@ class Mempool:
             )
         return leaving
 
-    def admit(self, transfer: Transfer, account: Account, *, window: TimestampWindow, sequence: int) -> Admission:
-        """Add ``transfer``, whose signature has been verified; raises what :meth:`check` raises."""
-        return self.enter(transfer, account, leaving=self.check(transfer, account, window), sequence=sequence)
+    def admit(
+        self, transfer: Transfer, accounts: Mapping[bytes, Account], *, window: TimestampWindow, sequence: int
+    ) -> Admission:
+        """Add ``transfer``, whose signature has been verified; arguments and errors are those of :meth:`check`."""
+        leaving = self.check(transfer, accounts, window)
+        return self.enter(transfer, accounts[transfer.sender], leaving=leaving, sequence=sequence)
 
-    def enter(self, transfer: Transfer, account: Account, *, leaving: Removals, sequence: int) -> Admission:
-        """Add ``transfer`` in the place of ``leaving``, the result of :meth:`check`."""
+    def enter(
+        self, transfer: Transfer, account: Account, *, leaving: Removals, sequence: int, returned: bool = False
+    ) -> Admission:
+        """Add ``transfer`` in the place of ``leaving``, the result of :meth:`check`.
+
+        ``returned``: a reorganisation has brought it back.
+        """
         accounts = {entry.transfer.sender: self._queues[entry.transfer.sender].account for entry in leaving}
         self._remove(leaving)
-        entry = MempoolEntry(transfer, sequence)
+        entry = MempoolEntry(transfer, sequence, returned)
         if self._arrivals and self._arrivals[-1].sequence >= sequence:
             self._arrivals = None
         if self._arrivals is not None:
@@ -408,6 +431,8 @@ class Mempool:
         queue.account = account
         queue.put(entry)
         self._entries[transfer.txid] = entry
+        if entry.returned:
+            self.returned.add(transfer.txid)
         self.size += len(transfer.wire)
         self.fees.add(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         self._align(transfer.sender, queue)
@@ -424,7 +449,7 @@ class Mempool:
         for sender in intersection(self._queues, accounts):
             queue = self._queues[sender]
             queue.account = accounts[sender]
-            stale = queue.stale(uncovered)
+            stale = queue.stale(uncovered, minimum=self._params.account_minimum)
             self._align(sender, queue)
             self._remove(stale)
             left |= stale
@@ -450,6 +475,7 @@ class Mempool:
             transfer = entry.transfer
             queue = senders[transfer.sender] = self._queues[transfer.sender]
             del self._entries[transfer.txid]
+            self.returned.discard(transfer.txid)
             queue.remove(entry)
             self.size -= len(transfer.wire)
             self.fees.remove(entry.rate, size=len(transfer.wire), fee=transfer.fee)

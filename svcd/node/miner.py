@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush, heapreplace
 from typing import Final, cast
@@ -18,9 +18,10 @@ from svcd.chain.address import key_hash
 from svcd.chain.block import Block, Header, block_id, transactions_root
 from svcd.chain.difficulty import multiplier, next_target
 from svcd.chain.errors import NotYet, RuleViolation
+from svcd.chain.params import NetworkParams
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Transfer
-from svcd.chain.transition import Workspace, consensus_root, point_after, touched
+from svcd.chain.transition import ChainPoint, Workspace, consensus_root, point_after, touched
 from svcd.chain.work import effective_target, work_value
 from svcd.interfaces import Timer, Worker, milliseconds
 from svcd.node.chainstate import ChainView
@@ -73,17 +74,56 @@ def _before(in_use: list[_LineInUse], rank: tuple[int, int] | None) -> Iterator[
             heappop(in_use)
 
 
-def create_template(view: ChainView, *, seed: bytes, slot: int, transfers: Iterable[Transfer]) -> BlockTemplate:
+def next_slot(params: NetworkParams, tip: ChainPoint, now: int) -> int | None:
+    """The slot in which to make a block on ``tip`` at ``now``, in Unix milliseconds (docs/protocol.md 10).
+
+    The present slot or, if the tip has it already, the slot after the tip's: hash power that waits for a slot is lost.
+    None if the slot lies so far ahead that other nodes would hold the block.
+    """
+    present = params.slot_at(now)
+    slot = max(present, tip.slot + 1)
+    return slot if slot <= present + params.drift_slots else None
+
+
+EXPIRY_MARGIN_SECONDS: Final = 600
+"""A block includes no transfer that expires sooner: if the block were undone, no other one could include it."""
+
+
+def _lasting(
+    transfers: Iterable[Transfer], params: NetworkParams, slot: int, returned: Container[bytes]
+) -> Iterator[Transfer]:
+    """Those of ``transfers`` that a block at ``slot`` should include (docs/protocol.md 12).
+
+    A transfer that is left out leaves no gap: no later transfer of its sender could be in the block.
+    """
+    lifetime = 1000 * params.transaction_past_seconds
+    oldest = params.slot_time(slot) - lifetime
+    # A network whose transfers live for minutes only must not lose all of them.
+    margin = min(1000 * EXPIRY_MARGIN_SECONDS, lifetime // 2)
+    left_out: set[bytes] = set()
+    for transfer in transfers:
+        least = oldest if transfer.txid in returned else oldest + margin
+        if transfer.timestamp < least:
+            left_out.add(transfer.sender)
+        if transfer.sender not in left_out:
+            yield transfer
+
+
+def create_template(
+    view: ChainView, *, seed: bytes, slot: int, transfers: Iterable[Transfer], returned: Container[bytes] = ()
+) -> BlockTemplate:
     """A block on the tip of ``view`` at ``slot`` with those of ``transfers`` that are valid and fit.
 
-    Applies the block to the accounts of the view. Only for the writer's thread.
+    Leaves out transfers that expire within EXPIRY_MARGIN_SECONDS after the slot, except ``returned`` ones, by txid: a
+    block that included them has been undone. Applies the block to the accounts of the view. Only for the writer's
+    thread.
     """
-    params, parent = view.params, view.tip
+    params, parent = view.params, view.head.point
     public_key = public_key_of(seed)
     producer = key_hash(public_key)
     room = block_room(params)
     wanted: list[Transfer] = []
-    for transfer in transfers:
+    for transfer in _lasting(transfers, params, slot, returned):
         room -= len(transfer.wire) + 1
         if room < 0 or len(wanted) == params.max_block_transactions:
             break
@@ -105,7 +145,7 @@ def create_template(view: ChainView, *, seed: bytes, slot: int, transfers: Itera
         state_root=state_root,
         consensus_root=bytes(32),
     )
-    root = consensus_root(params, point_after(params, parent, draft))
+    root = consensus_root(params, point_after(params, parent, draft), view.head.history.root)
     return BlockTemplate(evolve(draft, consensus_root=root), included)
 
 
@@ -191,12 +231,14 @@ class Miner(Service):
         self.enabled = settings.enabled
         """Whether participation is switched on; not kept across a restart, which follows the configuration."""
         self._chain_manager, self._chain = node.chain_manager, node.chain
-        self._mempool, self._clock = node.transaction_pool.mempool, node.clock
+        self._transaction_pool, self._clock = node.transaction_pool, node.clock
         self._settings = settings
         self._lock = DeferredLock()
         self._loop: Deferred[None] | None = None
         """Fires when no more blocks are made and the threads are idle; None if that is so."""
         self._search: WorkSearch | None = None
+        self._renewal: Deferred[BlockTemplate | None] | None = None
+        """The next template, which is assembled while the threads search with the last one."""
         self._stale = False
         self._pause: Deferred[None] | None = None
         self._timer: Timer | None = None
@@ -262,16 +304,13 @@ class Miner(Service):
                 # An unexpected error must not end participation for good.
                 self.log.failure("making a block failed; trying again in {seconds} s", seconds=_RETRY_SECONDS)
                 await self._sleep(_RETRY_SECONDS)
+        if self._renewal is not None:
+            await self._renewal.addErrback(lambda failure: self.log.failure("renewing a template failed", failure))
+            self._renewal = None
 
     async def _make_block(self) -> None:
-        slot = self._chain_manager.params.slot_at(milliseconds(self._clock))
-        if slot <= self._chain_manager.tip.slot:
-            await self._sleep(self._seconds_to(self._chain_manager.tip.slot + 1))
-            return
-        self._stale = False
-        lines = self._mempool.lines()
-        template = await self._chain.writer.run(self._assemble, slot, lines)
-        if template.header.parent_hash != self._chain_manager.tip.hash or self._stopping:
+        template = await self._next_template()
+        if template is None or not self._is_on_tip(template) or self._stopping:
             return
         block = await self._seal(template)
         if block is not None:
@@ -284,10 +323,31 @@ class Miner(Service):
                 count=len(block.transfers),
             )
 
-    def _assemble(self, slot: int, lines: Iterable[tuple[MempoolEntry, ...]]) -> BlockTemplate:
-        return create_template(
-            self._chain.chainstate.view(), seed=self._settings.seed, slot=slot, transfers=by_fee_rate(lines)
-        )
+    async def _next_template(self) -> BlockTemplate | None:
+        """The template of a renewal, if it is on the tip, or else a new one."""
+        renewal, self._renewal = self._renewal, None
+        template = None if renewal is None else await renewal
+        return template if template is not None and self._is_on_tip(template) else await self._new_template()
+
+    async def _new_template(self) -> BlockTemplate | None:
+        """A template on the tip, or None after a wait for a slot."""
+        params, tip = self._chain_manager.params, self._chain_manager.tip
+        slot = next_slot(params, tip, milliseconds(self._clock))
+        if slot is None:
+            await self._sleep(self._seconds_to(tip.slot + 1 - params.drift_slots))
+            return None
+        self._stale = False
+        pool = self._transaction_pool
+        return await self._chain.writer.run(self._assemble, slot, pool.mempool.lines(), pool.returned)
+
+    def _is_on_tip(self, template: BlockTemplate) -> bool:
+        return template.header.parent_hash == self._chain_manager.tip.hash
+
+    def _assemble(
+        self, slot: int, lines: Iterable[tuple[MempoolEntry, ...]], returned: frozenset[bytes]
+    ) -> BlockTemplate:
+        view, transfers = self._chain.chainstate.view(), by_fee_rate(lines)
+        return create_template(view, seed=self._settings.seed, slot=slot, transfers=transfers, returned=returned)
 
     async def _seal(self, template: BlockTemplate) -> Block | None:
         """The finished block, or None if tip, slot or mempool changed first."""
@@ -307,15 +367,21 @@ class Miner(Service):
         return None if nonce is None else template.sealed(nonce, settings.seed)
 
     def _watch(self, search: WorkSearch, slot: int, began: float) -> None:
-        """End a search whose slot is over, or whose template has been out of date for too long."""
+        """Renew the template of a search whose slot is over, or that has been out of date for too long."""
         now = self._clock.seconds()
         self._timer = None
         over = self._seconds_to(slot + 1) <= 0
         if over or (self._stale and now - began >= _RENEW_SECONDS):
-            search.ended.set()
+            self._renewal = Deferred.fromCoroutine(self._renew(search))
             return
         wait = min(self._seconds_to(slot + 1), max(began + _RENEW_SECONDS - now, 1))
         self._timer = self._clock.callLater(wait, self._watch, search, slot, began)
+
+    async def _renew(self, search: WorkSearch) -> BlockTemplate | None:
+        try:
+            return await self._new_template()
+        finally:
+            search.ended.set()
 
     def _seconds_to(self, slot: int) -> float:
         return (self._chain_manager.params.slot_time(slot) - milliseconds(self._clock)) / 1000

@@ -19,6 +19,8 @@ DEEP_BLOCKS: Final = 12
 """The least number of undone blocks of a deep reorganisation, which may undo payments with the usual confirmations."""
 DEEP_SECONDS: Final = 86_400.0
 """How long the alarm lasts."""
+OUTAGE_INTERVALS: Final = 20
+"""A gap between blocks of so many times the usual one is an outage: it does not happen by chance."""
 STILL_SECONDS: Final = 600.0
 """How long the tip may stay the same while other nodes have later blocks."""
 ALARM_CHECK_SECONDS: Final = 10.0
@@ -133,6 +135,7 @@ PROTOCOL_VERSION: Final = "1.0"
 
 
 NO_PEER_MET: Final = "no verified peer has been met, and [participation] alone is not set"
+KNOWN_PEERS_CALLED: Final = "the nodes that were known at the start are being called, and none has answered yet"
 
 
 @frozen
@@ -282,13 +285,14 @@ class Status:
 
     def _find_outage(self, tip: ChainPoint) -> ChainAlarm | None:
         params, reader = self._chain_manager.params, self._chain_manager.reader
+        gap = max(params.gap_cap_slots, OUTAGE_INTERVALS * params.slots_per_block)
         span = params.gap_cap_slots // params.slots_per_block * 6 // 5
         slot = tip.slot
         for height in range(tip.height - 1, max(tip.height - span, 1) - 1, -1):
             stored = reader.canonical(height)
             if stored is None:
                 break
-            if slot - stored.point.slot >= params.gap_cap_slots:
+            if slot - stored.point.slot >= gap:
                 sentence = (
                     f"the chain stood still for {slot - stored.point.slot} slots before block {height + 1}: "
                     f"ask for more confirmations than usual until block {height + span}"

@@ -7,7 +7,7 @@ The transfers of undone blocks return in the same way.
 import json
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from operator import itemgetter
@@ -69,7 +69,10 @@ class _Submission:
     """A transfer that has been submitted, and the Deferred for its result."""
 
     transfer: Transfer
+    on_lookup: Callable[[], None] | None
     result: Deferred[SubmitResult] = field(factory=Deferred)
+    forged: RuleViolation | None = None
+    """The violation that a thread has found in its signature."""
 
 
 class TransactionPool:
@@ -119,6 +122,11 @@ class TransactionPool:
         """Disconnected transfers that the mempool has refused for now, for lack of cover above all."""
         return [item.transfer for item in self._disconnected.parked()]
 
+    @property
+    def returned(self) -> frozenset[bytes]:
+        """The txids of the transfers that a reorganisation has brought back to the mempool, or parked."""
+        return frozenset(self.mempool.returned).union([transfer.txid for transfer in self.parked])
+
     def subscribe(self, listener: MempoolListener) -> None:
         """Notify ``listener`` of every later change of the mempool."""
         self._listeners.append(listener)
@@ -142,11 +150,10 @@ class TransactionPool:
             some = [found.popleft() for _ in range(min(_SCAN_PER_TURN, len(found)))]
             accounts = self._accounts([transfer for _, transfer in some])
             for row, transfer in some:
-                account = accounts[transfer.sender]
                 try:
-                    self.mempool.admit(transfer, account, window=window, sequence=row)
+                    self.mempool.admit(transfer, accounts, window=window, sequence=row)
                 except RuleViolation as refusal:
-                    self._park(DisconnectedTransfer(transfer, row), account, refusal)
+                    self._park(DisconnectedTransfer(transfer, row), accounts[transfer.sender], refusal)
         rows = {entry.sequence: entry.transfer for entry in self.mempool.entries()}
         rows |= {item.row: item.transfer for item in self._disconnected.parked() if item.row is not None}
         with explaining_errors(self.store.path, MEMPOOL):
@@ -214,16 +221,20 @@ class TransactionPool:
 
     # Admission
 
-    def submit(self, transfer: Transfer) -> Deferred[SubmitResult]:
+    def submit(self, transfer: Transfer, *, on_lookup: Callable[[], None] | None = None) -> Deferred[SubmitResult]:
         """Admit a transfer whose fields have been checked; the Deferred fires after the commit.
 
         It fails with RuleViolation, or with an error of the disk. Cancelling it does not stop the work.
+
+        Only a look-up in the index on disk, which may be far larger than memory, shows whether a transfer with a used
+        nonce is the one in the chain. ``on_lookup`` is called before each, to charge the client for it; without
+        ``on_lookup`` nobody pays, so every transfer with a used nonce is refused.
         """
         entry = self.mempool.get(transfer.txid)
         if entry is not None and entry.transfer.wire == transfer.wire:
             # Nearly every peer hands in every transfer. This one has been committed in the turn that admitted it.
             return succeed(SubmitResult.KNOWN)
-        submission = _Submission(transfer)
+        submission = _Submission(transfer, on_lookup)
         self._submissions.append(submission)
         self._begin(_ADMISSION, self._admit_all())
         return submission.result
@@ -239,22 +250,16 @@ class TransactionPool:
                 yield self._checkpoint()
 
     async def _verify_in_threads(self, count: int) -> None:
-        """Verify the signatures of the first submissions that the mempool would accept; the verifier remembers them."""
-        transfers = [submission.transfer for submission in islice(self._submissions, count)]
-        accounts, window = self._accounts(transfers), self._window()
-        await self._verifier.check_transfers([each for each in transfers if self._fits(each, accounts, window)])
-
-    def _fits(self, transfer: Transfer, accounts: dict[bytes, Account], window: TimestampWindow) -> bool:
-        try:
-            self.mempool.check(transfer, accounts[transfer.sender], window)
-        except RuleViolation:
-            return False
-        return True
+        """Verify the signatures of the first submissions; the verifier remembers the good ones."""
+        submissions = list(islice(self._submissions, count))
+        verdicts = await self._verifier.check_transfers([submission.transfer for submission in submissions])
+        for submission, verdict in zip(submissions, verdicts, strict=True):
+            submission.forged = verdict
 
     def _admit_some(self, submissions: Sequence[_Submission]) -> None:
         """Check, write, publish and answer, all in this turn."""
         try:
-            results = self._results_of([submission.transfer for submission in submissions])
+            results = self._results_of(submissions)
         except Exception as error:
             # Fail every submission of this turn: the write was rolled back, and a refusal may have depended on a
             # transfer that was rolled back with it.
@@ -269,14 +274,20 @@ class TransactionPool:
                 self.refusals[result.code] += 1
             submission.result.errback(result)
 
-    def _results_of(self, transfers: Sequence[Transfer]) -> list[SubmitResult | Exception]:
-        """The result of each transfer, committed and published; raises sqlite3.Error."""
-        accounts, window = self._accounts(transfers), self._window()
+    def _results_of(self, submissions: Sequence[_Submission]) -> list[SubmitResult | Exception]:
+        """The result of each submission, committed and published; raises sqlite3.Error."""
+        # Signatures come first: nothing is read from the disk for a transfer that cost its sender nothing to make.
+        forged = [each.forged or self._verifier.check_in_this_thread(each.transfer) for each in submissions]
+        signed = [each.transfer for each, verdict in zip(submissions, forged, strict=True) if verdict is None]
+        accounts, window = self._accounts(signed), self._window()
         results: list[SubmitResult | Exception] = []
         admissions: list[Admission] = []
-        for transfer in transfers:
+        for submission, verdict in zip(submissions, forged, strict=True):
+            if verdict is not None:
+                results.append(verdict)
+                continue
             try:
-                admission = self._admit(transfer, accounts[transfer.sender], window)
+                admission = self._admit(submission, accounts, window)
             except Exception as error:
                 # For its sender; it does not concern the others.
                 results.append(error)
@@ -286,36 +297,37 @@ class TransactionPool:
         self._commit(admissions)
         return results
 
-    def _admit(self, transfer: Transfer, account: Account, window: TimestampWindow) -> Admission | None:
-        """Admit a transfer to the mempool, not yet to the disk; None if it is known. Raises RuleViolation."""
-        known = self._known_wire(transfer, account)
-        if known == transfer.wire:
+    def _admit(
+        self, submission: _Submission, accounts: Mapping[bytes, Account], window: TimestampWindow
+    ) -> Admission | None:
+        """Admit a signed transfer to the mempool, not yet to the disk; None if it is known. Raises RuleViolation."""
+        transfer = submission.transfer
+        account = accounts[transfer.sender]
+        # Maybe with another signature: the txid covers none.
+        if transfer.txid in self.mempool or self._is_in_chain(submission, account):
             return None
-        # The cheap checks come first.
-        leaving = self.mempool.check(transfer, account, window) if known is None else {}
-        verdict = self._verifier.check_in_this_thread(transfer)
-        if verdict is not None:
-            raise verdict
-        return None if known is not None else self._enter(transfer, account, leaving)
+        return self._enter(transfer, account, self.mempool.check(transfer, accounts, window))
 
     def _enter(self, transfer: Transfer, account: Account, leaving: Removals) -> Admission:
-        return self.mempool.enter(transfer, account, leaving=leaving, sequence=self._next_sequence())
+        sequence, returned = self._next_sequence(), bool(self._disconnected.get([transfer.txid]))
+        return self.mempool.enter(transfer, account, leaving=leaving, sequence=sequence, returned=returned)
 
-    def _known_wire(self, transfer: Transfer, account: Account) -> bytes | None:
-        """The canonical JSON of a transfer in mempool or chain, maybe with another signature: the txid covers none."""
-        if entry := self.mempool.get(transfer.txid):
-            return entry.transfer.wire
+    def _is_in_chain(self, submission: _Submission, account: Account) -> bool:
+        transfer = submission.transfer
         # A transfer in the chain has a used nonce.
-        stored = self._reader.transaction(transfer.txid) if transfer.nonce < account.nonce else None
-        return None if stored is None else stored.body
+        if transfer.nonce >= account.nonce or submission.on_lookup is None:
+            return False
+        submission.on_lookup()
+        return self._reader.has_transaction(transfer.txid)
 
     def _window(self) -> TimestampWindow:
         return self.mempool.window(self._tip_slot, milliseconds(self._clock))
 
     def _accounts(self, transfers: Iterable[Transfer]) -> dict[bytes, Account]:
-        """The accounts of all senders."""
+        """The accounts of all senders and recipients."""
         # A commit of the chain that has not been published here yet does no harm: the mempool settles when it is.
-        unknown = dict.fromkeys([transfer.sender for transfer in transfers], Account())
+        keys = [key for transfer in transfers for key in (transfer.sender, transfer.recipient)]
+        unknown = dict.fromkeys(keys, Account())
         return {**unknown, **self._reader.accounts(unknown)}
 
     def _commit(self, admissions: Sequence[Admission], parked: Sequence[DisconnectedTransfer] = ()) -> None:
@@ -392,7 +404,7 @@ class TransactionPool:
         for item in some:
             transfer, account = item.transfer, accounts[item.transfer.sender]
             try:
-                leaving = self.mempool.check(transfer, account, window)
+                leaving = self.mempool.check(transfer, accounts, window)
             except RuleViolation as refusal:
                 if not self._park(item, account, refusal):
                     self._disconnected.take([transfer.txid])

@@ -129,9 +129,9 @@ class Node:
         outcomes = result_of(self.chain_manager.submit_blocks([wire_of(block) for block in blocks]))
         return [code_of(outcome) for outcome in outcomes]
 
-    def send(self, transfer: Transfer) -> str:
-        """What becomes of a transfer."""
-        reception = self.transaction_pool.submit(transfer)
+    def send(self, transfer: Transfer, *, on_lookup: Callable[[], None] = lambda: None) -> str:
+        """What becomes of a transfer of a client that pays for look-ups."""
+        reception = self.transaction_pool.submit(transfer, on_lookup=on_lookup)
         self.clock.advance(0)
         try:
             return result_of(reception)

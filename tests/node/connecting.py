@@ -21,7 +21,7 @@ class _TakeBack(Exception):
 
 def connect(node: Node, chain: ChainBuilder, *blocks: Block) -> ConnectResult:
     """What the writer's thread makes of blocks that have passed every check but those of the state."""
-    return node.chainstate.connect([CheckedBlock(block, chain.point_after(block)) for block in blocks])
+    return node.chainstate.connect([CheckedBlock(block, chain.head_after(block)) for block in blocks])
 
 
 def connect_all(node: Node, chain: ChainBuilder, *blocks: Block) -> ChainChange:
@@ -66,7 +66,7 @@ def commits(node: Node) -> Iterator[list[str]]:
 def undoing(node: Node) -> Iterator[Callable[[], bytes]]:
     """Lets the newest block be undone as in a reorganisation, again and again; all is taken back in the end."""
     chainstate = node.chainstate
-    pending = chainstate._pending = PendingChange(chainstate.tip, chainstate.view().state)
+    pending = chainstate._pending = PendingChange(chainstate.head, chainstate.view().state)
 
     def undo() -> bytes:
         chainstate._disconnect_tip()

@@ -10,6 +10,7 @@ from svcd.chain.block import Block, Header, transactions_root
 from svcd.chain.errors import Refusal, Wait
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Transfer
+from svcd.chain.transition import ChainHead, consensus_root, point_after
 from svcd.chain.work import effective_target, work_value
 from tests.chains import TEST_PARAMS, Key, key_of
 from tests.node.bench import LATE
@@ -19,6 +20,7 @@ from tests.node.bench import LATE
 class Sketch:
     """A block that is not sealed yet."""
 
+    parent: ChainHead
     header: Header
     transfers: list[Transfer]
     producer: Key
@@ -94,6 +96,8 @@ def _boastful(sketch: Sketch) -> None:
 
 def _early(sketch: Sketch) -> None:
     sketch.change(slot=LATE + TEST_PARAMS.drift_slots + 1)
+    point = point_after(TEST_PARAMS, sketch.parent.point, sketch.header)
+    sketch.change(consensus_root=consensus_root(TEST_PARAMS, point, sketch.parent.history.root))
 
 
 def _idle(sketch: Sketch) -> None:
@@ -109,7 +113,7 @@ def _forged(sketch: Sketch) -> None:
 
 
 def _unearned(sketch: Sketch) -> None:
-    sketch.change(multiplier=15_000)
+    sketch.change(multiplier=11_000)
 
 
 def _repeated(sketch: Sketch) -> None:
@@ -137,13 +141,13 @@ FAULTS: list[tuple[Refusal | Wait, Callable[[Sketch], None]]] = [
     (Refusal.SLOT, _stale),
     (Refusal.BASE_TARGET, _easy),
     (Refusal.MULTIPLIER, _boastful),
+    (Refusal.CONSENSUS_ROOT, _inconsistent),
     (Refusal.WORK, _idle),
     (Refusal.TRANSACTION_SIGNATURE, _forged),
     (Wait.EARLY, _early),
     (Refusal.MULTIPLIER, _unearned),
     (Refusal.NONCE, _repeated),
     (Refusal.STATE_ROOT, _stateless),
-    (Refusal.CONSENSUS_ROOT, _inconsistent),
 ]
 """What can be wrong with a block, in the order in which it is looked for (docs/protocol.md 10)."""
 
@@ -161,9 +165,9 @@ REMEMBERED = {
 """The faults that the block's hash commits to: nothing that has this hash can ever be valid."""
 
 
-def faulty(block: Block, producer: str, faults: list[Callable[[Sketch], None]]) -> bytes:
-    """The canonical JSON of ``block`` with all these faults."""
-    sketch = Sketch(block.header, list(block.transfers), key_of(producer))
+def faulty(parent: ChainHead, block: Block, producer: str, faults: list[Callable[[Sketch], None]]) -> bytes:
+    """The canonical JSON of ``block`` on ``parent`` with all these faults."""
+    sketch = Sketch(parent, block.header, list(block.transfers), key_of(producer))
     # What is looked for first is done last, so that it is there whatever the others have done to the same field.
     for fault in reversed(faults):
         fault(sketch)

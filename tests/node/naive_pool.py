@@ -39,8 +39,9 @@ class Refused(Exception):
 class NaivePool:
     max_transactions: int
     max_bytes: int
+    account_minimum: int
     accounts: Mapping[bytes, Account]
-    """Everybody's account after the tip."""
+    """All accounts after the tip."""
     waiting: list[Waiting] = field(factory=list)
     """In order of arrival."""
 
@@ -58,8 +59,9 @@ class NaivePool:
     def size(self) -> int:
         return sum(len(entry.transfer.wire) for entry in self.waiting)
 
-    def admit(self, transfer: Transfer, account: Account, *, window: TimestampWindow, sequence: int) -> list[bytes]:
+    def admit(self, transfer: Transfer, *, window: TimestampWindow, sequence: int) -> list[bytes]:
         """The txids that leave for ``transfer``; raises Refused."""
+        account = self.accounts[transfer.sender]
         if not window.oldest <= transfer.timestamp <= window.newest:
             raise Refused(Refusal.TIMESTAMP)
         if not account.nonce <= transfer.nonce < account.nonce + 16:
@@ -72,6 +74,10 @@ class NaivePool:
         entry = Waiting(transfer, sequence)
         if kept + entry.cost > account.balance:
             raise Refused(Refusal.BALANCE)
+        if kept + entry.cost + self.account_minimum > account.balance:
+            raise Refused(Refusal.SENDER_MINIMUM)
+        if self.accounts[transfer.recipient].balance + transfer.amount < self.account_minimum:
+            raise Refused(Refusal.RECIPIENT_MINIMUM)
         behind = 0 if self._in_line(entry) else 1 + sum(other not in replaced for other in self._behind_gaps())
         if behind > max(self.max_transactions // 10, 1):
             raise Refused(Refusal.POOL)
@@ -109,7 +115,7 @@ class NaivePool:
             own = self.of(sender)
             while own and own[0].transfer.nonce < account.nonce:
                 own.pop(0)
-            while sum(entry.cost for entry in own) > account.balance:
+            while own and sum(entry.cost for entry in own) + self.account_minimum > account.balance:
                 own.pop()
             self.waiting = [entry for entry in self.waiting if entry.transfer.sender != sender or entry in own]
         return before - {entry.transfer.txid for entry in self.waiting}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -15,17 +16,19 @@ from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.node.fee_histogram import HEADER_ROOM
 from svcd.node.mempool import MempoolEntry
-from svcd.node.miner import BlockTemplate, WorkSearch, by_fee_rate, create_template
+from svcd.node.miner import EXPIRY_MARGIN_SECONDS, BlockTemplate, WorkSearch, by_fee_rate, create_template
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import Node
+from tests.node.bench import LATE, Node
 from tests.node.conftest import MakeNode
 from tests.node.connecting import CONNECTED
 
 FEE = TEST_PARAMS.minimum_fee
 
 
-def propose(node: Node, transfers: Iterable[Transfer] = (), *, slot: int = 10, producer: str = "p") -> BlockTemplate:
-    return create_template(node.chainstate.view(), seed=key_of(producer).seed, slot=slot, transfers=transfers)
+def propose(
+    node: Node, transfers: Iterable[Transfer] = (), *, slot: int = 10, producer: str = "p", **more: Any
+) -> BlockTemplate:
+    return create_template(node.chainstate.view(), seed=key_of(producer).seed, slot=slot, transfers=transfers, **more)
 
 
 def seal(template: BlockTemplate, producer: str = "p", params: NetworkParams = TEST_PARAMS) -> Block:
@@ -69,7 +72,7 @@ def test_one_block_after_the_other(node: Node, chain: ChainBuilder) -> None:
         template = propose(node, [chain.transfer("alice", "bob", number)], slot=3 * number)
         assert node.submit(seal(template)) == [CONNECTED], number
         multipliers.append(template.header.multiplier)
-    assert {10_000, 10_500, 11_500, 13_000, 15_000} == set(multipliers)
+    assert {10_000, 10_200, 10_400, 10_700, 11_000} == set(multipliers)
     node.check()
 
 
@@ -106,6 +109,47 @@ def test_what_does_not_apply_waits_for_a_later_block(node: Node, chain: ChainBui
     template = propose(node, transfers, slot=slot)
     assert list(template.transfers) == [transfers[0], transfers[4], transfers[5]]
     assert node.submit(seal(template)) == [CONNECTED]
+
+
+MARGIN = 1000 * EXPIRY_MARGIN_SECONDS
+
+
+def expiring(chain: ChainBuilder, sender: str, left: int, **details: Any) -> Transfer:
+    """A transfer that expires ``left`` ms after the slot LATE."""
+    timestamp = chain.params.slot_time(LATE) - 1000 * chain.params.transaction_past_seconds + left
+    return chain.transfer(sender, "carol", COIN, timestamp=timestamp, **details)
+
+
+@pytest.mark.parametrize(
+    ("left", "returned", "included"),
+    [(MARGIN, False, True), (MARGIN - 1, False, False), (MARGIN - 1, True, True), (0, True, True), (-1, True, False)],
+)
+def test_what_expires_within_ten_minutes_is_left_out_unless_a_block_had_it(
+    node: Node, chain: ChainBuilder, left: int, returned: bool, included: bool
+) -> None:
+    transfer, other = expiring(chain, "alice", left), expiring(chain, "bob", MARGIN)
+    known = {transfer.txid} if returned else set()
+    template = propose(node, [transfer, other], slot=LATE, returned=known)
+    assert list(template.transfers) == [transfer, other][not included :]
+    assert node.submit(seal(template)) == [CONNECTED]
+
+
+def test_what_follows_a_transfer_that_is_left_out_takes_no_room(make_node: MakeNode) -> None:
+    """Otherwise transfers that no block includes, and that cost nothing, would keep all others out."""
+    params = evolve(TEST_PARAMS, max_block_transactions=2)
+    chain, node = ChainBuilder(params), make_node(params=params)
+    stuck = [expiring(chain, "alice", MARGIN - 1), *(expiring(chain, "alice", MARGIN, fee=10**6) for _ in range(5))]
+    others = [expiring(chain, "bob", MARGIN) for _ in range(2)]
+    template = propose(node, [*stuck, *others], slot=LATE)
+    assert list(template.transfers) == others
+
+
+@pytest.mark.parametrize("left", [299_999, 300_000])
+def test_where_transfers_live_for_ten_minutes_the_last_five_are_left_out(make_node: MakeNode, left: int) -> None:
+    params = evolve(TEST_PARAMS, transaction_past_seconds=600)
+    chain, node = ChainBuilder(params), make_node(params=params)
+    template = propose(node, [expiring(chain, "alice", left)], slot=LATE)
+    assert len(template.transfers) == (left == 300_000)
 
 
 def test_no_more_transfers_than_a_block_may_hold(make_node: MakeNode) -> None:

@@ -37,7 +37,7 @@ def with_a_transfer(chain: ChainBuilder) -> tuple[Block, Block]:
 def test_of_many_faults_the_first_in_order_is_found(node: Node, chain: ChainBuilder, number: int) -> None:
     first, good = with_a_transfer(chain)
     node.submit(first)
-    data = faulty(good, "p", [fault for _, fault in FAULTS[number:]])
+    data = faulty(chain.head_after(first), good, "p", [fault for _, fault in FAULTS[number:]])
     assert node.submit(data) == [FAULTS[number][0]]
     assert node.tip == first.header.hash
     assert node.submit(good) == [CONNECTED]
@@ -45,7 +45,7 @@ def test_of_many_faults_the_first_in_order_is_found(node: Node, chain: ChainBuil
 
 def test_a_block_without_any_fault(node: Node, chain: ChainBuilder) -> None:
     first, good = with_a_transfer(chain)
-    assert node.submit(first, faulty(good, "p", [])) == [CONNECTED, CONNECTED]
+    assert node.submit(first, faulty(chain.head_after(first), good, "p", [])) == [CONNECTED, CONNECTED]
     assert node.tip == good.header.hash
     node.check()
 
@@ -57,7 +57,7 @@ def test_cheap_checks_come_before_participation_work(
     code, fault = FAULTS[number]
     first, good = with_a_transfer(chain)
     node.submit(first)
-    data = faulty(good, "p", [fault])
+    data = faulty(chain.head_after(first), good, "p", [fault])
     argon.clear()
     assert node.submit(data) == [code]
     assert len(argon) == (number >= [code for code, _ in FAULTS].index(Refusal.WORK))
@@ -72,12 +72,11 @@ def test_only_what_the_hash_commits_to_is_remembered(
 ) -> None:
     first, good = with_a_transfer(chain)
     node.submit(first)
-    data = faulty(good, "p", [fault])
+    data = faulty(chain.head_after(first), good, "p", [fault])
     assert node.submit(data) == [code]
     argon.clear()
     assert node.submit(data) == [Refusal.KNOWN_INVALID if code in REMEMBERED else code]
-    # Only an early block is asked for its work again: nothing may be remembered of it.
-    assert len(argon) == (code is Wait.EARLY)
+    assert argon == []
     node.chain_manager.stop()
 
 
@@ -182,7 +181,7 @@ def test_descendants_of_a_junk_copy_are_not_invalid(node: Node, chain: ChainBuil
 
 
 def test_a_side_branch_that_turns_out_invalid_is_remembered(node: Node, chain: ChainBuilder) -> None:
-    b = chain.chain("genesis: b[1..3]\ngenesis: c[1..5]\nc2 has an invalid consensus root")
+    b = chain.chain("genesis: b[1..3]\ngenesis: c[1..5]\nc2 has an invalid state root")
     assert node.submit(*(b[f"b{n}"] for n in (1, 2, 3))) == [CONNECTED] * 3
     assert node.submit(b["c1"], b["c2"]) == [SIDE, SIDE]
     outcomes = node.submit(b["c3"], b["c4"], b["c5"])
@@ -278,8 +277,8 @@ def checked(node: Node, parent: ChainPoint, *blocks: Block) -> HeaderCheck:
 def test_headers_of_a_chain(node: Node, chain: ChainBuilder, argon: list[bytes]) -> None:
     blocks = list(chain.chain("genesis: b[1..5]\nb2 pays 5 from alice to bob").values())
     argon.clear()
-    check = checked(node, chain.point_after(None), *blocks)
-    assert check.points == [chain.point_after(block) for block in blocks]
+    check = checked(node, chain.head_after(None), *blocks)
+    assert check.heads == [chain.head_after(block) for block in blocks]
     assert check.failure is None
     assert len(argon) == 5
     assert node.submit(*blocks) == [CONNECTED] * 5
@@ -295,7 +294,7 @@ def test_parsed_blocks_are_taken_in_as_well(node: Node, chain: ChainBuilder) -> 
 
 def test_a_forged_signature_on_a_header_that_was_checked(node: Node, chain: ChainBuilder) -> None:
     block = chain.block()
-    checked(node, chain.point_after(None), block)
+    checked(node, chain.head_after(None), block)
     forged = Block(evolve(block.header, signature=bytes(64)), ())
     assert [code_of(outcome) for outcome in result_of(node.chain_manager.submit_blocks([forged]))] == [
         Refusal.BLOCK_SIGNATURE
@@ -309,16 +308,16 @@ def test_a_forged_signature_on_a_header_that_was_checked(node: Node, chain: Chai
 def test_headers_up_to_the_first_that_breaks_a_rule(node: Node, chain: ChainBuilder, rule: Refusal) -> None:
     b1 = chain.block()
     bad = chain.block(b1, break_=rule)
-    check = checked(node, chain.point_after(None), b1, bad, chain.block(bad))
-    assert check.points == [chain.point_after(b1)]
+    check = checked(node, chain.head_after(None), b1, bad, chain.block(bad))
+    assert check.heads == [chain.head_after(b1)]
     assert isinstance(check.failure, RuleViolation)
     assert check.failure.code is rule
 
 
 def test_headers_that_are_not_a_chain(node: Node, chain: ChainBuilder) -> None:
     blocks = list(chain.chain("genesis: b[1..3]").values())
-    check = checked(node, chain.point_after(None), blocks[0], blocks[2])
-    assert check.points == [chain.point_after(blocks[0])]
+    check = checked(node, chain.head_after(None), blocks[0], blocks[2])
+    assert check.heads == [chain.head_after(blocks[0])]
     assert isinstance(check.failure, RuleViolation)
     assert check.failure.code is Refusal.ANCESTOR
 
@@ -327,8 +326,8 @@ def test_an_early_header_ends_the_chain_for_now(node: Node, chain: ChainBuilder,
     b1 = chain.block()
     early = chain.block(b1, slot=10**6)
     argon.clear()
-    check = checked(node, chain.point_after(None), b1, early)
-    assert check.points == [chain.point_after(b1)]
+    check = checked(node, chain.head_after(None), b1, early)
+    assert check.heads == [chain.head_after(b1)]
     assert isinstance(check.failure, NotYet)
     assert check.failure.code is Wait.EARLY
     assert len(argon) == 1
@@ -339,11 +338,11 @@ def test_a_header_whose_block_was_found_invalid_is_known(node: Node, chain: Chai
     b1 = chain.block()
     bad = chain.block(b1, break_=Refusal.STATE_ROOT)
     after = chain.block(bad)
-    assert checked(node, chain.point_after(None), b1, bad, after).failure is None
+    assert checked(node, chain.head_after(None), b1, bad, after).failure is None
     assert node.submit(b1, bad) == [CONNECTED, Refusal.STATE_ROOT]
     argon.clear()
-    check = checked(node, chain.point_after(None), b1, bad, after)
-    assert check.points == [chain.point_after(b1)]
+    check = checked(node, chain.head_after(None), b1, bad, after)
+    assert check.heads == [chain.head_after(b1)]
     assert isinstance(check.failure, RuleViolation)
     assert check.failure.code is Refusal.KNOWN_INVALID
     assert argon == []
@@ -459,6 +458,29 @@ def test_an_early_block_is_connected_when_it_is_due(node: Node, chain: ChainBuil
     node.clock.advance(1)
     assert node.tip == block.header.hash
     assert node.submit(block) == [KNOWN]
+
+
+def test_a_held_block_that_comes_again_is_early_and_costs_no_work(
+    node: Node, chain: ChainBuilder, argon: list[bytes]
+) -> None:
+    block = chain.block(slot=LATE + DRIFT + 3)
+    child = chain.block(block, slot=LATE + DRIFT + 4)
+    node.submit(block)
+    argon.clear()
+    assert node.submit(block) == [Wait.EARLY]
+    assert argon == []
+    assert node.submit(block, child) == [Wait.EARLY, Wait.EARLY], "its child is held with it"
+    node.clock.advance(4)
+    assert node.tip == child.header.hash
+
+
+def test_a_held_block_whose_slot_has_begun_by_a_new_time_is_connected(node: Node, chain: ChainBuilder) -> None:
+    block = chain.block(slot=LATE + DRIFT + 50)
+    node.submit(block)
+    node.clock.unix_seconds = lambda: node.clock.seconds() + 50  # type: ignore[attr-defined]
+    assert node.submit(block) == [CONNECTED]
+    node.clock.advance(50)
+    assert node.tip == block.header.hash
 
 
 def test_an_early_block_is_never_invalid(node: Node, chain: ChainBuilder) -> None:

@@ -202,14 +202,23 @@ def test_an_invalid_block_twice_in_a_batch(bench: Bench, chain: ChainBuilder, ru
 
 def test_a_block_that_is_sent_away_is_not_known_to_its_twin(bench: Bench, chain: ChainBuilder) -> None:
     others = [bench.to_the_work(chain.block(producer=f"p{number}")) for number in range(3)]
-    early = chain.block(slot=LATE + bench.node.chain.params.drift_slots + 1)
     busy = chain.block(producer="late")
     assert codes(bench.to_the_work(busy, busy)) == [Wait.BUSY] * 2
     bench.finish()
     assert all(has_result(outcome) for outcome in others)
-    outcomes = bench.submit(early, early)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_copy_of_a_block_that_is_held_for_its_slot_is_early(
+    bench: Bench, chain: ChainBuilder, together: bool
+) -> None:
+    early = chain.block(slot=LATE + bench.node.chain.params.drift_slots + 1)
+    batches = [bench.submit(early, early)] if together else [bench.to_the_work(early), bench.to_the_work(early)]
     bench.finish()
-    assert codes(outcomes) == [Wait.EARLY, Wait.BUSY]
+    found = [outcome for batch in batches for outcome in result_of(batch)]
+    assert [str(outcome) for outcome in found] == [
+        f"slot {early.header.slot} lies in the future; the block is kept until it is due"
+    ] * 2
 
 
 def test_batches_never_wait_for_each_other(bench: Bench, chain: ChainBuilder) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from attrs import evolve
 from twisted.logger import LogEvent
 
 from svcd.chain.accounts import Account
@@ -12,7 +13,7 @@ from svcd.chain.block import Block
 from svcd.chain.commitment import Commitment
 from svcd.chain.errors import Corrupt, Refusal, Wait
 from svcd.chain.params import DEVNET
-from svcd.chain.transition import apply_block, genesis_accounts, genesis_point
+from svcd.chain.transition import apply_block, genesis_accounts, genesis_head
 from svcd.node.chainstate import Chainstate, ChainView, LongReads
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import open_reader, open_writer
@@ -39,7 +40,7 @@ from tests.support import has_result, result_of
 
 
 def test_a_new_database_begins_with_the_genesis(node: Node, chain: ChainBuilder) -> None:
-    assert node.chainstate.tip == genesis_point(TEST_PARAMS)
+    assert node.chainstate.head == genesis_head(TEST_PARAMS)
     assert node.store.accounts(list(genesis_accounts(TEST_PARAMS))) == genesis_accounts(TEST_PARAMS)
     sound(node, chain, None)
     genesis = node.store.canonical(0)
@@ -71,7 +72,16 @@ def test_a_chain_is_taken_up_where_it_was_left(make_node: MakeNode, chain: Chain
 def test_a_database_of_another_network_is_refused(tmp_path: Path) -> None:
     with running(tmp_path) as node, pytest.raises(Corrupt) as refusal:
         Chainstate(DEVNET, node.store).load()
-    assert str(refusal.value) == "the database does not hold SVC-DEVNET: use another data directory"
+    assert str(refusal.value) == "the database does not have the chain of SVC-DEVNET: use another data directory"
+
+
+def test_a_chain_of_earlier_rules_is_refused(tmp_path: Path) -> None:
+    final = evolve(TEST_PARAMS, account_minimum=2)
+    with running(tmp_path) as node, pytest.raises(Corrupt) as refusal:
+        Chainstate(final, node.store).load()
+    assert str(refusal.value) == (
+        "the database has a chain of SVC-TEST with other rules than this program's: use another data directory"
+    )
 
 
 def test_accounts_that_do_not_give_the_state_root_are_refused(node: Node, chain: ChainBuilder) -> None:
@@ -155,7 +165,6 @@ STATE_RULES = [
     Refusal.BALANCE,
     Refusal.MULTIPLIER,
     Refusal.STATE_ROOT,
-    Refusal.CONSENSUS_ROOT,
 ]
 
 
@@ -190,7 +199,7 @@ def test_an_invalid_block_does_not_harm_the_rest_of_its_batch(node: Node, chain:
 
 def executed(view: ChainView, chain: ChainBuilder, block: Block) -> bytes:
     """Lay a block over a view; gives the state root after it."""
-    view.tip = chain.point_after(block)
+    view.head = chain.head_after(block)
     return view.state.apply(apply_block(TEST_PARAMS, block, view.state))
 
 
@@ -199,7 +208,7 @@ def test_what_is_laid_over_a_view_leaves_no_trace(node: Node, chain: ChainBuilde
     connect_all(node, chain, *trunk, *old)
     before, blocks_before = node.state(), contents(node.store._db, ["block"])
     view = node.chainstate.view(without=len(old))
-    assert view.tip == chain.point_after(trunk[-1])
+    assert view.head == chain.head_after(trunk[-1])
     assert view.state.root == trunk[-1].header.state_root
     for block in new:
         assert executed(view, chain, block) == block.header.state_root
@@ -223,7 +232,7 @@ def test_a_view_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuild
     root = node.root
     connect_all(node, chain, *branch(chain, None, 3, "t"))
     view = node.chainstate.view(without=3)
-    assert (view.tip, view.state.root) == (genesis_point(TEST_PARAMS), root)
+    assert (view.head, view.state.root) == (genesis_head(TEST_PARAMS), root)
     with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
         node.chainstate.view(without=4)
 

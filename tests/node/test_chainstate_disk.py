@@ -97,7 +97,7 @@ class Shaken:
     def try_to_exchange(self) -> bool:
         """Whether the disk let the new blocks win."""
         try:
-            self.chainstate.connect([CheckedBlock(block, self.chain.point_after(block)) for block in self.new])
+            self.chainstate.connect([CheckedBlock(block, self.chain.head_after(block)) for block in self.new])
         except sqlite3.OperationalError:
             return False
         return True

@@ -124,6 +124,19 @@ def test_blocks_hold_what_waits(bench: Bench) -> None:
     assert len(bench.node.mempool) == 0
 
 
+@pytest.mark.parametrize("left", [599, 600])
+def test_blocks_hold_what_lasts_ten_minutes_on_their_own_clock(bench: Bench, left: int) -> None:
+    """That is weeks behind the node's, by which the transfer has expired long ago."""
+    first = PARAMS.transaction_past_seconds - left
+    transfer = bench.chain.transfer("alice", "bob", COIN, timestamp=PARAMS.genesis_time)
+    bench.node.clock.advance(20 * PARAMS.transaction_past_seconds)
+    bench.node.submit(bench.chain.block(slot=first - PARAMS.slots_per_block))
+    assert bench.node.send(transfer) == "accepted"
+    bench.mine(1)
+    assert bench.slots()[-1] == first
+    assert (bench.node.store.transaction(transfer.txid) is not None) == (left == 600)
+
+
 def test_what_does_not_fit_into_one_block_goes_into_the_next(make_node: MakeNode) -> None:
     params = evolve(PARAMS, max_block_transactions=2)
     bench = Bench(make_node(params=params))
@@ -150,6 +163,16 @@ def test_blocks_are_never_later_than_the_clock(make_node: MakeNode) -> None:
     bench.node.clock.advance(1)
     bench.mine(1)
     assert bench.slots()[-1] == 10
+
+
+def test_on_a_chain_ahead_of_the_clock_the_wait_is_told(make_node: MakeNode) -> None:
+    """As a miner leaves it that works ahead, or another node."""
+    bench = Bench(make_node(params=PARAMS, clock=at(9)))
+    bench.node.submit(bench.chain.block(slot=9 + PARAMS.drift_slots))
+    refused = refusal(bench.node, bench.demand.mine(1, SEED))
+    assert refused.detail == "the chain has caught up with the clock: try again in 6 s"
+    bench.node.clock.advance(6)
+    bench.mine(1)
 
 
 def test_more_blocks_than_there_are_slots(make_node: MakeNode) -> None:

@@ -28,11 +28,17 @@ FEE = TEST_PARAMS.minimum_fee
 RICH = Account(1000 * COIN)
 
 
+def all_rich(transfer: Transfer) -> dict[bytes, Account]:
+    """The accounts of a transfer that only other rules can refuse."""
+    return {transfer.sender: RICH, transfer.recipient: RICH}
+
+
 class Bench:
     """A pool, and people whose accounts the test sets."""
 
-    def __init__(self, *, transactions: int = 50_000, size: int = 2**26) -> None:
-        self.pool = Mempool(TEST_PARAMS, max_transactions=transactions, max_bytes=size)
+    def __init__(self, *, transactions: int = 50_000, size: int = 2**26, account_minimum: int = 1) -> None:
+        params = evolve(TEST_PARAMS, account_minimum=account_minimum)
+        self.pool = Mempool(params, max_transactions=transactions, max_bytes=size)
         self.chain = ChainBuilder()
         self.accounts: dict[str, Account] = {}
         self.sequence = 0
@@ -42,7 +48,9 @@ class Bench:
 
     def admit(self, transfer: Transfer, sender: str = "alice") -> Admission:
         self.sequence += 1
-        return self.pool.admit(transfer, self.accounts.get(sender, RICH), window=WINDOW, sequence=self.sequence)
+        recipient = self.accounts.get("zoe", RICH)
+        accounts = {transfer.recipient: recipient, transfer.sender: self.accounts.get(sender, RICH)}
+        return self.pool.admit(transfer, accounts, window=WINDOW, sequence=self.sequence)
 
     def add(self, sender: str, nonce: int = 0, *, fee: int = FEE, amount: int = 1, age: int = 0) -> list[bytes]:
         """Take a transfer in; gives the txids that left for it."""
@@ -93,7 +101,8 @@ def test_what_came_in_waits(bench: Bench) -> None:
 
 
 def test_checking_takes_nothing_in(bench: Bench) -> None:
-    assert bench.pool.check(bench.transfer("alice"), RICH, WINDOW) == {}
+    transfer = bench.transfer("alice")
+    assert bench.pool.check(transfer, all_rich(transfer), WINDOW) == {}
     assert len(bench.pool) == 0
 
 
@@ -185,13 +194,49 @@ def test_replacing_again_and_again_costs_no_memory(bench: Bench) -> None:
 
 
 def test_all_that_waits_shares_one_balance(bench: Bench) -> None:
-    bench.accounts["alice"] = Account(3 * (FEE + 1))
+    bench.accounts["alice"] = Account(3 * (FEE + 1) + TEST_PARAMS.account_minimum)
     for nonce in range(2):
         bench.add("alice", nonce)
-    refusal = bench.refusal("alice", 2, amount=3)
+    refusal = bench.refusal("alice", 2, amount=4)
     assert refusal.code is Refusal.BALANCE
-    assert refusal.detail == "the balance is 2 base units short of amount, fee and what waits already"
+    assert refusal.detail == (
+        "the balance is 3 base units short of amount, fee, what waits already and the 1 base units that the sender must"
+        " keep"
+    )
     bench.add("alice", 2)
+
+
+def test_the_sender_keeps_the_account_minimum_beside_all_that_waits() -> None:
+    bench = Bench(account_minimum=1_000)
+    bench.accounts["alice"] = Account(2 * FEE + 3_000)
+    bench.add("alice", amount=500)
+    refusal = bench.refusal("alice", 1, amount=1_501)
+    assert refusal.code is Refusal.SENDER_MINIMUM
+    told = "the sender must keep 1000 base units, and 999 would remain; the amount can be at most 1500 base units"
+    assert refusal.detail == told
+    bench.add("alice", 1, amount=1_500)
+
+
+def test_the_recipient_has_the_account_minimum_without_what_waits() -> None:
+    bench = Bench(account_minimum=1_000)
+    bench.accounts["zoe"] = Account()
+    bench.add("bob", amount=1_000)
+    refusal = bench.refusal("alice", amount=999)
+    assert refusal.code is Refusal.RECIPIENT_MINIMUM
+    told = "the recipient must have 1000 base units after the transfer; the amount must be at least 1000 base units"
+    assert refusal.detail == told
+    bench.accounts["zoe"] = Account(1_000)
+    bench.add("alice", amount=1)
+
+
+def test_transfers_that_leave_less_than_the_account_minimum_leave_the_mempool() -> None:
+    bench = Bench(account_minimum=1_000)
+    bench.accounts["alice"] = Account(2 * (FEE + 1) + 1_000)
+    bench.add("alice", 0)
+    bench.add("alice", 1)
+    entries = bench.pool.entries()
+    poorer = {key_of("alice").hash: Account(2 * (FEE + 1) + 999)}
+    assert bench.pool.follow_chain([], poorer, reorganised=True) == {entries[1]: RemovalReason.REORG}
 
 
 # A full pool
@@ -308,7 +353,7 @@ def bench_of_senders(number: int, *, age: int = 0) -> Bench:
     for index in range(2 * number):
         sender, nonce = (index // 2).to_bytes(20, "big"), index % 2
         transfer = evolve(model, sender=sender, nonce=nonce, txid=index.to_bytes(32, "big"))
-        bench.pool.admit(transfer, RICH, window=WINDOW, sequence=index + 1)
+        bench.pool.admit(transfer, all_rich(transfer), window=WINDOW, sequence=index + 1)
     return bench
 
 
@@ -325,10 +370,10 @@ def test_expired_transfers_leave_in_steps(bench: Bench) -> None:
 def test_a_transfer_with_an_earlier_number_takes_its_place(bench: Bench) -> None:
     transfers = [bench.transfer("alice", nonce) for nonce in range(3)]
     for sequence in (2, 3, 1):
-        bench.pool.admit(transfers[sequence - 1], RICH, window=WINDOW, sequence=sequence)
+        bench.pool.admit(transfers[sequence - 1], all_rich(transfers[sequence - 1]), window=WINDOW, sequence=sequence)
     assert [entry.sequence for entry in bench.pool.since(0, 9)] == [1, 2, 3]
     (gone,) = bench.pool.drop([transfers[2].txid])
-    bench.pool.admit(gone.transfer, RICH, window=WINDOW, sequence=3)
+    bench.pool.admit(gone.transfer, all_rich(gone.transfer), window=WINDOW, sequence=3)
     assert [entry.sequence for entry in bench.pool.since(1, 9)] == [2, 3], "once"
     assert [entry.sequence for entry in bench.pool.newest(9, before=3)] == [2, 1]
     assert [entry.sequence for entry in bench.pool.newest(2, before=9)] == [3, 2]

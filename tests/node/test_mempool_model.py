@@ -1,8 +1,10 @@
 """Whatever happens to it, the mempool does what the plainest reading of the policy does."""
 
+from collections import ChainMap
 from functools import cache
 from typing import Any
 
+from attrs import evolve
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -14,6 +16,7 @@ from svcd.node.mempool import Mempool, RemovalReason, TimestampWindow
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.naive_pool import NaivePool, Refused
 
+PARAMS = evolve(TEST_PARAMS, account_minimum=1_000)
 PEOPLE = "alice bob carol dave".split()
 HASHES = [key_of(name).hash for name in PEOPLE]
 START = TEST_PARAMS.genesis_time + 10**9
@@ -24,13 +27,15 @@ AGES = [0, DAY // 2, DAY, DAY + 1, -600_000, -600_001]
 
 
 @cache
-def transfer(sender: str, amount: int, nonce: int, fee: int, timestamp: int, reference: str | None) -> Transfer:
-    return ChainBuilder().transfer(
-        sender, "erin", amount, nonce=nonce, fee=fee, timestamp=timestamp, reference=reference
+def transfer(
+    sender: str, recipient: str, amount: int, nonce: int, fee: int, timestamp: int, reference: str | None
+) -> Transfer:
+    return ChainBuilder(PARAMS).transfer(
+        sender, recipient, amount, nonce=nonce, fee=fee, timestamp=timestamp, reference=reference
     )
 
 
-SIZE = len(transfer("alice", 1, 0, 10_000, START, None).wire)
+SIZE = len(transfer("alice", "erin", 1, 0, 10_000, START, None).wire)
 
 
 class Pool(RuleBasedStateMachine):
@@ -39,24 +44,28 @@ class Pool(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         limits: dict[str, Any] = {"max_transactions": 6, "max_bytes": 5 * SIZE + SIZE // 2 + 100}
-        self.pool = Mempool(TEST_PARAMS, **limits)
+        self.pool = Mempool(PARAMS, **limits)
         self.accounts = {key: Account(balance=500_000) for key in HASHES}
-        self.model = NaivePool(**limits, accounts=self.accounts)
+        # Erin can receive any amount, and frank, who has no account, only enough for one.
+        self.others = {key_of("erin").hash: Account(1_000), key_of("frank").hash: Account()}
+        self.model = NaivePool(**limits, account_minimum=1_000, accounts=ChainMap(self.accounts, self.others))
         self.now = START
         self.sequence = 0
 
     @rule(
         sender=SENDERS,
+        recipient=st.sampled_from(["erin", "erin", "frank", "alice"]),
         ahead=st.sampled_from([0, 0, 0, 1, 1, 2, 3, 15, 16, -1]),
         fee=st.sampled_from(FEES),
-        amount=st.sampled_from([1, 1, 100_000, 400_000]),
+        amount=st.sampled_from([1, 999, 1_000, 100_000, 400_000, 488_999, 489_000, 489_001]),
         age=st.sampled_from([0] * 6 + AGES),
         reference=st.sampled_from([None, "x" * 64]),
     )
-    def admit(self, sender: str, ahead: int, fee: int, amount: int, age: int, reference: str | None) -> None:
-        account = self.accounts[key_of(sender).hash]
-        nonce = max(account.nonce + ahead, 0)
-        incoming = transfer(sender, amount, nonce, fee, self.now - age, reference)
+    def admit(
+        self, sender: str, recipient: str, ahead: int, fee: int, amount: int, age: int, reference: str | None
+    ) -> None:
+        nonce = max(self.accounts[key_of(sender).hash].nonce + ahead, 0)
+        incoming = transfer(sender, recipient, amount, nonce, fee, self.now - age, reference)
         if incoming.txid in self.pool:
             return
         self.sequence += 1
@@ -67,7 +76,7 @@ class Pool(RuleBasedStateMachine):
         found: list[bytes] | Refusal
         expected: list[bytes] | Refusal
         try:
-            removed = self.pool.admit(incoming, account, **arrival).removed
+            removed = self.pool.admit(incoming, self.accounts | self.others, **arrival).removed
             found = [entry.transfer.txid for entry in removed]
             for entry, reason in removed.items():
                 replaced = (entry.transfer.sender, entry.transfer.nonce) == (incoming.sender, incoming.nonce)
@@ -75,7 +84,7 @@ class Pool(RuleBasedStateMachine):
         except RuleViolation as refusal:
             found = refusal.code
         try:
-            expected = self.model.admit(incoming, account, **arrival)
+            expected = self.model.admit(incoming, **arrival)
         except Refused as refused:
             expected = refused.code
         assert found == expected
@@ -87,7 +96,8 @@ class Pool(RuleBasedStateMachine):
         included = [entry for line, count in zip(self.pool.lines(), counts, strict=False) for entry in line[:count]]
         for entry in included:
             account = self.accounts[entry.transfer.sender]
-            spent = entry.transfer.amount + entry.transfer.fee
+            to_itself = entry.transfer.recipient == entry.transfer.sender
+            spent = entry.transfer.fee + (0 if to_itself else entry.transfer.amount)
             self.accounts[entry.transfer.sender] = Account(account.balance - spent, account.nonce + 1)
         changed = {entry.transfer.sender: self.accounts[entry.transfer.sender] for entry in included}
         self.settle([entry.transfer.txid for entry in included], changed)

@@ -15,10 +15,11 @@ from twisted.logger import LogEvent
 
 from svcd.chain.block import Header
 from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.transition import genesis_point
 from svcd.chain.work import check_work, work_value
 from svcd.node import miner
-from svcd.node.miner import Miner, MinerSettings, WorkSearch
-from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from svcd.node.miner import EXPIRY_MARGIN_SECONDS, Miner, MinerSettings, WorkSearch, next_slot
+from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node, Stepped, late_clock
 from tests.node.conftest import MakeNode
 from tests.node.connecting import CONNECTED
@@ -28,6 +29,7 @@ ExpectedErrors = Callable[..., list[LogEvent]]
 
 MINUTES = evolve(TEST_PARAMS, slot_seconds=60)
 """Slots long enough to watch what happens within one."""
+DRIFT = MINUTES.drift_slots
 
 
 class Hands(Stepped):
@@ -153,26 +155,33 @@ def test_what_it_finds_becomes_the_tip(bench: Bench) -> None:
     bench.node.check()
 
 
-def test_there_is_one_block_of_its_own_a_slot(bench: Bench) -> None:
+def test_after_a_block_it_works_on_the_next_slot_at_once(bench: Bench) -> None:
     bench.producer.startService()
-    bench.hands.step()
-    assert len(bench.hands) == 0
+    for ahead in range(DRIFT + 1):
+        assert (bench.search().header.height, bench.search().header.slot) == (ahead + 1, 50_000 + ahead)
+        bench.hands.step()
+    assert bench.node.chain_manager.tip.slot == 50_000 + DRIFT
+
+
+def test_it_makes_no_block_that_other_nodes_would_hold(bench: Bench) -> None:
+    bench.node.submit(bench.chain.block(slot=50_000 + DRIFT))
+    bench.producer.startService()
     bench.clock.advance(59.9)
     assert len(bench.hands) == 0
     bench.clock.advance(0.1)
-    assert (bench.search().header.height, bench.search().header.slot) == (2, 50_001)
+    assert bench.search().header.slot == 50_000 + DRIFT + 1
     bench.hands.step()
     assert bench.node.chain_manager.tip.height == 2
 
 
-def test_it_waits_for_a_tip_that_is_ahead(bench: Bench) -> None:
-    bench.node.submit(bench.chain.block(slot=50_003))
-    bench.producer.startService()
-    assert len(bench.hands) == 0
-    for _ in range(4):
-        assert len(bench.hands) == 0
-        bench.clock.advance(60)
-    assert bench.search().header.slot == 50_004
+@pytest.mark.parametrize(
+    ("present", "tip", "slot"),
+    [(9, 3, 9), (9, 8, 9), (9, 9, 10), (9, 13, 14), (9, 14, None), (9, 99, None), (-6, 0, None), (-4, 0, 1)],
+)
+def test_next_slot(present: int, tip: int, slot: int | None) -> None:
+    point = evolve(genesis_point(MINUTES), slot=tip)
+    for moment in (MINUTES.slot_time(present), MINUTES.slot_time(present + 1) - 1):
+        assert next_slot(MINUTES, point, moment) == slot
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -181,9 +190,10 @@ def test_its_threads_share_the_nonces(make_bench: MakeBench, workers: int) -> No
     bench.producer.startService()
     assert bench.hands.shares == [(first, workers) for first in range(workers)]
     assert len({id(search) for search in bench.hands.searches}) == 1
-    bench.hands.finish()
-    assert bench.node.chain_manager.tip.height == 1
     assert bench.randoms == [8]
+    for _ in range(workers):
+        bench.hands.step()
+    assert bench.node.chain_manager.tip.height == 1
 
 
 # Beginning anew
@@ -219,6 +229,29 @@ def test_a_new_slot_ends_the_search(bench: Bench) -> None:
     assert (bench.search().header.height, bench.search().header.slot) == (1, 50_001)
 
 
+def test_a_slot_ahead_is_kept_until_it_is_over(bench: Bench) -> None:
+    bench.producer.startService()
+    bench.hands.step()
+    search = bench.search()
+    assert search.header.slot == 50_001
+    bench.clock.advance(60)
+    bench.clock.advance(59.9)
+    assert going_on(search)
+    bench.clock.advance(0.2)
+    assert search.ended.is_set()
+    bench.hands.step()
+    assert (bench.search().header.height, bench.search().header.slot) == (2, 50_002)
+
+
+def test_new_transfers_do_not_change_a_slot_ahead(bench: Bench) -> None:
+    bench.producer.startService()
+    bench.hands.step()
+    bench.pay(0)
+    bench.clock.advance(5)
+    bench.hands.step()
+    assert (bench.search().header.slot, bench.search().header.transaction_count) == (50_001, 1)
+
+
 def test_without_new_transfers_the_search_goes_on(bench: Bench) -> None:
     bench.pay(0)
     bench.producer.startService()
@@ -249,7 +282,93 @@ def test_transfers_are_taken_up_at_most_every_five_seconds(bench: Bench) -> None
         if bench.search().ended.is_set():
             bench.hands.step()
     assert len(bench.hands.searches) == 3
-    assert bench.search().header.transaction_count == 10
+    assert bench.search().header.transaction_count == 9, "the tenth came when the template had just been renewed"
+
+
+def test_the_threads_search_on_while_the_next_template_is_assembled(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.startService()
+    writer.step()
+    search = bench.search()
+    bench.pay(0)
+    bench.clock.advance(5)
+    bench.clock.advance(20)
+    assert len(writer) == 1
+    assert not search.ended.is_set()
+    writer.step()
+    assert search.ended.is_set()
+    bench.hands.step()
+    assert bench.search().header.transaction_count == 1
+    assert len(writer) == 0
+
+
+def test_a_block_that_is_found_while_the_next_template_is_assembled(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.startService()
+    writer.step()
+    bench.pay(0)
+    bench.clock.advance(5)
+    bench.hands.step()
+    writer.finish()
+    assert bench.node.chain_manager.tip.height == 1
+    header = bench.search().header
+    assert (header.height, header.slot, header.transaction_count) == (2, 50_001, 1)
+
+
+def test_a_tip_that_comes_while_the_next_template_is_assembled(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.startService()
+    writer.step()
+    bench.pay(0)
+    bench.clock.advance(5)
+    block = bench.chain.block()
+    bench.node.chain_manager.submit_blocks([block.wire()])
+    writer.finish()
+    bench.hands.step()
+    writer.finish()
+    assert bench.search().header.parent_hash == block.header.hash
+
+
+def test_a_renewal_that_fails_is_no_reason_to_give_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, expected_errors: ExpectedErrors
+) -> None:
+    def fail(*args: object) -> None:
+        raise MemoryError
+
+    bench.producer.startService()
+    bench.pay(0)
+    monkeypatch.setattr(bench.node.chainstate, "view", fail)
+    bench.clock.advance(5)
+    bench.hands.step()
+    assert len(expected_errors(MemoryError)) == 1
+    monkeypatch.undo()
+    bench.clock.advance(5)
+    assert bench.search().header.transaction_count == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_stopping_while_the_next_template_is_assembled(
+    make_bench: MakeBench, expected_errors: ExpectedErrors, fails: bool
+) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.startService()
+    writer.step()
+    bench.pay(0)
+    bench.clock.advance(5)
+    stopped = bench.stop()
+    bench.hands.finish()
+    assert not has_result(stopped)
+    if fails:
+        writer.fail(MemoryError())
+        assert len(expected_errors(MemoryError)) == 1
+    else:
+        writer.step()
+    assert has_result(stopped)
+    assert bench.clock.getDelayedCalls() == []
 
 
 def test_a_transfer_that_comes_during_the_assembly_has_to_wait_as_well(make_bench: MakeBench) -> None:
@@ -261,11 +380,11 @@ def test_a_transfer_that_comes_during_the_assembly_has_to_wait_as_well(make_benc
     search = bench.search()
     assert going_on(search)
     bench.clock.advance(4.9)
-    assert going_on(search)
+    assert (going_on(search), len(writer)) == (True, 0)
     bench.clock.advance(0.1)
+    writer.step()
     assert search.ended.is_set()
     bench.hands.step()
-    writer.step()
 
 
 def test_a_transfer_that_comes_late_is_taken_up_soon(bench: Bench) -> None:
@@ -276,6 +395,28 @@ def test_a_transfer_that_comes_late_is_taken_up_soon(bench: Bench) -> None:
     bench.pay(0)
     bench.clock.advance(1)
     assert bench.search().ended.is_set()
+
+
+def test_a_payment_that_is_about_to_expire_is_only_worked_on_if_a_block_had_it(bench: Bench) -> None:
+    """An undone block must not make payments void that merchants have seen in the chain."""
+    last = MINUTES.slot_time(50_000) - 1000 * MINUTES.transaction_past_seconds + 1000 * EXPIRY_MARGIN_SECONDS
+    paid, late = (bench.chain.transfer(name, "carol", COIN, timestamp=last) for name in ("alice", "bob"))
+    bench.node.send(late)
+    bench.producer.startService()
+    assert bench.search().header.transaction_count == 1
+    bench.node.submit(bench.chain.block(slot=50_000, transfers=[paid]))
+    bench.clock.advance(120)
+    bench.hands.step()
+    assert bench.search().header.transaction_count == 0
+    empty = bench.chain.block(slot=49_999)
+    bench.node.submit(empty, bench.chain.block(empty, slot=50_001))
+    bench.node.settle()
+    bench.hands.step()
+    assert bench.search().header.height == 3
+    assert bench.search().header.transaction_count == 1
+    bench.hands.step()
+    assert bench.node.store.transaction(paid.txid) is not None
+    assert bench.node.mempool.get(late.txid) is not None
 
 
 # Permission
@@ -319,8 +460,8 @@ def test_stopping_waits_until_the_threads_have_put_down_their_work(make_bench: M
 
 
 def test_stopping_while_it_waits_for_a_slot(bench: Bench) -> None:
+    bench.node.submit(bench.chain.block(slot=50_000 + DRIFT))
     bench.producer.startService()
-    bench.hands.step()
     assert len(bench.clock.getDelayedCalls()) == 1
     assert has_result(bench.stop())
     assert bench.clock.getDelayedCalls() == []
@@ -471,7 +612,8 @@ def test_a_thread_that_fails_ends_the_search_of_the_others(
     assert old.ended.is_set()
     bench.hands.step()
     bench.clock.advance(5)
-    bench.hands.finish()
+    for _ in range(2):
+        bench.hands.step()
     assert bench.node.chain_manager.tip.height == 1
 
 

@@ -101,6 +101,8 @@ def test_a_chain_and_what_waits_are_taken_up(bench: Bench, chain: ChainBuilder) 
 def test_the_mempool_follows_the_chain(bench: Bench, chain: ChainBuilder) -> None:
     transfer = chain.transfer("alice", "bob", 5)
     bench.node_context.transaction_pool.submit(transfer)
+    bench.finish()
+    assert len(bench.node_context.transaction_pool.mempool) == 1
     bench.submit(chain.block(transfers=[transfer]))
     assert len(bench.node_context.transaction_pool.mempool) == 0
 
@@ -281,7 +283,7 @@ def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> Non
     threads = NodeThreads(InlineWorker(), InlineWorker(), 2, InlineWorker())
     mempool = Mempool(DEVNET, max_transactions=1000, max_bytes=2**20)
     opening = open_node(DEVNET, path, threads=threads, mempool=mempool, clock=late_clock(DEVNET))
-    with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
+    with pytest.raises(Corrupt, match="does not have the chain of SVC-DEVNET: use another data directory"):
         result_of(Deferred.fromCoroutine(opening))
     gc.collect()
     assert not UncleanShutdownMarker(path).log_is_missing, "and with the right one nothing is said to be lost"

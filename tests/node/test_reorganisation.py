@@ -188,16 +188,16 @@ def test_what_stands_on_an_invalid_block_of_the_same_branch_goes_with_it(node: N
         """
         genesis: b[1..4]
         genesis: c[1..5]
-        c2: d[3..4]
+        c2: f[3..4]
         c1: e2
         c2 has an invalid nonce
         """
     )
     connect_all(node, chain, *(b[f"b{n}"] for n in range(1, 5)))
-    assert codes(connect(node, chain, *(b[n] for n in ("c1", "c2", "c3", "d3", "d4", "e2")))) == [SIDE] * 6
+    assert codes(connect(node, chain, *(b[n] for n in ("c1", "c2", "c3", "f3", "f4", "e2")))) == [SIDE] * 6
     connected = connect(node, chain, b["c4"], b["c5"])
     assert set(codes(connected)[1:]) == {Refusal.ANCESTOR}
-    gone = {b[name].header.hash for name in ("c2", "c3", "c4", "c5", "d3", "d4")}
+    gone = {b[name].header.hash for name in ("c2", "c3", "c4", "c5", "f3", "f4")}
     assert connected.invalid.keys() == gone
     assert connected.invalid[b["c2"].header.hash].code is Refusal.NONCE
     assert {b[name].header.hash for name in b if not node.holds(b[name])} == gone

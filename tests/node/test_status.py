@@ -13,6 +13,7 @@ from svcd.node.status import (
     DEEP,
     DEEP_BLOCKS,
     NO_PEER_MET,
+    OUTAGE_INTERVALS,
     AlarmLog,
     ChainAlarm,
     ChainAlarms,
@@ -23,9 +24,10 @@ from svcd.node.status import (
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node
 
-CAP = TEST_PARAMS.gap_cap_slots
-SPAN = CAP // TEST_PARAMS.slots_per_block * 6 // 5
-"""How many blocks it takes to pay back the longest gap."""
+LONG = max(TEST_PARAMS.gap_cap_slots, OUTAGE_INTERVALS * TEST_PARAMS.slots_per_block)
+"""The shortest gap that is an outage."""
+SPAN = TEST_PARAMS.gap_cap_slots // TEST_PARAMS.slots_per_block * 6 // 5
+"""How many blocks it takes to pay back the longest gap that counts."""
 
 
 NOBODY = NetworkView(0, 0, "")
@@ -94,7 +96,7 @@ def grow(node: Node, chain: ChainBuilder, *gaps: int) -> Block | None:
     return block
 
 
-@pytest.mark.parametrize("gaps", [[], [2], [2, 2], [2] * 30, [CAP - 1] * 5, [CAP + 1], [9 * CAP, 2, 2]])
+@pytest.mark.parametrize("gaps", [[], [2], [2, 2], [2] * 30, [LONG - 1] * 5, [LONG + 1], [9 * LONG, 2, 2]])
 def test_no_standstill(node: Node, chain: ChainBuilder, gaps: list[int]) -> None:
     """Nor is the time before the first block one."""
     grow(node, chain, *gaps)
@@ -102,16 +104,16 @@ def test_no_standstill(node: Node, chain: ChainBuilder, gaps: list[int]) -> None
 
 
 def test_a_standstill(node: Node, chain: ChainBuilder) -> None:
-    grow(node, chain, 2, 2, CAP)
+    grow(node, chain, 2, 2, LONG)
     expected = (
-        f"the chain stood still for {CAP} slots before block 3: "
+        f"the chain stood still for {LONG} slots before block 3: "
         f"ask for more confirmations than usual until block {2 + SPAN}"
     )
     assert status_of(node).outage() == expected
 
 
 def test_a_standstill_is_remembered_until_it_is_paid_back(node: Node, chain: ChainBuilder) -> None:
-    last = grow(node, chain, 2, 3 * CAP, *[2] * (SPAN - 1))
+    last = grow(node, chain, 2, 3 * LONG, *[2] * (SPAN - 1))
     assert node.chain_manager.tip.height == SPAN + 1
     assert f"before block 2: ask for more confirmations than usual until block {1 + SPAN}" in status_of(node).outage()
     node.submit(chain.block(last))
@@ -119,9 +121,9 @@ def test_a_standstill_is_remembered_until_it_is_paid_back(node: Node, chain: Cha
 
 
 def test_of_two_standstills_the_newer_is_told(node: Node, chain: ChainBuilder) -> None:
-    grow(node, chain, 2, CAP, 2, CAP + 5, 2)
+    grow(node, chain, 2, LONG, 2, LONG + 5, 2)
     status = status_of(node)
-    assert f"for {CAP + 5} slots before block 4:" in status.outage()
+    assert f"for {LONG + 5} slots before block 4:" in status.outage()
     assert status.chain_alarms() == [ChainAlarm("outage", "4", status.outage())]
 
 
@@ -167,7 +169,7 @@ def test_the_line_for_the_service_manager(
 
 
 def test_the_line_has_the_alarms_of_a_node_that_is_ready(node: Node, chain: ChainBuilder) -> None:
-    grow(node, chain, 2, 2, CAP)
+    grow(node, chain, 2, 2, LONG)
     status = status_of(node)
     assert status.line() == f"height 3, 0 peers, ready; alarm: {status.outage()}"
 

@@ -22,6 +22,7 @@ from svcd.node.changes import CheckedBlock
 from svcd.node.disconnected_transfers import DisconnectedTransfers
 from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
 from svcd.node.transaction_pool import SubmitResult
+from svcd.node.verifier import Verifier
 from svcd.store.database import DatabaseError
 from svcd.store.mempool_store import MempoolStore
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
@@ -123,22 +124,53 @@ def test_a_forged_transfer(node: Node, chain: ChainBuilder) -> None:
     assert node.send(transfer) is ACCEPTED
 
 
+@pytest.fixture
+def reads(node: Node) -> list[str]:
+    """The statements that have read the chain's database since the test began."""
+    asked: list[str] = []
+    node.connections[1].set_trace_callback(asked.append)
+    return asked
+
+
 @pytest.mark.parametrize(
-    ("sender", "amount", "nonce", "fee", "code"),
-    [
-        ("dave", 5, 0, 10_000, Refusal.BALANCE),
-        ("alice", 1000 * COIN, 0, 10_000, Refusal.BALANCE),
-        ("alice", 5, 16, 10_000, Refusal.NONCE),
-        ("bob", 5, 0, 10_999, Refusal.FEE),
-    ],
+    ("sender", "amount", "nonce"),
+    [("alice", COIN, 0), ("alice", COIN, 17), ("alice", 1000 * COIN, 1), ("dave", COIN, 0)],
 )
-def test_policy_is_asked_before_the_signature(
-    node: Node, chain: ChainBuilder, sender: str, amount: int, nonce: int, fee: int, code: Refusal
+def test_for_a_forged_transfer_nothing_is_read_from_the_disk(
+    node: Node, chain: ChainBuilder, reads: list[str], sender: str, amount: int, nonce: int
 ) -> None:
-    node.send(chain.transfer("bob", "alice", 1, nonce=0))
-    transfer = forged(chain.transfer(sender, "carol", amount, nonce=nonce, fee=fee))
-    assert node.send(transfer) is code
-    assert len(waiting(node)) == 1
+    node.submit(chain.block(transfers=[chain.transfer("alice", "bob", 2 * COIN, nonce=0)]))
+    reads.clear()
+    assert node.send(forged(chain.transfer(sender, "bob", amount, nonce=nonce))) is Refusal.TRANSACTION_SIGNATURE
+    assert reads == []
+    assert waiting(node) == []
+
+
+def test_a_client_is_charged_for_each_used_nonce_and_for_nothing_else(node: Node, chain: ChainBuilder) -> None:
+    used, fresh, far = (chain.transfer("alice", "bob", COIN, nonce=nonce) for nonce in (0, 1, 17))
+    other = chain.transfer("alice", "bob", 2 * COIN, nonce=0)
+    node.submit(chain.block(transfers=[used]))
+    charged: list[bytes] = []
+
+    def send(transfer: Transfer) -> str:
+        return node.send(transfer, on_lookup=lambda: charged.append(transfer.txid))
+
+    assert [send(fresh), send(fresh), send(far)] == [ACCEPTED, KNOWN, Refusal.NONCE]
+    assert [send(forged(used)), send(forged(other))] == [Refusal.TRANSACTION_SIGNATURE] * 2
+    assert charged == []
+    assert [send(used), send(used), send(other)] == [KNOWN, KNOWN, Refusal.NONCE]
+    assert charged == [used.txid, used.txid, other.txid]
+
+
+def test_a_used_nonce_for_which_nobody_pays_is_not_looked_up(node: Node, chain: ChainBuilder, reads: list[str]) -> None:
+    used = chain.transfer("alice", "bob", COIN, nonce=0)
+    node.submit(chain.block(transfers=[used]))
+    reads.clear()
+    reception = node.transaction_pool.submit(used)
+    node.clock.advance(0)
+    with pytest.raises(RuleViolation, match="nonce 0 is already used; the next one is 1"):
+        result_of(reception)
+    assert not [statement for statement in reads if "transaction_place" in statement]
 
 
 def test_an_old_transfer(node: Node, chain: ChainBuilder) -> None:
@@ -200,7 +232,7 @@ class Counting(MempoolStore):
 
 def at_once(node: Node, *transfers: Transfer) -> list[Deferred[SubmitResult]]:
     """What is told of transfers that come in one turn, when that is over."""
-    receptions = [node.transaction_pool.submit(transfer) for transfer in transfers]
+    receptions = [node.transaction_pool.submit(transfer, on_lookup=lambda: None) for transfer in transfers]
     assert not any(map(has_result, receptions))
     node.clock.advance(0)
     return receptions
@@ -269,7 +301,7 @@ def test_a_transfer_that_waits_is_checked_in_no_thread(make_node: MakeNode, chai
 def test_a_committed_block_that_the_mempool_has_not_heard_of(node: Node, chain: ChainBuilder) -> None:
     transfer = chain.transfer("alice", "bob", 5)
     block = chain.block(transfers=[transfer])
-    node.chainstate.connect([CheckedBlock(block, chain.point_after(block))])
+    node.chainstate.connect([CheckedBlock(block, chain.head_after(block))])
     assert node.send(transfer) is KNOWN
     assert node.witness.pool == []
 
@@ -322,7 +354,7 @@ def test_a_flood_is_checked_in_threads(bench: Bench, chain: ChainBuilder, monkey
 
     monkeypatch.setattr(Transfer, "check_signature", counted)
     bench.node.clock.advance(0)
-    assert checked == [forged(transfers[0]).signature], "the verifier remembers what is good"
+    assert checked == [], "the verifier remembers what is good, and the submission what is not"
     bench.finish()
     with pytest.raises(RuleViolation):
         result_of(receptions[0])
@@ -330,13 +362,17 @@ def test_a_flood_is_checked_in_threads(bench: Bench, chain: ChainBuilder, monkey
     assert waiting(bench.node) == [transfer.txid for transfer in transfers]
 
 
-def test_no_thread_is_bothered_with_what_the_mempool_would_refuse(bench: Bench, chain: ChainBuilder) -> None:
-    receptions = at_once(bench.node, *(chain.transfer("dave", "bob", 5, nonce=n) for n in range(4)))
-    bench.node.clock.advance(0)
-    assert len(bench.checker) == 0
+def test_a_flood_of_forged_transfers_is_refused_by_the_threads_alone(
+    bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receptions = at_once(bench.node, *(forged(chain.transfer("alice", "bob", COIN)) for _ in range(4)))
+    bench.checker.step()
+    monkeypatch.setattr(Verifier, "check_in_this_thread", None)
+    bench.finish()
     for reception in receptions:
-        with pytest.raises(RuleViolation):
+        with pytest.raises(RuleViolation) as refusal:
             result_of(reception)
+        assert refusal.value.code is Refusal.TRANSACTION_SIGNATURE
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -469,7 +505,7 @@ def test_what_a_block_holds_waits_no_longer(node: Node, chain: ChainBuilder) -> 
         node.send(transfer)
     node.submit(chain.block(transfers=transfers[:2]))
     assert waiting(node) == [transfers[2].txid]
-    assert node.witness.pool[-1] == ([], [transfers[0].txid, transfers[1].txid])
+    assert node.witness.pool[-1] == ([], sorted([transfers[0].txid, transfers[1].txid]))
     assert node.witness.reasons == dict.fromkeys(node.witness.pool[-1][1], RemovalReason.BLOCK)
 
 
@@ -514,6 +550,33 @@ def test_transfers_of_undone_blocks_wait_again_in_their_order(node: Node, chain:
     block = chain.block(new[-1], transfers=[*transfers, later])
     node.submit(block)
     assert waiting(node) == []
+
+
+def test_the_pool_knows_what_a_reorganisation_has_brought_back(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    new_one = chain.transfer("bob", "carol", COIN)
+    reorganise(node, old, new)
+    node.send(new_one)
+    assert (waiting(node), aside(node)) == ([first.txid, new_one.txid], [second.txid])
+    assert node.transaction_pool.returned == {first.txid, second.txid}
+    third = chain.block(new[-1], transfers=[first])
+    node.submit(third)
+    node.settle()
+    assert node.transaction_pool.returned == {second.txid}
+    node.submit(chain.block(third, transfers=[second]))
+    assert node.transaction_pool.returned == set()
+    assert waiting(node) == [new_one.txid]
+
+
+def test_what_is_sent_again_before_it_is_back_counts_as_brought_back(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", COIN)
+    old, new = two_branches(chain, [transfer], [])
+    node.submit(*old)
+    reception = node.transaction_pool.submit(transfer, on_lookup=lambda: None)
+    node.submit(*new)
+    node.settle()
+    assert result_of(reception) is ACCEPTED
+    assert (waiting(node), node.transaction_pool.returned) == ([transfer.txid], {transfer.txid})
 
 
 def test_transfers_that_both_branches_hold_do_not_wait(node: Node, chain: ChainBuilder) -> None:

@@ -19,7 +19,7 @@ class Payment:
     sender: str
     recipient: str
     amount: int | None
-    """None for all there is."""
+    """None for all but the fee and the account minimum."""
     reference: str | None
 
 
@@ -77,7 +77,7 @@ def _affordable(chain: ChainBuilder, parent: Block | None, payments: list[Paymen
     nonces = {name: account.nonce for name, account in accounts.items()}
     transfers = []
     for payment in payments:
-        most = balances[payment.sender] - FEE
+        most = balances[payment.sender] - FEE - TEST_PARAMS.account_minimum
         amount = most if payment.amount is None else payment.amount
         if 0 < amount <= most:
             balances[payment.sender] -= amount + FEE
