@@ -9,7 +9,7 @@ certificate for the name.
 # mypy: allow-untyped-calls
 # ruff: noqa: N802
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from ipaddress import IPv6Network
 from types import MappingProxyType
 from typing import Any, Final, Self, cast
@@ -149,6 +149,15 @@ class PinnedConnections:
         self._slots = {kind: DeferredSemaphore(calls) for kind, calls in MAX_CALLS.items()}
         self._running: set[Deferred[Reply]] = set()
         self._closed = False
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        """The addresses that the next connection may be opened to: one, once a connection has been made."""
+        return self._endpoint.addresses
+
+    def leave_out(self, refused: Collection[Address]) -> None:
+        """Open no further connection to the ``refused`` addresses; at least one must remain."""
+        self._endpoint.addresses = tuple(each for each in self._endpoint.addresses if each not in refused)
 
     @property
     def address(self) -> Address:

@@ -157,6 +157,6 @@ class Nat64Discovery:
         self._looking_up = False
         self._prefixes = prefixes
         self._due_at = self._clock.seconds() + seconds
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.callback(prefixes)
+        # Popped one by one, because each may cancel others.
+        while self._waiting:
+            self._waiting.pop(0).callback(prefixes)

@@ -256,5 +256,10 @@ class Endpoint(str):
         return self._target.address
 
     @property
+    def port(self) -> int:
+        """The port, the scheme's own if none is written."""
+        return self._target.port
+
+    @property
     def _target(self) -> Target:
         return _parse_endpoint(str(self))

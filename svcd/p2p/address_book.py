@@ -1,10 +1,12 @@
 """The address book: known endpoints, safe from a flood of hints (docs/threats.md "Eclipse").
 
 A hash with a secret key chooses the bucket of a hint from the network groups of its address and its source, so that no
-sender can aim at the places of others. Only endpoints that this node has called and verified are handed out.
+sender can aim at the places of others. Only endpoints that this node has called and verified are handed out. Endpoints
+are drawn by network group: many endpoints in few groups get no more than the share of these groups.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_network
@@ -81,6 +83,8 @@ class AddressEntry:
     verified: bool = False
     group: str = ""
     """The network group in which it answered; for a name, that of the address behind it; "" while unknown."""
+    address: str = ""
+    """The IP address at which it answered last; "" if it has not."""
 
     def best_group(self) -> str:
         """Its network group; for a name that has not been called yet, its domain."""
@@ -167,29 +171,37 @@ class AddressBook:
         del self._index[worst.endpoint]
         return True
 
-    def succeeded(self, endpoint: Endpoint, *, node_id: str, height: int, now: float, group: str = "") -> AddressEntry:
+    def succeeded(
+        self, endpoint: Endpoint, *, node_id: str, height: int, now: float, group: str = "", address: str = ""
+    ) -> AddressEntry:
         """Note that ``node_id`` answered at ``endpoint`` and named it as its own: the newest verification wins.
 
-        ``group`` is the network group of the address that answered.
+        ``group`` is the network group of the ``address`` that answered.
         """
         for other in self._index.values():
             if other.node_id == node_id and other.endpoint != endpoint:
                 other.verified, other.node_id = False, ""
         entry = self._index.get(endpoint) or AddressEntry(endpoint=endpoint, source="self")
         entry.node_id, entry.height, entry.last_seen = node_id, height, now
-        entry.failures, entry.next_try, entry.group = 0, 0.0, group
+        entry.failures, entry.next_try, entry.group, entry.address = 0, 0.0, group, address
         self._tried_collisions.pop(endpoint, None)
         if not entry.verified:
             self._promote(entry)
         return entry
 
     def _promote(self, entry: AddressEntry) -> None:
-        """Move an entry that answered to the verified entries, or let it wait for a place there."""
-        bucket = self._tried.setdefault(self._place("tried", entry.best_group(), TRIED_BUCKETS), [])
+        """Move an entry that answered to the verified entries, or let it wait for a place there.
+
+        In a full bucket an entry of the network group with most entries gives way.
+        """
+        group = entry.best_group()
+        bucket = self._tried.setdefault(self._place("tried", group, TRIED_BUCKETS), [])
         if entry not in bucket:
             if len(bucket) >= BUCKET_SIZE:
-                oldest = min(bucket, key=lambda other: (other.verified, other.last_seen))
-                if oldest.verified:
+                counts = Counter(other.best_group() for other in [*bucket, entry])
+                oldest = min(bucket, key=lambda other: (other.verified, -counts[other.best_group()], other.last_seen))
+                crowded = counts[oldest.best_group()] > counts[group]
+                if oldest.verified and not crowded:
                     # A party with many endpoints must not push out those that still answer.
                     self._tried_collisions.setdefault(oldest.endpoint, entry.endpoint)
                     entry.verified = False
@@ -197,6 +209,9 @@ class AddressBook:
                         self._add_hint(entry, entry.last_seen)
                     return
                 self.forget(oldest.endpoint)
+                if oldest.verified:
+                    oldest.verified = False
+                    self._add_hint(oldest, oldest.last_seen)
             self._remove_from(self._tried, entry)
             self._remove_from(self._new, entry)
             bucket.append(entry)
@@ -282,9 +297,9 @@ class AddressBook:
         return [entry for entry in self._index.values() if entry.verified]
 
     def sample(self, limit: int, unless: Callable[[AddressEntry], bool] = lambda _: False) -> list[AddressEntry]:
-        """At most ``limit`` verified entries, chosen at random among those that are not ``unless``."""
-        shuffled = sorted(self.verified(), key=lambda _: self.random())
-        return list(islice((entry for entry in shuffled if not unless(entry)), limit))
+        """At most ``limit`` verified entries, drawn by network group among those that are not ``unless``."""
+        drawn = draw_by_group(self.verified(), self.random)
+        return list(islice((entry for entry in drawn if not unless(entry)), limit))
 
     def _place(self, table: str, text: str, buckets: int) -> int:
         digest = sha256(self.secret + table.encode() + b"\0" + text.encode()).digest()
@@ -297,6 +312,17 @@ class AddressBook:
                 bucket.remove(entry)
 
 
+def draw_by_group(entries: Iterable[AddressEntry], random: Callable[[], float]) -> list[AddressEntry]:
+    """The entries in a random order, in rounds with one of each network group that has any left."""
+    drawn: Counter[str] = Counter()
+    order: list[tuple[int, float, AddressEntry]] = []
+    for entry in sorted(entries, key=lambda _: random()):
+        group = entry.best_group()
+        order.append((drawn[group], random(), entry))
+        drawn[group] += 1
+    return [entry for *_, entry in sorted(order, key=lambda each: each[:2])]
+
+
 def choose_outbound(
     book: AddressBook,
     count: int,
@@ -306,7 +332,7 @@ def choose_outbound(
     groups: set[str] | None,
     preferred: Sequence[str],
 ) -> list[Endpoint]:
-    """At most ``count`` endpoints to connect to as outbound peers, verified ones first.
+    """At most ``count`` endpoints to connect to as outbound peers, verified ones first, drawn by network group.
 
     ``busy`` are endpoints of peers and of handshakes under way; ``groups`` the network groups with an outbound peer, to
     which those of the chosen are added, or None if peers need not be diverse; ``preferred`` endpoints come before
@@ -314,8 +340,8 @@ def choose_outbound(
     """
     chosen: list[Endpoint] = []
     for tried in (True, False):
-        candidates = book.candidates(now, exclude=busy, tried=tried)
-        for entry in sorted(candidates, key=lambda entry: (entry.endpoint not in preferred, book.random())):
+        drawn = draw_by_group(book.candidates(now, exclude=busy, tried=tried), book.random)
+        for entry in sorted(drawn, key=lambda entry: entry.endpoint not in preferred):
             if len(chosen) < count and take_group(entry.best_group(), groups):
                 chosen.append(entry.endpoint)
     return chosen
@@ -339,5 +365,5 @@ def choose_feeler(book: AddressBook, *, now: float, busy: Collection[str]) -> En
     contested = book.next_collision(now, exclude=busy)
     if contested is not None and book.random() < 0.5:
         return contested
-    hints = book.candidates(now, exclude=busy, tried=False)
-    return hints[int(book.random() * len(hints)) % len(hints)].endpoint if hints else contested
+    hints = draw_by_group(book.candidates(now, exclude=busy, tried=False), book.random)
+    return hints[0].endpoint if hints else contested

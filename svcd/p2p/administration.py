@@ -11,6 +11,7 @@ from svcd.limits import TOO_MANY_REQUESTS, Limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.p2p.address_book import OPERATOR
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
+from svcd.p2p.call_budget import CallReason
 from svcd.p2p.peers import HandshakeFailed, Peer, Peers
 from svcd.web.responses import HttpError
 
@@ -51,7 +52,8 @@ class PeerAdministration:
         known = peers.get(place)
         missing = peers.settings.outbound > len(peers.outbound())
         try:
-            peer = await peers.handshake(place, outbound=known.outbound if known else missing)
+            outbound = known.outbound if known else missing
+            peer = await peers.handshake(place, outbound=outbound, reason=CallReason.COMMAND)
         except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}
         full = "it answers and is in the address book, but there is no place for one more peer"

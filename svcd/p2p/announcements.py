@@ -10,7 +10,6 @@ from twisted.python.failure import Failure
 
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
-from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Timer
 from svcd.limits import Limit
 from svcd.node.changes import BlockOutcome, ChainChange, HeaderCheck
@@ -328,15 +327,16 @@ class Announcements:
             return KNOWN
         if (fetch := self._fetches.get(header.hash)) is not None:
             return self._join(fetch, announcer)
-        parent = chain_manager.reader.point(header.parent_hash)
-        if parent is None:
+        if chain_manager.reader.point(header.parent_hash) is None:
             self._peers.poll_all()
             return Wait.ORPHAN
-        check = await self._check(parent, header)
+        check = await self._check(header)
         if isinstance(check.failure, RuleViolation):
             raise check.failure
         if check.failure is not None:
             return Wait.EARLY
+        if not chain_manager.keeps(check.heads[-1].point.work):
+            return Wait.DEEP
         if not header.transaction_count:
             outcome = await self._submit(Block(header, ()))
             if isinstance(outcome, Exception):
@@ -351,7 +351,7 @@ class Announcements:
             return WANTED
         fetch = self._fetches[header.hash] = _AnnouncedBlock(header, self._node.now())
         if push:
-            self._promises.add(announcer, header.hash, check.points[-1].work)
+            self._promises.add(announcer, header.hash, check.heads[-1].point.work)
             fetch.asked[announcer.endpoint] = announcer
             fetch.sources.append(_BlockSource(announcer, fetch.began, trusted=True, pushes=True))
         self._continue(fetch)
@@ -379,8 +379,8 @@ class Announcements:
                 return True
         return False
 
-    def _check(self, parent: ChainPoint, header: Header) -> Deferred[HeaderCheck]:
-        """Check a header that follows on ``parent``, once for all who announce it meanwhile.
+    def _check(self, header: Header) -> Deferred[HeaderCheck]:
+        """Check a header whose parent is stored, once for all who announce it meanwhile.
 
         Cancelling the Deferred does not stop the check. Raises NotYet if too many checks are under way.
         """
@@ -393,9 +393,15 @@ class Announcements:
         announcement: Deferred[HeaderCheck] = Deferred(waiting.remove)
         waiting.append(announcement)
         if not begun:
-            check = Deferred.fromCoroutine(self._node.chain_manager.check_headers(parent, [header]))
+            check = Deferred.fromCoroutine(self._check_on_parent(header))
             check.addBoth(self._checked, name).addErrback(self._log_failure)
         return announcement
+
+    async def _check_on_parent(self, header: Header) -> HeaderCheck:
+        parent = await self._node.chain_manager.head(header.parent_hash)
+        if parent is None:
+            raise NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known any more")
+        return await self._node.chain_manager.check_headers(parent, [header])
 
     def _checked(self, result: HeaderCheck | Failure, name: tuple[bytes, bytes]) -> Failure | None:
         """Pass the result of a check on to all that wait for it; gives back a failure for which nothing waits."""

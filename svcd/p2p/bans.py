@@ -8,6 +8,10 @@ The name of a ban says what it covers: ``node:`` a node by its id, ``endpoint:``
 and clients at an address, and ``posts:`` the posts from an address. Of IPv6 the /64 counts as the address, for one
 machine may choose within it; an address in which a translator (NAT64) embeds an IPv4 address counts as the latter.
 Posts are not signed, so a ban of posts does not affect a node at the same address.
+
+A ban of this run lasts as long as it was made for: if the computer's clock is set, its end moves with it. Only that
+clock tells how long the node was off, so the end of a ban from ``peers.json`` does not move: a computer may start with
+a wrong time and learn the right one a little later.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +22,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
+from svcd.chain.errors import RuleViolation, StateViolation
 from svcd.interfaces import Clock
 from svcd.limits import MALFORMED_POSTS, ORPHANS, Limit
 from svcd.net.addresses import untranslated
@@ -39,6 +44,8 @@ LIMITS: Final = (
 MAX_OWN: Final = 1_000
 KINDS: Final = ("node", "endpoint", "address", "posts")
 _HOUR: Final = 3_600.0
+_SET_SECONDS: Final = 1.0
+"""A clock that is so far off from one look to the next was set."""
 _CAPACITY: Final = 10_000
 _WHY_SIZE: Final = 200
 
@@ -49,7 +56,7 @@ class Ban:
 
     name: str
     until: float | None
-    """Unix seconds; None for a ban without an end."""
+    """Unix seconds by the computer's clock; None for a ban without an end."""
     why: str
     """The reason; "" if none was given."""
     own: bool
@@ -103,16 +110,42 @@ def address_in(endpoint: str) -> str:
     return str(_read(Endpoint(endpoint).host) or "")
 
 
+def _no_lead() -> float:
+    return 0.0
+
+
 @define
 class Bans:
-    """All bans."""
+    """All bans. ``now`` is always the time by the node's clock, in seconds; bans end by the computer's clock."""
 
+    _lead: Callable[[], float] = _no_lead
+    """By how many seconds the computer's clock is ahead of the node's, which runs evenly."""
     _automatic: dict[str, Ban] = field(factory=dict)
     _own: dict[str, Ban] = field(factory=dict)
+    _restored: frozenset[Ban] = frozenset()
+    """The bans of earlier runs."""
     _recent: list[float] = field(factory=list)
+    _known_lead: float = field(init=False)
+
+    @_known_lead.default
+    def _first_lead(self) -> float:
+        return self._lead()
+
+    def _unix(self, now: float) -> float:
+        """The Unix time at ``now``. If the computer's clock was set, the ends of the bans of this run move with it."""
+        lead = self._lead()
+        moved = lead - self._known_lead
+        if abs(moved) >= _SET_SECONDS:
+            self._known_lead = lead
+            for bans in (self._automatic, self._own):
+                for name, ban in bans.items():
+                    if ban.until is not None and ban not in self._restored:
+                        bans[name] = Ban(name, ban.until + moved, ban.why, ban.own)
+        return now + self._known_lead
 
     def ban(self, name: str, *, seconds: float, now: float, why: str = "") -> None:
         """Ban ``name``; the longer of two bans stands. The list is bounded: the first ban to end makes room."""
+        now = self._unix(now)
         if now + seconds >= end_of(self._automatic.get(name)):
             self._automatic[name] = Ban(name, now + seconds, why[:_WHY_SIZE], own=False)
         if len(self._automatic) > _CAPACITY:
@@ -150,6 +183,7 @@ class Bans:
 
     def is_banned(self, name: str, now: float) -> bool:
         """Whether ``name`` is banned at present."""
+        now = self._unix(now)
         return max(end_of(self._own.get(name)), end_of(self._automatic.get(name))) > now
 
     def ban_by_operator(self, name: str, *, seconds: int | None, now: float) -> Ban:
@@ -158,7 +192,10 @@ class Bans:
         Raises:
             OverflowError: there are 1,000 already.
         """
-        self._own = {ban.name: ban for ban in self._own.values() if end_of(ban) > now and ban.name != name}
+        now = self._unix(now)
+        self._own.pop(name, None)
+        if len(self._own) >= MAX_OWN:
+            self._own = {ban.name: ban for ban in self._own.values() if end_of(ban) > now}
         if len(self._own) >= MAX_OWN:
             raise OverflowError(f"there are {MAX_OWN} bans of yours already; lift some first")
         self._own[name] = Ban(name, None if seconds is None else now + seconds, "", own=True)
@@ -166,11 +203,13 @@ class Bans:
 
     def unban(self, name: str, now: float) -> bool:
         """Lift all bans of ``name``; False if there was none."""
+        now = self._unix(now)
         ends = [end_of(bans.pop(name, None)) for bans in (self._own, self._automatic)]
         return max(ends) > now
 
     def standing(self, now: float) -> list[Ban]:
         """All bans that have not ended."""
+        now = self._unix(now)
         return [ban for ban in (*self._own.values(), *self._automatic.values()) if end_of(ban) > now]
 
     def listed(self, now: float) -> list[Ban]:
@@ -179,11 +218,14 @@ class Bans:
 
     def count(self, now: float) -> int:
         """How many bans have not ended."""
+        now = self._unix(now)
         return sum(end_of(ban) > now for bans in (self._own, self._automatic) for ban in bans.values())
 
     def restore(self, bans: Iterable[Ban]) -> None:
-        """Add bans from disk; newer ones stand."""
-        for ban in bans:
+        """Add bans of an earlier run; newer ones stand."""
+        kept = list(bans)
+        self._restored = frozenset(kept)
+        for ban in kept:
             (self._own if ban.own else self._automatic).setdefault(ban.name, ban)
 
 
@@ -222,12 +264,15 @@ class PostBans:
         address = parse_address(client)
         return address is not None and not address.is_loopback and not self._forwards(client, self._clock.seconds())
 
-    def penalise_invalid_block(self, client: str | None, why: str) -> float:
+    def penalise_invalid_block(self, client: str | None, violation: RuleViolation) -> float:
         """Ban the posts of a client that posted an invalid block; gives the tokens to charge.
 
-        Infinity, as many as a client can owe, if its posts may not be banned.
+        Infinity, as many as a client can owe, if its posts may not be banned. A violation that only execution reveals
+        has no penalty: the client may pass blocks on before it executes them.
         """
-        return 0.0 if self.ban(client, seconds=INVALID_BAN_SECONDS, why=why) else inf
+        if isinstance(violation, StateViolation):
+            return 0.0
+        return 0.0 if self.ban(client, seconds=INVALID_BAN_SECONDS, why=violation.detail) else inf
 
     def ban(self, client: str | None, *, seconds: float, why: str) -> bool:
         """Ban the posts from an address; False if they may not be banned."""

@@ -206,7 +206,7 @@ class BlockDownload:
     async def run(self) -> None:
         """Fetch and connect until the chain has ended and every block is connected.
 
-        Raises DownloadFailed, InvalidChain or NodeBusy.
+        Raises DownloadFailed, InvalidChain, NodeBusy, or an error of this node itself, such as sqlite3.Error.
         """
         try:
             while self._failure is None:
@@ -214,7 +214,7 @@ class BlockDownload:
                 self._leave_out_stored()
                 self._send_requests()
                 self._connect()
-                if self._chain.ended and not self._queue and not self._batches:
+                if self._failure is None and self._chain.ended and not self._queue and not self._batches:
                     self._take_headers()
                     if not self._queue:
                         return
@@ -336,11 +336,8 @@ class BlockDownload:
         call = self._peers.client.blocks_by_hash(source.peer.endpoint, headers, partial(self._note_bytes, request))
         request.call = Deferred.fromCoroutine(call)
         request.call.addBoth(self._request_ended, request)
-        request.call.addCallbacks(
-            self._blocks_received, self._request_failed, callbackArgs=(request,), errbackArgs=(request,)
-        )
-        request.call.addErrback(lambda failure: self.log.failure("queueing fetched blocks failed", failure))
-        request.call.addBoth(lambda _: self._wakeup.set())
+        request.call.addCallback(self._blocks_received, request).addErrback(self._request_failed, request)
+        request.call.addCallback(lambda _: self._wakeup.set())
 
     def _note_bytes(self, request: _BlocksRequest, count: int) -> None:
         request.received += count
@@ -480,7 +477,9 @@ class BlockDownload:
     def _submit(self, blocks: list[Block]) -> None:
         self._batches += 1
         first = blocks[0].header.hash
-        work = self._node.chain_manager.submit_blocks(blocks, partial(self._progress.enters, first))
+        work = self._node.chain_manager.submit_blocks(
+            blocks, partial(self._progress.enters, first), proven_work=self._chain.tip.work
+        )
         work.addCallback(self._connected, blocks)
         work.addErrback(self._connect_failed)
         work.addBoth(self._batch_ended, first)
@@ -510,5 +509,4 @@ class BlockDownload:
         self._progress.connected(new, self._node.chain_manager.tip.height)
 
     def _connect_failed(self, failure: Failure) -> None:
-        self.log.failure("blocks could not be connected", failure)
-        self.stop(NodeBusy("blocks could not be connected"))
+        self.stop(cast(Exception, failure.value))

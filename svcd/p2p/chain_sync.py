@@ -37,6 +37,7 @@ from svcd.p2p.headers import (
     closer_locator,
     locator,
 )
+from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peers import Backoff, Peer, Peers
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.transport import PeerCallFailed
@@ -73,7 +74,8 @@ Time in which blocks do not wait is subtracted.
 GAIN_SECONDS: Final = 60.0
 """A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
 FIRST_CLAIMS_SECONDS: Final = 10.0
-"""How long after its first peer a started node waits, at most, for claims to be checked before it counts as synced."""
+"""How long after its first peer a started node waits, at most, for claims to be checked, and for the blocks that they
+prove, before it counts as synced."""
 FIRST_BACKOFF: Final = 60.0
 MAX_BACKOFF: Final = 3_600.0
 """How long a chain whose blocks are not available is not followed again, the first time and at most."""
@@ -170,6 +172,7 @@ class ChainSync:
         self._node = peers.node
         self._progress = progress
         self._is_coming = is_coming
+        self._own_errors = OwnErrors(peers.node.clock, "synchronisation")
         self._checks: dict[str, _ClaimCheck] = {}
         """By endpoint, the claims that are being checked."""
         self._last_check = 0.0
@@ -182,7 +185,7 @@ class ChainSync:
         """By the hash of the first missing block."""
         self._first_peer_at: float | None = None
         self._first_claims_checked = False
-        """Whether the claims of the first peers since the start have been checked."""
+        """Whether the claims of the first peers since the start have been checked, and their blocks have come."""
         self._stopping = False
 
     # State
@@ -268,11 +271,17 @@ class ChainSync:
         self._note_height(now)
         self._replace_slow_source(now)
         self._end_checks(now)
-        candidates = self._candidates(now)
+        if self._own_errors.pausing:
+            return
+        try:
+            candidates = self._candidates(now)
+        except Exception:
+            self._own_errors.note(Failure())  # type: ignore[no-untyped-call]
+            return
         if self._peers.ever_verified and not self._first_claims_checked:
             self._first_peer_at = now if self._first_peer_at is None else self._first_peer_at
             polled = all(peer.status is not None for peer in self._peers.all())
-            checked = polled and not (self._checks or candidates)
+            checked = polled and not (self._checks or candidates or self._following)
             self._first_claims_checked = checked or now - self._first_peer_at >= FIRST_CLAIMS_SECONDS
         for candidate in candidates:
             short = sum(now - check.began < PROOF_SECONDS and not check.by_ranges for check in self._checks.values())
@@ -342,23 +351,17 @@ class ChainSync:
     def _start_check(self, check: _ClaimCheck) -> None:
         self._checks[check.peer.endpoint] = check
         check.work = Deferred.fromCoroutine(self._check(check))
-        check.work.addErrback(self._check_failed, check).addBoth(lambda _: self._check_ended(check))
+        check.work.addErrback(self._failed).addBoth(lambda _: self._check_ended(check))
 
     def _check_ended(self, check: _ClaimCheck) -> None:
         del self._checks[check.peer.endpoint]
         if not self._stopping:
             self.check_claims()
 
-    def _check_failed(self, failure: Failure, check: _ClaimCheck) -> None:
-        # An error of ours would occur again at once.
-        backoff = check.peer.claim_backoff
-        backoff.until = max(backoff.until, self._node.now() + FIRST_RETRY)
-        self._log_failure(failure)
-
-    def _log_failure(self, failure: Failure) -> None:
+    def _failed(self, failure: Failure) -> None:
         # A check is cancelled when its peer leaves, when it gives way and when the node stops.
         if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
-            self.log.failure("synchronisation failed", failure)
+            self._own_errors.note(failure)
 
     async def _check(self, check: _ClaimCheck) -> None:
         peer = check.peer
@@ -445,10 +448,10 @@ class ChainSync:
         else:
             raise FalseClaim("its headers do not go on")
         headers = reply.headers[stored:]
-        fork = chain_manager.reader.point(headers[0].parent_hash)
+        fork = await chain_manager.head(headers[0].parent_hash)
         if fork is None:
             raise FalseClaim("its headers do not begin at a block that both have")
-        chain = HeaderChain(peer, fork, fork, reply.height)
+        chain = HeaderChain(peer, fork.point, fork, reply.height)
         await self._verify(chain, HeadersReply(headers, reply.first + stored, reply.height))
         return chain
 
@@ -484,7 +487,7 @@ class ChainSync:
         return reply
 
     async def _verify(self, chain: HeaderChain, reply: HeadersReply) -> None:
-        chain.append(reply, await self._node.chain_manager.check_headers(chain.tip, reply.headers))
+        chain.append(reply, await self._node.chain_manager.check_headers(chain.head, reply.headers))
 
     def _ban(self, peer: Peer, why: str) -> None:
         # Even if it is not banned, because too many peers would be, its claims are not checked for a while.
@@ -512,19 +515,19 @@ class ChainSync:
             self._following.download.stop(DownloadFailed(f"{chain.source.endpoint} proves a chain with more work"))
             self._next_chain = chain
             return
-        self._first_claims_checked = True
         download = BlockDownload(self._peers, self._progress, chain)
-        feed = HeaderFeed(self._peers, chain, download.wake)
+        feed = HeaderFeed(self._peers, chain, download.wake, self._own_errors)
         following = _Following(chain, download, feed, retried=chain.window[0].hash in self._unavailable)
         self._following = following
         self._progress.begin(chain.fork.height, self.best_height)
         following.done = Deferred.fromCoroutine(self._fetch(following))
-        following.done.addErrback(self._log_failure).addBoth(self._followed)
+        following.done.addErrback(self._failed).addBoth(self._followed)
 
     def _followed(self, _: object) -> None:
         self._following = None
         self._progress.end()
         chain, self._next_chain = self._next_chain, None
+        self._first_claims_checked = self._first_claims_checked or chain is None
         if self._stopping:
             return
         if chain is not None and self._is_better(chain):

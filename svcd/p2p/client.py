@@ -19,10 +19,11 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Known, Transfer
 from svcd.interfaces import Worker
-from svcd.limits import ENDLESS_ANSWER, TOO_MANY_REQUESTS, Limit
+from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, Limit
 from svcd.net.calls import CallKind
 from svcd.node.fee_estimator import LARGEST_TRANSFER
 from svcd.node.fee_histogram import HEADER_ROOM
+from svcd.p2p.call_budget import CallReason
 from svcd.p2p.handshake import Hello, HelloRefused, parse_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerRequest, Transport
 
@@ -38,12 +39,16 @@ MAX_HASHES: Final = 512
 """Blocks that one request may name by hash."""
 MAX_BLOCKS: Final = 16
 """Blocks in one reply to a request by height."""
+MAX_BRANCH_HEADERS: Final = 100
+"""Headers in one post of a branch."""
 MAX_PEERS: Final = 100
 MAX_TRANSACTIONS: Final = 256
 ASKED: Final = "asked"
 KNOWN: Final = "known"
 WANTED: Final = "wanted"
 """Answers to an announced header: the receiver fetches the block, has it, or wants the sender to post it."""
+MORE: Final = "more"
+"""Answer to headers of a branch, beside WANTED: they do not show more work than the receiver's tip yet."""
 HELLO_BYTES: Final = 4_096
 STATUS_BYTES: Final = 4_096
 PEERS_BYTES: Final = 65_536
@@ -64,6 +69,7 @@ LIMITS: Final = (
     Limit("time without progress of a reply", STALL_SECONDS, "seconds", ENDLESS_ANSWER),
     Limit("progress of a reply in that time", LEAST_BYTES, "bytes", ENDLESS_ANSWER),
     Limit("headers in a reply", MAX_HEADERS, "things", TOO_MANY_REQUESTS),
+    Limit("headers of a branch in one post", MAX_BRANCH_HEADERS, "things", SIDE_BLOCKS),
     Limit("hashes in a locator", MAX_LOCATOR, "things", TOO_MANY_REQUESTS),
     Limit("blocks in one request", MAX_HASHES, "things", TOO_MANY_REQUESTS),
     Limit("size of a reply that the node sends", MAX_REPLY_BYTES, "bytes", TOO_MANY_REQUESTS),
@@ -117,10 +123,28 @@ class PeerClient:
     known: Known | None = None
     """Finds the transfers of a block that need not be parsed."""
 
-    async def hello(self, endpoint: str, ours: Hello, *, call_back: bool = False) -> Hello:
-        """The peer's hello in reply to ours; ``call_back`` asks the peer to call this node."""
-        body, path = canonical({"hello": ours.message()}), "/p2p/hello?callBack=true" if call_back else "/p2p/hello"
-        answer = await self._ask(endpoint, path, body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
+    async def hello(
+        self,
+        endpoint: str,
+        ours: Hello,
+        *,
+        call_back: bool = False,
+        reason: CallReason = CallReason.PEER,
+        client: str = "",
+    ) -> Hello:
+        """The peer's hello in reply to ours; ``call_back`` asks the peer to call this node.
+
+        ``client`` is the address from which the peer asked for this call; "" if it did not.
+        """
+        request = PeerRequest(
+            path="/p2p/hello?callBack=true" if call_back else "/p2p/hello",
+            body=canonical({"hello": ours.message()}),
+            max_bytes=HELLO_BYTES,
+            seconds=HELLO_SECONDS,
+            reason=reason,
+            client=client,
+        )
+        answer = _object(await self._call(endpoint, request))
         try:
             return parse_hello(answer.get("hello"))
         except HelloRefused as refused:
@@ -228,6 +252,11 @@ class PeerClient:
         """Offer a block; its state at the peer, or why the peer refuses it."""
         return await self._offer(endpoint, "/p2p/block", b'{"block":' + wire + b"}", CallKind.URGENT)
 
+    async def send_branch(self, endpoint: str, headers: Sequence[bytes]) -> str:
+        """Show the headers of a branch, canonical JSON; whether the peer wants its blocks now, or more headers."""
+        body = b'{"headers":[' + b",".join(headers) + b"]}"
+        return await self._offer(endpoint, "/p2p/branch", body, CallKind.TELL)
+
     async def _offer(self, endpoint: str, path: str, body: bytes, kind: CallKind) -> str:
         request = PeerRequest(
             path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, kind=kind
@@ -240,12 +269,8 @@ class PeerClient:
             raise
         return _read(_object(reply), lambda receipt: _text(receipt["state"]))
 
-    async def _ask(
-        self, endpoint: str, path: str, *, body: bytes | None = None, max_bytes: int, seconds: float
-    ) -> dict[str, Any]:
-        return _object(
-            await self._call(endpoint, PeerRequest(path=path, body=body, max_bytes=max_bytes, seconds=seconds))
-        )
+    async def _ask(self, endpoint: str, path: str, *, max_bytes: int, seconds: float) -> dict[str, Any]:
+        return _object(await self._call(endpoint, PeerRequest(path=path, max_bytes=max_bytes, seconds=seconds)))
 
     async def _call(self, endpoint: str, request: PeerRequest) -> bytes:
         reply = await self.caller.call(endpoint, request)

@@ -8,16 +8,16 @@ from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.block import Header
 from svcd.chain.errors import NotYet, RuleViolation
-from svcd.chain.transition import ChainPoint
+from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.limits import ENDLESS_ANSWER, Limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import HeaderCheck
 from svcd.p2p.client import MAX_HEADERS, HeadersReply
+from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 
@@ -83,13 +83,13 @@ class HeaderChain:
     source: Peer
     fork: ChainPoint
     """That last block."""
-    tip: ChainPoint
-    """The chain variables after the last verified header."""
+    head: ChainHead
+    """The last verified header."""
     claimed_height: int
     window: deque[Header] = field(factory=deque)
     """Headers that have not been taken; of a long chain only the first ones, the others are fetched again."""
-    window_tip: ChainPoint = field()
-    """The chain variables after the last header that is in the window, or was."""
+    window_head: ChainHead = field()
+    """The last header that is in the window, or was."""
     complete: bool = False
     """Whether the last reply ended with the source's tip, or at a header that cannot be accepted."""
     abandoned: bool = False
@@ -99,9 +99,19 @@ class HeaderChain:
     early: bool = False
     """Whether the next header lies in a future slot, by this node's clock."""
 
-    @window_tip.default
-    def _fork_point(self) -> ChainPoint:
-        return self.fork
+    @window_head.default
+    def _at_the_fork(self) -> ChainHead:
+        return self.head
+
+    @property
+    def tip(self) -> ChainPoint:
+        """The chain variables after the last verified header."""
+        return self.head.point
+
+    @property
+    def window_tip(self) -> ChainPoint:
+        """The chain variables after the last header that is in the window, or was."""
+        return self.window_head.point
 
     @property
     def ended(self) -> bool:
@@ -114,12 +124,12 @@ class HeaderChain:
 
     def append(self, reply: HeadersReply, check: HeaderCheck) -> None:
         """Add the valid headers of a reply, which follow on :attr:`tip` or :attr:`window_tip`."""
-        for header, point in zip(reply.headers, check.points, strict=False):
+        for header, head in zip(reply.headers, check.heads, strict=False):
             if len(self.window) < WINDOW_HEADERS and self.window_tip.hash == header.parent_hash:
                 self.window.append(header)
-                self.window_tip = point
-        if check.points and check.points[-1].work > self.tip.work:
-            self.tip = check.points[-1]
+                self.window_head = head
+        if check.heads and check.heads[-1].point.work > self.tip.work:
+            self.head = check.heads[-1]
         self.claimed_height = reply.height
         self.complete = check.failure is not None or reply.is_last
         self.failure = check.failure if isinstance(check.failure, RuleViolation) else None
@@ -129,13 +139,12 @@ class HeaderChain:
 class HeaderFeed:
     """Fetches and verifies the headers of one chain ahead of its blocks, until the chain has ended."""
 
-    log = Logger()
-
-    def __init__(self, peers: Peers, chain: HeaderChain, wake: Callable[[], None]) -> None:
+    def __init__(self, peers: Peers, chain: HeaderChain, wake: Callable[[], None], own_errors: OwnErrors) -> None:
         """``wake`` is called when headers have come, and when the chain is abandoned."""
         self._peers = peers
         self._chain = chain
         self._wake = wake
+        self._own_errors = own_errors
         self._asked_at: float | None = None
         """Since when (Unix seconds) the next headers are awaited; None while they are not."""
         self._checked_at: float | None = None
@@ -177,7 +186,7 @@ class HeaderFeed:
                 limit = _next_limit(limit, seconds)
                 if not reply.is_last:
                     request = self._request(reply.headers[-1].hash, limit)
-                chain.append(reply, await node.chain_manager.check_headers(chain.window_tip, reply.headers))
+                chain.append(reply, await node.chain_manager.check_headers(chain.window_head, reply.headers))
                 self._wake()
         finally:
             if request is not None:
@@ -216,7 +225,7 @@ class HeaderFeed:
         elif isinstance(error, FalseClaim):
             self._peers.reject_claim(source, str(error))
         elif not isinstance(error, ChainChanged | CancelledError):
-            self.log.failure("fetching headers failed", failure)
+            self._own_errors.note(failure)
         self._chain.abandoned = True
         self._wake()
 

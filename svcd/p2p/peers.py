@@ -20,11 +20,13 @@ from svcd.p2p.address_book import (
     AddressBook,
     choose_feeler,
     choose_outbound,
+    draw_by_group,
     group_of,
     group_of_endpoint,
     take_group,
 )
 from svcd.p2p.bans import INVALID_BAN_SECONDS, Bans, address_in, address_name, node_name
+from svcd.p2p.call_budget import CallReason
 from svcd.p2p.client import PeerClient, PeerStatus
 from svcd.p2p.handshake import Fault, Hello, HelloRefused, LatestHellos, LocalNode, check_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed
@@ -62,7 +64,7 @@ _HANDSHAKES_AT_ONCE: Final = 8
 _CALL_BACKS_AT_ONCE: Final = 4
 """Fewer than handshakes in all, so that inbound hellos leave room for outbound handshakes."""
 _REMEMBERED: Final = 4_096
-"""Blocks and transfers that a peer is remembered to have."""
+"""How many blocks and transfers of a peer, and how many calls back, are remembered."""
 LIMITS: Final = (
     Limit(
         "time between two calls back",
@@ -98,8 +100,6 @@ class Peer:
     outbound: bool
     """Whether this node has chosen it; an inbound peer called first."""
     handshake_at: float
-    called_back_at: float = 0.0
-    """When it was last called because its hello asked for that."""
     status: PeerStatus | None = None
     """The chain that it claims."""
     polled_at: float = 0.0
@@ -158,6 +158,11 @@ class Peer:
         """Whether its chain has less work and has not grown for long enough that a new block should have reached it."""
         return self.lags_since is not None and self.last_seen - self.lags_since >= LAG_SECONDS
 
+    @property
+    def may_have_restarted(self) -> bool:
+        """Whether it began to lag after the last handshake: it may have forgotten this node, and hear of no block."""
+        return self.lags and self.lags_since is not None and self.lags_since > self.handshake_at
+
     def knows(self, item: bytes) -> bool:
         """Whether the peer is known to have a block or transfer."""
         return item in self._known
@@ -209,18 +214,27 @@ class Peers:
         self.settings = settings
         self.ever_verified = False
         """Whether any peer has been verified since the start."""
+        self.waits_until = 0.0
+        """Until when (Unix seconds) a node that may be alone waits for one of the nodes that it knew at the start."""
         self.on_status: Callable[[], None] = _nothing
         """Called when a peer has shown its chain."""
         self.on_added: Callable[[Peer], None] = _nothing
         """Called with each new peer."""
+        self.on_verified: Callable[[], None] = _nothing
+        """Called when an endpoint has become a verified one."""
         self.preferred: list[Endpoint] = []
         """Endpoints to be called before all others: the anchors of the last run, and the operator's seeds."""
+        self.seeds: list[Endpoint] = []
+        """The operator's seeds."""
         self._transaction_pool = transaction_pool
         self._peers: dict[str, Peer] = {}
         self._handshakes: dict[Endpoint, bool] = {}
         """The endpoints that have not answered our hello yet, and whether each is called to be an outbound peer."""
         self._hellos = LatestHellos()
         """The newest hello with which each key has answered."""
+        self._called_back: Recent[Endpoint, float] = Recent(_REMEMBERED)
+        """When an endpoint was last called because of a hello (Unix seconds)."""
+        client.caller.answered_at = self._answered_at
         self._last_feeler = node.now()
         self._alarm = (0.0, "")
         """Until when (Unix seconds) something is wrong, and what."""
@@ -310,20 +324,24 @@ class Peers:
             return
         known = self._peers.get(endpoint)
         if known is not None and known.node_key == hello.node_key:
-            if call_back and now - known.called_back_at >= CALL_BACK_SECONDS:
-                known.called_back_at = now
-                self._call_back(endpoint, outbound=known.outbound)
+            if call_back:
+                self._call_back(endpoint, client, outbound=known.outbound)
             return
         self.book.hint(endpoint, source=group_of(client), now=now)
         entry = self.book.get(endpoint)
-        # Strangers must not be able to have an endpoint called as often as they like.
-        due = entry is not None and entry.next_try <= now and now - entry.last_seen >= CALL_BACK_SECONDS
-        if due and (call_back or self._has_room(group_of_endpoint(endpoint))):
-            self._call_back(endpoint, outbound=False)
+        if entry is None or not (call_back or self._has_room(group_of_endpoint(endpoint))):
+            return
+        # A node that has answered there before, and was lost, is back: its next try may be far away.
+        returned = known is None and entry.node_id == hello.node_id
+        if returned or (entry.next_try <= now and now - entry.last_seen >= CALL_BACK_SECONDS):
+            self._call_back(endpoint, client, outbound=False)
 
-    def _call_back(self, endpoint: Endpoint, *, outbound: bool) -> None:
-        if len(self._handshakes) < _CALL_BACKS_AT_ONCE:
-            self._start(self.connect(endpoint, outbound=outbound))
+    def _call_back(self, endpoint: Endpoint, client: str, *, outbound: bool) -> None:
+        # Strangers must not be able to have an endpoint called as often as they like.
+        now, last = self.node.now(), self._called_back.get(endpoint, 0.0)
+        if now - last >= CALL_BACK_SECONDS and len(self._handshakes) < _CALL_BACKS_AT_ONCE:
+            self._called_back[endpoint] = now
+            self._start(self.connect(endpoint, outbound=outbound, client=client))
 
     def _has_room(self, group: str) -> bool:
         """Whether there is room for one more inbound peer in a network group, which gets a quarter of the places."""
@@ -331,22 +349,46 @@ class Peers:
         most = self.settings.max_inbound
         return len(groups) < most and not (self.settings.diverse and groups.count(group) >= max(most // 4, 1))
 
-    async def connect(self, endpoint: Endpoint, *, outbound: bool, keep: bool = True) -> Peer | None:
+    def _answered_at(self, endpoint: str) -> str:
+        """The address at which a node last answered under an endpoint; "" if none has."""
+        known = self._peers.get(endpoint) or self.book.get(endpoint)
+        return known.address if known else ""
+
+    def _reason(self, endpoint: Endpoint) -> CallReason:
+        """What a call to an endpoint is for."""
+        if endpoint in self._peers:
+            return CallReason.PEER
+        entry = self.book.get(endpoint)
+        # An anchor may be anybody's, though it is back in the book because it is preferred.
+        added = entry is not None and entry.source == OPERATOR and endpoint not in self.preferred
+        return CallReason.OPERATOR if added or endpoint in self.seeds else CallReason.HINT
+
+    async def connect(self, endpoint: Endpoint, *, outbound: bool, keep: bool = True, client: str = "") -> Peer | None:
         """Like :meth:`handshake`; None, too, where it fails."""
         try:
-            return await self.handshake(endpoint, outbound=outbound, keep=keep)
+            return await self.handshake(endpoint, outbound=outbound, keep=keep, client=client)
         except HandshakeFailed:
             return None
 
-    async def handshake(self, endpoint: Endpoint, *, outbound: bool, keep: bool = True) -> Peer | None:
+    async def handshake(
+        self,
+        endpoint: Endpoint,
+        *,
+        outbound: bool,
+        keep: bool = True,
+        client: str = "",
+        reason: CallReason | None = None,
+    ) -> Peer | None:
         """Exchange hellos; the peer if its key answered and named this endpoint, None where it is not to be kept.
 
-        Raises HandshakeFailed.
+        ``client`` is the address whose hello asked for the call, "" for none. ``reason`` is CallReason.COMMAND for a
+        command of the operator; otherwise it follows from what is known of the endpoint. Raises HandshakeFailed.
         """
         if endpoint in self._handshakes or len(self._handshakes) >= _HANDSHAKES_AT_ONCE:
             raise HandshakeFailed("a handshake with it, or with eight others, is under way")
         try:
-            hello = await self._exchange_hellos(endpoint, outbound=outbound)
+            reason = reason or self._reason(endpoint)
+            hello = await self._exchange_hellos(endpoint, outbound=outbound, reason=reason, client=client)
             address = self.client.caller.address_of(endpoint) or address_in(endpoint)
             self._check_reply(endpoint, hello, address)
         except PeerCallFailed as failed:
@@ -369,13 +411,14 @@ class Peers:
             self.client.caller.forget(endpoint)
         return peer
 
-    async def _exchange_hellos(self, endpoint: Endpoint, *, outbound: bool) -> Hello:
+    async def _exchange_hellos(self, endpoint: Endpoint, *, outbound: bool, reason: CallReason, client: str) -> Hello:
         """The hello that answers ours; raises HandshakeFailed, PeerCallFailed or HelloRefused."""
         if self.bans.is_endpoint_banned(endpoint, self.node.now()):
             raise HandshakeFailed("it is banned here")
         self._handshakes[endpoint] = outbound
         try:
-            return await self.client.hello(endpoint, self.node.hello(), call_back=self._misses_calls())
+            ours, call_back = self.node.hello(), self._misses_calls()
+            return await self.client.hello(endpoint, ours, call_back=call_back, reason=reason, client=client)
         finally:
             del self._handshakes[endpoint]
 
@@ -412,17 +455,25 @@ class Peers:
     def _verified(self, endpoint: Endpoint, hello: Hello, address: str, *, outbound: bool, keep: bool) -> Peer | None:
         now = self.node.now()
         group = group_of(address) if address else group_of_endpoint(endpoint)
-        self.book.succeeded(endpoint, node_id=hello.node_id, height=hello.height, now=now, group=group)
+        before = self.book.get(endpoint)
+        was_verified = before is not None and before.verified
+        entry = self.book.succeeded(
+            endpoint, node_id=hello.node_id, height=hello.height, now=now, group=group, address=address
+        )
+        if entry.verified and not was_verified:
+            self.on_verified()
         for other in self.all():
             if other.node_key == hello.node_key and other.endpoint != endpoint:
                 self.drop(other)
         peer = self._peers.get(endpoint)
+        if outbound and endpoint in self.seeds and not self._has_seed():
+            self._make_way(group)
         # Where a name leads is known only now: many names must not get many outbound places.
         chosen = outbound and not self._is_crowded(group, beside=endpoint)
         if not keep or (peer is None and not chosen and not self._has_room(group)):
             return None
         if peer is None or peer.node_key != hello.node_key:
-            peer = Peer(endpoint, hello.node_key, hello.node_id, chosen, now)
+            peer = Peer(endpoint, hello.node_key, hello.node_id, chosen, now, address=address)
             self._peers[endpoint] = peer
             self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
             self._start(self.poll_status(peer))
@@ -438,6 +489,17 @@ class Peers:
         others = [peer for peer in self.outbound() if peer.endpoint != beside]
         return self.settings.diverse and any(peer.group() == group for peer in others)
 
+    def _has_seed(self) -> bool:
+        """Whether an outbound peer is one of the operator's seeds."""
+        return any(peer.endpoint in self.seeds for peer in self.outbound())
+
+    def _make_way(self, group: str) -> None:
+        """Free the outbound place of a seed in a network group: the peer there, or the newest one, becomes inbound."""
+        outbound = self.outbound()
+        in_group = [peer for peer in outbound if self.settings.diverse and peer.group() == group]
+        for peer in in_group or outbound[self.settings.outbound - 1 :]:
+            peer.outbound = False
+
     # Failures and bans
 
     def _lost(self, endpoint: str, *, retry_after: float = 0.0) -> None:
@@ -447,7 +509,7 @@ class Peers:
         self.client.caller.forget(endpoint)
 
     def drop(self, peer: Peer) -> None:
-        """Stop talking to a peer, for now."""
+        """Remove a peer and close its connections; a later handshake may bring it back."""
         if self.has(peer):
             del self._peers[peer.endpoint]
             self.client.caller.forget(peer.endpoint)
@@ -523,7 +585,7 @@ class Peers:
             usual = max(slot, MIN_POLL_SECONDS) if peer.outbound else INBOUND_POLL_SECONDS
             if not peer.polling and peer.polled_at + (ASK_AGAIN_SECONDS if peer.has_news else usual) <= now:
                 self._start(self.poll_status(peer))
-            if peer.handshake_at + RENEW_SECONDS <= now:
+            if peer.handshake_at + RENEW_SECONDS <= now or peer.may_have_restarted:
                 self._start(self.connect(peer.endpoint, outbound=peer.outbound))
             if peer.gossiped_at + gossip <= now:
                 self._start(self._gossip(peer))
@@ -619,10 +681,11 @@ class Peers:
 
     def _choose(self, now: float) -> None:
         """Connect to new outbound peers while some are missing, and now and then test a hint."""
+        kept = self._choose_seed(now)
         outbound = self.outbound()
         # Calls back, renewals and feelers fill no outbound place: callers that answer slowly must not keep it empty.
         coming = sum(chosen and endpoint not in self._peers for endpoint, chosen in self._handshakes.items())
-        missing = self.settings.outbound - len(outbound) - coming
+        missing = self.settings.outbound - len(outbound) - coming - kept
         feeler = now - self._last_feeler >= FEELER_SECONDS
         if missing <= 0 and not feeler:
             return
@@ -641,6 +704,27 @@ class Peers:
             tested = choose_feeler(self.book, now=now, busy=busy.union(chosen))
             if tested is not None:
                 self._start(self.connect(tested, outbound=False, keep=False))
+
+    def _choose_seed(self, now: float) -> bool:
+        """Give a seed an outbound place if none has one; whether a place is to be kept for a seed that may answer."""
+        if not self.settings.outbound or self._has_seed():
+            return False
+        for peer in self.all():
+            if peer.endpoint in self.seeds:
+                self._make_way(peer.group())
+                peer.outbound = True
+                return False
+        for seed in self.seeds:
+            self.hint(seed, source=OPERATOR)
+        entries = [entry for entry in map(self.book.get, self.seeds) if entry is not None]
+        due = [entry for entry in entries if entry.next_try <= now and entry.endpoint not in self._handshakes]
+        if due and not self._calls_seed():
+            self._start(self.connect(draw_by_group(due, self.book.random)[0].endpoint, outbound=True))
+        return not self._calls_seed() and any(entry.failures < MAX_FAILURES for entry in entries)
+
+    def _calls_seed(self) -> bool:
+        """Whether a seed is called to be an outbound peer."""
+        return any(self._handshakes.get(seed) for seed in self.seeds)
 
     def _promote(self, count: int, groups: set[str] | None) -> None:
         """Make at most ``count`` inbound peers outbound, for want of other endpoints to choose from.

@@ -133,8 +133,8 @@ class SyncProgress:
             return
         self._note_second()
         self.blocks += blocks
-        now, state = self._clock.seconds(), self.snapshot()
-        if state is not None and now - self._said >= _LOG_SECONDS:
+        now = self._clock.seconds()
+        if now - self._said >= _LOG_SECONDS and (state := self.snapshot()) is not None:
             self._said = now
             self.log.info(
                 "catching up: block {height} of {target}, {rate} blocks/s, {transactions} transactions/s, "

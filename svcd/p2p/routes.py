@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from typing import Final
 
 from svcd.chain.block import parse_header, parse_posted_block
@@ -35,16 +36,19 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.announcements import Announcements
 from svcd.p2p.bans import BANNED, FLOOD_BAN_SECONDS, MALFORMED_TOKENS, PostBans, address_name
+from svcd.p2p.branch_push import ShownBranches
 from svcd.p2p.client import (
     ASKED,
     KNOWN,
     MAX_BLOCKS,
+    MAX_BRANCH_HEADERS,
     MAX_HASHES,
     MAX_HEADERS,
     MAX_LOCATOR,
     MAX_PEERS,
     MAX_REPLY_BYTES,
     MAX_TRANSACTIONS,
+    MORE,
     WANTED,
 )
 from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, check_hello, parse_hello
@@ -52,6 +56,7 @@ from svcd.p2p.peers import Peers
 from svcd.store.chain_store import ChainReader
 from svcd.web.connections import DEFAULT_BODY_CAP
 from svcd.web.field_types import Bool, Custom, Int, Schema, Text, with_example
+from svcd.web.rate_limits import LOOKUP_TOKENS
 from svcd.web.responses import HttpError, Renderable, Response
 from svcd.web.routes import Field, Route, named_object, object_schema
 
@@ -59,6 +64,7 @@ BODY_CAPS: Final = {
     (b"POST", b"/p2p/transaction"): 32 * 1024,
     (b"POST", b"/p2p/block"): 2 * 1024 * 1024,
     (b"POST", b"/p2p/blocks"): 40 * 1024,
+    (b"POST", b"/p2p/branch"): 128 * 1024,
 }
 """Body size limits, in bytes, of the routes that need more than the default."""
 LIMITS: Final = tuple(
@@ -67,7 +73,10 @@ LIMITS: Final = tuple(
 )
 DEFAULT_PEERS: Final = 50
 _BEFORE, _AFTER = b'{"block":', b"}"
-_POLICY: Final = {Refusal.TIMESTAMP, Refusal.NONCE, Refusal.FEE, Refusal.BALANCE, Refusal.POOL}
+_POLICY: Final = {
+    *(Refusal.TIMESTAMP, Refusal.NONCE, Refusal.FEE, Refusal.POOL),
+    *(Refusal.BALANCE, Refusal.SENDER_MINIMUM, Refusal.RECIPIENT_MINIMUM),
+}
 """Reasons to refuse an honest peer's transfer: mempools differ from node to node."""
 _HEX_HASH: Final = re.compile("[0-9a-f]{64}")
 
@@ -140,6 +149,19 @@ def _endpoint(text: str) -> Endpoint | None:
 _ENDPOINT: Final = Text(convert=_endpoint, more={"examples": ["https://node.example.org"]})
 _FROM: Final = _query_number("from", 0, MAX_INTEGER, 0, "The height of the first block.")
 _HOW_MANY: Final = "How many headers to return at most."
+
+
+def _some_headers(value: object) -> list[object]:
+    if type(value) is list and 1 <= len(value) <= MAX_BRANCH_HEADERS:
+        return value
+    raise ValueError(f"must be an array of 1 to {MAX_BRANCH_HEADERS} headers")
+
+
+_HEADERS: Final = Field(
+    "headers",
+    Custom({"type": "array", "items": HEADER, "minItems": 1, "maxItems": MAX_BRANCH_HEADERS}, _some_headers),
+    "Headers in order of height, from the child of a known block, or of the last header of an earlier post, on.",
+)
 _CALL_BACK: Final = Field(
     "callBack",
     Bool(),
@@ -177,6 +199,7 @@ class PeerRoutes:
         self._node: LocalNode = peers.node
         self._transaction_pool = transaction_pool
         self._announcements = announcements
+        self._shown_branches = ShownBranches(peers.node.chain_manager)
         self._hellos = LatestHellos()
         self.post_bans = post_bans
 
@@ -224,16 +247,17 @@ class PeerRoutes:
         "/p2p/transaction",
         "Submit a transfer",
         body_fields=(Field("transaction", Custom(SIGNED_TRANSACTION, fold_case), "The signed transfer."),),
+        with_charge=True,
         answers={200: RECEIPT},
     )
-    async def transaction(self, transaction: object, client: str | None) -> Renderable:
+    async def transaction(self, transaction: object, client: str | None, charge: Callable[[float], None]) -> Renderable:
         """Answer POST /p2p/transaction."""
         try:
             transfer = parse_transfer(transaction, self._node.params)
             if self.post_bans.refuses(client):
                 raise HttpError(403, BANNED)
             self._peers.note_sender(client, transfer.txid)
-            state = await self._transaction_pool.submit(transfer)
+            state = await self._transaction_pool.submit(transfer, on_lookup=partial(charge, LOOKUP_TOKENS))
         except RuleViolation as violation:
             tokens = 0.0 if violation.code in _POLICY else MALFORMED_TOKENS
             raise HttpError(400, violation.detail, tokens=tokens) from violation
@@ -244,7 +268,9 @@ class PeerRoutes:
         "Submit a block",
         body_fields=(Field("block", Custom(POSTED_BLOCK), "The block."),),
         raw_body=True,
-        answers={200: object_schema({"hash": HASH, "state": _enum("connected", "side", "known", "orphan", "early")})},
+        answers={
+            200: object_schema({"hash": HASH, "state": _enum("connected", "side", "known", "orphan", "early", "deep")})
+        },
         seconds=60,
     )
     async def block(self, body: bytes, client: str | None) -> Renderable:
@@ -260,7 +286,7 @@ class PeerRoutes:
             self._peers.note_sender(client, sha256(body[len(_BEFORE) : -len(_AFTER)]).digest())
         outcome, block_hash = await self._node.chain_manager.submit_posted(body)
         if isinstance(outcome, RuleViolation):
-            tokens = self.post_bans.penalise_invalid_block(client, outcome.detail) if block_hash else MALFORMED_TOKENS
+            tokens = self.post_bans.penalise_invalid_block(client, outcome) if block_hash else MALFORMED_TOKENS
             raise HttpError(400, outcome.detail, tokens=tokens)
         self._announcements.block_posted(block_hash, client)
         if isinstance(outcome, NotYet):
@@ -279,7 +305,7 @@ class PeerRoutes:
             Field("endpoint", _ENDPOINT, 'Where the caller serves the block; "" for nowhere.', default=None),
             Field("push", Bool(), "Whether the caller sends the block.", default=False),
         ),
-        answers={200: object_schema({"hash": HASH, "state": _enum(KNOWN, ASKED, WANTED, "orphan", "early")})},
+        answers={200: object_schema({"hash": HASH, "state": _enum(KNOWN, ASKED, WANTED, "orphan", "early", "deep")})},
     )
     async def header(self, header: object, endpoint: Endpoint | None, push: bool, client: str | None) -> Renderable:
         """Answer POST /p2p/header."""
@@ -294,9 +320,33 @@ class PeerRoutes:
         try:
             state = await self._announcements.receive(parsed, sender, push=push)
         except RuleViolation as violation:
-            tokens = self.post_bans.penalise_invalid_block(client, violation.detail)
+            tokens = self.post_bans.penalise_invalid_block(client, violation)
             raise HttpError(400, violation.detail, tokens=tokens) from violation
         return {"hash": parsed.hash.hex(), "state": state}
+
+    @_post(
+        "/p2p/branch",
+        "Show by headers that a branch has more work than the tip, before its blocks are posted",
+        body_fields=(_HEADERS,),
+        answers={200: object_schema({"state": _enum(WANTED, MORE, "orphan", "early")})},
+    )
+    async def branch(self, headers: list[object], client: str | None) -> Renderable:
+        """Answer POST /p2p/branch."""
+        if self.post_bans.refuses(client):
+            raise HttpError(403, BANNED)
+        try:
+            parsed = [parse_header(value, self._node.params) for value in headers]
+        except RuleViolation as violation:
+            raise HttpError(400, violation.detail, tokens=MALFORMED_TOKENS) from violation
+        if any(header.parent_hash != before.hash for before, header in pairwise(parsed)):
+            sentence = "the headers must be those of one chain, each the child of the one before"
+            raise HttpError(400, sentence, tokens=MALFORMED_TOKENS)
+        try:
+            state = await self._shown_branches.receive(parsed)
+        except RuleViolation as violation:
+            tokens = self.post_bans.penalise_invalid_block(client, violation)
+            raise HttpError(400, violation.detail, tokens=tokens) from violation
+        return {"state": state}
 
     @Route(
         "GET",

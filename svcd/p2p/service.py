@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +13,13 @@ from cattrs import Converter, transform_error
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
-from svcd.interfaces import Worker
+from svcd.interfaces import Timer, Worker, unix_seconds
 from svcd.net.targets import BadTarget, Endpoint
-from svcd.node.status import NO_PEER_MET, NetworkView
+from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET, NetworkView
 from svcd.node.transaction_pool import TransactionPool
-from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry
+from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry, group_of_endpoint, take_group
 from svcd.p2p.announcements import Announcements
 from svcd.p2p.bans import KINDS, Ban, Bans, PostBans, end_of, endpoint_name
 from svcd.p2p.chain_sync import ChainSync
@@ -31,6 +32,10 @@ from svcd.p2p.routes import BlockRoutes, PeerRoutes
 
 TICK_SECONDS: Final = 1.0
 SAVE_SECONDS: Final = 60.0
+SAVE_APART_SECONDS: Final = 5.0
+"""Between two times that ``peers.json`` is written because of a new endpoint, however many are verified."""
+FIRST_PEER_SECONDS: Final = 10.0
+"""How long after its start a node with ``[participation] alone`` waits, at most, for one of the nodes that it knows."""
 ANCHORS: Final = 2
 FORMAT: Final = 2
 _LOG: Final = Logger()
@@ -191,7 +196,7 @@ class PeerNetwork:
 
         ``forwards`` tells for an address and a Unix time whether an untrusted proxy forwards many clients from there.
         """
-        bans = Bans()
+        bans = Bans(lambda: unix_seconds(node.clock) - node.clock.seconds())
         self.peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=bans, settings=settings)
         self.progress = SyncProgress(node.clock)
         self.announcements = Announcements(self.peers)
@@ -215,13 +220,21 @@ class PeerNetwork:
     def network_view(self) -> NetworkView:
         """The present state, for the status; an unproven claim of more work has no effect on it."""
         peers, tip = self.peers, self.peers.node.chain_manager.tip
-        lonely = not peers.ever_verified and not peers.settings.alone
-        behind = peers.alarm or (NO_PEER_MET if lonely else self.sync.behind())
+        behind = peers.alarm or self._no_peer() or self.sync.behind()
         claims = [(peer.outbound, peer.status.height if peer.status else 0) for peer in peers.all()]
         best = max(self.sync.best_height(), min(max((height for _, height in claims), default=0), tip.height))
         outbound = sorted((height for outbound, height in claims if outbound), reverse=True)
         usual = outbound[len(outbound) // 2] if outbound else 0
         return NetworkView(len(claims), best, behind, usual, peers.unreachable())
+
+    def _no_peer(self) -> str:
+        """Why the node is behind for want of a peer; "" if it is not."""
+        peers = self.peers
+        if peers.ever_verified:
+            return ""
+        if not peers.settings.alone:
+            return NO_PEER_MET
+        return KNOWN_PEERS_CALLED if peers.node.now() < peers.waits_until else ""
 
     def record(self) -> dict[str, object]:
         """The JSON object of the operator's status."""
@@ -254,8 +267,9 @@ class PeerNetwork:
 class PeersService(Service):
     """Reads ``peers.json`` when it starts; writes it when it stops, and whenever :meth:`save` is called.
 
-    That is every SAVE_SECONDS, and when the operator bans or unbans. The file is written once at a time, however many
-    threads ``files`` has: the newest content must be the last. The owner also calls :meth:`PeerNetwork.tick`.
+    That is every SAVE_SECONDS, when the operator bans or unbans, and at once when an endpoint has been verified: a node
+    that is killed must know it again. The file is written once at a time, however many threads ``files`` has: the
+    newest content must be the last. The owner also calls :meth:`PeerNetwork.tick`.
     """
 
     name = "peers"
@@ -269,6 +283,10 @@ class PeersService(Service):
         self._write_lock = DeferredLock()
         self._anchors: list[Endpoint] = []
         self._loaded = False
+        self._saving: Timer | None = None
+        """The next time that the file is written because of a new endpoint."""
+        self._saved_soon_at = -inf
+        """When it was last written for that, in the clock's seconds."""
 
     def startService(self) -> None:
         """Load the address book and the bans, and note the seeds."""
@@ -282,12 +300,16 @@ class PeersService(Service):
             peers.bans.restore(content.bans)
         self._anchors = content.anchors if content else []
         self._loaded = True
-        peers.preferred = [*self._anchors, *self._seeds]
+        peers.on_verified = self._save_soon
+        peers.preferred, peers.seeds = [*self._anchors, *self._seeds], self._seeds
         for seed in self._seeds:
             peers.hint(seed, source=OPERATOR)
-        for endpoint in peers.preferred:
+        known = [entry.endpoint for entry in peers.book.verified()]
+        for endpoint in (*peers.preferred, *known):
             # An operator who restarts the node wants them called now, however often calls have failed.
             peers.book.try_again(endpoint)
+        if peers.preferred or known:
+            peers.waits_until = peers.node.now() + FIRST_PEER_SECONDS
 
     def stopService(self) -> Deferred[None]:
         """Stop the network and write the file."""
@@ -295,10 +317,27 @@ class PeersService(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        if self._saving is not None:
+            self._saving.cancel()
         await self._network.stop()
         await self.save_or_log()
         for peer in self._network.peers.all():
             self._network.peers.drop(peer)
+
+    def _save_soon(self) -> None:
+        """Write the file now, or SAVE_APART_SECONDS after the last time."""
+        if self._saving is None and self.running:
+            clock = self._network.peers.node.clock
+            wait = self._saved_soon_at + SAVE_APART_SECONDS - clock.seconds()
+            self._saving = clock.callLater(max(wait, 0.0), self._save_now)
+
+    def _save_now(self) -> None:
+        self._saving = None
+        self._saved_soon_at = self._network.peers.node.clock.seconds()
+        Deferred.fromCoroutine(self.save_or_log()).addErrback(self._log_failure)
+
+    def _log_failure(self, failure: Failure) -> None:
+        self._log.failure("saving the known peers failed", failure)
 
     async def save_or_log(self) -> None:
         """Write the file; a failure is logged, for the next attempt is soon."""
@@ -311,14 +350,28 @@ class PeersService(Service):
                 why=error.strerror,
             )
 
+    def _draw_anchors(self) -> list[Endpoint]:
+        """Two outbound peers, drawn anew each time: peers that answer quickest, or longest, must not stay anchors.
+
+        Earlier anchors are kept until there are new ones: they are needed after an outage.
+        """
+        peers, groups = self._network.peers, set[str]()
+        outbound = [peer.endpoint for peer in peers.in_relay_order() if peer.outbound]
+        anchors: list[Endpoint] = []
+        for endpoint in dict.fromkeys([*outbound, *self._anchors]):
+            entry = peers.book.get(endpoint)
+            group = entry.best_group() if entry else group_of_endpoint(endpoint)
+            if len(anchors) < ANCHORS and take_group(group, groups if peers.settings.diverse else None):
+                anchors.append(endpoint)
+        return anchors
+
     def save(self) -> Deferred[None]:
         """Write the present state; done when it is on disk. Fails with OSError."""
         if not self._loaded:
             # The file has not been read yet; the next attempt is soon.
             return succeed(None)
         peers = self._network.peers
-        # Earlier anchors are kept until there are new ones: they are needed after an outage.
-        self._anchors = list(dict.fromkeys([*(peer.endpoint for peer in peers.outbound()), *self._anchors]))[:ANCHORS]
+        self._anchors = self._draw_anchors()
         content = PeersFile(
             format=FORMAT,
             secret=peers.book.secret.hex(),

@@ -22,6 +22,7 @@ from svcd.net.http_client import PinnedClient, PinnedConnections
 from svcd.net.resolver import SystemResolver
 from svcd.net.targets import BadTarget, Rules
 from svcd.net.trust import load_trust
+from svcd.p2p.call_budget import CallBudget, CallReason, PlannedCall
 
 _UNKNOWN_ROUTE: Final = {404, 405}
 """Statuses of a node that does not know the route: not found, method not allowed."""
@@ -98,10 +99,21 @@ class PeerRequest:
     on_bytes: Callable[[int], None] | None = None
     """Called with the number of bytes of the reply's body as they arrive."""
     kind: CallKind = CallKind.ASK
+    reason: CallReason = CallReason.PEER
+    client: str = ""
+    """The address from which the node asked for this call by its hello; "" if it did not."""
+
+
+def _nowhere(_endpoint: str) -> str:
+    """The address where a node has answered, while none has."""
+    return ""
 
 
 class Transport(Protocol):
     """Calls other nodes."""
+
+    answered_at: Callable[[str], str]
+    """Gives the IP address where a node has answered under an endpoint, "" if none has; set by :class:`Peers`."""
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         """The reply of the node at ``endpoint`` to ``request``; fails with PeerCallFailed.
@@ -135,7 +147,8 @@ def open_transport(reactor: Dialler, resolver: Worker, *, allow_private: bool, p
     """
     policy = AddressPolicy(allow_private=allow_private)
     caller = PinnedClient(reactor, resolver=SystemResolver(resolver), policy=policy, trust=load_trust())
-    return PinnedTransport(caller, Rules.for_peers(allow_private=allow_private), max_pins=MAX_PINS + peers)
+    rules = Rules.for_peers(allow_private=allow_private)
+    return PinnedTransport(caller, rules, CallBudget(reactor), max_pins=MAX_PINS + peers)
 
 
 class PinnedTransport:
@@ -143,9 +156,12 @@ class PinnedTransport:
 
     log = Logger()
 
-    def __init__(self, caller: PinnedClient, rules: Rules, *, max_pins: int = MAX_PINS) -> None:
+    def __init__(self, caller: PinnedClient, rules: Rules, budget: CallBudget, *, max_pins: int = MAX_PINS) -> None:
+        self.answered_at: Callable[[str], str] = _nowhere
+        """See :class:`svcd.p2p.transport.Transport`."""
         self._caller = caller
         self._rules = rules
+        self._budget = budget
         self._max_pins = max_pins
         self._pins: dict[str, PinnedConnections] = {}
 
@@ -160,6 +176,7 @@ class PinnedTransport:
         method = "GET" if request.body is None else "POST"
         try:
             peer = self._pins.get(endpoint) or await self._pin(endpoint, request.seconds)
+            self._admit(endpoint, peer, request)
             reply = await peer.call(
                 method, request.path, body=request.body, limits=limits, kind=request.kind, on_bytes=request.on_bytes
             )
@@ -182,6 +199,32 @@ class PinnedTransport:
             self.forget(next(iter(self._pins)))
         self._pins[endpoint] = peer
         return peer
+
+    def _admit(self, endpoint: str, peer: PinnedConnections, request: PeerRequest) -> None:
+        """Leave out the addresses that have been called too often; raises PeerCallFailed if no other is left."""
+        known = self.answered_at(endpoint)
+        refused = [address for address in peer.addresses if not self._may_call(endpoint, peer, address, request, known)]
+        if len(refused) == len(peer.addresses):
+            self.forget(endpoint)
+            why = "has been called so often within an hour that it is not called again yet: no node has answered there"
+            raise PeerCallFailed(FailureKind.UNREACHABLE, f"{peer.target.host} {why}")
+        if refused:
+            peer.leave_out(refused)
+
+    def _may_call(
+        self, endpoint: str, peer: PinnedConnections, address: Address, request: PeerRequest, known: str
+    ) -> bool:
+        far_end = self.untranslated(address)
+        return self._budget.take(
+            PlannedCall(
+                endpoint=endpoint,
+                address=far_end,
+                port=peer.target.port,
+                answered=text_of(far_end) == known,
+                reason=request.reason,
+                client=request.client,
+            )
+        )
 
     def address_of(self, endpoint: str) -> str:
         """See :class:`svcd.p2p.transport.Transport`."""

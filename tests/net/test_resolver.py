@@ -19,6 +19,7 @@ from svcd.net.resolver import FAILED_SECONDS, FOUND_SECONDS, MAX_ANSWERS, Nat64D
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
 from svcd.node.threads import InlineWorker
+from svcd.p2p.call_budget import CallBudget
 from svcd.p2p.transport import PeerCallFailed, PeerRequest, PinnedTransport
 from tests.support import has_result, result_of
 
@@ -264,6 +265,15 @@ def test_a_call_that_no_longer_waits_leaves_the_others_alone(bench: Bench) -> No
     assert result_of(second) == (PREFIX,)
 
 
+def test_a_call_that_cancels_another_one_leaves_the_rest_alone(bench: Bench) -> None:
+    first, second, third = (bench.discovery.prefixes() for _ in range(3))
+    first.addCallback(lambda _: second.cancel())
+    bench.dns.late[0].callback(addresses(*TRANSLATED))
+    with pytest.raises(CancelledError):
+        result_of(second)
+    assert result_of(third) == (PREFIX,)
+
+
 # Calls
 
 
@@ -284,7 +294,7 @@ def test_a_call_is_judged_by_the_discovered_prefix(bench: Bench, ipv4: str, cate
 
 
 def test_behind_a_discovered_translator_a_peer_is_at_its_ipv4_address(bench: Bench) -> None:
-    network = PinnedTransport(bench.caller, Rules.for_peers())
+    network = PinnedTransport(bench.caller, Rules.for_peers(), CallBudget(bench.reactor))
     bench.dns.known = {"node.example.com": ["2a02:898:146:64::8.8.8.8"], "ipv4only.arpa": TRANSLATED}
     endpoint = "http://node.example.com"
     call = network.call(endpoint, PeerRequest(path="/p2p/status", max_bytes=1, seconds=5.0))

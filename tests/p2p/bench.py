@@ -162,8 +162,9 @@ class Node:
         return run_until(self.clock, condition, within=within)
 
     def take(self, *blocks: Block) -> None:
-        """Let blocks in, parents first."""
-        outcomes = result_of(self.node_context.chain_manager.submit_blocks([block.wire() for block in blocks]))
+        """Let blocks in, parents first, as if headers had shown that their chain has more work than any other."""
+        wires = [block.wire() for block in blocks]
+        outcomes = result_of(self.node_context.chain_manager.submit_blocks(wires, proven_work=2**255))
         assert set(outcomes) <= {BlockStatus.CONNECTED, BlockStatus.SIDE}, outcomes
 
     def send(self, path: str, body: bytes, client: str, *headers: str) -> Wire:
@@ -211,6 +212,11 @@ class Node:
     def knows(self, remote: RemoteNode) -> bool:
         """Whether the node has a peer at the remote's endpoint."""
         return self.peers.get(remote.endpoint) is not None
+
+    def ban(self, remote: RemoteNode) -> None:
+        """Ban the remote's endpoint, as the operator does."""
+        self.peers.bans.ban_by_operator(f"endpoint:{remote.endpoint}", seconds=None, now=self.local.now())
+        self.peers.drop_banned()
 
     def begin(self, work: Any) -> "Deferred[Any]":
         """Start a coroutine."""

@@ -64,6 +64,7 @@ class MemoryTransport:
     """Whether a call that may go on as long as it makes progress is taken to make some."""
     dripping: set[str] = field(factory=set)
     """Endpoints to and from which each transfer makes just enough progress to go on, though it never ends."""
+    answered_at: Callable[[str], str] = lambda _: ""
     _open: dict[str, int] = field(factory=dict)
     _places: dict[tuple[str, CallKind], DeferredSemaphore] = field(factory=dict)
 

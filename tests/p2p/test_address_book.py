@@ -1,7 +1,7 @@
 """The book of endpoints: buckets, allowances, verification, back-off, and what no flood of hints can do."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from svcd.net.targets import Endpoint
 from svcd.p2p.address_book import (
     BUCKET_SIZE,
     FAMILIAR_BACK_OFF,
@@ -20,6 +21,8 @@ from svcd.p2p.address_book import (
     TRIED_BUCKETS,
     AddressBook,
     AddressEntry,
+    choose_feeler,
+    choose_outbound,
     group_of,
     group_of_endpoint,
 )
@@ -285,6 +288,48 @@ def test_what_lost_its_verification_goes_first() -> None:
     assert book.get("http://200.1.0.0") is not None
 
 
+def crowds(book: AddressBook) -> None:
+    """Let 64 groups fill the places of verified endpoints, with 16 endpoints each."""
+    for number in range(64 * BUCKET_SIZE):
+        each = f"http://200.{number % 64}.0.{number // 64}"
+        book.succeeded(each, node_id=f"crowd {number}", height=0, now=NOW, group=group_of_endpoint(each))
+
+
+def verified_of(book: AddressBook, groups: range) -> set[str]:
+    return {entry.endpoint for entry in book.verified()} & {endpoint(number) for number in groups}
+
+
+def test_many_endpoints_of_a_group_give_way_to_one_of_another() -> None:
+    book = new_book()
+    crowds(book)
+    full = len(book.verified())
+    for number in range(20):
+        learn(book, number, NOW + 1)
+    assert len(verified_of(book, range(20))) == 20
+    assert full <= len(book.verified()) <= TRIED
+
+
+def test_the_longest_unseen_of_the_group_gives_way_first_and_remains_a_hint() -> None:
+    book = new_book()
+    crowd = [f"http://200.1.0.{number}" for number in range(BUCKET_SIZE)]
+    for number, each in enumerate(crowd):
+        book.succeeded(each, node_id=f"crowd {number}", height=0, now=NOW + number)
+    others = [learn(book, number, NOW - 1) for number in range(100)]
+    gone = len(hints(book))
+    assert gone > 1
+    assert {entry.endpoint for entry in hints(book)} == set(crowd[:gone])
+    assert {entry.endpoint for entry in book.verified()} == {*crowd[gone:], *others}
+
+
+def test_who_gave_way_to_another_group_does_not_come_back_at_its_cost() -> None:
+    book = new_book()
+    crowds(book)
+    for number in range(20):
+        learn(book, number, NOW + 1)
+    crowds(book)
+    assert len(verified_of(book, range(20))) == 20
+
+
 def test_a_sample_is_random_and_as_large_as_asked() -> None:
     book = new_book()
     for number in range(60):
@@ -293,6 +338,67 @@ def test_a_sample_is_random_and_as_large_as_asked() -> None:
     assert len(set(first)) == len(set(second)) == 20
     assert set(first) != set(second)
     assert len(book.sample(1_000)) == len(book.verified())
+
+
+# Drawing
+
+
+def crowd(number: int) -> Endpoint:
+    """Endpoints of which many are in each of three groups."""
+    return Endpoint(f"http://{200 + number % 3}.1.0.{1 + number // 3}")
+
+
+def book_with_a_crowd(seed: int, *, verified: bool) -> AddressBook:
+    """One with 36 endpoints in three groups, and six in a group each."""
+    book = AddressBook(bytes([seed]) * 32, Random(seed).random)
+    for number, each in enumerate([*map(crowd, range(36)), *(Endpoint(endpoint(number)) for number in range(6))]):
+        book.hint(each, source="operator", now=NOW)
+        if verified:
+            book.succeeded(each, node_id=f"node {number}", height=0, now=NOW, group=group_of_endpoint(each))
+    return book
+
+
+def first_chosen(book: AddressBook, **changes: Any) -> Endpoint:
+    options: dict[str, Any] = {"now": NOW, "busy": (), "groups": set(), "preferred": ()} | changes
+    (chosen,) = choose_outbound(book, 1, **options)
+    return chosen
+
+
+def feeler(book: AddressBook) -> Endpoint:
+    chosen = choose_feeler(book, now=NOW, busy=())
+    assert chosen is not None
+    return chosen
+
+
+DRAWS: dict[str, tuple[bool, Callable[[AddressBook], Endpoint]]] = {
+    "verified": (True, first_chosen),
+    "hints": (False, first_chosen),
+    "where groups may repeat": (True, lambda book: first_chosen(book, groups=None)),
+    "feelers": (False, feeler),
+    "handed out": (True, lambda book: book.sample(1)[0].endpoint),
+}
+
+
+@pytest.mark.parametrize(("verified", "draw"), DRAWS.values(), ids=DRAWS)
+def test_many_endpoints_in_few_groups_get_the_share_of_these_groups(
+    verified: bool, draw: Callable[[AddressBook], Endpoint]
+) -> None:
+    """Three of nine groups have six of seven endpoints: they are drawn in a third of the cases."""
+    drawn = [draw(book_with_a_crowd(seed, verified=verified)) for seed in range(200)]
+    of_the_crowd = sum(each in {crowd(number) for number in range(36)} for each in drawn)
+    assert 200 * 0.2 < of_the_crowd < 200 * 0.5
+
+
+def test_every_endpoint_of_a_group_is_drawn_at_times() -> None:
+    drawn = {first_chosen(book_with_a_crowd(seed % 256, verified=True)) for seed in range(256)}
+    assert len(drawn) > 30
+
+
+def test_where_groups_may_repeat_all_endpoints_are_drawn() -> None:
+    book = book_with_a_crowd(1, verified=True)
+    chosen = choose_outbound(book, 100, now=NOW, busy=(), groups=None, preferred=())
+    assert Counter(chosen) == Counter(entry.endpoint for entry in book.entries())
+    assert len({group_of_endpoint(each) for each in chosen[:9]}) == 9
 
 
 # Back-off
@@ -461,7 +567,10 @@ class BookMachine(RuleBasedStateMachine):
         contested = self.book.next_collision(FOREVER, exclude=())
         assert after.get(self.crowded(number)) == f"node {who}" or contested in after
         moved = {endpoint for endpoint, node in before.items() if node == f"node {who}"}
-        assert before.keys() - after.keys() <= moved, "who answered before loses no place to another that answers"
+        left = Counter(group_of_endpoint(endpoint) for endpoint in after)
+        for lost in before.keys() - after.keys() - moved:
+            groups = left[group_of_endpoint(lost)], left[group_of_endpoint(self.crowded(number))]
+            assert groups[0] >= groups[1], "who answered before loses its place only to a smaller group"
 
     @rule(number=numbers)
     def did_not_answer(self, number: int) -> None:

@@ -207,6 +207,23 @@ def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(node: Node, 
     assert announce(node, bad, second).status == 400
     assert fetched(node, second) == []
     assert node.knows(first), "its header promised no more"
+    assert node.peers.bans.listed(node.local.now()) == []
+
+
+def test_a_block_without_transfers_whose_state_is_invalid_costs_no_announcer_a_ban(
+    node: Node, builder: ChainBuilder
+) -> None:
+    """It is executed at once, and what that reveals is no more the fault of its sender than in a fetched block."""
+    first, second = make_peers(node)
+    bad = builder.block(None, break_=Refusal.STATE_ROOT)
+    child = builder.block(bad, producer="after")
+    for block, announcer in ((bad, first), (bad, second), (child, first)):
+        assert announce(node, block, announcer).status in (200, 400)
+    assert node.tip.height == 0
+    assert node.peers.bans.listed(node.local.now()) == []
+    good = builder.block(None)
+    assert state(announce(node, good, first)) == "known"
+    assert node.tip.hash == good.header.hash
 
 
 # Fetching

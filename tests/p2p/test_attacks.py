@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,11 +34,14 @@ from svcd.node import chainstate, node_context
 from svcd.node.chain_manager import ChainManager, FutureBlocks
 from svcd.node.miner import Miner, MinerSettings
 from svcd.node.threads import InlineWorker
-from svcd.p2p import address_book, announcements, block_download, chain_sync, client, handshake, peers, relay
+from svcd.node.verifier import Verifier
+from svcd.p2p import address_book, announcements, block_download, chain_sync, client, handshake, peers, relay, routes
 from svcd.p2p.bans import Bans
+from svcd.p2p.call_budget import CallBudget
 from svcd.p2p.handshake import LatestHellos, check_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest, PinnedTransport
 from svcd.store import database
+from svcd.store.chain_store import StoredBlock
 from svcd.store.database import DatabaseError
 from svcd.web.connections import SiteLimits
 from svcd.web.rate_limits import RateLimiter
@@ -53,6 +56,7 @@ from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.following import boaster, followed, is_clean, meet
 from tests.p2p.memory_transport import LATENCY, Answer, Called
 from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, ok, silent
+from tests.store.contents import contents
 from tests.support import has_result, result_of
 from tests.torture.audit import Discrepancy, audit
 from tests.web.wire import Response, Wire
@@ -84,6 +88,54 @@ def nothing(*_: object, **__: object) -> None:
 def post_block(node: Node, block: Block | bytes, client: str) -> Response:
     wire = block if isinstance(block, bytes) else block.wire()
     return node.post("/p2p/block", b'{"block":' + wire + b"}", client)
+
+
+# Side blocks
+
+
+@each_way
+@pytest.mark.parametrize("how_many", [10, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_blocks_forked_off_far_below_the_tip(
+    make_node: MakeNode, builder: ChainBuilder, grow: Grow, take_out: TakeOut, defended: bool, how_many: int
+) -> None:
+    """Defence: a posted block is stored only if it has nearly as much work as the tip; its work is not even checked.
+
+    The blocks have valid work and signatures, an unearned multiplier and random roots: only their state would show it.
+    """
+    take_out(chainstate, "SIDE_DEPTH", 10**9)
+    node = make_node()
+    ours = grow(200, name="deep")
+    node.take(*ours)
+    before = contents(node.node_context.chain.chainstate.store._db)
+    for number in range(how_many):
+        block = builder.block(ours[0], producer=f"spammer {number}", break_=Refusal.STATE_ROOT)
+        answer = post_block(node, block, ATTACKER).json
+        assert answer["state"] == ("deep" if defended else "side")
+    assert (contents(node.node_context.chain.chainstate.store._db) == before) is defended
+    assert not node.peers.bans.is_banned(f"address:{ATTACKER}", node.local.now()), (
+        "an honest node may be that far behind"
+    )
+
+
+@each_way
+def test_announcing_blocks_forked_off_far_below_the_tip(
+    make_node: MakeNode, builder: ChainBuilder, grow: Grow, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: the body of an announced block is fetched only if a posted one would be stored."""
+    take_out(chainstate, "SIDE_DEPTH", 10**9)
+    node = make_node()
+    ours = grow(200, name="deep")
+    node.take(*ours)
+    transfer = builder.transfer("alice", "bob", 1, nonce=0)
+    block = builder.block(ours[0], producer="announcer", transfers=[transfer])
+    attacker = node.remote(9, blocks=[ours[0], block])
+    node.meet(attacker)
+    node.run(2)
+    body = b'{"endpoint":"%s","header":%s}' % (attacker.endpoint.encode(), block.header.wire())
+    answer = node.post("/p2p/header", body, "60.10.7.1").json
+    node.run(10)
+    assert (answer["state"] == "deep") is defended
+    assert (node.node_context.chain_manager.reader.point(block.header.hash) is None) is defended
 
 
 # Eclipse
@@ -162,7 +214,7 @@ def dialled(defended: bool, endpoint: str, *answers: list[str]) -> list[str]:
     resolver = Answers(*answers) if answers else Answers(OSError("nobody is to be looked up"))
     caller = PinnedClient(reactor, resolver=resolver, policy=AddressPolicy(), trust=load_trust())
     # What is a name and what an address are two checks; undefended both are lenient.
-    network = PinnedTransport(caller, Rules.for_peers(allow_private=not defended))
+    network = PinnedTransport(caller, Rules.for_peers(allow_private=not defended), CallBudget(reactor))
     call = network.call(endpoint, PeerRequest(path="/p2p/status", max_bytes=4_096, seconds=5.0))
     reactor.advance(6)
     with pytest.raises(PeerCallFailed):
@@ -430,6 +482,29 @@ def test_a_good_chain_of_headers_with_an_invalid_state(
     assert node.tip.height == 9
 
 
+@each_way
+def test_one_block_with_an_invalid_state_again_and_again(
+    make_node: MakeNode, builder: ChainBuilder, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: it is executed once, though nobody is banned for what only its execution reveals."""
+    take_out(ChainManager, "_remember_invalid", nothing)
+    node = make_node()
+    executed: list[bytes] = []
+    chainstate, connect = node.node_context.chain.chainstate, node.node_context.chain.chainstate._connect_tip
+
+    def counted(stored: StoredBlock) -> None:
+        executed.append(stored.point.hash)
+        connect(stored)
+
+    chainstate._connect_tip = counted  # type: ignore[method-assign]
+    bad = builder.block(None, break_=Refusal.STATE_ROOT, producer="criminal")
+    for sender in (ATTACKER, ATTACKER, HONEST):
+        assert post_block(node, bad, sender).status == 400
+    assert len(executed) == (1 if defended else 3)
+    assert node.peers.bans.listed(node.local.now()) == []
+    assert post_block(node, builder.block(None), HONEST).json["state"] == "connected"
+
+
 # Blocks that cost nothing to make
 
 
@@ -567,6 +642,41 @@ def test_a_flood_of_orphans(
     assert node.node_context.chain_manager._pending == {}
 
 
+# Transfers that cost nothing to make
+
+
+@each_way
+def test_replayed_transfers(make_node: MakeNode, builder: ChainBuilder, take_out: TakeOut, defended: bool) -> None:
+    """Defence: the look-up of a used nonce on disk costs as much as four more posts, and a bad signature prevents it.
+
+    One address posts all that its rate allows: transfers of the chain, which anybody can read there, and the same under
+    signatures that are none.
+    """
+    take_out(routes, "LOOKUP_TOKENS", 0.0)
+    take_out(Verifier, "check_in_this_thread", nothing)
+    node = make_node(rates={**RATES, "p2p": 200})
+    payments = [builder.transfer("alice", "bob", 1_000_000, nonce=nonce) for nonce in range(8)]
+    node.take(builder.block(transfers=payments))
+    reads: list[str] = []
+    node.node_context.chain.reader._db.set_trace_callback(reads.append)
+
+    def look_ups(posts: Iterator[bytes]) -> int:
+        reads.clear()
+        for _ in range(20):
+            while node.post("/p2p/transaction", next(posts), ATTACKER).status != 429:
+                pass
+            node.clock.advance(1)
+        return len([statement for statement in reads if "transaction_place" in statement])
+
+    honest = payments[0].signature.hex().encode()
+    forged = (b'{"transaction":' + payments[0].wire.replace(honest, b"%0128x" % number) + b"}" for number in count(1))
+    assert (look_ups(forged) == 0) is defended
+    node.run(20)
+    replayed = cycle([b'{"transaction":' + payment.wire + b"}" for payment in payments])
+    # A burst of 2,000 tokens, and 200 a second.
+    assert (look_ups(replayed) < 1_200) is defended
+
+
 # Copies of honest blocks
 
 
@@ -602,8 +712,8 @@ def test_a_spoiled_copy_of_a_block_comes_first(
     async def remember_everything(self: ChainManager, batch: Any, *args: Any) -> None:
         await enter(self, batch, *args)
         for index, block in enumerate(batch.blocks):
-            if block is not None and isinstance(batch.outcomes.get(index), RuleViolation):
-                self._remember_invalid(block.header.hash)
+            if block is not None and isinstance(violation := batch.outcomes.get(index), RuleViolation):
+                self._remember_invalid(block.header.hash, violation)
 
     take_out(ChainManager, "_parse", remember_everything)
     node = make_node()
@@ -675,7 +785,7 @@ def real_network(script: Any) -> tuple[Server, PinnedTransport, Any]:
     caller = PinnedClient(
         reactor, resolver=Answers(["127.0.0.1"]), policy=AddressPolicy(allow_private=True), trust=load_trust()
     )
-    return server, PinnedTransport(caller, Rules.for_peers(allow_private=True)), reactor
+    return server, PinnedTransport(caller, Rules.for_peers(allow_private=True), CallBudget(reactor)), reactor
 
 
 class Flood:
@@ -959,7 +1069,7 @@ def test_a_body_that_does_not_fit_its_header(
 ) -> None:
     """Defence: each body is held against the header that it was asked for by, so its sender is the one to be banned.
 
-    Found out later, it would be nobody's fault, and the sender would be asked again and again.
+    Found out later, it would be taken for the fault of the peer that proved the chain.
     """
     monkeypatch.setattr(block_download, "FIRST_BYTES", 10_000)
     take_out(client, "Block", UncheckedBlock)
@@ -978,8 +1088,8 @@ def test_a_body_that_does_not_fit_its_header(
     meet(node, liar, honest)
     node.run(30)
     assert node.peers.is_banned(liar.key.node_id) is defended
-    assert not node.peers.is_banned(honest.key.node_id)
-    assert node.tip.height == 40
+    assert node.peers.is_banned(honest.key.node_id) is not defended
+    assert (node.tip.height == 40) is defended
 
 
 def evolve_status(reply: Answer, *, work: int) -> Answer:

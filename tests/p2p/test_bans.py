@@ -9,6 +9,7 @@ from svcd.chain.address import node_id
 from svcd.p2p.bans import MAX_OWN, Ban, Bans, PostBans, address_in, address_name, endpoint_name, node_name, posts_name
 
 NOW = 1_800_000_000.0
+HOUR = 3_600.0
 
 
 def refuses_posts(bans: Bans, address: str) -> bool:
@@ -242,3 +243,52 @@ def test_an_address_that_posted_nonsense_is_called_all_the_same() -> None:
     bans.ban(posts_name("192.0.2.1"), seconds=60, now=NOW)
     assert refuses_posts(bans, "192.0.2.1")
     assert not bans.is_endpoint_banned("http://192.0.2.1:8645", NOW)
+
+
+# A computer's clock that is set
+
+
+def lead_of(clock: list[float]) -> Bans:
+    """Bans of a node whose computer's clock is ahead of the node's by the last of these seconds."""
+    return Bans(lambda: clock[-1])
+
+
+@pytest.mark.parametrize("lead", [-1e9, -HOUR, HOUR, 1e9])
+def test_a_ban_lasts_as_long_as_it_was_made_for_whatever_happens_to_the_clock(lead: float) -> None:
+    leads = [0.0]
+    bans = lead_of(leads)
+    bans.ban("node:a", seconds=600, now=NOW)
+    bans.ban_by_operator("node:b", seconds=600, now=NOW)
+    leads.append(lead)
+    for name in ("node:a", "node:b"):
+        assert bans.is_banned(name, NOW + 599)
+        assert not bans.is_banned(name, NOW + 600)
+    assert {ban.until for ban in bans.standing(NOW)} == {NOW + 600 + lead}, "it is shown and kept by the new time"
+    assert bans.standing(NOW + 600) == []
+
+
+@pytest.mark.parametrize("wrong", [-1e9, -HOUR, HOUR, 1e9])
+def test_a_restored_ban_ends_by_the_clock_that_is_set_right_after_the_start(wrong: float) -> None:
+    """The node's clock began with the wrong time, and the computer's is set right by what it was wrong."""
+    start, leads = NOW + wrong, [0.0]
+    kept = [Ban("node:a", NOW + 600, "", own=False), Ban("node:b", NOW + 600, "", own=True)]
+    bans = lead_of(leads)
+    bans.restore(kept)
+    bans.ban_by_operator("node:c", seconds=None, now=start)
+    leads.append(-wrong)
+    assert bans.listed(start) == [Ban("node:c", None, "", own=True), *kept[::-1]]
+    for name in ("node:a", "node:b"):
+        assert bans.is_banned(name, start + 599)
+        assert not bans.is_banned(name, start + 600)
+
+
+def test_what_is_saved_after_the_clock_was_set_ends_at_the_right_time_in_the_next_run() -> None:
+    """The first run begins in 1970, as on a computer without a battery."""
+    leads = [0.0]
+    first = lead_of(leads)
+    first.ban("node:a", seconds=HOUR, now=60.0)
+    leads.append(NOW)
+    second = Bans()
+    second.restore(first.standing(120.0))
+    assert second.is_banned("node:a", NOW + 60.0 + HOUR - 1)
+    assert not second.is_banned("node:a", NOW + 60.0 + HOUR)

@@ -212,9 +212,9 @@ def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
     chain = grow(200, pays=1)
     submit, batches = node.node_context.chain_manager.submit_blocks, []
 
-    def submitted(batch: Any, entering: Any = None) -> Any:
+    def submitted(batch: Any, entering: Any = None, *, proven_work: int = 0) -> Any:
         batches.append(len(batch))
-        return submit(batch, entering)
+        return submit(batch, entering, proven_work=proven_work)
 
     monkeypatch.setattr(node.node_context.chain_manager, "submit_blocks", submitted)
     meet(node, node.remote(blocks=chain))
@@ -316,6 +316,19 @@ def test_failures_are_asked_for_elsewhere_and_cost_no_ban(node: Node, grow: Grow
     assert followed(node, chain, within=15)
     assert is_clean(node, good)
     assert not node.peers.is_banned(broken.key.node_id)
+
+
+def test_an_error_of_ours_at_an_answer_is_not_repeated_at_once(
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
+) -> None:
+    remote = node.remote(blocks=grow(60, pays=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockDownload, "_measure", lambda *_: 1 / 0)
+        meet(node, remote)
+        node.run(8)
+    assert len(asked_for(node, remote)) == len(expected_errors(ZeroDivisionError)) <= MAX_REQUESTS
+    assert followed(node, remote.blocks, within=5)
+    assert is_clean(node, remote)
 
 
 def test_a_distant_peer_is_waited_for_where_there_is_no_other(node: Node, grow: Grow) -> None:

@@ -1,23 +1,30 @@
 """What a node that nobody can call does for peers that lack blocks below its own."""
 
 import json
+import sqlite3
+from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block, parse_block
+from svcd.chain.errors import Refusal
+from svcd.node import chainstate
 from svcd.node.threads import InlineWorker
-from svcd.p2p import relay
+from svcd.p2p import branch_push
 from svcd.p2p.service import PeersService
 from svcd.p2p.transport import PeerReply
-from tests.node.bench import Stepped
+from tests.chains import TEST_PARAMS, ChainBuilder
+from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Answer, Called
 from tests.p2p.remote_node import RemoteNode, Script, headers_reply, ok, refused, silent
 from tests.support import result_of
+from tests.web.wire import Response
 
 
 @pytest.fixture
@@ -70,6 +77,12 @@ def keeps_branches(remote: RemoteNode) -> Script:
     return take
 
 
+def post(node: Node, *blocks: Block, client: str = "198.51.100.7") -> Response:
+    """The answer of a node to posted headers."""
+    body = b'{"headers":[' + b",".join(block.header.wire() for block in blocks) + b"]}"
+    return node.post("/p2p/branch", body, client)
+
+
 def heights(remote: RemoteNode) -> list[int]:
     return [int(block["height"]) for block in remote.got_at("/p2p/block")]
 
@@ -80,7 +93,7 @@ def hashes(blocks: list[Block]) -> list[bytes]:
 
 def limit_to(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a round have so many blocks."""
-    monkeypatch.setattr(relay, "ROUND_BYTES", blocks * relay.LEAST_BLOCK_BYTES)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", blocks * branch_push.LEAST_BLOCK_BYTES)
 
 
 def says_known(node: Node, remote: RemoteNode, orphan: int = 6) -> None:
@@ -189,8 +202,8 @@ def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(node: Node, grow:
 
 def test_no_more_is_handed_in_at_a_time_than_the_limit(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     size = [len(block.wire()) for block in grow(4)]
-    monkeypatch.setattr(relay, "LEAST_BLOCK_BYTES", 1)
-    monkeypatch.setattr(relay, "ROUND_BYTES", sum(size) - 1)
+    monkeypatch.setattr(branch_push, "LEAST_BLOCK_BYTES", 1)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", sum(size) - 1)
     remote = node.remote()
     says_known(node, remote)
     node.take(*grow(6))
@@ -246,7 +259,7 @@ def test_who_gets_no_further_rests_for_longer_each_time(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
-    monkeypatch.setattr(relay, "MAX_BACKOFF", 200.0)
+    monkeypatch.setattr(branch_push, "MAX_BACKOFF", 200.0)
     remote = node.remote()
     node.take(*grow(4))
     says_known(node, remote, orphan=4)
@@ -323,7 +336,7 @@ def test_they_are_handed_in_to_one_at_a_time(node: Node, grow: Grow) -> None:
 def test_a_round_ends_in_time_and_the_next_is_that_of_another(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "ROUND_SECONDS", 20.0)
+    monkeypatch.setattr(branch_push, "ROUND_SECONDS", 20.0)
     slow = node.remote(1)
     honest = node.remote(2)
     node.take(*grow(8))
@@ -344,6 +357,25 @@ def test_a_round_ends_in_time_and_the_next_is_that_of_another(
     assert heights(honest) == [1, 2, 3, 4, 5, 6, 7, 8]
     node.run(100)
     assert heights(slow) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_an_error_of_ours_is_not_repeated_at_once_with_any_peer(
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Callable[..., list[Any]]
+) -> None:
+    def fail(_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    remotes = [node.remote(number) for number in range(4)]
+    node.take(*grow(2))
+    for remote in remotes:
+        met(node, remote)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.node_context.chain_manager.long_reads, "ask", fail)
+        node.take(grow(3)[2])
+        node.run(40)
+    assert len(expected_errors(sqlite3.OperationalError)) == 3, "at once, when the peers lag, and 10 seconds later"
+    assert [heights(remote) for remote in remotes] == [[3]] * 4
+    assert node.until(lambda: all(hashes(remote.blocks) == hashes(grow(3)) for remote in remotes), within=30)
 
 
 def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
@@ -373,7 +405,7 @@ def test_a_deep_branch_is_pushed_from_its_first_block(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
     """A locator names few blocks that far down: the headers above the one they share say where the chains part."""
-    monkeypatch.setattr(relay, "SEARCH_HEADERS", 7)
+    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 7)
     node.take(*grow(70, on=grow(60), name="ours", step=1))
     remote = node.remote(blocks=grow(own, on=grow(60), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
@@ -385,7 +417,7 @@ def test_a_deep_branch_is_pushed_from_its_first_block(
 def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SEARCH_HEADERS", 3)
+    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 3)
     node.take(*grow(20, on=grow(10), name="ours", step=1))
     remote = node.remote(blocks=grow(2, on=grow(10), name="theirs"))
     remote.scripts["/p2p/headers"] = lambda _: headers_reply(grow(3), 1, 12)
@@ -428,7 +460,7 @@ def test_a_peer_that_is_banned_meanwhile_is_called_no_more(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """It is banned before it answers that it lacks the parent, or during the search for the last common block."""
-    monkeypatch.setattr(relay, "SEARCH_HEADERS", 2)
+    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 2)
     ours = grow(900, step=1)
     node.take(*ours[:-1])
     remote = node.remote(blocks=grow(3, on=ours[:333], name="theirs"))
@@ -437,8 +469,7 @@ def test_a_peer_that_is_banned_meanwhile_is_called_no_more(
     answer = remote.scripts.get(path, remote.honest)
 
     def is_banned(called: Called) -> Answer:
-        node.peers.bans.ban_by_operator(f"endpoint:{remote.endpoint}", seconds=None, now=node.local.now())
-        node.peers.drop_banned()
+        node.ban(remote)
         return answer(called)
 
     remote.scripts[path] = is_banned
@@ -452,7 +483,7 @@ def test_a_peer_that_is_banned_meanwhile_is_called_no_more(
 def test_the_search_for_the_last_common_block_takes_few_questions(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SEARCH_HEADERS", 2)
+    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 2)
     ours = grow(900, step=1)
     node.take(*ours)
     remote = node.remote(blocks=grow(3, on=ours[:333], name="theirs"))
@@ -503,3 +534,135 @@ def test_whoever_shows_more_work_after_a_round_is_asked_no_more_often_than_other
     node.run(60)
     assert heights(remote) == [6, 1, 2, 3]
     assert len(asked_at(node, remote, "/p2p/status")) - before <= 16
+
+
+# Branches far below the tip of the receiver, which show their headers first
+
+
+@pytest.fixture
+def shallow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Side blocks may have the work of three blocks less than the tip, and few headers are posted at a time."""
+    monkeypatch.setattr(chainstate, "SIDE_DEPTH", 3)
+    monkeypatch.setattr(branch_push, "MAX_BRANCH_HEADERS", 4)
+
+
+def as_real_node(remote: RemoteNode, receiver: Node) -> None:
+    """Let a remote answer what another node under test answers."""
+
+    def answer(called: Called) -> Answer:
+        reply = receiver.post(called.request.path, called.request.body or b"", "198.51.100.9")
+        return PeerReply(reply.status, reply.body)
+
+    for path in ("/p2p/block", "/p2p/branch", "/p2p/header", "/p2p/headers"):
+        remote.scripts[path] = answer
+
+
+@pytest.mark.usefixtures("shallow")
+def test_a_deep_branch_is_posted_once_its_headers_have_shown_more_work(
+    node: Node, make_node: MakeNode, grow: Grow
+) -> None:
+    receiver = make_node("receiver", name="receiver")
+    theirs, ours = grow(12, name="theirs"), grow(14, name="ours")
+    receiver.take(*theirs)
+    node.take(*ours[:13])
+    remote = node.remote(blocks=theirs)
+    as_real_node(remote, receiver)
+    node.meet(remote)
+    node.run(2)
+    node.take(ours[13])
+    node.run(30)
+    assert receiver.tip.hash == ours[-1].header.hash
+    shown = [[int(header["height"]) for header in headers] for headers in remote.got_at("/p2p/branch")]
+    assert shown == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14]]
+    assert heights(remote) == [14, 1, 1, *range(2, 15)]
+
+
+@pytest.mark.usefixtures("shallow")
+def test_a_deep_branch_with_less_work_is_shown_and_not_posted(node: Node, make_node: MakeNode, grow: Grow) -> None:
+    receiver = make_node("receiver", name="receiver")
+    theirs, ours = grow(12, name="theirs"), grow(8, name="ours")
+    receiver.take(*theirs)
+    node.take(*ours[:7])
+    # The remote lies about its work, or has got more of it in the meantime.
+    remote = node.remote(blocks=theirs, work=1)
+    as_real_node(remote, receiver)
+    node.meet(remote)
+    node.run(2)
+    node.take(ours[7])
+    node.run(30)
+    assert heights(remote) == [8, 1]
+    assert len(remote.got_at("/p2p/branch")) == 2
+    assert receiver.tip.hash == theirs[-1].header.hash
+
+
+@pytest.mark.usefixtures("shallow")
+def test_headers_show_more_work_in_several_posts(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node()
+    node.take(*grow(12, name="theirs"))
+    ours = grow(14, name="ours")
+    assert post(node, *ours[:4]).json == {"ok": True, "state": "more"}
+    assert post(node, *ours[4:8]).json["state"] == "more"
+    assert node.post("/p2p/block", b'{"block":' + ours[0].wire() + b"}", "198.51.100.7").json["state"] == "deep"
+    assert post(node, *ours[8:12], client="203.0.113.3").json["state"] == "more", "anybody may go on"
+    assert post(node, *ours[12:]).json["state"] == "wanted"
+    states = [
+        node.post("/p2p/block", b'{"block":' + block.wire() + b"}", "198.51.100.7").json["state"] for block in ours
+    ]
+    assert states[-1] == "connected"
+    assert "deep" not in states
+
+
+@pytest.mark.usefixtures("shallow")
+def test_headers_that_go_on_from_no_known_block_are_orphans(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node()
+    ours = grow(14, name="ours")
+    assert post(node, *ours[4:8]).json["state"] == "orphan"
+    assert post(node, *ours[:4]).json["state"] == "wanted"
+    assert post(node, *ours[8:]).json["state"] == "orphan", "the ones before have not been shown"
+
+
+def test_a_header_in_a_branch_that_breaks_a_rule_bans_the_posts_of_its_sender(
+    make_node: MakeNode, builder: ChainBuilder
+) -> None:
+    node = make_node()
+    bad = builder.block(producer="liar", break_=Refusal.WORK)
+    answer = post(node, bad)
+    assert answer.status == 400
+    assert "does not reach its target" in answer.json["error"]
+    assert post(node, bad).status == 403
+
+
+def test_headers_that_are_not_one_chain_are_refused(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node()
+    blocks = grow(3)
+    answer = post(node, blocks[0], blocks[2])
+    assert answer.status == 400
+    assert answer.json["error"] == "the headers must be those of one chain, each the child of the one before"
+
+
+@pytest.mark.parametrize("count", [0, 101])
+def test_headers_of_a_branch_come_a_hundred_at_a_time(make_node: MakeNode, grow: Grow, count: int) -> None:
+    answer = post(make_node(), *grow(101)[:count])
+    assert answer.status == 400
+    assert answer.json["error"] == "headers: must be an array of 1 to 100 headers"
+
+
+def test_the_headers_of_one_branch_are_checked_at_a_time(make_node: MakeNode, grow: Grow) -> None:
+    checker = Stepped()
+    node = make_node(checker=checker, reader=InlineWorker())
+    body = b'{"headers":[' + grow(1)[0].header.wire() + b"]}"
+    first = node.send("/p2p/branch", body, "198.51.100.7")
+    assert first.responses() == []
+    assert post(node, grow(1)[0]).status == 503
+    checker.finish()
+    assert first.response().json["state"] == "wanted"
+    again = node.send("/p2p/branch", body, "198.51.100.7")
+    checker.finish()
+    assert again.response().status == 200
+
+
+def test_a_header_of_the_future_ends_a_branch_for_now(make_node: MakeNode, builder: ChainBuilder, grow: Grow) -> None:
+    node = make_node()
+    node.take(*grow(3))
+    early = builder.block(None, slot=LATE + TEST_PARAMS.drift_slots + 1, producer="early")
+    assert post(node, early).json["state"] == "early"

@@ -1,5 +1,6 @@
 """Claims, their proof by headers, and which chain is followed: no claim holds a node, and no honest peer pays."""
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from itertools import count, pairwise
@@ -15,6 +16,7 @@ from svcd.chain import work as work_module
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.chain.forkchoice import tie_winner
+from svcd.chain.transition import ChainPoint
 from svcd.p2p import chain_sync, headers
 from svcd.p2p.chain_sync import MAX_CLAIMS, MAX_SEARCHES
 from svcd.p2p.client import MAX_HEADERS, MAX_LOCATOR
@@ -228,6 +230,20 @@ def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, lie: str) -> No
     assert followed(node, grow(70), within=30)
     assert is_clean(node, honest)
     assert not node.peers.is_banned(liar.key.node_id)
+
+
+def test_a_node_that_starts_is_not_synced_before_it_has_the_blocks_of_its_first_peer(node: Node, grow: Grow) -> None:
+    """However few they are: to merchants its tip is the network's as soon as it says so."""
+    node.begin(node.peers.connect(node.remote(blocks=grow(3, pays=1)).endpoint, outbound=True))
+    assert node.until(lambda: node.status.synced, within=5)
+    assert node.tip.height == 3
+
+
+def test_blocks_that_are_withheld_do_not_keep_a_node_that_starts_for_long(node: Node, grow: Grow) -> None:
+    remote = node.remote(blocks=grow(3, pays=1), scripts={"/p2p/blocks": silent})
+    node.begin(node.peers.connect(remote.endpoint, outbound=True))
+    assert not node.until(lambda: node.status.synced, within=9)
+    assert node.until(lambda: node.status.synced, within=2)
 
 
 def test_unproven_claims_are_bounded_together(make_node: MakeNode) -> None:
@@ -893,10 +909,10 @@ def test_a_look_that_fails_here_is_not_repeated_at_once(
     with monkeypatch.context() as patch:
         patch.setattr(chain_sync, "locator", fail)
         meet(node, remote)
-        node.run(12)
+        node.run(20)
     assert len(tries) == 3
     expected_errors(OSError)
-    assert followed(node, grow(60))
+    assert followed(node, grow(60), within=16)
     assert is_clean(node, remote)
 
 
@@ -916,6 +932,69 @@ def test_a_disk_that_fails_is_nobody_s_fault(
     assert is_clean(node, remote)
     assert followed(node, grow(60), within=5)
     expected_errors(OSError)
+
+
+def fail_reads_while_fetching(node: Node, patch: pytest.MonkeyPatch) -> None:
+    """Let the disk fail at blocks that are not here yet, from the moment in which a chain is followed."""
+    reader, point = node.node_context.chain_manager.reader, node.node_context.chain_manager.reader.point
+
+    def read(block_hash: bytes) -> ChainPoint | None:
+        if node.network.sync.running:
+            raise sqlite3.OperationalError("disk I/O error")
+        return point(block_hash)
+
+    patch.setattr(reader, "point", read)
+
+
+def fail_writes(node: Node, patch: pytest.MonkeyPatch) -> None:
+    def connect(_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    patch.setattr(node.node_context.chain.chainstate, "connect", connect)
+
+
+def fail_reads_of_rival_tips(node: Node, patch: pytest.MonkeyPatch) -> None:
+    def read(_: bytes) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    patch.setattr(node.node_context.chain_manager.reader, "point", read)
+
+
+@pytest.mark.parametrize("peers", [1, 8])
+@pytest.mark.parametrize("fail", [fail_reads_while_fetching, fail_writes, fail_reads_of_rival_tips])
+def test_an_error_of_ours_is_not_repeated_at_once_with_any_peer(
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Any, peers: int, fail: Any
+) -> None:
+    ours = fail is fail_reads_of_rival_tips
+    node.take(*grow(5, name="rival")[: 5 * ours])
+    blocks = grow(5 if ours else 60, pays=1)
+    remotes = [node.remote(number, blocks=blocks) for number in range(peers)]
+    with monkeypatch.context() as patch:
+        fail(node, patch)
+        meet(node, *remotes)
+        asked = sum(len(node.transport.calls_to(remote.endpoint, HEADERS)) for remote in remotes)
+        node.run(14)
+        again = sum(len(node.transport.calls_to(remote.endpoint, HEADERS)) for remote in remotes) - asked
+    assert len(expected_errors(sqlite3.OperationalError)) == 2, "at once, and after 5 seconds"
+    assert again <= 2
+    assert is_clean(node, *remotes)
+    remotes[0].blocks = grow(60, pays=1)
+    assert followed(node, grow(60, pays=1), within=20)
+
+
+def test_an_error_of_ours_with_headers_ahead_of_the_blocks(
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
+) -> None:
+    """The blocks whose headers are there are fetched, and the rest follows after a pause."""
+    chain = grow(150, pays=1)
+    remote = node.remote(blocks=chain)
+    monkeypatch.setattr(headers, "_next_limit", lambda *_: 1 / 0)
+    meet(node, remote)
+    node.run(4)
+    assert 0 < node.tip.height < 150
+    assert len(expected_errors(ZeroDivisionError)) == 1
+    assert followed(node, chain, within=20)
+    assert is_clean(node, remote)
 
 
 def test_headers_are_worked_on_once(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:

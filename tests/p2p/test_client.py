@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class Script:
 
     reply: PeerReply | PeerCallFailed
     asked: list[tuple[str, PeerRequest]] = field(factory=list)
+    answered_at: Callable[[str], str] = lambda _: ""
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         self.asked.append((endpoint, request))

@@ -12,13 +12,14 @@ from attrs import evolve
 
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
-from svcd.node.status import NO_PEER_MET
+from svcd.net.targets import Endpoint
+from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET
 from svcd.node.threads import InlineWorker
 from svcd.p2p import peers
 from svcd.p2p.address_book import BUCKET_SIZE, AddressEntry, group_of_endpoint
 from svcd.p2p.bans import endpoint_name, node_name
 from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
-from svcd.p2p.service import FORMAT, PeersFile, PeersService, read_peers_file, write_peers_file
+from svcd.p2p.service import FORMAT, SAVE_APART_SECONDS, PeersFile, PeersService, read_peers_file, write_peers_file
 from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE
@@ -282,6 +283,41 @@ def test_somebody_without_an_endpoint_is_not_called(node: Node) -> None:
     node.run(5)
     assert node.transport.calls == []
     assert len(node.book) == 0
+
+
+def lose(node: Node, remote: RemoteNode) -> None:
+    """Meet another node, and lose it for so long that it is called every half an hour."""
+    node.meet(remote)
+    del node.transport.responders[remote.endpoint]
+    assert node.until(lambda: not node.knows(remote), within=60)
+    entry(node, remote).next_try = node.local.now() + HOUR / 2
+    node.transport.responders[remote.endpoint] = remote
+
+
+def test_a_node_that_was_lost_is_called_as_soon_as_it_says_hello(node: Node) -> None:
+    remote = node.remote()
+    lose(node, remote)
+    call(node, remote)
+    assert node.until(lambda: node.knows(remote), within=1)
+
+
+def test_a_hello_of_another_key_does_not_bring_the_call_to_a_lost_node_forward(node: Node) -> None:
+    remote = node.remote()
+    lose(node, remote)
+    call(node, node.remote(key=NodeKey(key_of("another").seed, remote.endpoint)))
+    assert not node.until(lambda: node.knows(remote), within=60)
+
+
+def test_a_lost_node_that_says_hello_and_does_not_answer_is_called_once_a_minute(make_node: MakeNode) -> None:
+    node = make_node(outbound=0)
+    remote = node.remote()
+    lose(node, remote)
+    del node.transport.responders[remote.endpoint]
+    before = greetings(node, remote.endpoint)
+    for _ in range(299):
+        call(node, remote)
+        node.run(1)
+    assert greetings(node, remote.endpoint) - before == 5
 
 
 def test_another_s_endpoint_is_not_taken_over(node: Node) -> None:
@@ -603,6 +639,40 @@ def test_anchors_are_called_first(node: Node, tmp_path: Path) -> None:
         assert set(first) == set(anchors)
 
 
+def anchors_in(path: Path) -> list[Endpoint]:
+    notes = read_peers_file(path)
+    assert notes is not None
+    return notes.anchors
+
+
+def test_any_outbound_peer_may_become_an_anchor_however_late_it_answered(node: Node, tmp_path: Path) -> None:
+    """The first to answer may all be an attacker's."""
+    path = tmp_path / "peers.json"
+    with served(node, path, []) as service:
+        node.meet(*(node.remote(number) for number in range(8)))
+        drawn = set[str]()
+        for _ in range(50):
+            result_of(service.save())
+            drawn.update(anchors_in(path))
+    assert drawn == {place(number) for number in range(8)}
+
+
+def test_an_earlier_anchor_stays_only_if_it_is_in_another_group_than_the_new_one(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    """The group of a name is that of the address at which it answered."""
+    path = tmp_path / "peers.json"
+    beside = AddressEntry(
+        endpoint=Endpoint("http://node.example"), source="x", node_id="n", group=group_of_endpoint(place(1))
+    )
+    for diverse in (True, False):
+        node = make_node(f"{diverse}", diverse=diverse)
+        write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [beside], [beside.endpoint], []).record())
+        with served(node, path, []):
+            node.meet(node.remote(1))
+        assert anchors_in(path) == [place(1)] + [beside.endpoint] * (not diverse)
+
+
 def test_seeds_are_called_before_other_hints(node: Node, tmp_path: Path) -> None:
     for number in range(40):
         node.peers.hint(node.remote(number).endpoint, source=f"{number}")
@@ -621,6 +691,74 @@ def test_a_seed_that_was_away_is_called_however_many_hints_came_meanwhile(node: 
         node.remote(1)
         node.run(1_900)
         assert seed in outbound(node)
+
+
+@contextmanager
+def full_but_for_the_seed(make_node: MakeNode, tmp_path: Path, seeds: list[str], **changes: Any) -> Iterator[Node]:
+    """A node whose three outbound places others have taken while no seed answered."""
+    node = make_node(outbound=3, **changes)
+    with served(node, tmp_path / "peers.json", seeds):
+        node.hint(*(node.remote(number) for number in range(3)))
+        assert node.until(lambda: len(outbound(node)) == 3, within=60)
+        yield node
+
+
+@pytest.mark.parametrize("diverse", [True, False])
+def test_a_seed_that_answers_late_takes_a_place_though_all_are_taken(
+    make_node: MakeNode, tmp_path: Path, diverse: bool
+) -> None:
+    with full_but_for_the_seed(make_node, tmp_path, [place(50)], diverse=diverse) as node:
+        node.remote(50)
+        assert node.until(lambda: place(50) in outbound(node), within=HOUR)
+        assert len(outbound(node)) == 3
+        assert len(node.peers.all()) == 4, "who gave its place up stays as an inbound peer"
+        node.run(HOUR)
+        assert place(50) in outbound(node)
+
+
+def test_a_place_is_kept_until_the_seeds_have_failed_to_answer(make_node: MakeNode, tmp_path: Path) -> None:
+    node, seed = make_node(outbound=3), place(50)
+    with served(node, tmp_path / "peers.json", [seed]):
+        node.hint(*(node.remote(number) for number in range(3)))
+        assert node.until(lambda: len(outbound(node)) == 3, within=60)
+        assert greetings(node, seed) == 3
+        assert seed not in outbound(node)
+
+
+def test_a_peer_in_the_group_of_the_seed_gives_its_place_up(make_node: MakeNode, tmp_path: Path) -> None:
+    neighbour, seed = place(1), place(1).replace("7.1", "9.9")
+    assert group_of_endpoint(neighbour) == group_of_endpoint(seed)
+    with full_but_for_the_seed(make_node, tmp_path, [seed]) as node:
+        node.remote(endpoint=seed)
+        assert node.until(lambda: seed in outbound(node), within=HOUR)
+        assert outbound(node) == {place(0), place(2), seed}
+        assert node.peers.get(neighbour)
+
+
+def test_a_seed_that_is_an_inbound_peer_gets_its_place(make_node: MakeNode, tmp_path: Path) -> None:
+    with full_but_for_the_seed(make_node, tmp_path, [place(50)]) as node:
+        node.meet(node.remote(50), outbound=False)
+        assert node.until(lambda: place(50) in outbound(node), within=2)
+        assert len(outbound(node)) == 3
+
+
+def test_one_place_is_for_seeds_and_no_more(make_node: MakeNode, tmp_path: Path) -> None:
+    with full_but_for_the_seed(make_node, tmp_path, [place(50), place(51)]) as node:
+        for number in (50, 51):
+            call(node, node.remote(number))
+            node.run(HOUR)
+        assert len(outbound(node) & {place(50), place(51)}) == 1
+        assert len(outbound(node)) == 3
+
+
+def test_another_seed_takes_the_place_of_one_that_is_gone(make_node: MakeNode, tmp_path: Path) -> None:
+    with full_but_for_the_seed(make_node, tmp_path, [place(50), place(51)]) as node:
+        call(node, node.remote(50))
+        node.run(60)
+        del node.transport.responders[place(50)]
+        node.remote(51)
+        assert node.until(lambda: place(51) in outbound(node), within=HOUR)
+        assert place(50) not in outbound(node)
 
 
 def test_what_is_known_is_kept(make_node: MakeNode, tmp_path: Path) -> None:
@@ -644,6 +782,69 @@ def test_what_is_known_is_kept(make_node: MakeNode, tmp_path: Path) -> None:
         assert len(again.book.verified()) == 3
         again.run(2)
         assert len(outbound(again)) == 3
+
+
+def test_a_node_that_is_killed_knows_whom_it_has_just_met(node: Node, tmp_path: Path) -> None:
+    path, remotes = tmp_path / "peers.json", [node.remote(number) for number in range(3)]
+
+    def kept() -> set[str]:
+        notes = read_peers_file(path)
+        return {found.endpoint for found in notes.entries if found.verified} if notes else set()
+
+    with served(node, path, []):
+        node.meet(remotes[0])
+        assert kept() == {place(0)}
+        node.meet(*remotes[1:])
+        assert kept() == {place(0)}, "the file is not written for each of many"
+        assert node.until(lambda: kept() == {place(0), place(1), place(2)}, within=SAVE_APART_SECONDS)
+        node.meet(node.remote(3))
+    assert place(3) in kept(), "it is written at the stop, too"
+
+
+def test_a_start_asks_every_known_peer_at_once_and_again_within_seconds(make_node: MakeNode, tmp_path: Path) -> None:
+    """However often calls have failed before: the node may have been off for days, and not the others."""
+    node, path = make_node(outbound=4), tmp_path / "peers.json"
+    long_ago, later = node.local.now() - 3 * DAY, node.local.now() + HOUR / 2
+    entries = [
+        AddressEntry(
+            endpoint=Endpoint(place(number)),
+            source="x",
+            node_id=f"{number}",
+            last_seen=long_ago,
+            failures=7,
+            next_try=later,
+            verified=True,
+        )
+        for number in range(4)
+    ]
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, [], []).record())
+    began = node.local.now()
+    with served(node, path, []):
+        node.run(20)
+        for number in range(4):
+            first, second, third = [called.at - began for called in node.transport.calls_to(place(number), HELLO)]
+            assert first <= 1
+            assert second <= 9
+            assert third <= 20
+        remote = node.remote(2)
+        assert node.until(lambda: node.knows(remote), within=30)
+
+
+def test_bans_are_kept_by_the_time_of_a_clock_that_is_set_meanwhile(make_node: MakeNode, tmp_path: Path) -> None:
+    node, path = make_node(), tmp_path / "peers.json"
+    set_forward = 5 * HOUR
+    with served(node, path, []):
+        node.peers.bans.ban("node:a", seconds=HOUR, now=node.local.now())
+        node.clock.unix_seconds = lambda: node.clock.seconds() + set_forward  # type: ignore[attr-defined]
+    # The clock of the next run begins with the new time.
+    del node.clock.unix_seconds  # type: ignore[attr-defined]
+    node.clock.advance(set_forward)
+    again = make_node("again", name="again", endpoint="http://192.0.2.2:8645")
+    with served(again, path, []):
+        again.run(HOUR - 5)
+        assert again.peers.is_banned("a")
+        again.run(5)
+        assert not again.peers.is_banned("a")
 
 
 def test_a_damaged_notebook_does_not_keep_a_node_from_starting(node: Node, tmp_path: Path) -> None:
@@ -674,6 +875,22 @@ def test_how_often_peers_of_our_choice_are_asked(make_node: MakeNode) -> None:
     assert len(times(node, remote, HELLO)) == 4
     assert len(times(node, remote, PEERS)) == 2
     assert node.peer(remote).outbound
+
+
+@pytest.mark.parametrize("chosen", [True, False], ids=["outbound", "inbound"])
+def test_a_peer_that_falls_behind_is_greeted_once_more(make_node: MakeNode, grow: Grow, chosen: bool) -> None:
+    """It may have been restarted and not know this node any more; its own calls would then bring it no block."""
+    node = make_node(outbound=int(chosen))
+    remote = node.remote(blocks=grow(2))
+    node.take(*grow(2))
+    node.meet(remote, outbound=chosen)
+    node.run(60)
+    assert greetings(node, remote.endpoint) == 1
+    remote.scripts["/p2p/header"] = remote.scripts["/p2p/block"] = silent
+    node.take(*grow(3)[2:])
+    assert node.until(lambda: greetings(node, remote.endpoint) == 2, within=35 if chosen else 130)
+    node.run(100)
+    assert greetings(node, remote.endpoint) == 2
 
 
 def test_how_often_acquaintances_are_asked(make_node: MakeNode) -> None:
@@ -894,6 +1111,24 @@ def test_a_transfer_that_is_none_or_that_the_mempool_refuses_harms_nobody(make_n
     assert len(node.node_context.transaction_pool.mempool) == 0
 
 
+def test_a_peer_whose_mempool_has_used_nonces_causes_no_look_ups(make_node: MakeNode) -> None:
+    """Nobody would pay for them: this node asks the peer, the peer does not ask."""
+    node, builder = make_node(endpoint=""), ChainBuilder()
+    used = [builder.transfer("alice", "bob", 1_000_000, nonce=nonce) for nonce in range(8)]
+    node.take(builder.block(transfers=used))
+    moment = node.local.params.slot_time(50_000)
+    other = builder.transfer("alice", "bob", 2_000_000, nonce=0, timestamp=moment)
+    fresh = builder.transfer("alice", "bob", 1_000_000, nonce=8, timestamp=moment)
+    reads: list[str] = []
+    node.node_context.chain.reader._db.set_trace_callback(reads.append)
+    node.meet(node.remote(pool=[*used, other, fresh]))
+    node.run(5)
+    pool = node.node_context.transaction_pool
+    assert [entry.transfer.txid for entry in pool.mempool.entries()] == [fresh.txid]
+    assert pool.refusals.total() == 9
+    assert not [statement for statement in reads if "transaction_place" in statement]
+
+
 def waiting_remote(node: Node, count: int) -> RemoteNode:
     """A remote node with so many transfers that wait, each of which ``node`` would accept."""
     builder, moment = ChainBuilder(), node.local.params.slot_time(50_000)
@@ -950,6 +1185,41 @@ def test_a_node_that_has_met_nobody_is_behind(node: Node) -> None:
 
 def test_a_node_that_may_be_alone_is_not(make_node: MakeNode) -> None:
     assert make_node(alone=True).network.network_view().behind == ""
+
+
+@contextmanager
+def remembering(node: Node, folder: Path, remote: RemoteNode) -> Iterator[None]:
+    """Start a node that has verified another one in an earlier run."""
+    known = AddressEntry(endpoint=Endpoint(remote.endpoint), source="x", last_seen=1.0, verified=True)
+    write_peers_file(folder / "peers.json", PeersFile(FORMAT, "5e" * 32, [known], [], []).record())
+    with served(node, folder / "peers.json", []):
+        yield
+
+
+def test_a_node_that_may_be_alone_first_asks_a_node_that_it_knows(
+    make_node: MakeNode, grow: Grow, tmp_path: Path
+) -> None:
+    node = make_node(alone=True)
+    with remembering(node, tmp_path, node.remote(blocks=grow(3))):
+        assert node.network.network_view().behind == KNOWN_PEERS_CALLED
+        assert node.until(lambda: node.status.synced, within=2)
+        assert node.until(lambda: node.tip.height == 3, within=0.1)
+
+
+def test_a_node_that_may_be_alone_does_not_wait_long_for_one_that_it_knows(make_node: MakeNode, tmp_path: Path) -> None:
+    node = make_node(alone=True)
+    gone = node.remote()
+    del node.transport.responders[gone.endpoint]
+    with remembering(node, tmp_path, gone):
+        assert not node.until(lambda: node.status.synced, within=9)
+        assert node.until(lambda: node.status.synced, within=2)
+
+
+def test_a_node_that_may_be_alone_first_asks_its_seeds(make_node: MakeNode, tmp_path: Path) -> None:
+    node = make_node(alone=True)
+    with served(node, tmp_path / "peers.json", [place(1)]):
+        assert not node.until(lambda: node.status.synced, within=9)
+        assert node.until(lambda: node.status.synced, within=2)
 
 
 def test_what_peers_show_is_known(node: Node, grow: Grow) -> None:

@@ -142,6 +142,23 @@ def refused_by_the_mempool(poster: Poster) -> Sent:
         yield TRANSFER, json.dumps({"transaction": poster.value(**changes)}).encode()
 
 
+PAID = 1_000_000
+"""Base units; no network lets a transfer create an account with less."""
+
+
+def in_the_chain(poster: Poster) -> Sent:
+    transfer = poster.builder.transfer("alice", "bob", PAID, nonce=0)
+    poster.node.take(poster.builder.block(transfers=[transfer]))
+    # The same again costs the same again.
+    for _ in range(2):
+        yield TRANSFER, b'{"transaction":' + transfer.wire + b"}"
+
+
+def with_a_used_nonce(poster: Poster) -> Sent:
+    poster.node.take(poster.builder.block(transfers=[poster.builder.transfer("alice", "bob", PAID, nonce=0)]))
+    yield TRANSFER, json.dumps({"transaction": poster.value(amount=2 * PAID, nonce=0)}).encode()
+
+
 def hellos_that_do_not_hold(poster: Poster) -> Sent:
     for changes in ({"network_id": 1}, {"protocol_version": "2.0"}, {"timestamp": 0}, {"height": 9}):
         yield HELLO, poster.hello(**changes)
@@ -186,11 +203,27 @@ def another_network(poster: Poster) -> Sent:
 def badly_signed(poster: Poster) -> Sent:
     yield TRANSFER, poster.transfer(signature="00" * 64)
     yield TRANSFER, poster.transfer(timestamp=str(poster.builder.params.slot_time(LATE) + 1))
+    # What the mempool would refuse anyway: neither it nor the disk is asked.
+    used = poster.builder.transfer("alice", "bob", PAID, nonce=0)
+    poster.node.take(poster.builder.block(transfers=[used]))
+    for value in (json.loads(used.wire), poster.value(nonce=0), poster.value(nonce=17), poster.value(sender="nobody")):
+        yield TRANSFER, json.dumps({"transaction": value | {"signature": "00" * 64}}).encode()
 
 
 def breaking_a_rule(poster: Poster) -> Sent:
-    for rule in (Refusal.BLOCK_SIGNATURE, Refusal.TRANSACTIONS_ROOT, Refusal.WORK, Refusal.HEIGHT, Refusal.STATE_ROOT):
-        yield block(poster.wire(break_=rule))
+    for rule in (Refusal.BLOCK_SIGNATURE, Refusal.TRANSACTIONS_ROOT, Refusal.WORK, Refusal.HEIGHT):
+        wire = poster.wire(break_=rule)
+        yield block(wire)
+        yield block(wire)
+    yield block(poster.builder.block(poster.builder.block(None, break_=Refusal.WORK)).wire())
+
+
+def breaking_a_rule_of_the_state(poster: Poster) -> Sent:
+    bad = poster.builder.block(None, break_=Refusal.STATE_ROOT)
+    yield block(bad.wire())
+    yield block(bad.wire())
+    yield block(poster.builder.block(bad, producer="after").wire())
+    yield block(poster.wire(break_=Refusal.NONCE))
 
 
 EACH: dict[str, Callable[[Poster], Sent]] = {
@@ -198,13 +231,16 @@ EACH: dict[str, Callable[[Poster], Sent]] = {
     "the same in another spelling: blanks, line ends, keys in another order, escapes": spelled,
     "a block that is known, the genesis as `/p2p/blocks` shows it among them": known,
     "a block whose parent is not known, or that is early": unplaced,
-    "a transfer that the mempool here refuses: time, nonce, fee, balance": refused_by_the_mempool,
+    "a transfer that the mempool here refuses: time, nonce too far ahead, fee, balance": refused_by_the_mempool,
+    "a transfer that is in the chain": in_the_chain,
+    "another transfer whose nonce is used": with_a_used_nonce,
     "a well-formed hello that does not hold: network, version, clock, replay, signature": hellos_that_do_not_hold,
     "no strict JSON: an empty body, a key twice, a fraction": no_strict_json,
     'a field that is missing, unknown or of another form: `"010000"`, an empty reference': malformed_fields,
     "a block or transfer of another network": another_network,
     "a transfer that is badly signed": badly_signed,
-    "a block that breaks a rule: its signature, transactions, work, place or state": breaking_a_rule,
+    "a block that breaks a rule: its signature, transactions, work or place": breaking_a_rule,
+    "a block that breaks a rule which only its execution reveals, or builds on one": breaking_a_rule_of_the_state,
 }
 """Of the rows those that tell of one post by itself."""
 

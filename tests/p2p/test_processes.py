@@ -25,6 +25,8 @@ from tests.torture.audit import Books, audit
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
+SOON = 30.0
+"""Seconds in which nodes that know each other are in step again on a busy machine; far less than between renewals."""
 BLOCKS, TRANSFERS = 1_000, 5
 """How many blocks a node has to fetch, and how many transfers there are in each."""
 PATIENCE = 400.0
@@ -43,13 +45,13 @@ def somebody(number: int) -> bytes:
 
 
 def payment(sender: bytes, nonce: int, recipient: bytes, **fields: Any) -> Transfer:
-    """A signed transfer of 1,000 base units, unless ``fields`` say otherwise."""
+    """A signed transfer of 1,000,000 base units, unless ``fields`` say otherwise."""
     draft = Draft(
         recipient=address_of(recipient),
         fee=DEVNET.minimum_fee,
         nonce=nonce,
         timestamp=DEVNET.genesis_time,
-        **{"amount": 1_000, **fields},
+        **{"amount": 1_000_000, **fields},
     )
     return sign_transfer(draft, seed=sender, params=DEVNET)
 
@@ -241,6 +243,58 @@ def test_a_node_that_is_killed_while_it_catches_up(nodes: Nodes, long_chain: Pat
     assert agree([source, syncing])
     nodes.stop()
     assert len(audited(syncing).transactions) == BLOCKS * TRANSFERS
+
+
+def met(nodes: Nodes) -> tuple[RunningNode, RunningNode]:
+    """Two nodes that have met: the second has the first as its seed, and the first learns of the second by that."""
+    ports = [free_port(), free_port()]
+    first = start(nodes, "first", ports[0])
+    second = start(nodes, "second", ports[1], ports[0])
+    wait_until(lambda: verified(first) == verified(second) == 1, "two nodes that have met")
+    return first, second
+
+
+def kept(node: RunningNode) -> str:
+    """The text of a node's peers.json; "" if there is none."""
+    path = node.data_dir / "peers.json"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.story
+def test_a_node_that_is_killed_in_its_first_minute_is_not_synced_before_it_has_what_its_peer_made(nodes: Nodes) -> None:
+    first, second = met(nodes)
+    wait_until(lambda: '"verified": true' in kept(first), "a peer that is remembered", seconds=SOON)
+    first.kill()
+    second.mine(3)
+    first = start(nodes, "first", first.port)
+    seen = []
+
+    def in_step() -> bool:
+        status = first.status()
+        seen.append((status["syncState"], status["height"], first.operator("/ready").status))
+        return bool(status["syncState"] == "synced")
+
+    wait_until(in_step, "a node that is synced", seconds=SOON)
+    assert seen[-1][1:] == ("3", 200), seen
+
+
+def test_a_node_that_has_lost_its_memory_soon_hears_of_what_its_peer_made(nodes: Nodes) -> None:
+    first, second = met(nodes)
+    first.kill()
+    (first.data_dir / "peers.json").unlink(missing_ok=True)
+    second.mine(3)
+    first = start(nodes, "first", first.port)
+    wait_until(lambda: height(first) == 3, "the blocks of a peer that is not known any more", seconds=3 * SOON)
+
+
+def test_a_node_that_starts_before_its_peer_meets_it_within_seconds(nodes: Nodes) -> None:
+    first, second = met(nodes)
+    nodes.stop()
+    first = start(nodes, "first", first.port)
+    assert first.status()["syncState"] == "catching-up", "it waits for the node that it knows"
+    wait_until(lambda: first.status()["syncState"] == "synced", "a node that goes on without its peer", seconds=SOON)
+    second = start(nodes, "second", second.port)
+    wait_until(lambda: verified(first) == verified(second) == 1, "two nodes that have met again", seconds=SOON)
 
 
 def height_on_disk(node: RunningNode) -> int:

@@ -419,12 +419,18 @@ def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
     assert sorted(told.count(remote.endpoint) for remote in remotes) == [1, 1, 2, 2, 2, 2, 2, 2]
 
 
-@pytest.mark.usefixtures("all_large")
-def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(node: Node, grow: Grow) -> None:
-    slow = make_peers(node, 2, settle=2, scripts={BLOCK: silent})
+def take_all_uploads(node: Node, grow: Grow) -> list[RemoteNode]:
+    """Outbound peers that never finish reading a first block, so that further outbound peers wait for the next one."""
+    slow = make_peers(node, relay.UPLOADS, settle=2, scripts={BLOCK: silent})
     node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(0.1)
+    return slow
+
+
+@pytest.mark.usefixtures("all_large")
+def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(node: Node, grow: Grow) -> None:
+    slow = take_all_uploads(node, grow)
     for remote in slow:
         node.peer(remote).mark_known(grow(2)[1].header.hash)
     other = node.remote(5)
@@ -522,17 +528,13 @@ def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(node: Node,
 
 @pytest.mark.usefixtures("all_large")
 def test_a_larger_block_that_waits_for_a_banned_peer_is_not_sent(node: Node, grow: Grow) -> None:
-    slow = make_peers(node, 2, settle=2, scripts={BLOCK: silent})
-    node.transport.dripping.update(remote.endpoint for remote in slow)
-    node.take(*grow(1))
-    node.run(0.1)
+    take_all_uploads(node, grow)
     other = node.remote(5)
     node.meet(other)
     node.take(*grow(2)[1:])
     node.run(1)
     assert 2 in announced(other, push=True) + announced(other)
-    node.peers.bans.ban_by_operator(f"endpoint:{other.endpoint}", seconds=None, now=node.local.now())
-    node.peers.drop_banned()
+    node.ban(other)
     calls = len(node.transport.calls_to(other.endpoint))
     node.run(2 * relay.UPLOAD_SECONDS)
     assert len(node.transport.calls_to(other.endpoint)) == calls

@@ -243,6 +243,23 @@ def test_a_full_queue_of_ours_is_nobody_s_fault(make_node: MakeNode, builder: Ch
     wire.close()
 
 
+def test_senders_of_one_early_block_at_a_time_are_all_told_that_it_is_early(
+    make_node: MakeNode, builder: ChainBuilder
+) -> None:
+    checker = Stepped()
+    node = make_node(checker=checker)
+    block = builder.block(None, slot=LATE + builder.params.drift_slots + 3)
+    senders = (SOMEBODY, OTHER)
+    posted = [node.begin(node.routes[0].block(b'{"block":' + block.wire() + b"}", sender)) for sender in senders]
+    checker.finish()
+    answer = {"hash": block.header.hash.hex(), "state": "early"}
+    assert [result_of(each) for each in posted] == [answer, answer]
+    assert [banned_for(node, sender) for sender in senders] == [0, 0]
+    node.run(3)
+    checker.finish()
+    assert node.tip.hash == block.header.hash
+
+
 # Prices
 
 
@@ -540,7 +557,7 @@ def test_a_limit_that_is_none(client: Client, limit: str) -> None:
 # What holds for all routes
 
 GETS = ("/p2p/status", "/p2p/headers", "/p2p/blocks", "/p2p/peers", "/p2p/transactions")
-ALL_POSTS = (*POSTS, "/p2p/header", "/p2p/headers", "/p2p/blocks")
+ALL_POSTS = (*POSTS, "/p2p/header", "/p2p/headers", "/p2p/blocks", "/p2p/branch")
 
 
 def test_every_route_is_described(node: Node) -> None:

@@ -15,6 +15,7 @@ from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
 from svcd.node.threads import InlineWorker
 from svcd.p2p import transport
+from svcd.p2p.call_budget import CallBudget
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest, PinnedTransport, open_transport
 from tests.net.conftest import Answers
 from tests.net.servers import Conversation, Script, Server, answer, saying, silent, until
@@ -59,7 +60,8 @@ async def make_network() -> AsyncIterator[MakeNetwork]:
             policy=policy or AddressPolicy(allow_private=allow_private),
             trust=load_trust(),
         )
-        networks.append(PinnedTransport(caller, Rules.for_peers(allow_private=allow_private)))
+        rules = Rules.for_peers(allow_private=allow_private)
+        networks.append(PinnedTransport(caller, rules, CallBudget(reactor)))
         return networks[-1]
 
     yield make

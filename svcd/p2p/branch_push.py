@@ -1,0 +1,311 @@
+"""Branches that a node pushes to peers that lack them, because no peer can call it (docs/peers.md "Relay").
+
+The blocks of a branch are posted one after the other. Of a branch far below the tip of the receiver, the sender posts
+the headers first: the receiver stores its blocks only once headers have shown that the branch has more work.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.block import Header
+from svcd.chain.errors import NotYet, RuleViolation, Wait
+from svcd.chain.transition import ChainHead, ChainPoint
+from svcd.limits import SIDE_BLOCKS, Limit
+from svcd.node.chain_manager import MAX_EXPECTED, ChainManager
+from svcd.p2p.client import MAX_BRANCH_HEADERS, MORE, WANTED
+from svcd.p2p.headers import closer_locator, locator
+from svcd.p2p.own_errors import OwnErrors
+from svcd.p2p.peers import Backoff, Peer, Peers
+from svcd.p2p.transport import PeerCallFailed
+from svcd.recent import Recent
+from svcd.store.chain_store import ChainReader
+
+ROUND_BYTES: Final = 64 * 1024 * 1024
+"""Blocks that are pushed to a peer in one round."""
+ROUND_SECONDS: Final = 600.0
+"""Time limit for a round: a slow peer keeps the others waiting."""
+LEAST_BLOCK_BYTES: Final = 4_096
+"""The least that a block counts for in a round: a call has a cost of its own."""
+SEARCH_HEADERS: Final = 100
+"""Headers in each request for the last common block."""
+SEARCH_QUESTIONS: Final = 8
+"""Such requests in one search; each narrows it to a hundredth of what the last one left."""
+SEARCH_SECONDS: Final = 30.0
+"""Time limit for a search; no other peer is sent blocks meanwhile."""
+FIRST_BACKOFF: Final = 60.0
+MAX_BACKOFF: Final = 3_600.0
+"""How long a peer that makes no progress is left alone, the first time and at most."""
+_REMEMBERED_PUSHES: Final = 4_096
+SHOWN_BRANCHES: Final = 4
+"""Branches of which headers have been posted that do not show more work than the tip yet."""
+_PLACED: Final = {"connected", "side", "known"}
+"""Answers to a block after which the peer can take the next one."""
+_REPEATED_BRANCH: Final = "Taking a branch from a node that nobody can call, again and again from its root"
+_SLOW_BRANCH: Final = "Taking a branch from such a node slowly, so that others wait for it"
+LIMITS: Final = (
+    Limit("blocks of a branch pushed in a round", ROUND_BYTES, "bytes", _REPEATED_BRANCH),
+    Limit("least size that a pushed block counts as", LEAST_BLOCK_BYTES, "bytes", _REPEATED_BRANCH),
+    Limit("first rest of a peer after a round without progress", FIRST_BACKOFF, "seconds", _REPEATED_BRANCH),
+    Limit("longest rest of a peer after rounds without progress", MAX_BACKOFF, "seconds", _REPEATED_BRANCH),
+    Limit("time for a round", ROUND_SECONDS, "seconds", _SLOW_BRANCH),
+    Limit("time to find the last common block of a branch", SEARCH_SECONDS, "seconds", _SLOW_BRANCH),
+    Limit("requests to find the last common block of a branch", SEARCH_QUESTIONS, "things", _SLOW_BRANCH),
+    Limit("branches that are remembered by their headers", SHOWN_BRANCHES, "things", SIDE_BLOCKS),
+)
+
+
+# The sender
+
+
+class _BlockNotAccepted(Exception):
+    """A peer does not take the next block."""
+
+
+@define
+class _PushRecord:
+    """The outcome of the rounds with a peer, or with a network group."""
+
+    ended: float = 0.0
+    """When the last round ended (Unix seconds)."""
+    backoff: Backoff = field(factory=Backoff)
+    """After rounds that brought the peer no further."""
+    best_work: int = 0
+    """The most work of a block of our chain that was its tip after a round: only more than that is progress."""
+
+
+class BranchPush:
+    """Pushes branches to peers that lack them, because no peer can call this node to ask for blocks.
+
+    One peer is served at a time, in rounds, since peers relay the blocks to each other. Each round goes on where the
+    last one stopped. A peer that gets no further by a round rests: its answers to single blocks prove nothing.
+    """
+
+    log = Logger()
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._round: Deferred[None] | None = None
+        """The round that is under way."""
+        self._own_errors = OwnErrors(peers.node.clock, "pushing a branch")
+        self._stopping = False
+        self._records: Recent[str, _PushRecord] = Recent(_REMEMBERED_PUSHES)
+        self._unfinished: set[str] = set()
+        """Endpoints of peers whose last round was full: they need not lag before the next one."""
+        self._placed: dict[str, bytes] = {}
+        """By endpoint, the hash of the last block that a peer has placed; on a side branch no request shows it."""
+
+    def tick(self) -> None:
+        """Start a round with a peer that lags; to be called every second."""
+        lacking = [peer for peer in self._peers.all() if peer.lags or peer.endpoint in self._unfinished]
+        for peer in sorted(lacking, key=lambda peer: (self._record(peer).ended, not peer.outbound)):
+            self.start(peer)
+
+    def start(self, peer: Peer) -> None:
+        """Start to post the blocks that ``peer`` lacks, unless it can ask for them, rests, or a round is under way."""
+        if self._peers.reachable or self._round or self._stopping or not self._peers.has(peer):
+            return
+        if self._own_errors.pausing or self._record(peer).backoff.until > self._peers.node.now():
+            return
+        self._round = Deferred.fromCoroutine(self._run_round(peer))
+        self._round.addErrback(self._failed).addBoth(self._round_ended)
+
+    def stop(self) -> None:
+        """Cancel the round that is under way, and start none any more."""
+        self._stopping = True
+        if self._round is not None:
+            self._round.cancel()
+
+    def _failed(self, failure: Failure) -> None:
+        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
+            self._own_errors.note(failure)
+
+    def _round_ended(self, _: object) -> None:
+        self._round = None
+
+    def _record(self, peer: Peer) -> _PushRecord:
+        return self._records.get(self._peers.reputation_key(peer)) or _PushRecord()
+
+    async def _run_round(self, peer: Peer) -> None:
+        self._placed = {endpoint: placed for endpoint, placed in self._placed.items() if self._peers.get(endpoint)}
+        self._unfinished = {other for other in self._unfinished - {peer.endpoint} if self._peers.get(other)}
+        await self._peers.poll_status(peer)
+        work_before = peer.status.work if peer.status is not None else 0
+        if work_before > self._peers.node.chain_manager.tip.work:
+            # This node is the one that lacks blocks, and requests them.
+            return
+        taken = full = False
+        try:
+            full = await self._push(peer)
+            taken = True
+        except (PeerCallFailed, _BlockNotAccepted) as failed:
+            self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
+        if self._peers.has(peer):
+            await self._peers.poll_status(peer)
+        self._note_round(peer, work_before, taken=taken)
+        if full:
+            self._unfinished.add(peer.endpoint)
+
+    def _note_round(self, peer: Peer, work_before: int, *, taken: bool) -> None:
+        """Record a round, before which the peer showed ``work_before``."""
+        record, now = self._record(peer), self._peers.node.now()
+        shown = self._tip_on_our_chain(peer)
+        # Other claims prove nothing.
+        work = 0 if shown is None else shown.work
+        if work > max(work_before, record.best_work):
+            record.best_work = work
+            # A rest because a block was refused doubles nothing.
+            record.backoff = Backoff(0.0 if taken else now + FIRST_BACKOFF)
+        else:
+            record.backoff.fail(now, first=FIRST_BACKOFF, longest=MAX_BACKOFF)
+        record.ended = now
+        self._records[self._peers.reputation_key(peer)] = record
+
+    def _tip_on_our_chain(self, peer: Peer) -> ChainPoint | None:
+        """The tip that a peer shows; None if it is not on our chain."""
+        status = peer.status
+        ours = None if status is None else self._peers.node.chain_manager.reader.canonical(status.height)
+        return ours.point if ours is not None and status is not None and ours.point.hash == status.hash else None
+
+    async def _push(self, peer: Peer) -> bool:
+        """Post in order the blocks that the peer lacks; True if the round was full before the last one.
+
+        Raises PeerCallFailed or _BlockNotAccepted.
+        """
+        node, began, size = self._peers.node, self._peers.node.now(), 0
+        common = await self._last_common(peer)
+        height = max(common, node.chain_manager.reader.last_common([self._placed.get(peer.endpoint, b"")]))
+        while node.now() - began < ROUND_SECONDS:
+            height += 1
+            found = await node.chain_manager.long_reads.ask(partial(_block_at, height))
+            if found is None or not self._peers.has(peer):
+                return False
+            point, wire = found
+            size += max(len(wire), LEAST_BLOCK_BYTES)
+            if size > ROUND_BYTES:
+                break
+            await self._post(peer, point, wire)
+        return True
+
+    async def _last_common(self, peer: Peer) -> int:
+        """The height of the last common block; raises PeerCallFailed or _BlockNotAccepted."""
+        chain_manager, shown = self._peers.node.chain_manager, self._tip_on_our_chain(peer)
+        if shown is not None:
+            return shown.height
+        if not peer.serves_headers:
+            raise _BlockNotAccepted("it serves no headers, so the last common block cannot be found")
+        hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
+        for _ in range(SEARCH_QUESTIONS):
+            if not self._peers.has(peer):
+                raise _BlockNotAccepted("it has been dropped")
+            left = began + SEARCH_SECONDS - self._peers.node.now()
+            if left <= 0:
+                break
+            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=left)
+            if reply.first <= least:
+                raise _BlockNotAccepted("its headers do not lead upwards from the last common block")
+            newest_first = [header.hash for header in reversed(reply.headers)]
+            common = max(chain_manager.reader.last_common(newest_first), reply.first - 1)
+            if common - reply.first + 1 < SEARCH_HEADERS:
+                return common
+            hashes, least = closer_locator(chain_manager, common), common
+        raise _BlockNotAccepted("the last common block was not found in time")
+
+    async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
+        """Post one block; raises PeerCallFailed or _BlockNotAccepted."""
+        state = await self._peers.client.send_block(peer.endpoint, wire)
+        if state == Wait.DEEP:
+            await self._show(peer, point.height)
+            state = await self._peers.client.send_block(peer.endpoint, wire)
+        if state not in _PLACED:
+            # It may have lost blocks that it once had; then the next round begins with the last common one.
+            self._placed.pop(peer.endpoint, None)
+            raise _BlockNotAccepted(f"it answers block {point.height} with {state}")
+        self._placed[peer.endpoint] = point.hash
+
+    async def _show(self, peer: Peer, height: int) -> None:
+        """Post headers from ``height`` on until they show the peer more work than its tip has.
+
+        Raises PeerCallFailed or _BlockNotAccepted.
+        """
+        state = MORE
+        while state == MORE:
+            first, reads = height, self._peers.node.chain_manager.long_reads
+            headers = await reads.ask(lambda reader: reader.headers(first, limit=MAX_BRANCH_HEADERS))  # noqa: B023
+            if not headers or not self._peers.has(peer):
+                break
+            state = await self._peers.client.send_branch(peer.endpoint, headers)
+            height += len(headers)
+        if state != WANTED:
+            raise _BlockNotAccepted(f"it answers the headers before height {height} with {state}")
+
+
+def _block_at(height: int, reader: ChainReader) -> tuple[ChainPoint, bytes] | None:
+    """A canonical block as it is posted; None above the tip."""
+    stored = reader.canonical(height)
+    if stored is None:
+        return None
+    return stored.point, reader.wire(stored)
+
+
+# The receiver
+
+
+@define
+class _ShownBranch:
+    """A branch of which headers have been posted."""
+
+    head: ChainHead
+    """The last of them."""
+    hashes: list[bytes]
+    """Of all of them, the newest last; older ones are forgotten."""
+
+
+class ShownBranches:
+    """The branches that are shown by headers, until one of them turns out to have more work than the tip."""
+
+    def __init__(self, chain_manager: ChainManager) -> None:
+        self._chain_manager = chain_manager
+        self._checking = False
+        self._branches: Recent[bytes, _ShownBranch] = Recent(SHOWN_BRANCHES)
+        """By the hash of the last header."""
+
+    async def receive(self, headers: Sequence[Header]) -> str:
+        """Check posted headers, each the child of the one before; the state to answer with.
+
+        The first one follows on a stored block or on the last header of an earlier post. WANTED: the blocks of all
+        headers of the branch may be posted now. MORE: further headers are needed. Raises RuleViolation, and NotYet
+        while other headers are being checked.
+        """
+        if self._checking:
+            raise NotYet(Wait.BUSY, "the headers of another branch are being checked; try again later")
+        self._checking = True
+        try:
+            return await self._check(headers)
+        finally:
+            self._checking = False
+
+    async def _check(self, headers: Sequence[Header]) -> str:
+        manager, parent = self._chain_manager, headers[0].parent_hash
+        branch = self._branches.pop(parent, None)
+        if branch is None:
+            head = await manager.head(parent)
+            if head is None:
+                return Wait.ORPHAN
+            branch = _ShownBranch(head, [])
+        check = await manager.check_headers(branch.head, headers)
+        if isinstance(check.failure, RuleViolation):
+            raise check.failure
+        if check.heads:
+            branch.head = check.heads[-1]
+            branch.hashes = [*branch.hashes, *(head.point.hash for head in check.heads)][-MAX_EXPECTED:]
+        if branch.head.point.work > manager.tip.work:
+            manager.expect(branch.hashes, branch.head.point.work)
+            return WANTED
+        self._branches[branch.head.point.hash] = branch
+        return MORE if check.failure is None else Wait.EARLY
