@@ -1,6 +1,7 @@
 """The configuration: defaults, layers, and one sentence for everything that can be wrong."""
 
 import ipaddress
+import os
 import re
 import subprocess
 import sys
@@ -12,12 +13,15 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactor
 
+from svcd.cli.operator.database import CHAIN_FILE
 from svcd.cli.operator.devnet import CONFIG as DEVNET_CONFIG
+from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
 from svcd.config import loader
-from svcd.config.layers import ConfigError, Layer, from_assignment, from_option, merged
-from svcd.config.loader import camel, load
+from svcd.config.layers import ConfigError, Layer, camel, from_assignment, from_option, merged
+from svcd.config.loader import load
 from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
 from svcd.config.types import endpoint_parts
+from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 
 CONF = Path(__file__).parent.parent / "conf"
 TOKEN, SECRET = "t" * 32, "s" * 32
@@ -445,15 +449,76 @@ def test_a_socket_path_longer_than_the_system_allows_is_refused_with_the_setting
 # Files in the data directory
 
 
-DATABASES = [f"{name}.sqlite{part}" for name in ("chain", "webhooks") for part in ("", "-wal", "-shm")]
-OWN_FILES = ["node.key", *DATABASES, "peers.json", "operator.sock", "lock"]
+OWN_DATABASES = [
+    f"{name}{ending}"
+    for name in (CHAIN_FILE, MEMPOOL_FILE, WEBHOOKS_FILE)
+    for ending in ("", "-wal", "-shm", "-open", "-journal", ".new", ".new-wal", ".old-1")
+]
+OWN_FILES = ["node.key", "node.key.new", *OWN_DATABASES, "peers.json", "peers.json.new", "operator.sock", "lock"]
+MADE = ["participation.keyFile", "operator.tokenFile"]
+READ = [f"commerce.webhooks.{key}File" for key in ("database", "manageToken", "signingSecret", "previousSigningSecret")]
 
 
-@pytest.mark.parametrize("setting", ["participation.keyFile", "operator.tokenFile"])
+@pytest.mark.parametrize("setting", [*MADE, *READ, "commerce.webhooks.extraCaFile"])
 @pytest.mark.parametrize("name", [*OWN_FILES, "./lock", "keys/../node.key", "/d/peers.json", "../d/lock"])
-def test_a_secret_in_another_file_of_the_node_is_refused(setting: str, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"File = .*: must name another file, for the node has something else in /d/"):
+def test_a_setting_that_names_a_file_of_the_node_is_refused(setting: str, name: str) -> None:
+    place = os.path.normpath(f"/d/{name}") if not name.startswith("/") else name
+    with pytest.raises(ConfigError, match=r"File = .*: must name a file of its own[^;]*; the node uses /d/") as error:
         set_to("dataDir=/d", f"{setting}={name}")
+    assert str(error.value).endswith(f"; the node uses {place} for something else")
+
+
+def test_every_setting_that_names_a_file_is_checked(tmp_path: Path) -> None:
+    """Those of sections that there may be several of, too; the error names the section."""
+    files = {name for name in keys_of(Config) if name.endswith("File")}
+    assert files == {setting.rpartition(".")[2] for setting in [*MADE, *READ]} | {"extraCaFile"}
+    for key in ("tokenFile", "signingSecretFile", "previousSigningSecretFile"):
+        names = {"tokenFile": "token", "signingSecretFile": "secret"} | {key: "node.key"}
+        section = "\n".join(f'{name} = "{value}"' for name, value in names.items())
+        sentence = refusal(tmp_path, f'dataDir = "/d"\n[[commerce.merchants]]\nname = "books"\n{section}')
+        assert sentence.endswith(
+            f'number 1, {key} = "node.key": must name a file of its own; the node uses /d/node.key for something else'
+        )
+
+
+@pytest.mark.parametrize("setting", READ)
+@pytest.mark.parametrize("name", ["operator.key", "operator.token", "operator.key.new"])
+def test_a_key_that_the_node_makes_is_no_secret_of_a_merchant(setting: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"must name a file of its own; the node uses /d/{name} for something else"):
+        set_to("dataDir=/d", f"{setting}={name}")
+
+
+@pytest.mark.parametrize("setting", [*MADE, *READ, "commerce.webhooks.extraCaFile"])
+def test_a_name_that_no_file_can_have_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"File = .*: must name a file$"):
+        set_to(f'{setting}="a\\u0000b"')
+
+
+def test_a_file_that_is_only_read_may_have_two_uses(tmp_path: Path) -> None:
+    secret_file(tmp_path)
+    config = load(overrides=[with_webhooks(tmp_path, signingSecretFile="secret", previousSigningSecretFile="secret")])
+    assert config.commerce.webhooks.previous_signing_secret == SECRET
+
+
+def test_a_link_to_a_file_of_the_node_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data")
+    (tmp_path / "key").symlink_to("data/peers.json")
+    for name in (f"{tmp_path}/link/chain.sqlite", f"{tmp_path}/key"):
+        with pytest.raises(ConfigError, match="must name a file of its own"):
+            set_to(f"dataDir={tmp_path}/data", f"participation.keyFile={name}")
+    with pytest.raises(ConfigError, match="must name a file of its own"):
+        set_to(f"dataDir={tmp_path}/link", f"participation.keyFile={tmp_path}/data/lock")
+
+
+@pytest.mark.parametrize("name", ["node.key", "mempool.sqlite", "operator.key", "peers.json"])
+def test_the_operator_s_socket_in_a_file_of_the_node_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        set_to("dataDir=/d", f"operator.listen=unix:/d/{name}")
+    assert str(error.value).endswith(
+        f'must name a file of its own, such as "unix:/d/operator.sock"; the node uses /d/{name} for something else'
+    )
+    assert set_to("dataDir=/d", "operator.listen=unix:/d/operator.sock").operator_socket
 
 
 @pytest.mark.parametrize(
@@ -461,15 +526,20 @@ def test_a_secret_in_another_file_of_the_node_is_refused(setting: str, name: str
     [
         (("participation.keyFile=operator.token",), "participation.keyFile"),
         (("operator.tokenFile=operator.key",), "operator.tokenFile"),
-        (("operator.tokenFile=secret", "participation.keyFile=./secret"), "participation.keyFile"),
+        (("operator.tokenFile=secret", "participation.keyFile=./secret"), "operator.tokenFile"),
+        (("operator.tokenFile=secret.new", "participation.keyFile=secret"), "operator.tokenFile"),
+        (("operator.tokenFile=operator.key.new",), "operator.tokenFile"),
     ],
 )
 def test_the_key_and_the_token_in_one_file_are_refused(assignments: tuple[str, ...], blamed: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^--set {blamed}: .*: must name another file"):
+    """Each is written under another name first, which ends in `.new`."""
+    with pytest.raises(ConfigError, match=rf'^--set {blamed}: .*: must name a file of its own, such as "operator\.'):
         set_to(*assignments)
 
 
-@pytest.mark.parametrize("name", ["my.key", "keys/operator.key", "/etc/svcd/node.key", "operator.key"])
+@pytest.mark.parametrize(
+    "name", ["my.key", "keys/operator.key", "/etc/svcd/node.key", "operator.key", "keys/chain.sqlite", "mempool.key"]
+)
 def test_a_key_in_a_file_of_its_own_is_taken(name: str) -> None:
     assert set_to("dataDir=/d", f"participation.keyFile={name}").participation.key_file == name
 

@@ -18,13 +18,15 @@ from svcd.composition import file_descriptors
 from svcd.config.schema import Config
 from svcd.limits import Limit
 from svcd.net import meter
-from svcd.node import chain_manager, disconnected_transfers, mempool, node_context
+from svcd.node import chain_manager, chainstate, disconnected_transfers, mempool, node_context
 from svcd.p2p import (
     address_book,
     administration,
     announcements,
     bans,
     block_download,
+    branch_push,
+    call_budget,
     chain_sync,
     client,
     handshake,
@@ -35,7 +37,7 @@ from svcd.p2p import (
     transport,
 )
 from svcd.process import listener, logs
-from svcd.web import channel, connections, rate_limits, request, untrusted_proxies
+from svcd.web import channel, connections, rate_limits, request, unsent, untrusted_proxies
 from svcd.web import routes as web_routes
 
 _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
@@ -44,6 +46,7 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     channel.LIMITS,
     connections.LIMITS,
     request.LIMITS,
+    unsent.LIMITS,
     web_routes.LIMITS,
     rate_limits.LIMITS,
     untrusted_proxies.LIMITS,
@@ -53,14 +56,17 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     disconnected_transfers.LIMITS,
     node_context.LIMITS,
     chain_manager.LIMITS,
+    chainstate.LIMITS,
     handshake.LIMITS,
     address_book.LIMITS,
+    call_budget.LIMITS,
     peers.LIMITS,
     chain_sync.LIMITS,
     headers.LIMITS,
     block_download.LIMITS,
     announcements.LIMITS,
     relay.LIMITS,
+    branch_push.LIMITS,
     routes.LIMITS,
     client.LIMITS,
     transport.LIMITS,

@@ -98,6 +98,12 @@ def name_of(path: KeyPath) -> str:
     return f"[{'.'.join(map(str, section))}] {key}" if section else str(key)
 
 
+def camel(name: str) -> str:
+    """`data_dir` as the file has it: `dataDir`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
 def merged(layers: Iterable[Layer]) -> Settings:
     """Merge layers; later ones win."""
     settings = Settings()

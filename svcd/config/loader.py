@@ -2,7 +2,6 @@
 
 import difflib
 import ipaddress
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -13,15 +12,13 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
-from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, from_environment, from_file, merged
-from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, MAX_MERCHANTS, OPERATOR_SOCKET, Config, MerchantSettings
+from svcd.config.files import check_files
+from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, camel, from_environment, from_file, merged
+from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, MAX_MERCHANTS, Config, MerchantSettings
 from svcd.config.types import BadValue, ValueType, endpoint_parts
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
-_DATABASES = [f"{name}.sqlite{part}" for name in ("chain", "webhooks") for part in ("", "-open", "-shm", "-wal")]
-_FILES = (*_DATABASES, "lock", "node.key", "peers.json", OPERATOR_SOCKET)
-"""Files of the data directory whose names cannot be configured."""
 
 
 def check(config: Config, settings: Settings, environment: Mapping[str, str]) -> None:
@@ -35,7 +32,7 @@ def check(config: Config, settings: Settings, environment: Mapping[str, str]) ->
         raise settings.problem(("participation", "onDemand"), 'works with network = "devnet" only')
     _check_lifetimes(config, settings)
     _check_merchants(config, settings)
-    _check_files(config, settings)
+    check_files(config, settings)
     _check_public(config, settings)
     _check_passed_sockets(config, settings, environment.get("LISTEN_FDNAMES", "").split(":"))
     _check_operator(config, settings)
@@ -63,21 +60,6 @@ def _check_merchants(config: Config, settings: Settings) -> None:
                 decode_address(recipient, config.params.address_prefix, "each recipient")
             except RuleViolation as error:
                 raise settings.problem((*at, "recipients"), str(error)) from error
-
-
-def _check_files(config: Config, settings: Settings) -> None:
-    folder = config.data_dir
-    taken = {os.path.normpath(folder / name) for name in _FILES}
-    secrets = {
-        ("operator", "tokenFile"): config.operator.token_file,
-        ("participation", "keyFile"): config.participation.key_file,
-    }
-    # The configured one comes last: the error must name a setting that the operator has set.
-    for setting in sorted(secrets, key=settings.has):
-        place = os.path.normpath(folder / secrets[setting])
-        if place in taken:
-            raise settings.problem(setting, f"must name another file, for the node has something else in {place}")
-        taken.add(place)
 
 
 def _check_public(config: Config, settings: Settings) -> None:
@@ -171,12 +153,6 @@ def load(
     config = _structured(settings)
     check(config, settings, environment)
     return _with_secrets(config, settings, environment)
-
-
-def camel(name: str) -> str:
-    """`data_dir` as the file has it: `dataDir`."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 class _InSection(Exception):

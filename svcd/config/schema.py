@@ -126,13 +126,13 @@ class CommerceWebhooks:
     enabled: Annotated[bool, types.Boolean()] = False
     database: Annotated[str, types.String()] = field(default="", repr=False)
     """The connection URI of PostgreSQL; "" for a file in the data directory."""
-    database_file: Annotated[str, types.String()] = ""
+    database_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     manage_token: Annotated[str, types.String()] = field(default="", repr=False)
-    manage_token_file: Annotated[str, types.String()] = ""
+    manage_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
-    signing_secret_file: Annotated[str, types.String()] = ""
+    signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     previous_signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
-    previous_signing_secret_file: Annotated[str, types.String()] = ""
+    previous_signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     default_ttl_seconds: Annotated[int, Between(60, 604_800)] = 86_400
     max_ttl_seconds: Annotated[int, Between(60, 604_800)] = 604_800
     allow_http_callbacks: Annotated[bool, types.Boolean()] = False
@@ -142,7 +142,7 @@ class CommerceWebhooks:
     max_watches: Annotated[int, Between(1, 10_000_000)] = 500_000
     max_watches_per_host: Annotated[int, Between(1, 10_000_000)] = 200_000
     keep_days: Annotated[int, Between(0, 365)] = 7
-    extra_ca_file: Annotated[str, types.String()] = ""
+    extra_ca_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
 
     @property
     def names_merchant(self) -> bool:
@@ -176,7 +176,7 @@ class MerchantSettings:
     name: Annotated[str, types.MerchantName()]
     token_file: Annotated[str, types.FileName()]
     signing_secret_file: Annotated[str, types.FileName()]
-    previous_signing_secret_file: Annotated[str, types.String()] = ""
+    previous_signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     recipients: Annotated[tuple[str, ...], ListOf(types.String())] = ()
     """The addresses whose payments the merchant may watch; empty for all."""
     # Read from the files:

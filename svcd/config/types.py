@@ -75,10 +75,12 @@ class String:
 class FileName:
     """The name of a file, relative or absolute; it is opened at start, not here."""
 
+    may_be_empty: bool = field(default=False, kw_only=True)
+
     def read(self, value: object) -> str:
         """Return the name."""
         text = String().read(value)
-        if not text or "\0" in text:
+        if (not text and not self.may_be_empty) or "\0" in text:
             raise BadValue("must name a file")
         return text
 
