@@ -14,24 +14,32 @@ from svcd.chain.address import encode_address
 from svcd.chain.block import Header, parse_header
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, parse_json
 from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.history import History, clock_of, node_json, parse_node, slot_of
 from svcd.chain.merkle import inclusion_path, root_of_path
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, block_entry, block_entry_of, parse_transfer
-from svcd.chain.transition import ChainPoint, Workspace, check_place, consensus_root, genesis_point, point_after
+from svcd.chain.transition import ChainHead, ChainPoint, Workspace, check_header, genesis_head
 from svcd.chain.work import block_work, effective_target
 from svcd.commerce.payment_request import PaymentTerms
+from svcd.light.chain_proof import (
+    RECENT,
+    SAMPLES,
+    ChainProof,
+    ProvenChain,
+    Unproved,
+    check_chain,
+    check_network,
+    parse_chain_section,
+)
 
 MAX_HEADERS: Final = 1_000
 """Headers above the payment's block in one answer."""
 
 _ANSWER: Final = frozenset(("ok", "proof", "next"))
 _PROOF: Final = frozenset("chainId genesisHash transaction index path parent header headers".split())
-_PARENT: Final = frozenset(("slot", "clock", "cumulativeWork"))
+_PARENT: Final = frozenset(("slot", "clock", "cumulativeWork", "history"))
+_FROM_GENESIS: Final = frozenset("chainId genesisHash transaction index path height chain".split())
 _MAX_PATH: Final = 64
-
-
-class Unproved(Exception):
-    """A proof does not prove the payment; the text is one sentence that says why."""
 
 
 @frozen
@@ -43,8 +51,8 @@ class ProofData:
     position: int
     bodies: Sequence[bytes]
     """The canonical JSON of all transfers of its block."""
-    parent: ChainPoint
-    """The chain up to its block's parent."""
+    parent: ChainHead
+    """Its block's parent."""
     header: bytes
     """The canonical JSON of its block's header."""
     headers: Sequence[bytes]
@@ -62,8 +70,8 @@ class Proof:
     position: int
     path: tuple[bytes, ...]
     """The audit path from the transfer to the root in its block's header (RFC 6962 section 2.1.1)."""
-    parent: ChainPoint
-    """The chain up to the block's parent, as the proof claims it."""
+    parent: ChainHead
+    """The block's parent, as the proof claims it; its producers are unknown."""
     headers: tuple[Header, ...]
     """Of that block and of those above it."""
 
@@ -90,10 +98,12 @@ def render_proof(params: NetworkParams, data: ProofData) -> bytes:
     """The whole answer, spliced from stored JSON; hashing a full block takes tens of milliseconds."""
     entries = [block_entry_of(body, params) for body in data.bodies]
     path = [step.hex() for step in inclusion_path(entries, data.position)]
+    point = data.parent.point
     parent = {
-        "slot": str(data.parent.slot),
-        "clock": str(data.parent.difficulty_clock),
-        "cumulativeWork": f"{data.parent.work:064x}",
+        "slot": str(point.slot),
+        "clock": str(point.difficulty_clock),
+        "cumulativeWork": f"{point.work:064x}",
+        "history": [node_json(node) for node in data.parent.history.mountains],
     }
     following = "null" if data.next_height is None else f'"{data.next_height}"'
     parts = (
@@ -148,9 +158,6 @@ def _network(fields: dict[str, object], networks: Iterable[NetworkParams]) -> Ne
 
 
 def _proof(fields: dict[str, object], params: NetworkParams) -> Proof:
-    path = fields["path"]
-    if type(path) is not list or len(path) > _MAX_PATH:
-        raise RuleViolation(Refusal.FORMAT, f"path must be an array of at most {_MAX_PATH} hashes")
     header = _parse_header("header", fields["header"], params)
     if header.height < 1:
         raise RuleViolation(
@@ -160,15 +167,26 @@ def _proof(fields: dict[str, object], params: NetworkParams) -> Proof:
         params=params,
         transfer=parse_transfer(fields["transaction"], params),
         position=integer(fields["index"], "index"),
-        path=tuple([hex_bytes(step, 32, f"path[{number}]") for number, step in enumerate(path)]),
+        path=_path(fields["path"]),
         parent=_parent(fields["parent"], header, params),
         headers=(header, *_headers(fields["headers"], params)),
     )
 
 
-def _parent(value: object, header: Header, params: NetworkParams) -> ChainPoint:
+def _path(value: object) -> tuple[bytes, ...]:
+    if type(value) is not list or len(value) > _MAX_PATH:
+        raise RuleViolation(Refusal.FORMAT, f"path must be an array of at most {_MAX_PATH} hashes")
+    return tuple([hex_bytes(step, 32, f"path[{number}]") for number, step in enumerate(value)])
+
+
+def _parent(value: object, header: Header, params: NetworkParams) -> ChainHead:
     fields = exact_fields(value, _PARENT, "parent")
-    return ChainPoint(
+    history = fields["history"]
+    if type(history) is not list or len(history) != header.height.bit_count():
+        raise RuleViolation(
+            Refusal.FORMAT, f"parent.history must be an array of {header.height.bit_count()} nodes at this height"
+        )
+    point = ChainPoint(
         hash=header.parent_hash,
         height=header.height - 1,
         slot=decimal_u53(fields["slot"], "parent.slot"),
@@ -176,6 +194,8 @@ def _parent(value: object, header: Header, params: NetworkParams) -> ChainPoint:
         work=int.from_bytes(hex_bytes(fields["cumulativeWork"], 32, "parent.cumulativeWork"), "big"),
         issued=params.issued_after(header.height - 1),
     )
+    mountains = tuple([parse_node(node, f"parent.history[{number}]") for number, node in enumerate(history)])
+    return ChainHead(point=point, history=History(header.height, mountains))
 
 
 def _headers(value: object, params: NetworkParams) -> list[Header]:
@@ -235,58 +255,117 @@ def check_tip(tip: bytes, proof: Proof) -> None:
 def check(proof: Proof) -> None:
     """Raise Unproved unless all parts of the proof are valid and consistent; the headers' work is not checked."""
     try:
-        _check_transfer(proof)
+        _check_transfer(proof.params, proof.transfer, proof.block, position=proof.position, path=proof.path)
         _check_parent(proof.params, proof.parent)
     except RuleViolation as violation:
         raise Unproved(violation.detail) from None
-    point = proof.parent
+    parent = proof.parent
     for header in proof.headers:
-        if header.parent_hash != point.hash:
+        if header.parent_hash != parent.point.hash:
             raise Unproved(f"the header at height {header.height} does not build on the one before it")
         try:
-            point = _check_header(proof.params, point, header)
+            parent = check_header(proof.params, parent, header)
+            header.check_signature()
         except RuleViolation as violation:
             raise Unproved(f"the header at height {header.height} is not valid: {violation.detail}") from None
 
 
-def _check_transfer(proof: Proof) -> None:
-    transfer, block = proof.transfer, proof.block
+def _check_transfer(
+    params: NetworkParams, transfer: Transfer, block: Header, *, position: int, path: tuple[bytes, ...]
+) -> None:
+    """Raise RuleViolation or Unproved unless the block of a valid header has the signed transfer at ``position``."""
     transfer.check_signature()
-    # The sender's account is unknown offline. With a sufficient one, the rules about times still apply.
-    sender = {transfer.sender: Account(transfer.amount + transfer.fee, transfer.nonce)}
-    Workspace(proof.params, slot=block.slot, before=sender).transfer(transfer)
-    if block.transaction_count > proof.params.max_block_transactions:
+    # The accounts are unknown offline. With sufficient ones, the rules about times still apply.
+    kept = Account(params.account_minimum)
+    sender = Account(kept.balance + transfer.amount + transfer.fee, transfer.nonce)
+    Workspace(params, slot=block.slot, before={transfer.recipient: kept, transfer.sender: sender}).transfer(transfer)
+    if block.transaction_count > params.max_block_transactions:
         raise Unproved(f"transactionCount is {block.transaction_count}, more than a block holds")
-    root = root_of_path(block_entry(transfer), index=proof.position, size=block.transaction_count, path=proof.path)
+    root = root_of_path(block_entry(transfer), index=position, size=block.transaction_count, path=path)
     if root is None:
-        raise Unproved(
-            f"no path of {len(proof.path)} hashes belongs to transaction {proof.position} of {block.transaction_count}"
-        )
+        raise Unproved(f"no path of {len(path)} hashes belongs to transaction {position} of {block.transaction_count}")
     if root != block.transactions_root:
         raise Unproved("the path does not lead from the transfer to the transactionsRoot of the header")
 
 
-def _check_parent(params: NetworkParams, parent: ChainPoint) -> None:
+def _check_parent(params: NetworkParams, parent: ChainHead) -> None:
     """Raise Unproved if no valid chain can have the values in ``parent``."""
-    if parent.height == 0:
-        if parent != genesis_point(params):
+    point, history = parent.point, parent.history
+    if point.height == 0:
+        if parent != genesis_head(params):
             raise Unproved("the block of height 1 must build on the genesis")
         return
-    gaps = parent.height - 1
-    least, most = (parent.height * block_work(target) for target in (params.max_target, params.min_target))
-    clocks = range(gaps, min(gaps * params.gap_cap_slots, parent.slot - 1) + 1)
-    if parent.difficulty_clock not in clocks or not least <= parent.work <= most:
-        raise Unproved(f"no chain of {parent.height} blocks has the slot, the clock and the work that parent states")
+    gaps = point.height - 1
+    least, most = (point.height * block_work(target) for target in (params.max_target, params.min_target))
+    clocks = range(gaps, min(gaps * params.gap_cap_slots, point.slot - 1) + 1)
+    if point.difficulty_clock not in clocks or not least <= point.work <= most:
+        raise Unproved(f"no chain of {point.height} blocks has the slot, the clock and the work that parent states")
+    last = history.mountains[-1]
+    if history.work != point.work or (slot_of(last), clock_of(last)) != (point.slot, point.difficulty_clock):
+        raise Unproved("parent.history does not have the work, the slot and the clock that parent states")
 
 
-def _check_header(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPoint:
-    """The chain after ``header``; raises RuleViolation for every rule that needs neither accounts nor work."""
-    check_place(params, parent, header)
-    header.check_signature()
-    point = point_after(params, parent, header)
-    if header.consensus_root != consensus_root(params, point):
-        raise RuleViolation(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of this chain")
-    return point
+# A proof from the genesis, whose chain section takes the place of the headers (docs/protocol.md 13)
+
+
+@frozen(kw_only=True)
+class GenesisProof:
+    """A parsed proof from the genesis; only its form has been checked."""
+
+    params: NetworkParams
+    transfer: Transfer
+    position: int
+    path: tuple[bytes, ...]
+    """The audit path from the transfer to the root in its block's header."""
+    height: int
+    """Of that block."""
+    chain: ChainProof
+
+
+@frozen
+class ProvenPayment:
+    """The result of a check; it holds once the participation work of all headers of ``chain`` has been checked."""
+
+    confirmations: int
+    chain: ProvenChain
+
+
+def parse_genesis_proof(value: object, params: NetworkParams) -> GenesisProof:
+    """The proof in the JSON object ``proof`` of a node's answer; raises Unproved."""
+    try:
+        fields = exact_fields(value, _FROM_GENESIS, "proof")
+        check_network(fields, params)
+        return GenesisProof(
+            params=params,
+            transfer=parse_transfer(fields["transaction"], params),
+            position=integer(fields["index"], "index"),
+            path=_path(fields["path"]),
+            height=decimal_u53(fields["height"], "height"),
+            chain=parse_chain_section(fields["chain"], params),
+        )
+    except RuleViolation as violation:
+        raise Unproved(f"this is not a proof: {violation.detail}") from None
+
+
+def check_from_genesis(
+    proof: GenesisProof, *, minimum_work: int = 0, recent: int = RECENT, samples: int = SAMPLES
+) -> ProvenPayment:
+    """Everything that the proof shows, but the work of its headers; raises Unproved.
+
+    The arguments are those of :func:`svcd.light.chain_proof.check_chain`.
+    """
+    chain = check_chain(proof.chain, proof.params, minimum_work=minimum_work, recent=recent, samples=samples)
+    block = chain.headers.get(proof.height)
+    if block is None:
+        raise Unproved(f"the chain section does not show the block at height {proof.height}")
+    try:
+        _check_transfer(proof.params, proof.transfer, block, position=proof.position, path=proof.path)
+    except RuleViolation as violation:
+        raise Unproved(violation.detail) from None
+    return ProvenPayment(chain.tip.height - proof.height + 1, chain)
+
+
+# The cost of a forgery
 
 
 def expected_evaluations(proof: Proof) -> int:

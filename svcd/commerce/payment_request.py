@@ -271,8 +271,30 @@ def refund_reference(reference: str | None, txid: bytes) -> str:
     return f"{REFUND_PREFIX}{reference[:40]}.{sha256(reference.encode('ascii')).hexdigest()[:16]}"
 
 
-def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height: int) -> dict[str, object]:
-    """The API's form of a payment request made at ``tip_height``; the node stores none."""
+def missing_for_account(params: NetworkParams, amount: int, *, balance: int) -> int:
+    """What ``amount`` lacks for a recipient with ``balance`` to have the account minimum, all in base units; 0 if none.
+
+    A transfer that leaves its recipient with less is refused (docs/protocol.md 4).
+    """
+    return max(params.account_minimum - balance - amount, 0)
+
+
+def warning_of(params: NetworkParams, amount: int, *, balance: int) -> str | None:
+    """Why a recipient with ``balance`` cannot be paid ``amount`` now, both in base units; None if it can be."""
+    missing = missing_for_account(params, amount, balance=balance)
+    if not missing:
+        return None
+    return (
+        f"nobody can pay this now: the recipient has {format_amount(balance)} coins and must have"
+        f" {format_amount(params.account_minimum)} coins after a transfer; request at least"
+        f" {format_amount(amount + missing)} coins, or send coins to the recipient first"
+    )
+
+
+def request_record(
+    params: NetworkParams, request: PaymentRequest, *, tip_height: int, warning: str | None = None
+) -> dict[str, object]:
+    """The API's form of a payment request made at ``tip_height``, with :func:`warning_of`; the node stores none."""
     since_height = max(tip_height - SINCE_HEIGHT_MARGIN, 0)
     request = evolve(request, terms=evolve(request.terms, since_height=since_height))
     terms, uri = request.terms, format_uri(request)
@@ -293,4 +315,6 @@ def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height
     }
     if request.label is not None:
         record["label"] = request.label
+    if warning is not None:
+        record["warning"] = warning
     return record

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from svcd.chain.block import Block, Header
 from svcd.chain.signature import sign
-from svcd.chain.transition import ChainPoint, consensus_root, point_after
+from svcd.chain.transition import ChainHead, consensus_root, head_after, point_after
 from svcd.chain.work import effective_target, work_value
 from svcd.commerce.payment_proof import Proof, ProofData, parse_proof, render_proof
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
@@ -36,7 +36,7 @@ def excerpt_of(
         body=block.transfers[position].wire,
         position=position,
         bodies=[transfer.wire for transfer in block.transfers],
-        parent=chain.point_after(blocks[height - 2] if height > 1 else None),
+        parent=chain.head_after(blocks[height - 2] if height > 1 else None),
         header=block.header.wire(),
         headers=[each.header.wire() for each in shown],
         next_height=None if len(shown) == len(later) else height + len(shown) + 1,
@@ -68,15 +68,15 @@ def sealed(header: Header, signer: str = "p") -> Header:
     return unsigned.sealed(work_nonce=nonce, signature=sign(key_of(signer).seed, unsigned.hash))
 
 
-def rebuilt(parent: ChainPoint, headers: Sequence[Header], **changes: object) -> list[Header]:
+def rebuilt(parent: ChainHead, headers: Sequence[Header], **changes: object) -> list[Header]:
     """The headers with ``changes`` in the first one, worked and linked anew: what a forger with hashing power makes."""
     made: list[Header] = []
-    point = parent
+    head = parent
     for number, header in enumerate(headers):
-        changed = evolve(header, parent_hash=point.hash, producer_key=key_of("p").public, multiplier=10_000)
+        changed = evolve(header, parent_hash=head.point.hash, producer_key=key_of("p").public, multiplier=10_000)
         if number == 0:
             changed = evolve(changed, **changes)  # type: ignore[arg-type]
-        root = consensus_root(TEST_PARAMS, point_after(TEST_PARAMS, point, changed))
+        root = consensus_root(TEST_PARAMS, point_after(TEST_PARAMS, head.point, changed), head.history.root)
         made.append(sealed(evolve(changed, consensus_root=root)))
-        point = point_after(TEST_PARAMS, point, made[-1])
+        head = head_after(TEST_PARAMS, head, made[-1])
     return made

@@ -310,7 +310,7 @@ def breaking(rule: Refusal) -> Proof:
         (Refusal.HEIGHT, "height must be 4 here, not 5"),
         (Refusal.SLOT, "slot must be greater than the parent's 6, not 6"),
         (Refusal.BASE_TARGET, "baseTarget is not the target due at height 4"),
-        (Refusal.CONSENSUS_ROOT, "consensusRoot is not that of this chain"),
+        (Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after this block"),
     ],
 )
 def test_a_header_that_breaks_a_rule(rule: Refusal, sentence: str) -> None:
@@ -342,15 +342,40 @@ def test_a_parent_that_the_block_does_not_commit_to(name: str) -> None:
     def change(proof: dict[str, Any]) -> None:
         proof["parent"][name] = str(int(proof["parent"][name]) - 1)
 
-    assert str(flaw(mutated(change))).startswith("the header at height 3 is not valid: ")
+    assert flaw(mutated(change)) == "parent.history does not have the work, the slot and the clock that parent states"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_history_that_the_block_does_not_commit_to(part: int) -> None:
+    """Three blocks before it are two mountains, of which parent states the sum and the end."""
+
+    def change(proof: dict[str, Any]) -> None:
+        first, last = proof["parent"]["history"]
+        if part == 0:
+            first[0] = "0" * 64
+        elif part == 1:
+            first[1], last[1] = f"{int(first[1], 16) - 1:x}", f"{int(last[1], 16) + 1:x}"
+        else:
+            first[part] = str(int(first[part]) + 1)
+
+    refused = "the header at height 3 is not valid: consensusRoot is not that of the chain after this block"
+    assert flaw(mutated(change)) == refused
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_history_with_too_few_or_too_many_nodes(count: int) -> None:
+    def change(proof: dict[str, Any]) -> None:
+        proof["parent"]["history"] = (proof["parent"]["history"] * 2)[:count]
+
+    with pytest.raises(Unproved, match=r"parent\.history must be an array of 2 nodes at this height"):
+        mutated(change)
 
 
 def test_cumulative_work_that_the_block_does_not_commit_to() -> None:
     def change(proof: dict[str, Any]) -> None:
         proof["parent"]["cumulativeWork"] = f"{int(proof['parent']['cumulativeWork'], 16) + 1:064x}"
 
-    refused = "the header at height 3 is not valid: consensusRoot is not that of this chain"
-    assert flaw(mutated(change)) == refused
+    assert flaw(mutated(change)) == "parent.history does not have the work, the slot and the clock that parent states"
 
 
 @pytest.mark.parametrize(
@@ -377,7 +402,7 @@ def test_the_first_block_builds_on_the_genesis() -> None:
         answer["proof"]["parent"].update(change)
         assert flaw(parsed(answer)) == "the block of height 1 must build on the genesis"
     proof = parsed(answer_of(text, 1, 0))
-    elsewhere = evolve(proof, parent=evolve(proof.parent, hash=bytes(32)))
+    elsewhere = evolve(proof, parent=evolve(proof.parent, point=evolve(proof.parent.point, hash=bytes(32))))
     assert flaw(elsewhere) == "the block of height 1 must build on the genesis"
 
 
@@ -412,10 +437,10 @@ def test_a_chain_with_other_rules_under_the_same_name() -> None:
         good(),
         position=0,
         path=(),
-        parent=evolve(good().parent, hash=other.parent_hash),
+        parent=evolve(good().parent, point=evolve(good().parent.point, hash=other.parent_hash)),
         headers=(sealed(evolve(forged, multiplier=10_000)),),
     )
-    assert flaw(proof) == "the header at height 3 is not valid: consensusRoot is not that of this chain"
+    assert flaw(proof) == "the header at height 3 is not valid: consensusRoot is not that of the chain after this block"
 
 
 # One accepted form
@@ -510,5 +535,5 @@ def test_the_cost_follows_from_targets_and_claimed_multipliers() -> None:
     assert expected_evaluations(proof) == sum(wanted)
     dearer = [evolve(header, base_target=2**240, multiplier=10_000) for header in proof.headers]
     assert expected_evaluations(evolve(proof, headers=tuple(dearer))) == 4 * 2**16
-    claimed = [evolve(header, base_target=2**240, multiplier=15_000) for header in proof.headers]
-    assert expected_evaluations(evolve(proof, headers=tuple(claimed))) == 4 * (2**17 // 3)
+    claimed = [evolve(header, base_target=2**240, multiplier=11_000) for header in proof.headers]
+    assert expected_evaluations(evolve(proof, headers=tuple(claimed))) == 4 * (2**256 // (2**240 * 11 // 10))

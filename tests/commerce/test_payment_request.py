@@ -30,6 +30,7 @@ from svcd.commerce.payment_request import (
     parse_uri,
     request_record,
     resolve_amount,
+    warning_of,
 )
 from tests.chains import TEST_PARAMS, address_of, key_of
 
@@ -224,6 +225,27 @@ def test_the_paths_of_a_record_lead_back_to_the_order(request: PaymentRequest) -
     assert unquote(status.path.rpartition("/")[2]) == request.terms.reference
     assert parse_qs(status.query)["amountBaseUnits"] == [str(request.terms.amount)]
     assert parse_link(f"https://pay.example{record['checkoutPath']}", DEVNET).order == request
+
+
+@pytest.mark.parametrize(
+    ("amount", "balance", "has", "least"),
+    [
+        (1, 0, "0", "0.01"),
+        (999_999, 0, "0", "0.01"),
+        (5, 400_000, "0.004", "0.006"),
+        (1, 999_998, "0.00999998", "0.00000002"),
+    ],
+)
+def test_an_amount_that_leaves_its_recipient_too_little(amount: int, balance: int, has: str, least: str) -> None:
+    assert warning_of(DEVNET, amount, balance=balance) == (
+        f"nobody can pay this now: the recipient has {has} coins and must have 0.01 coins after a transfer; request at"
+        f" least {least} coins, or send coins to the recipient first"
+    )
+
+
+@pytest.mark.parametrize(("amount", "balance"), [(1_000_000, 0), (1, 999_999), (1, 10**15)])
+def test_an_amount_that_leaves_its_recipient_enough(amount: int, balance: int) -> None:
+    assert warning_of(DEVNET, amount, balance=balance) is None
 
 
 def test_new_references_have_130_random_bits() -> None:

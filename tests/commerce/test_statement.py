@@ -38,9 +38,11 @@ def stored(builder: ChainBuilder, blocks: list[Block]) -> Iterator[ChainWriter]:
             connection.executescript(migration.script)
         store = ChainWriter(connection)
         genesis = Block(genesis_header(TEST_PARAMS, state_root=bytes(32), consensus_root=bytes(32)), ())
-        store.connect_block(store.add_block(genesis, genesis_point(TEST_PARAMS)), (), {})
+        store.connect_block(store.add_block(genesis, genesis_point(TEST_PARAMS)), (), undo={}, history=())
         for block in blocks:
-            store.connect_block(store.add_block(block, builder.point_after(block)), block.transfers, {})
+            store.connect_block(
+                store.add_block(block, builder.point_after(block)), block.transfers, undo={}, history=()
+            )
         store.write_accounts(dict(builder.accounts_after(blocks[-1] if blocks else None)))
         yield store
 
