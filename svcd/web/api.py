@@ -237,6 +237,8 @@ class _Call:
                     raise too_low
             if bound.route.with_client:
                 values["client"] = bound.site.limiter.clients.address_of_request(request)
+            if bound.route.with_charge:
+                values["charge"] = partial(bound.site.limiter.owe, request, bound.route.bucket)
             result = bound.method(**values)
             if not inspect.iscoroutine(result):
                 return self._render(result)
@@ -402,7 +404,7 @@ class KleinApi(Resource):
         try:
             segments = _decoded(request.prepath or (), request.postpath or ())
         except HttpError:
-            # First the check: a request with a wrong Host gets 421, whatever its path is.
+            # The check comes first: a wrong Host is answered 421 under every path.
             self._presentation.check(request)
             raise
         found = self._site.router.find(b"GET" if request.method == b"HEAD" else request.method, segments)

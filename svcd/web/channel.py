@@ -8,7 +8,7 @@ its size can be checked. The deadlines here cost one timer per connection, not s
 # mypy: allow-untyped-calls
 # ruff: noqa: N802
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from http import HTTPStatus
 from math import inf
@@ -27,6 +27,7 @@ from svcd.limits import Limit
 from svcd.web.connections import AHEAD_BYTES
 from svcd.web.fast_path import FastRequest, take
 from svcd.web.responses import HttpError, error_response, request_timeout, serialize
+from svcd.web.unsent import PIECE_BYTES, UnsentQueue
 
 if TYPE_CHECKING:
     from svcd.web.request import Request
@@ -91,9 +92,18 @@ class Deadline:
             self._timer.cancel()
             self._timer = None
 
+    def end(self) -> None:
+        """Cancel the deadline for good, and drop the reference to ``passed``, so that its owner is freed at once."""
+        self.cancel()
+        self.passed = _nothing
+
     def _ring(self) -> None:
         self._timer = None
         self.passed()
+
+
+def _nothing() -> None:
+    """What passes once a deadline has ended."""
 
 
 @implementer(IHalfCloseableProtocol)
@@ -118,6 +128,9 @@ class Channel(HTTPChannel):
         self._answered: Request | FastRequest | None = None
         self._fast: FastRequest | None = None
         self._ahead = b""
+        self._unsent = UnsentQueue()
+        self._passed = 0
+        self._reader: str | None = None
         self._client_has_ended = False
 
     # Events of the transport
@@ -176,7 +189,8 @@ class Channel(HTTPChannel):
         """Release all that the connection held."""
         self._phase = ConnectionState.CLOSING
         self._forget_body()
-        self._deadline.cancel()
+        self._unsent.clear()
+        self._deadline.end()
         self.site.turns.forget(self)
         self.site.connections.remove(self)
         if self._fast is not None:
@@ -190,8 +204,14 @@ class Channel(HTTPChannel):
             super().pauseProducing()
 
     def resumeProducing(self) -> None:
-        """The send buffer is empty: the next pipelined request may be answered."""
+        """The send buffer is empty: the next piece of the answer is sent, or the next pipelined request answered."""
         self._client_is_slow = False
+        self._passed = 0
+        self._send_pieces()
+        if self._client_is_slow:
+            if self._answered is not None:
+                self._mark_unread()
+            return
         super().resumeProducing()
         answered, self._answered = self._answered, None
         if answered is not None:
@@ -300,11 +320,41 @@ class Channel(HTTPChannel):
         self.paused, self._ahead = True, ahead
         return True
 
-    def send(self, answer: bytes) -> None:
+    def send(self, head: bytes, body: bytes) -> None:
         """Write a complete response; if the client reads slowly, start its deadline."""
-        self.transport.write(answer)
+        if len(body) < PIECE_BYTES:
+            # Most responses are small: one part costs less than two.
+            head, body = head + body, b""
+        self.write(head)
+        self.write(body)
         if self._client_is_slow:
             self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
+
+    # Sending
+
+    def write(self, data: bytes) -> None:
+        """Send ``data`` piece by piece: the transport keeps the bytes that it is given, even of a closed connection."""
+        if self._unsent or self._client_is_slow or len(data) > PIECE_BYTES:
+            self._unsent.append(data)
+            self._send_pieces()
+        else:
+            self._pass(data)
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:
+        """Send all of ``iovec`` as :meth:`write` does."""
+        self.write(b"".join(iovec))
+
+    def _send_pieces(self) -> None:
+        while self._unsent and not self._client_is_slow:
+            self._pass(self._unsent.take())
+
+    def _pass(self, data: bytes) -> None:
+        self._passed += len(data)
+        self.transport.write(data)
+
+    def _mark_unread(self) -> None:
+        # The transport still has what was passed to it since its buffer was empty.
+        self.site.connections.mark_unread(self, self._reader, self._passed + len(self._unsent))
 
     def requestDone(self, request: "Request | FastRequest") -> None:
         """Wait for the next request as soon as the client has read the response."""
@@ -312,8 +362,10 @@ class Channel(HTTPChannel):
         if self._client_is_slow:
             # The next pipelined request would be answered into the same full buffer, and so on without end.
             self._answered = request
-            self.site.connections.mark_unread(self, request.sentLength)
+            self._reader = self.site.clients.of_request(request)
+            self._mark_unread()
             return
+        self._passed = 0
         if self.site.draining:
             self.persistent = 0
         self._enter(ConnectionState.IDLE, self.site.limits.idle_seconds)
@@ -361,7 +413,12 @@ class Channel(HTTPChannel):
 
     def abort(self) -> None:
         """Close at once and discard unsent data."""
+        self._unsent.clear()
         self.transport.abortConnection()
+
+    def give_way(self) -> None:
+        """Close at once to make room for responses that clients read."""
+        self.site.connections.give_way(self)
 
     def drain(self) -> None:
         """Close if no request has begun; otherwise the connection closes after its response."""

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from svcd.interfaces import Clock
-from svcd.limits import LARGE_BODY, Limit
+from svcd.limits import LARGE_BODY, UNREAD_ANSWERS, Limit
 from svcd.web.responses import service_unavailable
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SiteLimits:
     request_seconds: float = field(default=30.0, validator=gt(0))
     """From a request's first byte to the last byte of its body: drip-feeding is bounded."""
     answer_seconds: float = field(default=60.0, validator=gt(0))
-    """From the start of a response until the client has read it: clients that never read cannot fill memory.
+    """From the start of a response until the client has read it: clients that never read cannot occupy connections.
 
     It is also the time to answer a request whose route states no time of its own.
     """
@@ -64,8 +64,6 @@ class SiteLimits:
     """Bytes in the bodies of all requests at once: a thousand connections cannot fill memory."""
     bodies_bytes_per_client: int = field(default=8 * 1024 * 1024, validator=ge(1))
     """Bytes in the bodies of one client group at once: no client can use up ``bodies_bytes``."""
-    unread_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
-    """Bytes in all responses that clients have not read yet: clients that never read cannot fill memory."""
 
     @classmethod
     def picked_from(cls, settings: object, body_caps: BodyCaps) -> "SiteLimits":
@@ -74,6 +72,10 @@ class SiteLimits:
         return cls(body_caps=body_caps, **{name: getattr(settings, name) for name in names})
 
 
+UNREAD_BYTES: Final = 64 * 1024 * 1024
+"""Bytes in all responses that clients have not read yet: clients that never read cannot fill memory."""
+UNREAD_BYTES_PER_CLIENT: Final = 16 * 1024 * 1024
+"""Bytes in such responses to one client group: two nodes behind one address may fetch blocks and headers at once."""
 AT_ONCE: Final = 8
 """Pipelined requests answered in one iteration of the reactor: a millisecond or two."""
 AHEAD_BYTES: Final = 16 * 1024
@@ -96,9 +98,15 @@ LIMITS: Final = (
     ),
     Limit(
         "responses that clients have not read",
-        SiteLimits().unread_bytes,
+        UNREAD_BYTES,
         "bytes",
-        "Requesting megabytes on many connections without reading them, to fill memory or occupy all connections",
+        UNREAD_ANSWERS,
+    ),
+    Limit(
+        "responses that one client has not read",
+        UNREAD_BYTES_PER_CLIENT,
+        "bytes",
+        UNREAD_ANSWERS,
     ),
     Limit("pipelined requests answered in an iteration of the reactor", AT_ONCE, "things", _PIPELINING),
     Limit("pipelined requests that are read ahead of their turn", AHEAD_BYTES, "bytes", _PIPELINING),
@@ -299,23 +307,54 @@ class BodyBudget(Budget):
         return connection
 
 
+class UnreadBudget(Budget):
+    """Bounds what clients have not read of their responses, on all sites that share the budget.
+
+    At most ``total`` bytes, and ``per_client`` bytes of one client group. The connection to which nothing could be sent
+    for longest is closed to make room for a response. Refusing the response instead would serve those who read nothing.
+    """
+
+    def __init__(self, total: int = UNREAD_BYTES, per_client: int = UNREAD_BYTES_PER_CLIENT) -> None:
+        super().__init__()
+        self._total = total
+        self._per_client = per_client
+
+    def hold(self, connection: "Channel", client: str | None, size: int) -> None:
+        """``connection``, to which a part of a response was just sent, has ``size`` unread bytes from now on.
+
+        ``client`` is None for one without a limit of its own. Connections are closed in this order: of ``client`` while
+        it exceeds its share, then of the largest holder, where holders of half a share or less rank equal. Among them
+        the one that has been sent nothing for longest is closed, so a client that reads slowly but steadily keeps its
+        connection.
+        """
+        self.release(connection)
+        self.add(connection, client, size)
+        while client is not None and self.of_client(client) > self._per_client:
+            self._close(self.oldest_of(client))
+        while self.bytes > self._total:
+            self._close(self.oldest_of_largest_holder(self._per_client // 2))
+
+    def _close(self, connection: "Channel") -> None:
+        self.release(connection)
+        connection.give_way()
+
+
 class Connections:
     """The open connections of one site; ``total`` and ``per_client`` limit their number, 0 means no limit.
 
     A connection *waits* while it is idle, receives a request, closes, or has a pipelined request in the queue; it *is
     served* from a request's last byte until the response is written; its response is *unread* until the client has read
-    it. All unread responses have ``max_unread`` bytes at most.
+    it; ``unread`` bounds the bytes of such responses, of this site and others.
     """
 
-    def __init__(self, total: int, per_client: int, max_unread: int) -> None:
+    def __init__(self, total: int, per_client: int, unread: UnreadBudget) -> None:
         self._total = total
         self._per_client = per_client
-        self._max_unread = max_unread
         self._open: set[Channel] = set()
         self._of_group: Counter[str] = Counter()
         # A dict for its order: the connection that has waited longest comes first.
         self._waiting: dict[Channel, None] = {}
-        self._unread = Budget()
+        self._unread = unread
         self._empty: list[Deferred[None]] = []
         self.refused = 0
         """How many connections were refused."""
@@ -324,11 +363,6 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
-
-    @property
-    def unread_bytes(self) -> int:
-        """How many bytes of responses clients have not read yet."""
-        return self._unread.bytes
 
     @property
     def clients(self) -> int:
@@ -341,19 +375,20 @@ class Connections:
     def admit(self, group: str | None) -> bool:
         """Whether one more connection of ``group`` may be opened.
 
-        To make room, the connection that has waited longest is closed; if none waits, the one whose client has been
-        reading longest.
+        To make room, the connection that has waited longest is closed; if none waits, the one with an unread response
+        to which nothing could be sent for longest.
         """
         if group is not None and self._per_client and self._of_group[group] >= self._per_client:
             self.refused += 1
             return False
         if not self._total or len(self._open) < self._total:
             return True
-        oldest = next(chain(self._waiting, self._unread), None)
+        unread = (connection for connection in self._unread if connection in self._open)
+        oldest = next(chain(self._waiting, unread), None)
         if oldest is None:
             self.refused += 1
             return False
-        self._give_way(oldest)
+        self.give_way(oldest)
         return True
 
     def add(self, connection: "Channel") -> None:
@@ -389,16 +424,17 @@ class Connections:
         """The connection is served from now on, and is not closed to make room."""
         self._forget(connection)
 
-    def mark_unread(self, connection: "Channel", size: int) -> None:
-        """A response of ``size`` bytes is unread from now on; connections are closed while there are too many bytes."""
-        if connection not in self._open:
-            return
-        self._forget(connection)
-        self._unread.add(connection, connection.group, size)
-        while self._unread and self.unread_bytes > self._max_unread:
-            self._give_way(self._unread.oldest_of_largest_holder())
+    def mark_unread(self, connection: "Channel", client: str | None, size: int) -> None:
+        """``size`` bytes of a response to ``client`` are unread, after a part of it has just been sent.
 
-    def _give_way(self, connection: "Channel") -> None:
+        Connections are closed, perhaps this one, while there are too many such bytes.
+        """
+        if connection in self._open:
+            self._waiting.pop(connection, None)
+            self._unread.hold(connection, client, size)
+
+    def give_way(self, connection: "Channel") -> None:
+        """Close a connection at once to make room."""
         self.gave_way += 1
         self.remove(connection)
         connection.abort()

@@ -162,7 +162,7 @@ def _send(request: FastRequest, served: BoundRoute, answer: Response) -> None:
     # The headers of the site and the tip are not part of _head: they change every second and with every block.
     named = b"" if tip is None else tip.lines
     channel.send(
-        b"".join((first, site.first_headers()[1], rest.replace(b"\0", b"%d" % len(body)), named, b"\r\n", body))
+        b"".join((first, site.first_headers()[1], rest.replace(b"\0", b"%d" % len(body)), named, b"\r\n")), body
     )
     site.log(request)
     channel.requestDone(request)

@@ -17,7 +17,7 @@ from twisted.internet.address import IPv6Address as TCP6Address
 from twisted.internet.interfaces import IAddress
 
 from svcd.interfaces import Clock
-from svcd.limits import MALFORMED_POSTS, Limit
+from svcd.limits import MALFORMED_POSTS, USED_NONCES, Limit
 from svcd.recent import Recent
 from svcd.web.responses import too_many_requests
 from svcd.web.routes import IncomingRequest
@@ -27,6 +27,9 @@ MAX_CLIENTS: Final = 20_000
 """How many clients each bucket remembers."""
 FLOOD_SECONDS: Final = 60.0
 """For how long refused requests must have kept a client's bucket empty to count as a flood."""
+LOOKUP_TOKENS: Final = 4.0
+"""Tokens that a look-up of a submitted transfer on disk draws, beside the cost of the request. So a client causes fewer
+look-ups a second by submissions than by reads, whose rate is made for them."""
 _EMPTY: Final = 0.9
 """The used part of a bucket that counts as empty. With the default burst of ten seconds, a client that waits the second
 that a 429 asks for stays below; a client that does not wait never does."""
@@ -39,6 +42,7 @@ LIMITS: Final = (
         "Requests from ever new addresses, to fill the memory of the rates",
     ),
     Limit("time of malformed posts that counts as a flood", FLOOD_SECONDS, "seconds", MALFORMED_POSTS),
+    Limit("good posts that the look-up of a used nonce costs as much as", LOOKUP_TOKENS, "things", USED_NONCES),
 )
 _TCP: Final = (TCP4Address, TCP6Address)
 

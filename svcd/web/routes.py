@@ -195,6 +195,9 @@ class Route:
     guards: tuple[Guard, ...] = field(kw_only=True, default=(), converter=in_order)
     with_client: bool = field(kw_only=True, default=False)
     """Whether the method takes ``client``: the client's IP address, None for a client without limits."""
+    with_charge: bool = field(kw_only=True, default=False)
+    """Whether the method takes ``charge``: a function that draws tokens from the client's bucket, even if there are
+    fewer, for work that only some requests cause."""
     raw_body: bool = field(kw_only=True, default=False)
     """Whether the method takes ``body`` as bytes; ``body_fields`` then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))
@@ -255,7 +258,8 @@ class Route:
         fields = self.path_fields + self.query_fields + (() if self.raw_body else self.body_fields)
         names = [field.argument for field in fields if field is not MIN_HEIGHT]
         names += [guard.argument for guard in self.guards if guard.argument is not None]
-        return names + ["body"] * self.raw_body + ["client"] * self.with_client
+        names += ["body"] * self.raw_body + ["client"] * self.with_client
+        return names + ["charge"] * self.with_charge
 
     @property
     def rule(self) -> str:

@@ -16,7 +16,7 @@ from twisted.web.resource import IResource
 from svcd.interfaces import Clock, milliseconds
 from svcd.web.api import Router
 from svcd.web.channel import Channel
-from svcd.web.connections import BodyBudget, Connections, PipelineQueue, SiteLimits
+from svcd.web.connections import BodyBudget, Connections, PipelineQueue, SiteLimits, UnreadBudget
 from svcd.web.fast_path import FastRequest
 from svcd.web.rate_limits import Clients
 from svcd.web.request import Request
@@ -63,8 +63,9 @@ class Site(server.Site):
     """The factory of HTTP connections to one resource tree.
 
     ``headers_by_prefix`` are the headers of errors that occur before a resource is found, such as a body too large
-    under ``/rpc``. ``new_id`` makes the ids under which unexpected errors are logged. Plain requests to the
-    routes in ``router`` take the fast path and do not go through the resource tree; None if all take the slow path.
+    under ``/rpc``. ``new_id`` makes the ids under which unexpected errors are logged. The sites of a process share
+    ``unread``. Plain requests to the routes in ``router`` take the fast path and do not go through the resource tree;
+    None if all take the slow path.
     """
 
     noisy = False
@@ -77,6 +78,7 @@ class Site(server.Site):
         root: IResource,
         *,
         limits: SiteLimits,
+        unread: UnreadBudget,
         clients: Clients,
         clock: Clock,
         new_id: Callable[[], str],
@@ -89,7 +91,8 @@ class Site(server.Site):
         self.clients = clients
         self.clock = clock
         self.new_id = new_id
-        self.connections = Connections(limits.connections, limits.connections_per_client, limits.unread_bytes)
+        self.unread = unread
+        self.connections = Connections(limits.connections, limits.connections_per_client, unread)
         self.turns = PipelineQueue(clock)
         self.draining = False
         self.bodies = BodyBudget(limits, clock)

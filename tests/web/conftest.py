@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from svcd.web.api import KleinApi, Router, SiteContext
-from svcd.web.connections import SiteLimits
+from svcd.web.connections import SiteLimits, UnreadBudget
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import CORS_HEADERS, Branch
 from svcd.web.responses import HttpError
@@ -54,12 +54,14 @@ def make_site_of(clock: Clock) -> Callable[..., Site]:
         *,
         clients: Clients | None = None,
         router: Router | None = None,
+        unread: UnreadBudget | None = None,
         **limits: Any,
     ) -> Site:
         router = root.router() if isinstance(root, Leaf) else router or Router()
         return Site(
             root or Branch(),
             limits=SiteLimits(**limits),
+            unread=UnreadBudget() if unread is None else unread,
             clients=clients or Clients(),
             clock=clock,
             new_id=lambda: next(ids),

@@ -91,6 +91,13 @@ class Routes:
     def dear(self) -> Renderable:
         return {}
 
+    @Route("POST", "/rpc/charged", "costs more afterwards", bucket="broadcast", answers={}, with_charge=True)
+    async def charged(self, charge: Callable[[float], None]) -> Renderable:
+        try:
+            return await self._wait()
+        finally:
+            charge(4)
+
     @Route(
         "POST",
         "/rpc/strict",
@@ -491,6 +498,23 @@ def test_a_read_that_takes_too_long_is_paid_for_like_the_largest_answer(serve: S
 
     assert wire.response().status == 503
     assert ask(site, b"GET /rpc/now").headers["retry-after"] == "20"
+
+
+# Work that only some requests cause
+
+
+@pytest.mark.parametrize("outcome", ["success", "refusal", "disconnection"])
+def test_a_route_charges_for_work_whatever_becomes_of_the_request(serve: Serve, outcome: str) -> None:
+    routes = Routes()
+    routes.answer = HttpError(400, "not this one") if outcome == "refusal" else {}
+    site = serve(routes, rates={"read": Rate(1, 1), "broadcast": Rate(1, 6)})
+    wire = Wire(site).send(b"POST /rpc/charged HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    if outcome == "disconnection":
+        wire.close()
+    routes.later.callback(None)
+
+    # The request cost one token, its work four; another route costs four.
+    assert ask(site, b"POST /rpc/dear").headers["retry-after"] == "3"
 
 
 # Mistakes that cost

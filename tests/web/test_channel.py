@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 import pytest
+from twisted.internet.address import IPv6Address
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from svcd.web.connections import BodyCaps
+from svcd.web.connections import BodyCaps, UnreadBudget
 from svcd.web.rate_limits import Clients
 from svcd.web.site import Site
+from svcd.web.unsent import PIECE_BYTES
 from tests.web.echoing import Echo, Filled, Slow
 from tests.web.wire import SEND_BUFFER, Recording, Wire
 
@@ -549,7 +551,7 @@ def test_client_that_ends_its_half_and_never_reads_is_cut_off(make_site: MakeSit
     clock.pump([1] * 6)
 
     assert not wire.open
-    assert site.connections.unread_bytes == 0
+    assert site.unread.bytes == 0
 
 
 def test_refused_client_that_ends_its_half_is_closed(make_site: MakeSite, clock: Clock) -> None:
@@ -735,7 +737,7 @@ def test_answer_that_never_comes_is_given_up(make_site: MakeSite, clock: Clock) 
 def test_client_that_never_reads_is_cut_off(make_site: MakeSite, clock: Clock, size: int) -> None:
     site = make_site(Filled(size))
     wire = Wire(site, reads=False).send(GET)
-    assert wire.unsent > size
+    assert wire.unsent > min(size, PIECE_BYTES)
 
     clock.pump([1] * 70)
 
@@ -768,14 +770,60 @@ def test_client_that_pipelines_and_never_reads_fills_no_memory(make_site: MakeSi
 
 
 def test_answers_that_nobody_takes_have_a_bound(make_site: MakeSite) -> None:
-    site = make_site(Filled(2 * SEND_BUFFER), unread_bytes=7 * SEND_BUFFER)
+    unread = UnreadBudget(7 * SEND_BUFFER, 7 * SEND_BUFFER)
+    site = make_site(Filled(2 * SEND_BUFFER), unread=unread)
     wires = [Wire(site, f"203.0.113.{number}", reads=False).send(GET) for number in (1, 2, 2, 3, 4, 5, 6)]
 
     assert [wire.open for wire in wires] == [False, False, False, False, True, True, True]
-    assert site.connections.unread_bytes == 6 * SEND_BUFFER
+    assert 6 * SEND_BUFFER <= unread.bytes < 7 * SEND_BUFFER
     wires[-1].read()
     assert wires[-1].response().status == 200
-    assert site.connections.unread_bytes == 4 * SEND_BUFFER
+    assert 4 * SEND_BUFFER <= unread.bytes < 5 * SEND_BUFFER
+
+
+def test_unread_answers_of_one_client_have_a_bound_of_their_own(make_site: MakeSite) -> None:
+    unread = UnreadBudget(100 * SEND_BUFFER, 5 * SEND_BUFFER)
+    site = make_site(Filled(2 * SEND_BUFFER), unread=unread)
+    other = Wire(site, "203.0.113.10", reads=False).send(GET)
+    wires = [Wire(site, reads=False).send(GET) for _ in range(3)]
+
+    assert [wire.open for wire in (other, *wires)] == [True, False, True, True]
+    assert unread.of_client("203.0.113.9") < 5 * SEND_BUFFER
+    for wire in (other, *wires):
+        wire.close()
+    assert unread.bytes == 0
+
+
+def test_addresses_of_one_ipv6_subscriber_share_the_bound_of_unread_answers(make_site: MakeSite) -> None:
+    site = make_site(Filled(2 * SEND_BUFFER), unread=UnreadBudget(100 * SEND_BUFFER, 3 * SEND_BUFFER))
+    addresses = ("2001:db8::1", "2001:db8:0:ff::1", "2001:db8:0:100::1")
+    wires = [Wire(site, IPv6Address("TCP", address, 50_000), reads=False).send(GET) for address in addresses]
+
+    assert [wire.open for wire in wires] == [False, True, True]
+
+
+def test_client_behind_a_trusted_proxy_has_its_own_share_of_unread_answers(make_site: MakeSite) -> None:
+    clients = Clients(trusted_proxies=["192.0.2.7"])
+    site = make_site(Filled(2 * SEND_BUFFER), clients=clients, unread=UnreadBudget(100 * SEND_BUFFER, 3 * SEND_BUFFER))
+    named = [GET.replace(b"Host", b"X-Forwarded-For: 203.0.113.%d\r\nHost" % number) for number in (9, 9, 10)]
+    wires = [Wire(site, "192.0.2.7", reads=False).send(request) for request in named]
+
+    assert [wire.open for wire in wires] == [False, True, True]
+
+
+def test_client_that_reads_slowly_but_steadily_stays_while_others_read_nothing(make_site: MakeSite) -> None:
+    unread = UnreadBudget(40 * PIECE_BYTES, 16 * PIECE_BYTES)
+    site = make_site(Filled(10 * PIECE_BYTES), unread=unread)
+    steady = Wire(site, reads=False).send(GET)
+    attackers = []
+    while steady.unsent:
+        attackers.append(Wire(site, f"198.51.100.{len(attackers)}", reads=False).send(GET))
+        assert steady.open
+        assert unread.bytes <= 40 * PIECE_BYTES
+        steady.read_once()
+
+    assert steady.response().body == b"x" * (10 * PIECE_BYTES)
+    assert [attacker.open for attacker in attackers] == [False] * 7 + [True] * 3
 
 
 def test_client_that_never_reads_gives_way_when_all_places_are_taken(make_site: MakeSite) -> None:
@@ -786,6 +834,23 @@ def test_client_that_never_reads_gives_way_when_all_places_are_taken(make_site: 
 
     assert [wire.open for wire in wires] == [False, True]
     assert newcomer.response().status == 200
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [GET, GET.replace(b"/a", b"/%61"), GET.replace(b"Host", b"Connection: close\r\nHost")]
+)
+def test_large_answer_is_passed_on_in_pieces(make_site: MakeSite, clock: Clock, request_bytes: bytes) -> None:
+    wire = Wire(make_site(Filled(5 * PIECE_BYTES)), reads=False).send(request_bytes)
+
+    pieces = []
+    while wire.unsent:
+        pieces.append(wire.unsent)
+        wire.read_once()
+        clock.advance(1)
+    assert max(pieces) < PIECE_BYTES + 1000
+    assert len(pieces) == 5
+    assert wire.response().body == b"x" * (5 * PIECE_BYTES)
+    assert wire.open != (b"close" in request_bytes)
 
 
 def test_client_that_reads_slowly_gets_all_of_it(make_site: MakeSite, clock: Clock) -> None:

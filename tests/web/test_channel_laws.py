@@ -36,7 +36,7 @@ WHATEVER = st.one_of(
 
 
 def nothing_is_left(site: Site, clock: Clock) -> bool:
-    left = [site.bodies.bytes, len(site.connections), site.connections.unread_bytes, len(clock.getDelayedCalls())]
+    left = [site.bodies.bytes, len(site.connections), site.unread.bytes, len(clock.getDelayedCalls())]
     return left == [0, 0, 0, 0]
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+import pytest
 from attrs import define, field, frozen
 from twisted.internet.task import Clock
 
-from svcd.web.connections import AT_ONCE, Budget, Connections, PipelineQueue
+from svcd.web.connections import AT_ONCE, Budget, Connections, PipelineQueue, UnreadBudget
 from tests.support import has_result, result_of
 
 
@@ -13,25 +14,33 @@ from tests.support import has_result, result_of
 class Peer:
     """A connection that only remembers what it was told."""
 
+    connections: Connections
     group: str | None = "203.0.113.9"
     told: list[str] = field(factory=list)
 
     def abort(self) -> None:
         self.told.append("abort")
 
+    def give_way(self) -> None:
+        self.connections.give_way(self)
+
+    def holds(self, size: int) -> None:
+        """So many bytes of its answer are unread, after some of it was sent."""
+        self.connections.mark_unread(self, self.group, size)
+
     def drain(self) -> None:
         self.told.append("drain")
 
 
 def opened(connections: Connections, *groups: str | None) -> list[Peer]:
-    peers = [Peer(group) for group in groups]
+    peers = [Peer(connections, group) for group in groups]
     for peer in peers:
         connections.add(peer)
     return peers
 
 
 def test_cap_of_one_client_leaves_room_for_others() -> None:
-    connections = Connections(total=10, per_client=2, max_unread=100)
+    connections = Connections(total=10, per_client=2, unread=UnreadBudget(100, 100))
     peers = opened(connections, "a", "a")
 
     assert not connections.admit("a")
@@ -41,7 +50,7 @@ def test_cap_of_one_client_leaves_room_for_others() -> None:
 
 
 def test_closed_connection_makes_room_for_its_client() -> None:
-    connections = Connections(total=10, per_client=1, max_unread=100)
+    connections = Connections(total=10, per_client=1, unread=UnreadBudget(100, 100))
     (peer,) = opened(connections, "a")
 
     connections.remove(peer)
@@ -52,14 +61,14 @@ def test_closed_connection_makes_room_for_its_client() -> None:
 
 
 def test_connections_that_count_for_nobody_are_not_capped_by_client() -> None:
-    connections = Connections(total=10, per_client=1, max_unread=100)
+    connections = Connections(total=10, per_client=1, unread=UnreadBudget(100, 100))
     opened(connections, None, None)
 
     assert connections.admit(None)
 
 
 def test_the_one_that_waits_longest_gives_way() -> None:
-    connections = Connections(total=3, per_client=0, max_unread=100)
+    connections = Connections(total=3, per_client=0, unread=UnreadBudget(100, 100))
     first, second, third = opened(connections, "a", "b", "c")
     connections.mark_waiting(first)
 
@@ -71,7 +80,7 @@ def test_the_one_that_waits_longest_gives_way() -> None:
 
 
 def test_none_gives_way_while_all_are_served() -> None:
-    connections = Connections(total=2, per_client=0, max_unread=100)
+    connections = Connections(total=2, per_client=0, unread=UnreadBudget(100, 100))
     peers = opened(connections, "a", "b")
     for peer in peers:
         connections.mark_served(peer)
@@ -85,61 +94,142 @@ def test_none_gives_way_while_all_are_served() -> None:
 
 
 def test_who_takes_an_answer_gives_way_after_those_who_wait() -> None:
-    connections = Connections(total=3, per_client=0, max_unread=100)
+    unread = UnreadBudget(100, 100)
+    connections = Connections(total=3, per_client=0, unread=unread)
     first, second, waiting = opened(connections, "a", "b", "c")
-    connections.mark_unread(first, 10)
-    connections.mark_unread(second, 10)
+    first.holds(10)
+    second.holds(10)
 
     assert [connections.admit("d") for _ in range(2)] == [True, True]
     assert [first.told, second.told, waiting.told] == [[], [], ["abort"]]
     opened(connections, None)
     connections.mark_served(second)
     assert connections.admit("d")
-    assert connections.unread_bytes == 10
+    assert unread.bytes == 10
     assert (first.told, second.told) == ([], []), "the one that had come meanwhile waited"
 
 
 def test_answers_that_nobody_takes_have_a_bound_and_the_greediest_client_loses_its_oldest() -> None:
-    connections = Connections(total=0, per_client=0, max_unread=100)
+    unread = UnreadBudget(100, 60)
+    connections = Connections(total=0, per_client=0, unread=unread)
     modest, first, second, newest = opened(connections, "a", "b", "b", "c")
-    connections.mark_unread(modest, 40)
-    connections.mark_unread(first, 25)
-    connections.mark_unread(second, 25)
-    assert connections.unread_bytes == 90
+    modest.holds(30)
+    first.holds(25)
+    second.holds(25)
+    assert unread.bytes == 80
 
-    connections.mark_unread(newest, 15)
+    newest.holds(25)
 
     assert [peer.told for peer in (modest, first, second, newest)] == [[], ["abort"], [], []]
-    assert connections.unread_bytes == 80
+    assert unread.bytes == 80
     assert (len(connections), connections.gave_way) == (3, 1)
 
 
+def test_answers_that_one_client_does_not_take_have_a_bound_of_their_own() -> None:
+    unread = UnreadBudget(1_000, 60)
+    connections = Connections(total=0, per_client=0, unread=unread)
+    other, first, second, third = opened(connections, "a", "b", "b", "b")
+    other.holds(60)
+    first.holds(30)
+    second.holds(30)
+    assert connections.gave_way == 0
+
+    third.holds(30)
+
+    assert [peer.told for peer in (other, first, second, third)] == [[], ["abort"], [], []]
+    assert unread.of_client("b") == 60
+
+
+def test_answer_above_the_bound_of_a_client_is_given_up() -> None:
+    unread = UnreadBudget(1_000, 60)
+    (peer,) = opened(Connections(total=0, per_client=0, unread=unread), "a")
+
+    peer.holds(61)
+
+    assert peer.told == ["abort"]
+    assert unread.bytes == 0
+
+
+@pytest.mark.parametrize("group", ["b", None], ids=["one client", "nobody's"])
+def test_who_reads_steadily_stays_and_who_has_read_nothing_for_longest_goes(group: str | None) -> None:
+    unread = UnreadBudget(100, 100)
+    connections = Connections(total=0, per_client=0, unread=unread)
+    steady, stalled, newest = opened(connections, group, group, group)
+    steady.holds(40)
+    stalled.holds(40)
+    steady.holds(39)
+
+    newest.holds(30)
+
+    assert [peer.told for peer in (steady, stalled, newest)] == [[], ["abort"], []]
+
+
+def test_clients_with_half_a_share_or_less_count_as_one() -> None:
+    unread = UnreadBudget(100, 80)
+    connections = Connections(total=0, per_client=0, unread=unread)
+    stalled, two_answers, newest = opened(connections, "a", "b", "c")
+    stalled.holds(30)
+    two_answers.holds(40)
+
+    newest.holds(40)
+
+    assert [peer.told for peer in (stalled, two_answers, newest)] == [["abort"], [], []]
+
+
+def test_sites_share_the_bound_of_unread_answers() -> None:
+    unread = UnreadBudget(100, 60)
+    rpc, peers = (Connections(total=2, per_client=0, unread=unread) for _ in range(2))
+    (first,), (second, served) = opened(rpc, "a"), opened(peers, "b", "c")
+    first.holds(60)
+    peers.mark_served(served)
+
+    second.holds(50)
+
+    assert (first.told, rpc.gave_way, len(rpc)) == (["abort"], 1, 0)
+    assert (second.told, peers.gave_way, unread.bytes) == ([], 0, 50)
+    opened(rpc, "d", "e")
+    assert rpc.admit("f"), "one of its own that waits gives way"
+    assert second.told == []
+
+
+def test_a_full_site_closes_no_connection_of_another() -> None:
+    unread = UnreadBudget(100, 60)
+    full, other = (Connections(total=1, per_client=0, unread=unread) for _ in range(2))
+    (served,), (reader,) = opened(full, "a"), opened(other, "b")
+    full.mark_served(served)
+    reader.holds(10)
+
+    assert not full.admit("c")
+    assert reader.told == []
+
+
 def test_those_who_count_for_nobody_are_told_apart() -> None:
-    connections = Connections(total=0, per_client=0, max_unread=100)
+    connections = Connections(total=0, per_client=0, unread=UnreadBudget(100, 30))
     proxied, greedy, other = opened(connections, None, None, None)
-    connections.mark_unread(proxied, 30)
-    connections.mark_unread(greedy, 50)
-    connections.mark_unread(other, 30)
+    proxied.holds(30)
+    greedy.holds(50)
+    other.holds(30)
 
     assert [proxied.told, greedy.told, other.told] == [[], ["abort"], []]
 
 
 def test_what_has_been_taken_does_not_count() -> None:
-    connections = Connections(total=0, per_client=0, max_unread=100)
+    unread = UnreadBudget(100, 100)
+    connections = Connections(total=0, per_client=0, unread=unread)
     taken, closed, served = opened(connections, "a", "a", "a")
     for peer in (taken, closed, served):
-        connections.mark_unread(peer, 30)
+        peer.holds(30)
 
     connections.mark_waiting(taken)
     connections.remove(closed)
     connections.mark_served(served)
-    connections.mark_unread(closed, 30)
+    closed.holds(30)
 
-    assert connections.unread_bytes == 0
+    assert unread.bytes == 0
 
 
 def test_closed_connection_does_not_wait_again() -> None:
-    connections = Connections(total=1, per_client=0, max_unread=100)
+    connections = Connections(total=1, per_client=0, unread=UnreadBudget(100, 100))
     (peer,) = opened(connections, "a")
     connections.remove(peer)
 
@@ -151,14 +241,14 @@ def test_closed_connection_does_not_wait_again() -> None:
 
 
 def test_bounds_of_zero_are_no_bounds() -> None:
-    connections = Connections(total=0, per_client=0, max_unread=100)
+    connections = Connections(total=0, per_client=0, unread=UnreadBudget(100, 100))
     opened(connections, *["a"] * 500)
 
     assert connections.admit("a")
 
 
 def test_emptied_fires_when_the_last_one_closes() -> None:
-    connections = Connections(total=0, per_client=0, max_unread=100)
+    connections = Connections(total=0, per_client=0, unread=UnreadBudget(100, 100))
     first, second = opened(connections, "a", "a")
     emptied = connections.emptied()
 

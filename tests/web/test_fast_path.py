@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from svcd.web.api import KleinApi, SiteContext
-from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
 from svcd.web.fast_path import MOST_BYTES
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
@@ -155,6 +155,7 @@ class Connected:
         self.site = Site(
             root,
             limits=SiteLimits(body_caps=BodyCaps({(b"POST", b"/rpc/send"): 40}, 100), bodies_bytes_per_client=60),
+            unread=UnreadBudget(),
             clients=clients,
             clock=self.clock,
             new_id=lambda: next(ids),
@@ -195,7 +196,7 @@ class Connected:
             "unsent": self.wire.unsent,
             "open": (self.wire.open, self.wire.saw_end, self.wire.disconnecting),
             "noted": self.noted,
-            "left": (len(self.site.connections), self.site.connections.unread_bytes, self.site.bodies.bytes),
+            "left": (len(self.site.connections), self.site.unread.bytes, self.site.bodies.bytes),
             "routes": (len(self.routes.waiting), self.routes.cancelled),
             "owed": [bucket.wait("203.0.113.9", 5, self.clock.seconds()) for bucket in self.limiter.buckets.values()],
             "untrusted": untrusted.alarm(self.clock.seconds()),

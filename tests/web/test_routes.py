@@ -51,6 +51,7 @@ def test_rule_is_what_klein_understands() -> None:
         ({"body_fields": (field("b"),)}, "a GET request has no body"),
         ({"query_fields": (field("b"), field("b"))}, "two fields have the same name"),
         ({"query_fields": (field("client"),), "with_client": True}, "two fields have the same name"),
+        ({"query_fields": (field("charge"),), "with_charge": True}, "two fields have the same name"),
         ({"query_fields": (field("b"),), "one_of": ("b",)}, "one_of must name optional fields"),
         ({"one_of": ("b", "c")}, "one_of must name optional fields"),
         ({"method": "FETCH"}, "must be in"),

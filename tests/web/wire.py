@@ -103,7 +103,13 @@ class Wire:
 
     def read(self) -> None:
         """Take everything that is unsent, as often as there is more."""
+        self.read_once()
         while self._unsent and self.open:
+            self.read_once()
+
+    def read_once(self) -> None:
+        """Take what is unsent, and leave what the server sends then."""
+        if self._unsent and self.open:
             self.received += self._unsent
             self._unsent.clear()
             if self._producer is not None:
