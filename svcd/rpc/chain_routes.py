@@ -1,7 +1,8 @@
 """The public chain routes (docs/http.md "Bodies")."""
 
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from svcd.chain.accounts import Account
@@ -20,6 +21,7 @@ from svcd.node.transaction_pool import TransactionPool
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, NEWEST, TRANSACTION, TXID
 from svcd.store.chain_store import ChainReader, StoredBlock, StoredTransfer
+from svcd.web.rate_limits import LOOKUP_TOKENS
 from svcd.web.responses import Cached, HttpError, Renderable, Response, Tip, json_body, tip_of
 from svcd.web.routes import Route, object_schema
 
@@ -109,10 +111,12 @@ def consensus_record(params: NetworkParams, tip: ChainPoint, now: int) -> dict[s
             "schedule": [{"heldSlots": held, "multiplier": points} for held, points in params.multiplier_schedule],
         },
         "minimumFee": str(params.minimum_fee),
+        "accountMinimum": str(params.account_minimum),
         "maxBlockTransactions": params.max_block_transactions,
         "maxBlockBytes": params.max_block_bytes,
         "transactionPastSeconds": params.transaction_past_seconds,
         "transactionFutureSeconds": params.transaction_future_seconds,
+        "producers": list(params.producers),
     }
 
 
@@ -284,11 +288,12 @@ class ChainRoutes(ShowsChain):
         "Submit a signed transfer",
         bucket="broadcast",
         body_fields=(TRANSACTION,),
+        with_charge=True,
         answers={200: RECEIPT},
         errors={400: "The transfer breaks a rule of the network or of this node's mempool; the sentence says which."},
     )
-    async def broadcast(self, transaction: object) -> Renderable:
+    async def broadcast(self, transaction: object, charge: Callable[[float], None]) -> Renderable:
         """Answer POST /rpc/broadcast."""
         transfer = parse_transfer(transaction, self._params)
-        state = await self._transaction_pool.submit(transfer)
+        state = await self._transaction_pool.submit(transfer, on_lookup=partial(charge, LOOKUP_TOKENS))
         return {"txid": transfer.txid.hex(), "state": state.value}

@@ -8,8 +8,8 @@ from typing import Any, Final, Unpack
 from attrs import evolve
 
 from svcd.chain.address import decode_address
-from svcd.chain.errors import Corrupt
-from svcd.chain_schemas import CHAIN_ID, COUNT, GENESIS_HASH, HASH, HEADER, SLOT, TRANSFER, WHOLE_NUMBER
+from svcd.chain.params import NetworkParams
+from svcd.chain_schemas import CHAIN_ID, COUNT, GENESIS_HASH, HASH, HEADER, HISTORY_NODE, SLOT, TRANSFER, WHOLE_NUMBER
 from svcd.commerce.payment import (
     DESCRIPTION,
     HIGH_VALUE_CONFIRMATIONS,
@@ -39,6 +39,7 @@ from svcd.commerce.payment_request import (
     parse_terms,
     request_record,
     resolve_amount,
+    warning_of,
 )
 from svcd.commerce.payment_waiters import MAX_SECONDS, PaymentWaiters, TooManyWaiting
 from svcd.interfaces import Worker
@@ -144,8 +145,13 @@ class CommerceRoutes(ShowsChain):
             required=confirmations,
         )
         request = PaymentRequest(terms, label)
-        record = request_record(self._params, request, tip_height=self._chain_manager.tip.height)
-        return Response(json_body({"payment": record}), tip=self.tip)
+        warning, tip = None, self.tip
+        if terms.amount < self._params.account_minimum:
+            account, read = self._chain_manager.read(lambda reader: reader.account(terms.key))
+            warning = warning_of(self._params, terms.amount, balance=account.balance if account else 0)
+            tip = tip_at(read)
+        record = request_record(self._params, request, tip_height=self._chain_manager.tip.height, warning=warning)
+        return Response(json_body({"payment": record}), tip=tip)
 
     @Route(
         "GET",
@@ -201,7 +207,12 @@ FROM: Final = Field(
 
 _PARENT: Final = named_object(
     "ProofParent",
-    {"slot": SLOT, "clock": WHOLE_NUMBER, "cumulativeWork": HASH},
+    {
+        "slot": SLOT,
+        "clock": WHOLE_NUMBER,
+        "cumulativeWork": HASH,
+        "history": {"type": "array", "items": HISTORY_NODE},
+    },
     about="The block before the payment's.",
 )
 _PROOF: Final = named_object(
@@ -244,7 +255,9 @@ class ProofRoutes(ShowsChain):
     async def proof(self, reference: str, *, from_: int | None, **order: Unpack[OrderValues]) -> Renderable:
         """Answer GET /rpc/commerce/payment/{reference}/proof."""
         terms = terms_from(self._params, reference, order)
-        excerpt, tip = await self._chain_manager.long_reads.ask(lambda reader: _excerpt(reader, terms, from_))
+        excerpt, tip = await self._chain_manager.long_reads.ask(
+            lambda reader: _excerpt(reader, self._params, terms, from_)
+        )
         if excerpt is None:
             pending = self._payments.find(terms).pending
             waits = "one waits in the mempool" if pending else "none is in the mempool either"
@@ -252,7 +265,9 @@ class ProofRoutes(ShowsChain):
         return Response(await self._worker.run(render_proof, self._params, excerpt), tip=tip)
 
 
-def _excerpt(reader: ChainReader, terms: PaymentTerms, first: int | None) -> tuple[ProofData | None, Tip]:
+def _excerpt(
+    reader: ChainReader, params: NetworkParams, terms: PaymentTerms, first: int | None
+) -> tuple[ProofData | None, Tip]:
     """The data of the proof, None if the chain has no payment, and the tip, all of one commit. Raises HttpError."""
     tip = reader.existing_tip()
     paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
@@ -263,17 +278,14 @@ def _excerpt(reader: ChainReader, terms: PaymentTerms, first: int | None) -> tup
     if begin <= height:
         sentence = f"from must be above {height}, the height of the block that holds the payment"
         raise HttpError(400, sentence, tip=tip_at(tip))
-    block = reader.canonical(height)
-    parent = None if block is None else reader.point(block.parent)
-    if block is None or parent is None:
-        raise Corrupt(f"the canonical block at height {height} or its parent is missing")
+    block = reader.existing(height)
     headers = reader.headers(begin, limit=MAX_HEADERS)
     following = begin + len(headers)
     data = ProofData(
         body=paid[0].body,
         position=paid[0].position,
         bodies=reader.bodies(block),
-        parent=parent,
+        parent=reader.head(reader.existing(height - 1), params),
         header=block.header,
         headers=headers,
         next_height=following if following <= tip.height else None,

@@ -136,10 +136,12 @@ CONSENSUS: Final = named_object(
             },
         ),
         "minimumFee": FEE,
+        "accountMinimum": BASE_UNITS,
         "maxBlockTransactions": COUNT,
         "maxBlockBytes": COUNT,
         "transactionPastSeconds": COUNT,
         "transactionFutureSeconds": COUNT,
+        "producers": {"type": "array", "items": ADDRESS},
     },
     about="The rules of the network, and what the next block is due.",
 )
@@ -208,8 +210,13 @@ PAYMENT_REQUEST: Final = named_object(
         "walletPath": with_example(_STRING, f"/wallet/?pay=svc%3A{_TO}%3Famount%3D25%26ref%3Dorder-1001"),
         "checkoutPath": with_example(_STRING, f"/pay/?reference=order-1001&recipient={_TO}&amount=25"),
         "statusPath": with_example(_STRING, f"/rpc/commerce/payment/order-1001?recipient={_TO}&amount=25"),
+        "warning": with_example(
+            _STRING,
+            "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at"
+            " least 0.01 coins, or send coins to the recipient first",
+        ),
     },
-    optional=["label"],
+    optional=["label", "warning"],
 )
 TIP: Final = named_object("Tip", {"height": WHOLE_NUMBER, "hash": HASH}, about="The newest canonical block.")
 _OBSERVED: Final[dict[str, Schema]] = {

@@ -18,7 +18,7 @@ from svcd.rpc.event_schemas import WEBHOOKS
 from svcd.rpc.openapi import About, Tag, document
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext, accept
-from svcd.web.connections import SiteLimits
+from svcd.web.connections import SiteLimits, UnreadBudget
 from svcd.web.field_types import Schema, component
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from svcd.web.resources import CORS_HEADERS, Branch, check_host
@@ -205,6 +205,8 @@ class SiteFactory:
     is_damage: Callable[[BaseException], bool] = _undamaged
     narrowed: Mapping[str, Schema] = field(factory=dict)
     """The components of the OpenAPI documents that this node's network narrows (svcd.chain_schemas.of_network)."""
+    unread: UnreadBudget = field(factory=UnreadBudget)
+    """Bounds the unread responses of all these sites."""
 
     def public(
         self,
@@ -253,12 +255,13 @@ class SiteFactory:
         api.add(*routes)
         if described:
             api.add(OperatorOpenApiRoute(lambda: operator_document(api.routes, self.narrowed)))
-        return Site(api, limits=limits, clients=clients, clock=self.clock, new_id=self.new_id)
+        return Site(api, limits=limits, unread=self.unread, clients=clients, clock=self.clock, new_id=self.new_id)
 
     def _site(self, root: Any, public: PublicSite, context: SiteContext) -> Site:
         return Site(
             root,
             limits=public.limits,
+            unread=self.unread,
             clients=public.limiter.clients,
             clock=self.clock,
             new_id=self.new_id,

@@ -9,11 +9,15 @@ from attrs import evolve
 
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Transfer
+from svcd.web.rate_limits import Rate
 from tests.chains import ChainBuilder, key_of
-from tests.rpc.conftest import START_SLOT
-from tests.rpc.node import PARAMS, Client, Node
+from tests.rpc.conftest import CLIENT, START_SLOT, public_client
+from tests.rpc.node import PARAMS, UNLIMITED, Client, Node
+from tests.web.wire import Wire
 
 ROUTE = "/rpc/broadcast"
+PAID = 1_000_000
+"""Base units; no network lets a transfer create an account with less."""
 NOW = PARAMS.slot_time(START_SLOT)
 DAY = 86_400_000
 
@@ -31,6 +35,7 @@ def pay() -> Callable[..., Transfer]:
 
 
 Pay = Callable[..., Transfer]
+OpenNode = Callable[..., Node]
 
 
 # Taken in
@@ -48,6 +53,28 @@ def test_transfer_is_known_when_a_block_holds_it(node: Node, client: Client, pay
     node.take(node.builder.block(transfers=[transfer]))
     assert client.ok(ROUTE, body(transfer)) == {"txid": transfer.txid.hex(), "state": "known"}
     assert len(node.node_context.transaction_pool.mempool) == 0
+
+
+def test_used_nonce_costs_five_broadcasts(open_node: OpenNode, pay: Pay) -> None:
+    node = open_node(rates={**UNLIMITED, "broadcast": Rate(1, 14)})
+    client = public_client(node)
+    confirmed, other = pay(PAID, nonce=0), pay(2 * PAID, nonce=0)
+    node.take(node.builder.block(transfers=[confirmed]))
+    assert client.ok(ROUTE, body(confirmed))["state"] == "known"
+    assert client.refusal(ROUTE, body(other)) == "nonce 0 is already used; the next one is 1"
+    assert client.post(ROUTE, body(confirmed, signature="00" * 64)).status == 400
+    assert [client.post(ROUTE, body(pay(PAID, nonce=nonce))).status for nonce in (1, 2, 3, 4)] == [200] * 3 + [429]
+
+
+def test_client_that_goes_away_pays_for_a_used_nonce_too(open_node: OpenNode, pay: Pay) -> None:
+    node = open_node(rates={**UNLIMITED, "broadcast": Rate(0.01, 5)})
+    confirmed = pay(PAID, nonce=0)
+    node.take(node.builder.block(transfers=[confirmed]))
+    data = json.dumps(body(confirmed)).encode()
+    head = f"POST {ROUTE} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(data)}\r\n\r\n"
+    Wire(node.public, CLIENT).send(head.encode() + data).close()
+    node.clock.advance(0)
+    assert public_client(node).post(ROUTE, body(pay(PAID, nonce=1))).status == 429
 
 
 def test_order_and_blanks_of_the_json_do_not_matter(client: Client, pay: Pay) -> None:

@@ -129,17 +129,19 @@ def test_consensus_of_a_new_chain(still: Client) -> None:
                 "unit": "basis points",
                 "schedule": [
                     {"heldSlots": 0, "multiplier": 10_000},
-                    {"heldSlots": 10, "multiplier": 10_500},
-                    {"heldSlots": 20, "multiplier": 11_500},
-                    {"heldSlots": 50, "multiplier": 13_000},
-                    {"heldSlots": 100, "multiplier": 15_000},
+                    {"heldSlots": 10, "multiplier": 10_200},
+                    {"heldSlots": 20, "multiplier": 10_400},
+                    {"heldSlots": 50, "multiplier": 10_700},
+                    {"heldSlots": 100, "multiplier": 11_000},
                 ],
             },
             "minimumFee": "10000",
+            "accountMinimum": "1",
             "maxBlockTransactions": 2000,
             "maxBlockBytes": 1_310_720,
             "transactionPastSeconds": 86_400,
             "transactionFutureSeconds": 315_360_000,
+            "producers": [],
         }
     }
 

@@ -51,8 +51,8 @@ VALID: dict[str, Any] = {
     "/operator/faucet": {"recipient": CHAIN.address("bob"), "amount": "0.5"},
 }
 MEANINGS = {
-    "/rpc/broadcast": "the balance is 2500010000 base units short",
-    "/p2p/transaction": "the balance is 2500010000 base units short",
+    "/rpc/broadcast": "the balance is 2500010001 base units short",
+    "/p2p/transaction": "the balance is 2500010001 base units short",
     "/p2p/hello": "nodeId is not that of nodePublicKey",
     "/p2p/block": "is not signed by its producer's key",
 }

@@ -23,7 +23,8 @@ from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Corrupt
 from svcd.composition.limits_report import limits_of
-from svcd.config.loader import camel, load
+from svcd.config.layers import camel
+from svcd.config.loader import load
 from svcd.config.schema import Limits
 from svcd.limits import UNITS, Limit
 from svcd.node.backups import Backups
@@ -67,13 +68,13 @@ def test_ready(still_operator: Client) -> None:
 
 
 def test_ready_with_an_alarm_after_an_outage(node: Node, operator: Client) -> None:
-    blocks = node.grow("genesis: b[1..3] c[4..26]\nb3 is at slot 44")
+    blocks = node.grow("genesis: b[1..3] c[4..8]\nb3 is at slot 44")
     assert operator.ok("/ready") == {
         "alarms": [
-            "the chain stood still for 40 slots before block 3: ask for more confirmations than usual until block 26"
+            "the chain stood still for 40 slots before block 3: ask for more confirmations than usual until block 8"
         ]
     }
-    node.take(node.builder.block(blocks["c26"]))
+    node.take(node.builder.block(blocks["c8"]))
     assert operator.ok("/ready") == {"alarms": []}
 
 
@@ -244,7 +245,8 @@ WRONG = [
     (
         "faucet",
         {"recipient": BOB, "amount": "5"},
-        "the balance is 10000 base units short of amount, fee and what waits already",
+        "the balance is 10001 base units short of amount, fee, what waits already and the 1 base units that the sender"
+        " must keep",
     ),
 ]
 

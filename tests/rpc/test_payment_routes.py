@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote, urlencode
 
 import pytest
+from attrs import evolve
 
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import MAINNET
@@ -148,6 +149,17 @@ def test_request_with_the_least(still: Client) -> None:
     assert payment["reference"] == "pay_" + "a" * 26
     assert "label" not in payment
     assert payment["paymentUri"].endswith(f"&ref=pay_{'a' * 26}&confirmations=12")
+
+
+def test_a_request_that_nobody_can_pay_warns(open_node: Callable[..., Node]) -> None:
+    client = public_client(open_node(params=evolve(PARAMS, account_minimum=1_000_000)))
+    new = {"recipient": address_of("zoe", "svcd"), "amount": "0.009"}
+    assert client.ok(REQUEST, new)["payment"]["warning"] == (
+        "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at least"
+        " 0.01 coins, or send coins to the recipient first"
+    )
+    for payable in ({**new, "amount": "0.01"}, {**new, "recipient": BOB}):
+        assert "warning" not in client.ok(REQUEST, payable)["payment"]
 
 
 def test_status_path_of_a_request_leads_to_its_payment(still: Client) -> None:

@@ -58,7 +58,18 @@ def test_description_has_every_route(document: dict[str, Any]) -> None:
 def test_description_has_the_routes_between_nodes_where_they_are(open_node: Callable[..., Node]) -> None:
     described = published(open_node(peers=True).public).document
     OpenAPIV31SpecValidator(described).validate()
-    names = {"status", "hello", "headers", "header", "blocks", "block", "transactions", "transaction", "peers"}
+    names = {
+        "status",
+        "hello",
+        "headers",
+        "header",
+        "blocks",
+        "block",
+        "branch",
+        "transactions",
+        "transaction",
+        "peers",
+    }
     assert {path for _, path in ROUTES} | {f"/p2p/{name}" for name in names} == described["paths"].keys()
 
 
@@ -152,7 +163,7 @@ def test_consensus_of_mainnet() -> None:
     }
     assert record["participationWork"]["memoryKiB"] == 8192
     assert record["holdingMultiplier"]["minimumBalance"] == "100000000000"
-    assert record["holdingMultiplier"]["schedule"][-1] == {"heldSlots": 777_600, "multiplier": 15_000}
+    assert record["holdingMultiplier"]["schedule"][-1] == {"heldSlots": 777_600, "multiplier": 11_000}
     assert record["minimumFee"] == "10000"
     assert record["transactionFutureSeconds"] == 600
 

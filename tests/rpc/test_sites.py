@@ -6,11 +6,12 @@ from collections.abc import Callable
 import pytest
 from twisted.internet.task import Clock
 
+from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web import api
 from svcd.web.connections import SiteLimits
-from svcd.web.rate_limits import Rate
+from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from tests.rpc.conftest import local_client, public_client
-from tests.rpc.node import FAUCET, OPERATOR_SOCKET, Client, Node
+from tests.rpc.node import FAUCET, OPERATOR_SOCKET, UNLIMITED, Client, Node
 from tests.web.wire import Wire
 
 OpenNode = Callable[..., Node]
@@ -246,3 +247,10 @@ def test_connection_is_kept_after_an_error(node: Node) -> None:
         wire.send(f"GET {target} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
     assert [response.status for response in wire.responses()] == [400, 404, 404, 200]
     assert json.loads(wire.responses()[3].body)["ok"] is True
+
+
+def test_all_sites_of_a_node_share_the_bound_of_unread_answers() -> None:
+    factory = SiteFactory(Clock(), lambda: "e1")
+    public = PublicSite(SiteLimits(), RateLimiter(Clients(), UNLIMITED, factory.clock))
+    sites = [factory.public([], public), factory.between_nodes([], public), factory.operator([], SiteLimits())]
+    assert all(site.unread is factory.unread for site in sites)

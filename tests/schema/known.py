@@ -21,7 +21,7 @@ from svcd.p2p.handshake import NodeKey
 from tests.chains import COIN, address_of, key_of
 from tests.schema.order import BLOCK, CALLBACK, PAID, PAYER, PRICE, SHOP
 
-UNSAYABLE = frozenset("address recipient amount transaction header hello endpoint callbackUrl".split())
+UNSAYABLE = frozenset("address recipient amount transaction header headers hello endpoint callbackUrl".split())
 """The names of fields of which no schema says what is valid."""
 WAITING = 12
 """Transfers of the payer, of which the mempool takes 16."""
@@ -92,8 +92,9 @@ class Known:
             return CALLBACK
         if name == "transaction":
             return self._transfer()
-        if name == "header":
-            return {name: value for name, value in self._block.items() if name != "transactions"}
+        if name in ("header", "headers"):
+            header = {name: value for name, value in self._block.items() if name != "transactions"}
+            return header if name == "header" else [header]
         if name == "endpoint":
             return "http://127.0.0.1:18645"
         if name == "hello":
