@@ -80,7 +80,7 @@ def tx(session: Session, txid: str) -> None:
 
     \b
     Example:
-      svc tx 5194ff917fb80a356d55af48ff836e54ef70a163d0dae402e19afa384e29f946
+      svc tx 979f69a6855b36464938f51370d863aead9ccd677d84973b4628427d4bae7f70
     """
     response = session.get(f"/rpc/transaction/{txid}", "transaction")
     session.print_result(response.members, transaction_text(response))

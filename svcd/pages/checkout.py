@@ -4,19 +4,21 @@ The node stores no orders: the page is computed from its URL, like verification.
 state, all but one of them hidden, so that the script only has to switch between them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
 from attrs import frozen
 from twisted.web.template import Tag
 
+from svcd.chain.params import NetworkParams
 from svcd.chain.units import format_amount
 from svcd.commerce.payment import Observation, PaymentState, payment_state
 from svcd.commerce.payment_request import (
     PaymentRequest,
     PaymentTerms,
     format_uri,
+    missing_for_account,
     parse_terms,
     resolve_amount,
     status_path,
@@ -111,20 +113,38 @@ class CheckoutPage:
         observation = self._sources.payments.find(terms)
         unpaid = payment_state(terms, observation) is PaymentState.UNPAID
         expired = unpaid and until is not None and self._sources.now >= until
+        received = self._balance_that_matters(terms) if unpaid else None
         block_seconds = self._sources.params.slots_per_block * self._sources.params.slot_seconds
 
         def draw() -> Page:
-            return _draw(order, observation, expired=expired, block_seconds=block_seconds)
+            warned = () if received is None else _too_little(self._sources.params, terms, received)
+            return _draw(order, observation, expired=expired, block_seconds=block_seconds, warned=warned)
 
-        return CachedPage(("pay", order, observation, expired), draw)
+        return CachedPage(("pay", order, observation, expired, received), draw)
+
+    def _balance_that_matters(self, terms: PaymentTerms) -> int | None:
+        """The recipient's balance in base units; None if the amount alone is enough for the account minimum."""
+        if terms.amount >= self._sources.params.account_minimum:
+            return None
+        account = self._sources.reader.account(terms.key)
+        return account.balance if account else 0
 
 
-def _draw(order: Order, observation: Observation, *, expired: bool, block_seconds: int) -> Page:
+def _too_little(params: NetworkParams, terms: PaymentTerms, balance: int) -> Sequence[Tag]:
+    """A notice if a recipient with ``balance`` in base units cannot be paid so little."""
+    missing = missing_for_account(params, terms.amount, balance=balance)
+    if not missing:
+        return ()
+    least, needed = coins(params.account_minimum), coins(terms.amount + missing)
+    return (notice("warn", message("checkout.too-little", has=coins(balance), least=least, needed=needed)),)
+
+
+def _draw(order: Order, observation: Observation, *, expired: bool, block_seconds: int, warned: Sequence[Tag]) -> Page:
     terms = order.terms
     state = _shown_state(terms, observation)
     phase = _phase(observation, state, expired=expired)
     ways = _wallet_links(order, observation, state, expired=expired)
-    left = tag("div", _progress(order, observation, phase, block_seconds), ways, class_="stack")
+    left = tag("div", _progress(order, observation, phase, block_seconds, warned), ways, class_="stack")
     right = tag("div", _order(order, observation), *_return(order, state), class_="stack")
     data = _script_data(order, state, block_seconds)
     columns = tag("div", left, right, class_="checkout", id="payment", **data)
@@ -174,8 +194,8 @@ def _head(terms: PaymentTerms, label: str | None) -> Tag:
     return tag("div", *lines, class_="stack tight")
 
 
-def _progress(order: Order, observation: Observation, phase: str, block_seconds: int) -> Tag:
-    """The state of the payment, and problems with it."""
+def _progress(order: Order, observation: Observation, phase: str, block_seconds: int, warned: Sequence[Tag]) -> Tag:
+    """The state of the payment, and problems with it; ``warned`` is shown while it is unpaid."""
     terms = order.terms
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
     bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label=message("frame.confirmations"))
@@ -186,7 +206,7 @@ def _progress(order: Order, observation: Observation, phase: str, block_seconds:
     none = message("checkout.of", done=0, count=terms.required)
     takes = message("checkout.takes", time=about_time(terms.required * block_seconds), count=terms.required)
     views = [
-        _view("unpaid", phase, message("checkout.unpaid-text"), tag("p", takes, class_="soft")),
+        _view("unpaid", phase, message("checkout.unpaid-text"), tag("p", takes, class_="soft"), *warned),
         _view("expired", phase, message("checkout.expired-text")),
         _view("mismatched", phase, message("checkout.mismatched-text")),
         _view("gone", phase, message("checkout.gone-text"), _wallet_that_paid(order)),

@@ -114,7 +114,7 @@ def test_a_clock_that_is_wrong(wallet: WalletPage) -> None:
 
 def test_too_little_and_to_oneself(wallet: WalletPage, account: Account) -> None:
     wallet.follow(payment_uri(fresh("much"), amount="80071992.54740991"))
-    assert "80 071 892.547 509 91 SVC".replace(" ", "\u202f", 4) in wallet.error("insufficient")
+    assert "80 071 892.557 509 91 SVC".replace(" ", "\u202f", 4) in wallet.error("insufficient")
     assert wallet.page.is_disabled("#sign")
     wallet.follow(payment_uri(fresh("self"), recipient=account.address))
     wallet.error("self-payment")

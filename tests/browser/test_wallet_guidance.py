@@ -22,6 +22,7 @@ from tests.browser.chain import (
 )
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched, wait_for_true
+from tests.chains import address_of
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -47,7 +48,7 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     wallet.unlock()
     wallet.error("insufficient")
     page.click("#review-receive")
-    page.wait_for_selector("#receive-missing >> text=2.5001 SVC are missing")
+    page.wait_for_selector("#receive-missing >> text=2.5101 SVC are missing")
     assert not page.is_visible("#receive-go")
 
     # They arrive
@@ -163,17 +164,26 @@ def test_links_are_pasted_and_scanned(wallet: WalletPage, account: Account, chai
     page.wait_for_selector("#scan-error[data-error=camera]")
     assert not page.is_visible("#scan-video")
 
-    # All of it, after the block with the first payment
+    # All but the account minimum, after the block with the first payment
     chain.node.mine(1)
     page.click("#send-all")
     page.wait_for_selector("#send-all:not([aria-busy])")
     page.click("#send-done")
     wallet.may_sign()
-    assert [wallet.shown(f"#review-{name}") for name in ("amount", "after")] == ["98.7498", "0"]
+    assert [wallet.shown(f"#review-{name}") for name in ("amount", "after")] == ["98.7398", "0.01"]
     page.click("#sign")
     wallet.state("pending")
     chain.node.mine(1)
-    assert chain.node.account(account.address)["balance"] == "0"
+    assert chain.node.account(account.address)["balance"] == "1000000"
+
+
+def test_too_little_for_a_new_recipient_is_not_signed(wallet: WalletPage) -> None:
+    wallet.navigate("Send")
+    wallet.page.fill("#send-recipient", address_of("newcomer", "svcd"))
+    wallet.page.fill("#send-amount", "0.009")
+    wallet.page.click("#send-done")
+    assert "the amount must be at least 0.01 SVC" in wallet.error("recipient-minimum")
+    assert wallet.page.is_disabled("#sign")
 
 
 def test_the_password_is_changed(wallet: WalletPage, tmp_path: Path) -> None:

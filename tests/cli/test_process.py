@@ -39,7 +39,7 @@ def answers() -> dict[str, Any]:
     status |= {"hash": "ab" * 32, "nodeId": "svcnode_1", "softwareVersion": "0.0.1", "protocolVersion": "1.0"}
     return {
         "/rpc/status": {"status": status},
-        "/rpc/consensus": {"consensus": {**NAMED, "minimumFee": "10000"}},
+        "/rpc/consensus": {"consensus": {**NAMED, "minimumFee": "10000", "accountMinimum": "1000000"}},
         "/rpc/fees": {"fees": {"suggestedFee": "10000"}},
         f"/rpc/balance/{ADDRESS}": {
             "account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0", "pendingBalance": "1000000000"}

@@ -1,14 +1,16 @@
 """The checkout in every state, with wrong payments, and with hostile links."""
 
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from attrs import evolve
 
 from svcd.commerce.payment_request import parse_uri
 from tests.chains import COIN
-from tests.pages.conftest import Shown
+from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
-from tests.rpc.node import PARAMS
+from tests.rpc.node import PARAMS, Node
 
 
 def target(shown: Shown, **query: object) -> str:
@@ -53,6 +55,19 @@ def test_unpaid_order(still: Shown) -> None:
     assert "less than a minute (3 confirmations)" in page.visible
     assert "nothing in it is final" in page.visible
     assert {"2.5", "order-1", still.node.address("bob")} <= {each.get("data-copy") for each in page.all("button")}
+
+
+def test_an_order_that_leaves_its_recipient_too_little_cannot_be_paid(open_node: Callable[..., Node]) -> None:
+    shown = show(open_node(params=evolve(PARAMS, account_minimum=2000 * COIN)))
+    sentence = (
+        "its recipient has {} SVC and must have 2\u202f000 SVC after the payment. Ask the shop for an order of at"
+    )
+    for recipient, has in (("dave", "0"), ("bob", "1\u202f000")):
+        address = shown.node.address(recipient)
+        text = shown.see(target(shown, recipient=address, amount="999")).visible.replace("\N{NO-BREAK SPACE}", " ")
+        assert sentence.format(has) in text
+    least = f"{shown.node.address('bob')}&amount=1000"
+    assert "must have" not in shown.see(f"/pay/?reference=order-1&recipient={least}").visible
 
 
 def test_payment_requests_link_to_the_wallet_page(still: Shown) -> None:

@@ -28,7 +28,7 @@ from svcd.cli.rendering import escape, format_time
 from svcd.cli.secure_files import read_bounded
 from svcd.commerce.signing import BadSignature, verify
 from svcd.interfaces import Clock
-from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
 from svcd.web.rate_limits import Clients
 from svcd.web.request import Request
 from svcd.web.responses import HttpError, method_not_allowed
@@ -231,7 +231,9 @@ def callback_site(callbacks: CallbackResource, *, clock: Clock, random: Callable
     limits = SiteLimits(body_caps=BodyCaps(default=MAX_BODY_BYTES))
     # Any: mypy does not see that a class provides a zope interface.
     root: Any = callbacks
-    return Site(root, limits=limits, clients=Clients(), clock=clock, new_id=lambda: random(8).hex())
+    return Site(
+        root, limits=limits, unread=UnreadBudget(), clients=Clients(), clock=clock, new_id=lambda: random(8).hex()
+    )
 
 
 @frozen

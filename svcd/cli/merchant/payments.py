@@ -26,7 +26,6 @@ from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
 from svcd.commerce.payment_proof import (
     Proof,
-    Unproved,
     check,
     check_terms,
     check_tip,
@@ -42,6 +41,7 @@ from svcd.commerce.payment_request import (
     parse_reference,
     parse_uri,
 )
+from svcd.light.chain_proof import Unproved
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -229,7 +229,8 @@ def pay_request(
 ) -> None:
     """Create a request to pay AMOUNT coins to RECIPIENT, to be given to the payer.
 
-    The node stores nothing. Without --reference it generates one that is unused.
+    The node stores nothing. Without --reference it generates one that is unused. After each transfer its recipient must
+    have 0.01 coins: the command warns you if RECIPIENT has none yet and AMOUNT is too little for that.
 
     \b
     Example:
@@ -250,6 +251,8 @@ def pay_request(
 
     payment = session.with_node(work)
     _check_uri(payment, body)
+    if "warning" in payment:
+        click.echo(f"Warning: {escape(payment.text('warning'))}.", err=True)
     session.print_result(payment.members, _request_text(payment, session.url))
 
 

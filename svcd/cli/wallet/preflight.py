@@ -73,7 +73,7 @@ async def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
 
 
 def network_params(status: ResponseObject, consensus: ResponseObject) -> NetworkParams:
-    """The network of a node; raises CommandError if svc does not know it, or if genesis block or fee are others."""
+    """The network of a node; raises CommandError if svc does not know it, or if genesis or minimums are others."""
     chain_id = status.text("chainId")
     params = next((known for known in NETWORKS.values() if known.chain_id == chain_id), None)
     if params is None:
@@ -83,13 +83,25 @@ def network_params(status: ResponseObject, consensus: ResponseObject) -> Network
         genesis, network_id = response.text("genesisHash"), response.count("networkId")
         if genesis != params.genesis_hash.hex() or network_id != params.network_id:
             raise CommandError(f"the node claims to be on {chain_id}, but has another genesis block: do not trust it")
-    fee = consensus.number("minimumFee")
-    if fee != params.minimum_fee:
-        raise CommandError(
-            f"the node claims to be on {chain_id}, but its minimum fee is {format_coins(fee)} and not"
-            f" {format_coins(params.minimum_fee)}: do not trust it"
-        )
+    for name, field, known_minimum in (
+        ("minimum fee", "minimumFee", params.minimum_fee),
+        ("account minimum", "accountMinimum", params.account_minimum),
+    ):
+        claimed = consensus.number(field)
+        if claimed != known_minimum:
+            raise CommandError(
+                f"the node claims to be on {chain_id}, but its {name} is {format_coins(claimed)} and not"
+                f" {format_coins(known_minimum)}: do not trust it"
+            )
     return params
+
+
+async def recipient_balance(node: NodeClient, request: SendRequest, params: NetworkParams) -> int | None:
+    """The recipient's balance in base units; None if the amount alone is enough for the account minimum."""
+    if request.amount >= params.account_minimum:
+        return None
+    decode_address(request.recipient, params.address_prefix, "recipient")
+    return (await node.get(f"/rpc/balance/{request.recipient}")).object("account").number("balance")
 
 
 def account_view(params: NetworkParams, status: ResponseObject, account: ResponseObject) -> AccountView:
@@ -124,9 +136,10 @@ def check_clock(now: int, node_time: int) -> None:
         )
 
 
-def build_draft(request: SendRequest, view: AccountView, now: int) -> Draft:
+def build_draft(request: SendRequest, view: AccountView, now: int, *, received: int | None = None) -> Draft:
     """The transfer to sign at the time ``now`` in Unix milliseconds.
 
+    ``received`` is the result of :func:`recipient_balance`, None where the amount alone is enough.
     Raises CommandError, or RuleViolation for a recipient that is not an address of the network.
     """
     decode_address(request.recipient, view.params.address_prefix, "recipient")
@@ -139,15 +152,7 @@ def build_draft(request: SendRequest, view: AccountView, now: int) -> Draft:
     nonce = view.pending_nonce if request.nonce is None else request.nonce
     if nonce < view.nonce:
         raise CommandError(f"nonce {nonce} is already used; the next one is {view.nonce}")
-    available = _available(view, nonce)
-    missing = request.amount + fee - available
-    if missing > 0:
-        waiting = format_coins(view.balance - available)
-        after = f", of which {waiting} are spent by transfers that wait," if available < view.balance else ""
-        raise CommandError(
-            f"the balance of {format_coins(view.balance)}{after} is {format_coins(missing)} too low: the amount is"
-            f" {format_coins(request.amount)}, the fee {format_coins(fee)}"
-        )
+    _check_minimums(request.amount, fee, view, available=_available(view, nonce), received=received)
     return Draft(
         recipient=request.recipient,
         amount=request.amount,
@@ -156,6 +161,26 @@ def build_draft(request: SendRequest, view: AccountView, now: int) -> Draft:
         timestamp=now,
         reference=request.reference,
     )
+
+
+def _check_minimums(amount: int, fee: int, view: AccountView, *, available: int, received: int | None) -> None:
+    """Raise CommandError unless sender and recipient are left with the account minimum (docs/protocol.md 4)."""
+    minimum = view.params.account_minimum
+    missing = amount + fee + minimum - available
+    if missing > 0:
+        waiting = format_coins(view.balance - available)
+        after = f", of which {waiting} are spent by transfers that wait," if available < view.balance else ""
+        most = amount - missing
+        advice = f"; you can send at most {format_coins(most)}" if most > 0 else ""
+        raise CommandError(
+            f"the balance of {format_coins(view.balance)}{after} is {format_coins(missing)} too low: the amount is"
+            f" {format_coins(amount)}, the fee {format_coins(fee)}, and {format_coins(minimum)} must remain{advice}"
+        )
+    if received is not None and received + amount < minimum:
+        raise CommandError(
+            f"the recipient has {format_coins(received)} and must have {format_coins(minimum)} after the transfer:"
+            f" send at least {format_coins(minimum - received)}"
+        )
 
 
 def _available(view: AccountView, nonce: int) -> int:

@@ -31,6 +31,7 @@ from svcd.cli.wallet.preflight import (
     SendRequest,
     build_draft,
     fetch_account_view,
+    recipient_balance,
     review,
     suggested_fee,
     warnings,
@@ -93,7 +94,8 @@ def send(
 
     The transfer is shown, and signed only after you confirm it. The key never leaves this computer: the node receives
     the signed transfer. If no node responds, repeat the command: the same signed transfer is sent again. A transfer
-    with the same --nonce as a pending one replaces it if its fee is at least 10 % higher.
+    with the same --nonce as a pending one replaces it if its fee is at least 10 % higher. Sender and recipient must
+    each have 0.01 coins after the transfer: the most that you can send is the balance, less the fee and 0.01 coins.
 
     \b
     Example:
@@ -286,7 +288,8 @@ async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountVie
     request = payment.request
     if request.fee is None:
         request = evolve(request, fee=await suggested_fee(node, view.params))
-    draft = build_draft(request, view, milliseconds(node.clock))
+    received = await recipient_balance(node, request, view.params)
+    draft = build_draft(request, view, milliseconds(node.clock), received=received)
     _show(payment, draft, view)
     if payment.request.fee is None and draft.fee > view.params.minimum_fee:
         minimum = format_coins(view.params.minimum_fee)

@@ -23,6 +23,9 @@ export const MINIMUM_FEE = 10_000n;
 /** The greatest fee that is paid because a node suggests it. */
 export const MAXIMUM_FEE = 100n * MINIMUM_FEE;
 
+/** What sender and recipient must each have after a transfer, in base units, on both networks. */
+export const ACCOUNT_MINIMUM = 1_000_000n;
+
 /** From this number of confirmations on, nobody expects a reorganisation to take a payment back. */
 export const DEEP = 100;
 
@@ -37,7 +40,7 @@ export const NETWORKS = Object.freeze({
     chainId: "SVC-MAINNET",
     prefix: "svc",
     blockSeconds: 60,
-    genesisHash: "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111",
+    genesisHash: "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
   }),
   devnet: Object.freeze({
     name: "devnet",
@@ -45,6 +48,6 @@ export const NETWORKS = Object.freeze({
     chainId: "SVC-DEVNET",
     prefix: "svcd",
     blockSeconds: 2,
-    genesisHash: "63557dd86972b5fc8a46efb5e2acd90affcfc23ff9189ea9939fde06848b414a",
+    genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
   }),
 });

@@ -1,7 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { coins, inCoins, wireNumber } from "./amounts.mjs";
-import { MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
+import { ACCOUNT_MINIMUM, MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
@@ -115,8 +115,12 @@ export class Node {
   async network() {
     // Both at once: on a slow line each question costs most of a second.
     const [{ network }, consensus] = await Promise.all([this.view(), this.#get("/rpc/consensus", "consensus")]);
-    const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === MINIMUM_FEE.toString();
-    const sentence = message("wallet-script.rules-other", { network: network.name, fee: coins(MINIMUM_FEE) });
+    const same =
+      consensus?.genesisHash === network.genesisHash &&
+      consensus.minimumFee === MINIMUM_FEE.toString() &&
+      consensus.accountMinimum === ACCOUNT_MINIMUM.toString();
+    const [fee, least] = [MINIMUM_FEE, ACCOUNT_MINIMUM].map(coins);
+    const sentence = message("wallet-script.rules-other", { network: network.name, fee, least });
     must(same, "wrong-network", sentence);
     this.#network = network;
     return network;

@@ -4,7 +4,7 @@
 // double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
 
 import { placeOf } from "./node.mjs";
-import { underWay, judge } from "./review.mjs";
+import { judge, needsBalance, underWay } from "./review.mjs";
 import { DEEP, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -111,16 +111,17 @@ export class Paying {
   /** What there is to know before `intent` is signed, judged: see review.mjs. Without a `fee` it has the node's.
    * @type {(intent: Intent, sender: string) => Promise<Judgement & { account: Account, view: View }>} */
   async review(intent, sender) {
-    const { reference } = intent;
-    const [view, account, fee, paid, own] = await Promise.all([
+    const { recipient, reference } = intent;
+    const [view, account, received, fee, paid, own] = await Promise.all([
       this.#node.view(),
       this.#node.account(sender),
+      needsBalance(intent, sender) ? this.#node.account(recipient).then(({ balance }) => balance) : null,
       intent.fee ?? this.#node.fee(),
       reference === null ? null : this.#node.payment({ ...intent, reference }),
       this.of(sender),
     ]);
     const waiting = underWay(own.filter(({ id }) => id !== intent.id));
-    const known = { sender, view, account, fee, paid, waiting, now: this.#clock() };
+    const known = { sender, view, account, received, fee, paid, waiting, now: this.#clock() };
     return { ...judge(intent, known), account, view };
   }
 

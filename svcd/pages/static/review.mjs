@@ -1,7 +1,7 @@
 // What a person must know before signing, from values alone.
 
 import { coins } from "./amounts.mjs";
-import { GREATEST, MINIMUM_FEE } from "./networks.mjs";
+import { ACCOUNT_MINIMUM, GREATEST, MINIMUM_FEE } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
@@ -15,6 +15,7 @@ import { message } from "./texts.mjs";
  * @property {Pick<View, "syncing" | "time">} view
  * @property {bigint} fee
  * @property {bigint} waiting
+ * @property {bigint | null} received
  * @property {Found | null} paid
  * @property {number} now
  */
@@ -40,11 +41,15 @@ export function underWay(payments) {
     .reduce((sum, units) => sum + units, 0n);
 }
 
+/** Whether the recipient's balance must be known: the amount alone is less than each account must have.
+ * @type {(intent: Pick<Judged, "recipient" | "amount">, sender: string) => boolean} */
+export const needsBalance = ({ recipient, amount }, sender) => recipient !== sender && amount < ACCOUNT_MINIMUM;
+
 /** Judge an intent (`recipient`, `amount`, `fromLink`, `until`) by what is known.
  *
- * `known` has sender, account and view of the node, `fee` and `waiting` in base units, `paid` (a payment that somebody has made
- * for the same order, or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base
- * units, `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
+ * `known` has sender, account and view of the node, `fee` and `waiting` in base units, `received` (the recipient's
+ * balance in base units, or null if it does not matter), `paid` (a payment that somebody has made for the same order,
+ * or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base units, `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
  * @type {(intent: Judged, known: Known) => Judgement} */
 export function judge(intent, known) {
   const toSelf = intent.recipient === known.sender;
@@ -66,7 +71,8 @@ export function judge(intent, known) {
       known.view.time >= intent.until &&
       new Problem("link-expired", message("wallet-script.link-expired")),
     total > GREATEST && new Problem("amount", message("wallet-script.amount-total")),
-    total > available && insufficient(total, available),
+    total + ACCOUNT_MINIMUM > available && insufficient(intent, total + ACCOUNT_MINIMUM - available),
+    known.received !== null && known.received + intent.amount < ACCOUNT_MINIMUM && tooLittle(known.received),
   ];
   return {
     fee,
@@ -77,11 +83,19 @@ export function judge(intent, known) {
   };
 }
 
-/** @type {(total: bigint, available: bigint) => Problem} */
-function insufficient(total, available) {
-  const missing = total - available;
-  const sentence = message("wallet-script.insufficient", { missing: coins(missing) });
-  return Object.assign(new Problem("insufficient", sentence), { missing });
+/** @type {(intent: Judged, missing: bigint) => Problem} */
+function insufficient({ amount, fromLink }, missing) {
+  const sentence = message("wallet-script.insufficient", { missing: coins(missing), least: coins(ACCOUNT_MINIMUM) });
+  const most = amount - missing;
+  // The amount of a link is the shop's.
+  const advice = most > 0n && !fromLink ? ` ${message("wallet-script.insufficient-most", { most: coins(most) })}` : "";
+  return Object.assign(new Problem("insufficient", sentence + advice), { missing });
+}
+
+/** @type {(received: bigint) => Problem} */
+function tooLittle(received) {
+  const [has, least, needed] = [received, ACCOUNT_MINIMUM, ACCOUNT_MINIMUM - received].map(coins);
+  return new Problem("recipient-minimum", message("wallet-script.recipient-minimum", { has, least, needed }));
 }
 
 /** @type {() => Problem} */

@@ -4,6 +4,7 @@ import { message } from "./texts.mjs";
 import { byId, element, judged, moment, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
 import { coins, formatAmount, typedAmount } from "./amounts.mjs";
+import { ACCOUNT_MINIMUM } from "./networks.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
@@ -110,8 +111,9 @@ export class Spending {
       node.fee(),
       paying.of(keyfile.address),
     ]);
-    const all = balance - underWay(own) - fee;
-    must(all > 0n, "insufficient", message("wallet-script.nothing-to-send", { fee: coins(fee) }));
+    const all = balance - underWay(own) - fee - ACCOUNT_MINIMUM;
+    const sentence = message("wallet-script.nothing-to-send", { fee: coins(fee), least: coins(ACCOUNT_MINIMUM) });
+    must(all > 0n, "insufficient", sentence);
     byId("send-amount", HTMLInputElement).value = formatAmount(all);
     tell(byId("send-amount-error"), null);
   }

@@ -55,6 +55,19 @@ def test_a_request_as_json_is_the_payment_object(node: Node, terminal: Terminal)
     assert "label" not in payment
 
 
+def test_a_request_that_nobody_can_pay_warns(node: Node, terminal: Terminal) -> None:
+    told = terminal.ok("pay-request", OTHER, "0.009", "--json")
+    warning = (
+        "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at least"
+        " 0.01 coins, or send coins to the recipient first"
+    )
+    assert json.loads(told.out)["warning"] == warning
+    assert told.err == f"Warning: {warning}.\n"
+    terminal.ok("node", "faucet", OTHER, "0.01")
+    terminal.ok("node", "mine", 1)
+    assert terminal.ok("pay-request", OTHER, "0.009").err == ""
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -203,7 +216,7 @@ def test_a_response_for_other_terms_is_rejected(
     assert terminal.failure(*words) == f"the node does not answer as svcd does: {sentence}"
 
 
-@pytest.mark.parametrize("terms", [("order-1", BOB, "0.00005", "--confirmations", 4), ()], ids=["all", "none"])
+@pytest.mark.parametrize("terms", [("order-1", BOB, "0.05", "--confirmations", 4), ()], ids=["all", "none"])
 def test_a_proof_is_checked_without_a_node(terminal: Terminal, terms: tuple[str, ...]) -> None:
     (terminal.folder / "proof.json").write_bytes(WHOLE)
     told = rows(terminal.ok("verify", *terms, "--proof", "proof.json", "--tip", TIP.hex()).out)
@@ -213,9 +226,9 @@ def test_a_proof_is_checked_without_a_node(terminal: Terminal, terms: tuple[str,
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("order-2", BOB, "0.00005"), "the transfer in the proof carries the reference order-1, not order-2"),
-        (("order-1", BOB, "0.00005"), "the proof shows 4 confirmations and 12 are required"),
-        (("order-1", BOB, "0.00005", "--since-height", 3), "only block 3 and later ones count"),
+        (("order-2", BOB, "0.05"), "the transfer in the proof carries the reference order-1, not order-2"),
+        (("order-1", BOB, "0.05"), "the proof shows 4 confirmations and 12 are required"),
+        (("order-1", BOB, "0.05", "--since-height", 3), "only block 3 and later ones count"),
     ],
 )
 def test_a_proof_of_another_payment_fails(terminal: Terminal, words: tuple[Any, ...], sentence: str) -> None:

@@ -23,14 +23,14 @@ from tests.commerce.proofs import excerpt_of
 CHAIN = ChainBuilder(DEVNET)
 BLOCKS = list(
     CHAIN.chain(
-        "genesis: b[1..5]\nb1 is by alice\nb2 pays 5000 from alice to bob for order-1\nb2 pays 6 from alice to bob"
+        "genesis: b[1..5]\nb1 is by alice\nb2 pays 5000000 from alice to bob for order-1\nb2 pays 6 from alice to bob"
     ).values()
 )
 WHOLE = render_proof(DEVNET, excerpt_of(CHAIN, BLOCKS, 2, 0))
 COST = expected_evaluations(parse_proof([WHOLE], [DEVNET]))
 TIP = BLOCKS[-1].header.hash
 BOB = address_of("bob", "svcd")
-TERMS = PaymentTerms("order-1", BOB, 5000, 4)
+TERMS = PaymentTerms("order-1", BOB, 5_000_000, 4)
 
 
 def _nothing(*_: Any) -> Any:
@@ -85,7 +85,7 @@ def test_a_proof_with_a_trusted_tip(session: Session, file: Path, capsys: pytest
         "network": "SVC-DEVNET",
         "txid": BLOCKS[1].transfers[0].txid.hex(),
         "recipient": BOB,
-        "amount": "0.00005 coins",
+        "amount": "0.05 coins",
         "reference": "order-1",
         "sender": address_of("alice", "svcd"),
         "block": f"2, {BLOCKS[1].header.hash.hex()}",
@@ -109,8 +109,8 @@ def test_as_json(session: Session, file: Path, capsys: pytest.CaptureFixture[str
         "chainId": "SVC-DEVNET",
         "txid": BLOCKS[1].transfers[0].txid.hex(),
         "recipient": BOB,
-        "amount": "5000",
-        "amountSvc": "0.00005",
+        "amount": "5000000",
+        "amountSvc": "0.05",
         "reference": "order-1",
         "blockHash": BLOCKS[1].header.hash.hex(),
         "blockHeight": "2",
@@ -159,11 +159,14 @@ def test_a_proof_in_several_responses(session: Session, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("terms", "sentence"),
     [
-        (PaymentTerms("order-1", BOB, 5001), "the transfer in the proof pays 5000 base units, not 5001"),
-        (PaymentTerms("order-2", BOB, 5000), "the transfer in the proof carries the reference order-1, not order-2"),
-        (PaymentTerms("order-1", address_of("bob", "svc"), 5000), "the transfer in the proof pays svcd1"),
-        (PaymentTerms("order-1", BOB, 5000), "the proof shows 4 confirmations and 12 are required"),
-        (PaymentTerms("order-1", BOB, 5000, 1, 3), "the payment is in block 2; only block 3 and later ones count"),
+        (PaymentTerms("order-1", BOB, 5_000_001), "the transfer in the proof pays 5000000 base units, not 5000001"),
+        (
+            PaymentTerms("order-2", BOB, 5_000_000),
+            "the transfer in the proof carries the reference order-1, not order-2",
+        ),
+        (PaymentTerms("order-1", address_of("bob", "svc"), 5_000_000), "the transfer in the proof pays svcd1"),
+        (PaymentTerms("order-1", BOB, 5_000_000), "the proof shows 4 confirmations and 12 are required"),
+        (PaymentTerms("order-1", BOB, 5_000_000, 1, 3), "the payment is in block 2; only block 3 and later ones count"),
     ],
 )
 def test_a_proof_of_other_terms_is_rejected(
@@ -179,7 +182,7 @@ def test_a_header_without_work_is_rejected(
     chain = ChainBuilder(DEVNET)
     blocks = list(
         chain.chain(
-            "genesis: b[1..4]\nb1 is by alice\nb2 pays 5 from alice to bob for x\nb4 has an invalid work"
+            "genesis: b[1..4]\nb1 is by alice\nb2 pays 5000000 from alice to bob for x\nb4 has an invalid work"
         ).values()
     )
     path = tmp_path / "proof.json"

@@ -27,6 +27,7 @@ from tests.cli.terminal import ADDRESS, KEYFILE, OTHER
 
 NOW = 1_793_500_000_000
 FEE = DEVNET.minimum_fee
+LEAST = DEVNET.account_minimum
 TIP_TIME = DEVNET.slot_time(400)
 WISH = SendRequest(recipient=OTHER, amount=2 * COIN, reference="order-17")
 VIEW = AccountView(
@@ -47,7 +48,9 @@ def status(**changed: Any) -> ResponseObject:
 
 
 def consensus(**changed: Any) -> ResponseObject:
-    return ResponseObject("consensus", {**status().members, "minimumFee": "10000", **changed})
+    return ResponseObject(
+        "consensus", {**status().members, "minimumFee": "10000", "accountMinimum": "1000000", **changed}
+    )
 
 
 ACCOUNT = ResponseObject(
@@ -118,11 +121,35 @@ def test_a_used_nonce_is_rejected() -> None:
         build_draft(evolve(WISH, nonce=2), VIEW, NOW)
 
 
-def test_the_balance_may_be_spent_to_the_last_unit() -> None:
-    enough = evolve(VIEW, balance=2 * COIN + FEE, pending_balance=2 * COIN + FEE)
-    build_draft(WISH, enough, NOW)
-    with pytest.raises(CommandError, match=r"2\.00009999 coins is 0\.00000001 coins too low"):
-        build_draft(WISH, evolve(enough, balance=2 * COIN + FEE - 1, pending_balance=2 * COIN + FEE - 1), NOW)
+def having(balance: int) -> AccountView:
+    """The view of an account with this balance, for which nothing waits."""
+    return evolve(VIEW, balance=balance, pending_balance=balance)
+
+
+def test_the_balance_may_be_spent_but_for_the_account_minimum() -> None:
+    enough = 2 * COIN + FEE + LEAST
+    build_draft(WISH, having(enough), NOW)
+    with pytest.raises(CommandError) as refused:
+        build_draft(WISH, having(enough - 1), NOW)
+    assert str(refused.value) == (
+        "the balance of 2.01009999 coins is 0.00000001 coins too low: the amount is 2 coins, the fee 0.0001 coins, and"
+        " 0.01 coins must remain; you can send at most 1.99999999 coins"
+    )
+    build_draft(evolve(WISH, amount=2 * COIN - 1), having(enough - 1), NOW)
+
+
+def test_of_the_account_minimum_nothing_can_be_sent() -> None:
+    build_draft(evolve(WISH, amount=1), having(LEAST + FEE + 1), NOW)
+    with pytest.raises(CommandError, match=r"and 0\.01 coins must remain$"):
+        build_draft(evolve(WISH, amount=1), having(LEAST + FEE), NOW)
+
+
+@pytest.mark.parametrize(("received", "least"), [(0, "0.01"), (LEAST - 7, "0.00000007")])
+def test_the_recipient_must_have_the_account_minimum_afterwards(received: int, least: str) -> None:
+    enough = LEAST - received
+    build_draft(evolve(WISH, amount=enough), VIEW, NOW, received=received)
+    with pytest.raises(CommandError, match=rf"must have 0\.01 coins after the transfer: send at least {least} coins$"):
+        build_draft(evolve(WISH, amount=enough - 1), VIEW, NOW, received=received)
 
 
 def test_what_waits_is_not_spent_again() -> None:
@@ -130,8 +157,8 @@ def test_what_waits_is_not_spent_again() -> None:
     with pytest.raises(CommandError) as refused:
         build_draft(WISH, waiting, NOW)
     assert str(refused.value) == (
-        "the balance of 10 coins, of which 9 coins are spent by transfers that wait, is 1.0001 coins too low:"
-        " the amount is 2 coins, the fee 0.0001 coins"
+        "the balance of 10 coins, of which 9 coins are spent by transfers that wait, is 1.0101 coins too low:"
+        " the amount is 2 coins, the fee 0.0001 coins, and 0.01 coins must remain; you can send at most 0.9899 coins"
     )
     enough = evolve(waiting, pending_balance=3 * COIN)
     assert ("balance after", "0.9999 coins") in review(build_draft(WISH, enough, NOW), enough, ADDRESS)

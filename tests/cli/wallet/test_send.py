@@ -91,7 +91,7 @@ def test_fee_and_nonce_can_be_given(rich: Node, terminal: Terminal) -> None:
 def test_a_full_mempool_raises_the_fee_that_is_not_given(rich: Node, terminal: Terminal) -> None:
     pool = rich.node_context.transaction_pool
     crowd = {"fee": 30_000, "nonce": 1, "timestamp": int(terminal.clock.seconds() * 1000)}
-    draft = Draft(recipient=OTHER, amount=1, **crowd)
+    draft = Draft(recipient=OTHER, amount=DEVNET.account_minimum, **crowd)
     submitted(pool, sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET), terminal.clock)
     pool.mempool.max_transactions = 1
     told = terminal.ok("wallet", "send", OTHER, 1, "--json", typed="y\n", env=KNOWN)
@@ -138,6 +138,19 @@ def test_a_node_cannot_raise_the_minimum_and_so_the_greatest_suggestion(terminal
     assert all(path != b"/rpc/broadcast" for path, _ in resource.seen)
 
 
+def test_a_node_with_another_account_minimum_is_not_trusted(terminal: Terminal, wallet: Path) -> None:
+    resource = canned()
+    named = json.loads(resource.by_path["consensus"][1])["consensus"]
+    other = {"ok": True, "consensus": {**named, "accountMinimum": "1"}}
+    resource.by_path["consensus"] = (200, json.dumps(other).encode())
+    terminal.public.site = site_of(resource, terminal.clock)
+    assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
+        "the node claims to be on SVC-DEVNET, but its account minimum is 0.00000001 coins and not 0.01 coins: do not"
+        " trust it"
+    )
+    assert all(path != b"/rpc/broadcast" for path, _ in resource.seen)
+
+
 @pytest.mark.parametrize("typed", ["n\n", "\n"])
 def test_nothing_is_signed_without_confirmation(rich: Node, terminal: Terminal, typed: str) -> None:
     sentence = terminal.failure("wallet", "send", OTHER, 1, typed=typed, env=KNOWN)
@@ -168,8 +181,25 @@ def test_the_password_may_come_from_a_file(rich: Node, terminal: Terminal) -> No
 
 def test_an_insufficient_balance_is_reported_before_the_confirmation(rich: Node, terminal: Terminal) -> None:
     assert terminal.failure("wallet", "send", OTHER, 10) == (
-        "the balance of 10 coins is 0.0001 coins too low: the amount is 10 coins, the fee 0.0001 coins"
+        "the balance of 10 coins is 0.0101 coins too low: the amount is 10 coins, the fee 0.0001 coins, and 0.01 coins"
+        " must remain; you can send at most 9.9899 coins"
     )
+
+
+def test_all_but_the_account_minimum_can_be_sent(rich: Node, terminal: Terminal) -> None:
+    sent = json.loads(terminal.ok("wallet", "send", OTHER, "9.9899", "--yes", "--json", env=KNOWN).out)
+    assert (sent["state"], sent["amount"]) == ("accepted", "998990000")
+
+
+def test_a_new_recipient_must_get_the_account_minimum(rich: Node, terminal: Terminal) -> None:
+    new = address_of("zoe", "svcd")
+    assert terminal.failure("wallet", "send", new, "0.00999999") == (
+        "the recipient has 0 coins and must have 0.01 coins after the transfer: send at least 0.01 coins"
+    )
+    terminal.ok("wallet", "send", new, "0.01", "--yes", env=KNOWN)
+    terminal.ok("node", "mine", 1)
+    sent = json.loads(terminal.ok("wallet", "send", new, "0.00000001", "--yes", "--json", env=KNOWN).out)
+    assert (sent["state"], sent["amount"]) == ("accepted", "1")
 
 
 def test_a_rejected_transfer_is_reported_verbatim(rich: Node, terminal: Terminal) -> None:
@@ -230,7 +260,7 @@ def canned(**changed: object) -> Fixed:
     named = {"chainId": DEVNET.chain_id, "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
     members: dict[str, object] = {
         "status": {**named, "syncState": "synced", "time": present, "slot": str(START_SLOT)},
-        "consensus": {**named, "minimumFee": "10000"},
+        "consensus": {**named, "minimumFee": "10000", "accountMinimum": "1000000"},
         "fees": {"suggestedFee": "10000"},
         ADDRESS: account,
         **changed,
@@ -388,8 +418,8 @@ def lost(rich: Node, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> lis
     answers: list[int] = []
     real = rich.node_context.transaction_pool.submit
 
-    async def submit(transfer: Any) -> Any:
-        state = await real(transfer)
+    async def submit(transfer: Any, **how: Any) -> Any:
+        state = await real(transfer, **how)
         if not answers:
             raise OSError("the answer is lost")
         return state

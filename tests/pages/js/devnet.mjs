@@ -12,7 +12,7 @@ export class Devnet {
   now = NOW;
   height = 0;
   status = { networkId, chainId, genesisHash, hash: "aa", syncState: "synced" };
-  consensus = { networkId, chainId, genesisHash, minimumFee: "10000" };
+  consensus = { networkId, chainId, genesisHash, minimumFee: "10000", accountMinimum: "1000000" };
   fees = { suggestedFee: "10000" };
   balances = new Map();
   nonces = new Map();
@@ -101,6 +101,10 @@ export class Devnet {
       return refusal(`nonce ${transfer.nonce} is taken by a waiting transfer`);
     if (BigInt(transfer.payload.amount) + BigInt(transfer.fee) > BigInt(balance))
       return refusal("the balance is short");
+    const [least, amount] = [BigInt(this.consensus.accountMinimum), BigInt(transfer.payload.amount)];
+    if (BigInt(balance) - amount - BigInt(transfer.fee) < least) return refusal("the sender keeps too little");
+    if (BigInt(this.#account(transfer.payload.recipient).balance) + amount < least)
+      return refusal("the recipient gets too little");
     this.pool.set(txid, transfer);
     return [200, { txid, state: "accepted" }];
   }

@@ -33,6 +33,7 @@ const STRANGE = {
   "another network id": ({ status }) => Object.assign(status, { networkId: 1 }),
   "another genesis of the rules": ({ consensus }) => Object.assign(consensus, { genesisHash: "00".repeat(32) }),
   "a fee of its own": ({ consensus }) => Object.assign(consensus, { minimumFee: "100000000" }),
+  "an account minimum of its own": ({ consensus }) => Object.assign(consensus, { accountMinimum: "1" }),
 };
 
 for (const [name, edit] of Object.entries(STRANGE)) {

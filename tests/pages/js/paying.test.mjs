@@ -175,6 +175,14 @@ test("a balance that is too small is not signed for", async () => {
   assert.equal(store.kept.size, 0);
 });
 
+test("a recipient without an account must get the account minimum", async () => {
+  const { devnet, paying, store } = opened();
+  assert.equal(await codeOf(paying.sign(sent("a", 999_999n), signer)), "recipient-minimum");
+  assert.equal(store.kept.size, 0);
+  devnet.balances.set(BOB, 1_000_000n);
+  assert.equal((await paying.follow(await paying.sign(sent("a", 1n), signer))).state, "pending");
+});
+
 test("what waits is taken from the balance", async () => {
   const { paying } = opened();
   await paying.follow(await paying.sign(sent("a", 60n * COIN), signer));

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { judge, underWay } from "../../../svcd/pages/static/review.mjs";
+import { judge, needsBalance, underWay } from "../../../svcd/pages/static/review.mjs";
 
 const COIN = 100_000_000n;
+const LEAST = 1_000_000n;
 const INTENT = { recipient: "bob", amount: 25n * COIN, fromLink: true };
 const KNOWN = {
   sender: "alice",
@@ -11,6 +12,7 @@ const KNOWN = {
   view: { syncing: false, time: 1_000_000 },
   fee: 10_000n,
   waiting: 0n,
+  received: null,
   paid: { state: "unpaid" },
   now: 1_000_000,
 };
@@ -28,12 +30,44 @@ test("a fee above the minimum is told, and counts", () => {
   assert.deepEqual(codes(judged), [null, ["fee-raised"]]);
 });
 
-test("the last base unit can be spent, and one more cannot", () => {
-  const amount = 100n * COIN - 10_000n;
-  assert.deepEqual([judge({ ...INTENT, amount }, KNOWN).after, judge({ ...INTENT, amount }, KNOWN).blocked], [0n, null]);
+test("all but the account minimum can be spent, and not a base unit more", () => {
+  const amount = 100n * COIN - 10_000n - LEAST;
+  const { after, blocked: none } = judge({ ...INTENT, amount }, KNOWN);
+  assert.deepEqual([after, none], [LEAST, null]);
   const { blocked } = judge({ ...INTENT, amount: amount + 1n }, KNOWN);
-  assert.equal(blocked.code, "insufficient");
-  assert.match(blocked.message, /0\.000\u202f000\u202f01\u00a0SVC/);
+  assert.deepEqual([blocked.code, blocked.missing], ["insufficient", 1n]);
+  assert.equal(
+    blocked.message,
+    "The balance is too small: 0.000\u202f000\u202f01\u00a0SVC are missing for the amount, the fee and the 0.01\u00a0SVC that must remain.",
+  );
+});
+
+test("who chooses the amount is told the most", () => {
+  const most = /You can send at most 99\.9899\u00a0SVC\.$/;
+  assert.match(judge({ ...INTENT, amount: 100n * COIN, fromLink: false }, KNOWN).blocked.message, most);
+  assert.doesNotMatch(judge({ ...INTENT, amount: 100n * COIN }, KNOWN).blocked.message, /at most/);
+  const poor = { ...KNOWN, account: { balance: LEAST + 10_000n } };
+  assert.doesNotMatch(judge({ ...INTENT, fromLink: false }, poor).blocked.message, /at most/);
+});
+
+test("the recipient must have the account minimum afterwards", () => {
+  for (const [received, least] of [
+    [0n, "0.01"],
+    [400_000n, "0.006"],
+  ]) {
+    const enough = LEAST - received;
+    assert.equal(judge({ ...INTENT, amount: enough }, { ...KNOWN, received }).blocked, null);
+    const { blocked } = judge({ ...INTENT, amount: enough - 1n }, { ...KNOWN, received });
+    assert.equal(blocked.code, "recipient-minimum");
+    assert.match(blocked.message, new RegExp(`the amount must be at least ${least}\u00a0SVC\\.$`));
+  }
+  assert.equal(judge({ ...INTENT, amount: 1n }, { ...KNOWN, received: LEAST }).blocked, null);
+});
+
+test("the recipient's balance matters only where the amount alone is too little", () => {
+  assert.equal(needsBalance({ ...INTENT, amount: LEAST }, "alice"), false);
+  assert.equal(needsBalance({ ...INTENT, amount: LEAST - 1n }, "alice"), true);
+  assert.equal(needsBalance({ recipient: "alice", amount: 1n }, "alice"), false);
 });
 
 test("what is under way cannot be spent again", () => {
