@@ -241,6 +241,9 @@ def test_a_proof_is_fetched_to_its_end() -> None:
         lambda: calls.payments(SHOP, reference=None, amount=None, since_height=-1),
         lambda: calls.account("../status"),
         lambda: calls.block_hash(-1),
+        lambda: signing(2.5),
+        lambda: signing(0),
+        lambda: signing(1, SHOP[:-1]),
     ],
 )
 def test_impossible_values_are_refused_before_anything_is_asked(ask: Callable[[], Steps[Any]]) -> None:
@@ -273,19 +276,107 @@ def test_a_token_that_no_header_can_have_is_refused_and_not_repeated(client: Any
     assert "secret" not in str(refused.value)
 
 
+KEY = svc_pay.Key(bytes(32))
+OWN = KEY.address(svc_pay.DEVNET)
+NOTHING = "the account can send nothing now: it has {} base units, needs 10000 for the fee, and must keep 1000000"
+
+
+def consensus(network: svc_pay.Network = svc_pay.DEVNET) -> Answer:
+    return answer({"consensus": {"genesisHash": network.genesis_hash, "accountMinimum": "1000000"}})
+
+
+def fees(suggested: str) -> Answer:
+    return answer({"fees": {"suggestedFee": suggested}})
+
+
+def account(address: str, *, balance: int, waiting: int = 0) -> Answer:
+    content = {"balance": str(balance), "pendingBalance": str(balance - waiting), "nonce": "3", "pendingNonce": "4"}
+    return answer({"account": {"address": address, **content}})
+
+
+def signing(amount: Any, recipient: str = SHOP, *, maximum_fee: int = 10_000) -> Steps[svc_pay.SignedTransfer]:
+    return calls.sign(KEY, svc_pay.DEVNET, recipient=recipient, amount=amount, reference=None, maximum_fee=maximum_fee)
+
+
 def test_a_fee_above_the_limit_is_not_paid() -> None:
-    status = answer({"status": {"genesisHash": svc_pay.DEVNET.genesis_hash}})
-    steps = calls.sign(
-        svc_pay.Key(bytes(32)), svc_pay.DEVNET, recipient=SHOP, amount=1, reference=None, maximum_fee=10_000
-    )
-    ran = Ran(steps, [status, answer({"fees": {"suggestedFee": "10001"}})])
+    ran = Ran(signing(1), [consensus(), fees("10001")])
     assert str(ran.error) == "the node suggests a fee of 10001 base units, more than maximum_fee 10000"
 
 
 def test_nothing_is_signed_for_another_network() -> None:
-    steps = calls.sign(svc_pay.Key(bytes(32)), svc_pay.DEVNET, recipient=SHOP, amount=1, reference=None, maximum_fee=0)
-    ran = Ran(steps, [answer({"status": {"genesisHash": svc_pay.MAINNET.genesis_hash}})])
-    assert str(ran.error) == "the node is not on devnet"
+    assert str(Ran(signing(1), [consensus(svc_pay.MAINNET)]).error) == "the node is not on devnet"
+
+
+@pytest.mark.parametrize(
+    ("amount", "balance", "received", "sentence", "possible"),
+    [
+        (
+            990_001,
+            2_000_000,
+            10**6,
+            "the account must keep 1000000 base units: it can send at most 990000 now",
+            990_000,
+        ),
+        (
+            2**53 - 1,
+            2**53 - 6,
+            0,
+            "the account must keep 1000000 base units: it can send at most 9007199253730986 now",
+            9007199253730986,
+        ),
+        (
+            999_999,
+            10**8,
+            0,
+            "the recipient must have 1000000 base units after the transfer: send at least 1000000",
+            10**6,
+        ),
+        (1, 10**8, 999_998, "the recipient must have 1000000 base units after the transfer: send at least 2", 2),
+        (
+            990_001,
+            2_000_000,
+            0,
+            "the account can send at most 990000 base units now, and the recipient needs at least 1000000: "
+            "each must have 1000000 after the transfer",
+            None,
+        ),
+        (
+            1,
+            1_010_000,
+            10**6,
+            NOTHING.format(1010000),
+            None,
+        ),
+        (
+            1,
+            0,
+            0,
+            NOTHING.format(0),
+            None,
+        ),
+    ],
+)
+def test_no_transfer_leaves_an_account_below_the_minimum(
+    amount: int, balance: int, received: int, sentence: str, possible: int | None
+) -> None:
+    # What the sender's own transfers spend counts while they wait.
+    sender, recipient = account(OWN, balance=balance + 5, waiting=5), account(SHOP, balance=received, waiting=received)
+    answers = [consensus(), fees("10000"), sender, recipient]
+    ran = Ran(signing(amount), answers)
+    assert isinstance(ran.error, svc_pay.ImpossibleAmount)
+    assert (str(ran.error), ran.error.possible) == (sentence, possible)
+    if possible is not None:
+        signed = Ran(signing(possible), answers).result
+        assert signed.transaction["payload"]["amount"] == str(possible)
+        assert signed.transaction["nonce"] == "4"
+
+
+def test_a_transfer_to_oneself_asks_for_one_account() -> None:
+    answers = [consensus(), fees("10000"), account(OWN, balance=1_010_001)]
+    assert Ran(signing(1, OWN), answers).result.transaction["payload"]["recipient"] == OWN
+    error = Ran(signing(2, OWN), answers).error
+    assert isinstance(error, svc_pay.ImpossibleAmount)
+    assert error.possible == 1
 
 
 def test_both_clients_have_the_same_methods() -> None:

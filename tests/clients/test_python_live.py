@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import svc_pay
-from svc_pay import AsyncClient, Client, Key, State, Webhook
+from svc_pay import AsyncClient, Client, Key, State, Webhook, sign_transfer
 
 from tests.browser.chain import COIN, FAUCET, SHOP
 from tests.process_level.pages import ROOT, blocks_of
@@ -132,3 +132,33 @@ def test_an_order_with_a_watch(shop_node: RunningNode) -> None:
             client.watch("svcwh_" + "0" * 32)
     with Client(shop_node.url, token="x" * 40) as stranger, pytest.raises(svc_pay.Unauthorized):
         stranger.watch(watch.id)
+
+
+def test_the_amounts_that_the_client_names_are_those_that_the_node_takes(shop_node: RunningNode) -> None:
+    """With one base unit more or less the node refuses what the client refuses."""
+    sender, receiver = Key(b"a sender of its own".ljust(32)), Key(b"a new receiver".ljust(32))
+    start, target = sender.address(svc_pay.DEVNET), receiver.address(svc_pay.DEVNET)
+    with Client(shop_node.url) as client:
+        client.broadcast(client.sign(Key(FAUCET.seed), svc_pay.DEVNET, recipient=start, amount=COIN))
+        shop_node.mine(1)
+
+        def possible(amount: int, recipient: str) -> int:
+            with pytest.raises(svc_pay.ImpossibleAmount) as refused:
+                client.sign(sender, svc_pay.DEVNET, recipient=recipient, amount=amount)
+            assert refused.value.possible is not None
+            return refused.value.possible
+
+        def send(amount: int, recipient: str) -> None:
+            nonce = client.account(start).pending_nonce
+            client.broadcast(sign_transfer(sender, svc_pay.DEVNET, recipient=recipient, amount=amount, nonce=nonce))
+
+        least = possible(1, target)
+        with pytest.raises(svc_pay.BadRequest, match=f"the amount must be at least {least}$"):
+            send(least - 1, target)
+        send(least, target)
+        most = possible(COIN, SHOP)
+        with pytest.raises(svc_pay.BadRequest, match=f"the amount can be at most {most}$"):
+            send(most + 1, SHOP)
+        send(most, SHOP)
+        shop_node.mine(1)
+        assert client.account(start).balance == client.account(target).balance == 1_000_000

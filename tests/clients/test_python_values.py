@@ -169,7 +169,10 @@ def test_a_proof_in_two_answers() -> None:
     second = {**PROOF["answer"], "proof": {**proof, "headers": proof["headers"][1:]}}
     answers = [json.dumps(answer).encode() for answer in (first, second)]
     assert svc_pay.check_proof(answers, order_of(PROOF["order"]), tip=PROOF["tip"]).confirmations == 3
-    for wrong in (answers[:1], answers[::-1], []):
+    mountain, *others = proof["parent"]["history"]
+    parent = {**proof["parent"], "history": [[*mountain[:3], "1"], *others]}
+    other = json.dumps({**second, "proof": {**second["proof"], "parent": parent}}).encode()
+    for wrong in (answers[:1], answers[::-1], [], [answers[0], other]):
         with pytest.raises(svc_pay.InvalidProof):
             svc_pay.check_proof(wrong, order_of(PROOF["order"]), tip=PROOF["tip"])
 

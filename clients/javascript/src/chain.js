@@ -17,14 +17,14 @@ export const MAINNET = Object.freeze({
   networkId: 1,
   chainId: "SVC-MAINNET",
   prefix: "svc",
-  genesisHash: "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111",
+  genesisHash: "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
 });
 export const DEVNET = Object.freeze({
   name: "devnet",
   networkId: 2,
   chainId: "SVC-DEVNET",
   prefix: "svcd",
-  genesisHash: "63557dd86972b5fc8a46efb5e2acd90affcfc23ff9189ea9939fde06848b414a",
+  genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
 });
 export const NETWORKS = Object.freeze([MAINNET, DEVNET]);
 

@@ -12,7 +12,7 @@ import {
 } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, WaitTimeout } from "./errors.js";
 import { isSettled, members, parseJson, payment, rank } from "./members.js";
-import { signTransfer } from "./wallet.js";
+import { checkMinimum, signTransfer } from "./wallet.js";
 
 /** The greatest fee in base units that is paid because a node suggests it. */
 export const MAXIMUM_FEE = 1_000_000n;
@@ -335,19 +335,28 @@ export class Client {
     return members(await this.#object(`/rpc/balance/${address}`, "account"), "account", ACCOUNT);
   }
 
-  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it. */
+  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+   *
+   * Rejects with ImpossibleAmount if either account would then have less than the network's account minimum.
+   */
   async sign(key, network, wanted) {
     checkNames(wanted, "recipient", "amount", "reference", "maximumFee");
     const { recipient, amount, reference = null, maximumFee = MAXIMUM_FEE } = wanted;
     checkAddress(recipient, network);
-    const status = members(await this.#object("/rpc/status", "status"), "status", { genesisHash: "text" });
-    if (status.genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}`);
+    const units = integer(amount, "amount", 1n);
+    const rules = members(await this.#object("/rpc/consensus", "consensus"), "consensus", { genesisHash: "text" });
+    if (rules.genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}`);
+    const minimum = BigInt(members(rules, "consensus", { accountMinimum: "number" }).accountMinimum);
     const fees = members(await this.#object("/rpc/fees", "fees"), "fees", { suggestedFee: "number" });
     const fee = BigInt(fees.suggestedFee);
     const much = `the node suggests a fee of ${fee} base units, more than maximumFee ${maximumFee}`;
     if (fee > BigInt(maximumFee)) throw new InvalidAnswer(much);
-    const { pendingNonce } = await this.account(await key.address(network));
-    return signTransfer(key, network, { recipient, amount, reference, fee, nonce: pendingNonce });
+    const address = await key.address(network);
+    const sender = await this.account(address);
+    const receiver = recipient === address ? sender : await this.account(recipient);
+    const [available, received] = [BigInt(sender.pendingBalance), BigInt(receiver.balance)];
+    checkMinimum(units, { minimum, fee, available, received });
+    return signTransfer(key, network, { recipient, amount, reference, fee, nonce: sender.pendingNonce });
   }
 
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */

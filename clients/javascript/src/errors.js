@@ -26,6 +26,17 @@ export class ApiError extends SvcPayError {
   }
 }
 
+/** After a transfer of this amount its sender or its recipient would have less than the account minimum.
+ *
+ * `possible` is the nearest amount that would do, in base units, or null if none would.
+ */
+export class ImpossibleAmount extends SvcPayError {
+  constructor(sentence, possible = null) {
+    super(sentence);
+    this.possible = possible;
+  }
+}
+
 /** The awaited state did not come in time. */
 export class WaitTimeout extends SvcPayError {}
 

@@ -52,6 +52,12 @@ export class ApiError extends SvcPayError {
   /** Seconds after which the node asks to be called again; null if it does not say. */
   readonly retryAfter: number | null;
 }
+/** After a transfer of this amount its sender or its recipient would have less than the account minimum. */
+export class ImpossibleAmount extends SvcPayError {
+  constructor(sentence: string, possible?: bigint | null);
+  /** The nearest amount that would do, in base units; null if none would. */
+  readonly possible: bigint | null;
+}
 /** The awaited state did not come in time. */
 export class WaitTimeout extends SvcPayError {}
 /** A callback is not from the node, or is too old; answer it with 401. */
@@ -439,7 +445,10 @@ export class Client {
   testCallback(callbackUrl: string): Promise<CallbackTest>;
   /** The account of an address. */
   account(address: string): Promise<Account>;
-  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it. */
+  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+   *
+   * Rejects with ImpossibleAmount if either account would then have less than the network's account minimum.
+   */
   sign(
     key: Key,
     network: Network,

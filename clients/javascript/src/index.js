@@ -16,6 +16,7 @@ export {
 export { checkoutUrl, Client, MAXIMUM_FEE } from "./client.js";
 export {
   ApiError,
+  ImpossibleAmount,
   InvalidAnswer,
   InvalidInput,
   InvalidProof,

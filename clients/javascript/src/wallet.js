@@ -13,7 +13,7 @@ import {
   txidOf,
 } from "./chain.js";
 import { pairOf } from "./ed25519.js";
-import { InvalidInput } from "./errors.js";
+import { ImpossibleAmount, InvalidInput } from "./errors.js";
 
 const NAME = "Ed25519";
 const WORD_COUNT = 24;
@@ -82,6 +82,29 @@ export class Key {
   async sign(message) {
     return new Uint8Array(await crypto.subtle.sign(NAME, this.#private, message));
   }
+}
+
+/** Throws ImpossibleAmount unless both accounts have at least `minimum` base units after a transfer.
+ *
+ * `available` is the sender's balance without what its waiting transfers spend, `received` the recipient's
+ * (docs/protocol.md 4 and 12).
+ */
+export function checkMinimum(amount, { minimum, fee, available, received }) {
+  const most = available - fee - minimum;
+  const least = received < minimum ? minimum - received : 1n;
+  if (least <= amount && amount <= most) return;
+  if (most < 1n) {
+    const needs = `it has ${available} base units, needs ${fee} for the fee, and must keep ${minimum}`;
+    throw new ImpossibleAmount(`the account can send nothing now: ${needs}`);
+  }
+  if (least > most) {
+    const both = `the account can send at most ${most} base units now, and the recipient needs at least ${least}`;
+    throw new ImpossibleAmount(`${both}: each must have ${minimum} after the transfer`);
+  }
+  if (amount > most)
+    throw new ImpossibleAmount(`the account must keep ${minimum} base units: it can send at most ${most} now`, most);
+  const after = `the recipient must have ${minimum} base units after the transfer`;
+  throw new ImpossibleAmount(`${after}: send at least ${least}`, least);
 }
 
 /** A signed transfer: its txid and its nine fields with the signature. */

@@ -251,6 +251,8 @@ test("impossible values are refused before anything is asked", async () => {
   const misspelt = { recipient: SHOP, amount: 1n, refrence: "order-1" };
   await assert.rejects(client.paymentRequest(misspelt), /unknown member refrence; use recipient, amount, reference/);
   await assert.rejects(client.sign(null, pay.DEVNET, misspelt), /unknown member refrence/);
+  for (const wrong of [{ amount: 0n }, { amount: 5 }, { recipient: SHOP.slice(0, -1) }])
+    await assert.rejects(client.sign(null, pay.DEVNET, { recipient: SHOP, amount: 1n, ...wrong }), pay.InvalidInput);
   await assert.rejects(pay.signTransfer(null, pay.DEVNET, { ...misspelt, nonce: 0n }), /unknown member refrence/);
   await assert.rejects(pay.signTransfer(null, "devnet", {}), /network must be MAINNET or DEVNET/);
   await assert.rejects(client.waitFor(ORDER, { state: "unpaid" }), pay.InvalidInput);
@@ -268,11 +270,65 @@ test("a token that no header can have is refused and not repeated", () => {
     );
 });
 
+// Signing
+
+const key = await pay.Key.fromSeed(new Uint8Array(32));
+const OWN = await key.address(pay.DEVNET);
+const consensus =
+  ({ genesisHash } = pay.DEVNET) =>
+  () =>
+    answer({ consensus: { genesisHash, accountMinimum: "1000000" } });
+const fees = (suggestedFee) => () => answer({ fees: { suggestedFee } });
+const account =
+  (address, balance, waiting = 0n) =>
+  () => {
+    const pendingBalance = String(balance - waiting);
+    const content = { address, balance: String(balance), pendingBalance, nonce: "3", pendingNonce: "4" };
+    return answer({ account: content });
+  };
+
 test("a fee above the limit is not paid, and nothing is signed for another network", async () => {
-  const key = await pay.Key.fromSeed(new Uint8Array(32));
-  const status = (network) => () => answer({ status: { genesisHash: network.genesisHash } });
-  const dear = clientOf(status(pay.DEVNET), () => answer({ fees: { suggestedFee: "10001" } }));
+  const dear = clientOf(consensus(), fees("10001"));
   const wanted = { recipient: SHOP, amount: 1n, maximumFee: 10_000n };
   await assert.rejects(dear.client.sign(key, pay.DEVNET, wanted), /suggests a fee of 10001 base units/);
-  await assert.rejects(clientOf(status(pay.MAINNET)).client.sign(key, pay.DEVNET, wanted), /is not on devnet/);
+  await assert.rejects(clientOf(consensus(pay.MAINNET)).client.sign(key, pay.DEVNET, wanted), /is not on devnet/);
+});
+
+test("no transfer leaves an account below the minimum", async () => {
+  const keep = "the account must keep 1000000 base units: it can send at most";
+  const reach = "the recipient must have 1000000 base units after the transfer: send at least";
+  const nothing = (balance) =>
+    `the account can send nothing now: it has ${balance} base units, needs 10000 for the fee, and must keep 1000000`;
+  const both =
+    "the account can send at most 990000 base units now, and the recipient needs at least 1000000: " +
+    "each must have 1000000 after the transfer";
+  for (const [amount, balance, received, message, possible] of [
+    [990_001n, 2_000_000n, 1_000_000n, `${keep} 990000 now`, 990_000n],
+    [2n ** 53n - 1n, 2n ** 53n - 6n, 0n, `${keep} 9007199253730986 now`, 9007199253730986n],
+    [999_999n, 10n ** 8n, 0n, `${reach} 1000000`, 1_000_000n],
+    [1n, 10n ** 8n, 999_998n, `${reach} 2`, 2n],
+    [990_001n, 2_000_000n, 0n, both, null],
+    [1n, 1_010_000n, 1_000_000n, nothing(1_010_000), null],
+    [1n, 0n, 0n, nothing(0), null],
+  ]) {
+    // What the sender's own transfers spend counts while they wait.
+    const accounts = [account(OWN, balance + 5n, 5n), account(SHOP, received, received)];
+    const signing = (units) => {
+      const { client } = clientOf(consensus(), fees("10000"), ...accounts);
+      return client.sign(key, pay.DEVNET, { recipient: SHOP, amount: units });
+    };
+    await assert.rejects(signing(amount), { name: "ImpossibleAmount", message, possible });
+    if (possible === null) continue;
+    const { transaction } = await signing(possible);
+    assert.deepEqual([transaction.payload.amount, transaction.nonce], [String(possible), "4"]);
+  }
+});
+
+test("a transfer to oneself asks for one account", async () => {
+  const signing = (amount) => {
+    const { client } = clientOf(consensus(), fees("10000"), account(OWN, 1_010_001n));
+    return client.sign(key, pay.DEVNET, { recipient: OWN, amount });
+  };
+  assert.equal((await signing("1")).transaction.payload.recipient, OWN);
+  await assert.rejects(signing("2"), { name: "ImpossibleAmount", possible: 1n });
 });

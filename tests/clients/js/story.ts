@@ -4,7 +4,7 @@
 import { createServer } from "node:http";
 import { buffer } from "node:stream/consumers";
 import { createInterface } from "node:readline";
-import { ApiError, checkProof, Client, DEVNET, isSettled, isWatchEvent, Key, Webhook, formatAmount } from "svc-pay";
+import { ApiError, checkProof, Client, DEVNET, ImpossibleAmount, isSettled, isWatchEvent, Key, Webhook, formatAmount } from "svc-pay";
 import type { Event, Order, Payment, WatchEvent } from "svc-pay";
 
 const [url = "", token = "", secret = "", seed = ""] = process.argv.slice(2);
@@ -65,6 +65,9 @@ const wanted = { events: ["payment.confirmed", "payment.reorged"] } as const;
 const watch = await node.register(stored, callback, wanted);
 must((await node.register(stored, callback, wanted)).existing === true, "the same registration again");
 
+const poor = await Key.fromSeed(new Uint8Array(32));
+const dear = await node.sign(poor, DEVNET, { recipient: shop, amount: 1n }).catch((error: unknown) => error);
+must(dear instanceof ImpossibleAmount && dear.possible === null, "an account without coins");
 const faucet = await Key.fromSeed(new Uint8Array(Buffer.from(seed, "hex")));
 const transfer = await node.sign(faucet, DEVNET, { recipient: shop, amount: order.amount, reference: order.reference });
 must((await node.broadcast(transfer)) === "accepted", "the broadcast");

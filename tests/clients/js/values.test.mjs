@@ -115,10 +115,14 @@ for (const { what, of, at, to } of proof.refused) {
 
 test("a proof in two answers", async () => {
   const inside = proof.answer.proof;
-  const part = (headers) => JSON.stringify({ ...proof.answer, proof: { ...inside, headers } });
+  const part = (headers, parent = inside.parent) =>
+    JSON.stringify({ ...proof.answer, proof: { ...inside, parent, headers } });
   const answers = [part(inside.headers.slice(0, 1)), part(inside.headers.slice(1))];
   assert.equal((await pay.checkProof(answers, proof.order, proof)).confirmations, 3);
-  for (const wrong of [answers.slice(0, 1), answers.toReversed?.() ?? [...answers].reverse(), []])
+  const parent = structuredClone(inside.parent);
+  parent.history[0][3] = "1";
+  const other = [answers[0], part(inside.headers.slice(1), parent)];
+  for (const wrong of [answers.slice(0, 1), answers.toReversed?.() ?? [...answers].reverse(), [], other])
     await assert.rejects(pay.checkProof(wrong, proof.order, proof), pay.InvalidProof);
 });
 

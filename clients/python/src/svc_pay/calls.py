@@ -39,7 +39,7 @@ from svc_pay.model import (
     Watch,
     WatchPage,
 )
-from svc_pay.wallet import Key, SignedTransfer, sign_transfer
+from svc_pay.wallet import Key, SignedTransfer, check_minimum, sign_transfer
 from svc_pay.webhooks import EventName
 
 MAXIMUM_FEE: Final = 1_000_000
@@ -363,13 +363,19 @@ def sign(
 ) -> Steps[SignedTransfer]:
     """See :meth:`svc_pay.Client.sign`."""
     check_address(recipient, network)
-    genesis_hash = yield from _object(get("/rpc/status"), "status", lambda status: status.text("genesisHash"))
-    if genesis_hash != network.genesis_hash:
+    check_amount(amount)
+    rules = Members.of((yield from ask(get("/rpc/consensus"))), "the answer").object("consensus")
+    if rules.text("genesisHash") != network.genesis_hash:
         raise InvalidAnswer(f"the node is not on {network.name}")
+    minimum = rules.number("accountMinimum")
     fee = yield from _object(get("/rpc/fees"), "fees", lambda fees: fees.number("suggestedFee"))
     if fee > maximum_fee:
         raise InvalidAnswer(f"the node suggests a fee of {fee} base units, more than maximum_fee {maximum_fee}")
-    nonce = (yield from account(key.address(network))).pending_nonce
+    address = key.address(network)
+    sender = yield from account(address)
+    receiver = sender if recipient == address else (yield from account(recipient))
+    check_minimum(amount, minimum=minimum, fee=fee, available=sender.pending_balance, received=receiver.balance)
+    nonce = sender.pending_nonce
     return sign_transfer(key, network, recipient=recipient, amount=amount, nonce=nonce, fee=fee, reference=reference)
 
 

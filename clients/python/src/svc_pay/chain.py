@@ -37,10 +37,10 @@ class Network:
 
 
 MAINNET: Final = Network(
-    "mainnet", 1, "SVC-MAINNET", "svc", "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111"
+    "mainnet", 1, "SVC-MAINNET", "svc", "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227"
 )
 DEVNET: Final = Network(
-    "devnet", 2, "SVC-DEVNET", "svcd", "63557dd86972b5fc8a46efb5e2acd90affcfc23ff9189ea9939fde06848b414a"
+    "devnet", 2, "SVC-DEVNET", "svcd", "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444"
 )
 NETWORKS: Final = (MAINNET, DEVNET)
 

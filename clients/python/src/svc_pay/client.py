@@ -228,7 +228,10 @@ class Client:
         reference: str | None = None,
         maximum_fee: int = MAXIMUM_FEE,
     ) -> SignedTransfer:
-        """A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it."""
+        """A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+
+        Raises ImpossibleAmount if either account would then have less than the network's account minimum.
+        """
         return self._run(
             calls.sign(key, network, recipient=recipient, amount=amount, reference=reference, maximum_fee=maximum_fee)
         )
@@ -382,7 +385,10 @@ class AsyncClient:
         reference: str | None = None,
         maximum_fee: int = MAXIMUM_FEE,
     ) -> SignedTransfer:
-        """A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it."""
+        """A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+
+        Raises ImpossibleAmount if either account would then have less than the network's account minimum.
+        """
         return await self._run(
             calls.sign(key, network, recipient=recipient, amount=amount, reference=reference, maximum_fee=maximum_fee)
         )

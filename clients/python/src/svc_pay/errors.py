@@ -52,6 +52,15 @@ class Unavailable(ApiError):
     """5xx: the node, or a proxy in front of it, cannot answer at present."""
 
 
+class ImpossibleAmount(SvcPayError):
+    """After a transfer of this amount its sender or its recipient would have less than the account minimum."""
+
+    def __init__(self, sentence: str, possible: int | None) -> None:
+        super().__init__(sentence)
+        self.possible = possible
+        """The nearest amount that would do, in base units; None if none would."""
+
+
 class WaitTimeout(SvcPayError):
     """The awaited state did not come in time."""
 

@@ -24,7 +24,7 @@ from svc_pay.chain import (
     check_reference,
     txid_of,
 )
-from svc_pay.errors import InvalidInput
+from svc_pay.errors import ImpossibleAmount, InvalidInput
 
 _WORDS = 24
 
@@ -94,6 +94,34 @@ class SignedTransfer:
         if not isinstance(transaction, dict) or "signature" not in transaction:
             raise InvalidInput("this is not the text of a signed transfer")
         return cls(txid_of(transaction, network).hex(), transaction)
+
+
+def check_minimum(amount: int, *, minimum: int, fee: int, available: int, received: int) -> None:
+    """Raise ImpossibleAmount unless both accounts have at least ``minimum`` base units after a transfer.
+
+    ``available`` is the sender's balance without what its waiting transfers spend, ``received`` the recipient's
+    (docs/protocol.md 4 and 12).
+    """
+    least, most = max(minimum - received, 1), available - fee - minimum
+    if least <= amount <= most:
+        return
+    possible = None
+    if most < 1:
+        sentence = (
+            f"the account can send nothing now: it has {available} base units, needs {fee} for the fee, "
+            f"and must keep {minimum}"
+        )
+    elif least > most:
+        sentence = (
+            f"the account can send at most {most} base units now, and the recipient needs at least {least}: "
+            f"each must have {minimum} after the transfer"
+        )
+    elif amount > most:
+        sentence, possible = f"the account must keep {minimum} base units: it can send at most {most} now", most
+    else:
+        sentence = f"the recipient must have {minimum} base units after the transfer: send at least {least}"
+        possible = least
+    raise ImpossibleAmount(sentence, possible)
 
 
 def sign_transfer(
