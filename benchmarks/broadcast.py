@@ -72,7 +72,7 @@ def write_bodies(file: Path, senders: list[Signer]) -> None:
     with file.open("wb") as lines:
         for signer in senders:
             reference = f"order-{signer.number}" if signer.number % 2 else None
-            transfer = signer.pays(unowned_key(signer.number), amount=5_000, timestamp=now, reference=reference)
+            transfer = signer.pays(unowned_key(signer.number), amount=1_000_000, timestamp=now, reference=reference)
             lines.write(b'{"transaction":' + transfer.wire + b"}\n")
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from random import Random
@@ -54,9 +54,9 @@ def half_dead(good: int, dead: int) -> Callback:
 
 @asynccontextmanager
 async def service_of(
-    database: WebhookDatabase, node_context: NodeContext, reactor: Any
+    database: WebhookDatabase, node_context: NodeContext, reactor: Any, merchants: Sequence[str] = ("default",)
 ) -> AsyncIterator[WebhookService]:
-    """Webhooks that run as the node runs them, and may call this machine."""
+    """Webhooks of ``merchants`` that run as the node runs them, and may call this machine."""
     threads = ThreadPoolService(reactor, size=16, name="callbacks")
     threads.startService()
     caller = PinnedClient(
@@ -67,7 +67,7 @@ async def service_of(
     )
     rules = Rules.for_callbacks(allow_http=True, allow_private=True)
     merchant = SendingMerchant(caller, SigningKeys("a-signing-secret-of-thirty-two-characters"))
-    sender = WebhookSender(rules, {"default": merchant})
+    sender = WebhookSender(rules, dict.fromkeys(merchants, merchant))
     webhooks = build_webhooks(
         database, node_context, sender=sender, synced=lambda: True, chance=Random(5).random, keep_days=7
     )

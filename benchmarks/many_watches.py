@@ -109,8 +109,8 @@ async def started(fixture: Fixture, watches: Path | str, reactor: Any) -> AsyncI
     rmtree(folder)
 
 
-async def tell(fixture: Fixture, watches: Path | str, reactor: Any) -> tuple[float, float, float]:
-    """Milliseconds to tell of the payments of a block, megabytes of this process, and milliseconds of the start."""
+async def create_events(fixture: Fixture, watches: Path | str, reactor: Any) -> tuple[float, float, float]:
+    """Milliseconds to create the events of a block, megabytes of this process, and milliseconds of the start."""
     async with started(fixture, watches, reactor) as running:
         await feed(running.watched.node_context.chain_manager, [[fixture.blocks[0]]])
         await running.watched.told(fixture.sizes.matches)
@@ -119,7 +119,7 @@ async def tell(fixture: Fixture, watches: Path | str, reactor: Any) -> tuple[flo
 
 
 def measure(folder: Path, quick: bool) -> list[Row]:
-    """Telling of the payments of a block, memory and start with many watches, and with those of the block alone."""
+    """Creating the events of a block, memory and start with many watches, and with those of the block alone."""
     sizes = QUICK if quick else FULL
     fixture = prepare(folder, BlockSizes(matches=sizes.matches, blocks=1, rounds=sizes.rounds))
     few, many = folder / "watches-1", folder / "many"
@@ -130,7 +130,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         events, memory, start = Rounds(), Rounds(), Rounds()
         for _ in range(sizes.rounds):
             # The few first: what Python has once taken from the system it keeps.
-            alone, all_ = await tell(fixture, few, reactor), await tell(fixture, many, reactor)
+            alone, all_ = await create_events(fixture, few, reactor), await create_events(fixture, many, reactor)
             for rounds, figure, baseline in zip((events, memory, start), all_, alone, strict=True):
                 rounds.add(figure, baseline)
         of = f"{sizes.active + sizes.ended:,} watches, {sizes.active:,} active"

@@ -12,7 +12,7 @@ import psycopg
 from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.many_watches import tell
+from benchmarks.many_watches import create_events
 from benchmarks.merchants import order
 from benchmarks.prepared_chain import create_chain
 from benchmarks.processes import DATABASE, node
@@ -26,7 +26,7 @@ from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.webhook_move import to_postgresql
 from tests.postgresql import Server, running
 
-_TELLING: Final = Goal("ratio", "<=", 2.5)
+_EVENTS: Final = Goal("ratio", "<=", 2.5)
 _MANY: Final = Goal("ratio", "<=", 1.3)
 _REGISTERED: Final = Goal("figure", ">=", 300)
 _TOKEN: Final = "benchmark-token-of-32-characters-"  # noqa: S105
@@ -105,7 +105,7 @@ class Databases:
 
 
 def _events(fixture: Fixture, databases: Databases, sizes: Sizes) -> list[Row]:
-    """Telling of the payments of a block: on PostgreSQL against a file, and with many watches against few."""
+    """Creating the events of a block: on PostgreSQL against a file, and with many watches against few."""
     watches = fixture.folder / "watches-1"
     for name in ("bare", "few", "many"):
         active = {"bare": 0, "few": sizes.few - sizes.matches, "many": sizes.active - sizes.matches}[name]
@@ -116,16 +116,16 @@ def _events(fixture: Fixture, databases: Databases, sizes: Sizes) -> list[Row]:
     async def run(reactor: Any) -> list[Row]:
         engines, numbers = Rounds(), Rounds()
         for _ in range(sizes.rounds):
-            took = {"file": (await tell(fixture, watches, reactor))[0]}
+            took = {"file": (await create_events(fixture, watches, reactor))[0]}
             for name in ("bare", "few", "many"):
                 with databases.copy_of(name) as uri:
-                    took[name] = (await tell(fixture, uri, reactor))[0]
+                    took[name] = (await create_events(fixture, uri, reactor))[0]
             engines.add(took["bare"], took["file"])
             numbers.add(took["many"], took["few"])
         what = f"creating the events of {sizes.matches:,} payments, PostgreSQL"
         of = f"{sizes.active + sizes.ended:,} watches, {sizes.active:,} active"
         return [
-            engines.row(what, unit="ms", baseline_is="ms, SQLite", goal=_TELLING),
+            engines.row(what, unit="ms", baseline_is="ms, SQLite", goal=_EVENTS),
             numbers.row(f"{what}, {of}", unit="ms", baseline_is=f"ms, {sizes.few:,} active", goal=_MANY),
         ]
 
@@ -170,7 +170,7 @@ def _registered(folder: Path, number: int, sizes: Sizes, *settings: str) -> floa
 
 
 def measure(folder: Path, quick: bool) -> list[Row]:
-    """Telling and registering with webhooks on PostgreSQL, against those in a file."""
+    """Creating events and registering with webhooks on PostgreSQL, against those in a file."""
     sizes = QUICK if quick else FULL
     fixture = prepare(folder, BlockSizes(matches=sizes.matches, blocks=1, rounds=sizes.rounds))
     with running(durable=True) as server:

@@ -14,10 +14,11 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.commitment import Commitment
+from svcd.chain.history import History
 from svcd.chain.params import DEVNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.chain.transition import consensus_root, genesis_point, point_after
+from svcd.chain.transition import consensus_root, genesis_head, head_after
 from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockStatus, CheckedBlock
 from svcd.node.miner import WorkSearch, create_template
@@ -67,13 +68,15 @@ def create_chain(path: Path, keys: Iterable[bytes], *, params: NetworkParams = D
     connection = open_writer(path)
     store = ChainWriter(connection)
     commitment = Commitment(store.account_rows)
-    point = genesis_point(params)
+    head = genesis_head(params)
     accounts: Mapping[bytes, Account] = dict.fromkeys(sorted(keys), Account(FORTUNE))
     with store.commit():
         store.write_accounts(accounts)
         commitment.load(store.every_account(), len(accounts))
-        header = genesis_header(params, state_root=commitment.root, consensus_root=consensus_root(params, point))
-        store.connect_block(store.add_block(Block(header, ()), point), (), undo={})
+        root = consensus_root(params, head.point, History().root)
+        header = genesis_header(params, state_root=commitment.root, consensus_root=root)
+        stored = store.add_block(Block(header, ()), head.point)
+        store.connect_block(stored, (), undo={}, history=head.history.mountains)
     connection.close()
 
 
@@ -100,7 +103,7 @@ def build_blocks(
         if work_nonce is None or len(proposal.transfers) != len(transfers):
             raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")
         block = proposal.sealed(work_nonce, seed)
-        candidate = CheckedBlock(block, point_after(params, connector.tip, block.header))
+        candidate = CheckedBlock(block, head_after(params, connector.head, block.header))
         if connector.connect([candidate]).outcomes != [BlockStatus.CONNECTED]:
             raise RuntimeError(f"block {block.header.height} was not connected")
         blocks.append(block.wire())

@@ -59,7 +59,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     """Answers per second of the routes that read, against a bare Klein route, by wrk with 16 connections."""
     accounts, rounds_wanted, seconds = _QUICK if quick else _FULL
     buyer = Signer(0)
-    paid = buyer.pays(unowned_key(0), amount=5_000, timestamp=DEVNET.genesis_time, reference="order-1")
+    paid = buyer.pays(unowned_key(0), amount=1_000_000, timestamp=DEVNET.genesis_time, reference="order-1")
     reads = _reads(accounts, paid)
     create_chain(folder / DATABASE, [buyer.key, *map(unowned_key, range(accounts))])
     build_blocks(folder / DATABASE, [(), (paid,), *[()] * 100])

@@ -40,7 +40,7 @@ def payments(sizes: Sizes) -> list[list[Transfer]]:
     made = [
         Signer(number).pays(
             unowned_key(number),
-            amount=5_000 + number,
+            amount=1_000_000 + number,
             timestamp=timestamp,
             reference=f"order-{number}" if number % 2 else None,
         )

@@ -64,7 +64,7 @@ def _write(connection: sqlite3.Connection, block: int, height: int, numbers: ran
     )
     connection.executemany(
         "INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)",
-        [(f"order-{number}", unowned_key(number), 5_000 + number, height, at) for number, at in places],
+        [(f"order-{number}", unowned_key(number), 1_000_000 + number, height, at) for number, at in places],
     )
 
 
@@ -75,7 +75,7 @@ def body_of(number: int) -> tuple[bytes, bytes]:
     recipient = encode_address(unowned_key(number), DEVNET.address_prefix)
     before = (
         f'{{"fee":"{DEVNET.minimum_fee}","networkId":{DEVNET.network_id},"nonce":"0","payload":{{'
-        f'"amount":"{5_000 + number}","paymentReference":"order-{number}","recipient":"{recipient}"}},'
+        f'"amount":"{1_000_000 + number}","paymentReference":"order-{number}","recipient":"{recipient}"}},'
         f'"senderAddress":"{sender}","senderPublicKey":"{key.hex()}"'
     )
     after = f',"timestamp":"{DEVNET.genesis_time}","type":1,"version":2}}'

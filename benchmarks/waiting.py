@@ -57,7 +57,7 @@ def _payments(signers: Sequence[Signer]) -> list[Transfer]:
     return [
         signer.pays(
             unowned_key(signer.number),
-            amount=5_000 + signer.number,
+            amount=1_000_000 + signer.number,
             timestamp=now + signer.number,
             reference=f"order-{signer.number}" if signer.number % 2 else None,
         )

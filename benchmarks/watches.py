@@ -211,7 +211,7 @@ async def compare(fixture: Fixture, reactor: Any, measured: Measured, seconds: l
 
 
 async def deeper(fixture: Fixture, reactor: Any) -> tuple[float, float]:
-    """Milliseconds to tell of payments that have just been made, and of the same when they lie one block deeper."""
+    """Milliseconds to create the events of one more confirmation, and of the first one, for the payments of a block."""
     async with fixture.watched(reactor, _DEEPER) as watched:
         for block in fixture.and_empty:
             await feed(watched.node_context.chain_manager, [[block]])

@@ -17,7 +17,7 @@ from tests.programs import needs
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
     *("transfers", "empty-blocks", "headers", "state-root", "memory", "waiting"),
-    *("latency", "sync", "watches", "many-watches", "callbacks"),
+    *("latency", "sync", "watches", "many-watches", "callbacks", "two-merchants"),
 )
 
 
