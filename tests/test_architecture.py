@@ -13,10 +13,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-EVERY_PACKAGE = "chain chain_schemas store node net web p2p commerce rpc pages metrics config process".split()
+EVERY_PACKAGE = "chain chain_schemas light store node net web p2p commerce rpc pages metrics config process".split()
 MAY_IMPORT = {
     "chain": set(),
     "chain_schemas": {"chain", "web"},
+    "light": {"chain"},
     "interfaces": set(),
     "limits": set(),
     "recent": set(),
@@ -25,13 +26,13 @@ MAY_IMPORT = {
     "net": set(),
     "web": set(),
     "p2p": {"chain", "chain_schemas", "store", "node", "net", "web"},
-    "commerce": {"chain", "store", "node", "net", "web"},
+    "commerce": {"chain", "light", "store", "node", "net", "web"},
     "rpc": {"chain", "chain_schemas", "store", "node", "net", "web", "commerce", "p2p.administration"},
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields"},
     "cli": {"chain", "commerce.payment_request"},
     "cli.wallet": {"cli", "chain", "commerce.payment_request"},
     "cli.merchant": {
-        *("cli", "chain", "web"),
+        *("cli", "chain", "light", "web"),
         *("commerce.payment_proof", "commerce.payment_request", "commerce.signing"),
     },
     "cli.operator": {"cli", "chain", "store", "node", "process"},
@@ -111,10 +112,10 @@ def directions(module: str, tree: ast.AST) -> Problems:
 
 
 def purity(module: str, tree: ast.AST) -> Problems:
-    if module.split(".")[0] == "chain":
+    if module.split(".")[0] in ("chain", "light"):
         for line, name in imports(tree):
             if name.split(".")[0] not in PURE or any(within(name, impure) for impure in IMPURE):
-                yield f"{line}: the rules of the chain may not import {name}"
+                yield f"{line}: a pure package may not import {name}"
 
 
 def global_reactor(module: str, tree: ast.AST) -> Problems:

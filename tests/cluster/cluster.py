@@ -317,7 +317,7 @@ class Shops:
     def sell(self) -> None:
         """Register an order at one node and pay it at another."""
         reference = f"order-{len(self.orders)}"
-        amount = 1_000 + len(self.orders)
+        amount = 1_000_000 + len(self.orders)
         asked = {
             "recipient": SHOP,
             "amountBaseUnits": str(amount),

@@ -26,6 +26,7 @@ def test_the_table_has_the_members_of_a_proof() -> None:
         (r"first target costs ([\d,]+) evaluations", 2**256 // MAINNET.initial_target),
         (r"at the easiest target ([\d,]+),", 2**256 // effective_target(MAINNET.max_target, BASIS_POINTS)),
         (r"or ([\d,]+) with the\s+highest multiplier", 2**256 // effective_target(MAINNET.max_target, HIGHEST)),
+        (r"which reduces the work by ([\d]+) %", round(100 - 100 * BASIS_POINTS / HIGHEST)),
     ],
 )
 def test_numbers(sentence: str, number: int) -> None:

@@ -13,6 +13,7 @@ from tests.chains import ChainBuilder
 from tests.faults.conftest import confirm
 from tests.process_level import running
 from tests.process_level.conftest import DEVNET as ON_DEMAND
+from tests.process_level.conftest import Nodes
 from tests.process_level.receiver import Behaviour
 from tests.process_level.running import RunningNode, free_port, wait_until
 from tests.process_level.test_webhook_story import Shop, hand_in
@@ -102,9 +103,35 @@ def test_an_hour_while_an_event_waits_for_its_next_attempt(set_clock: Callable[[
     confirm(shop, PAID)
 
 
+@pytest.mark.parametrize("wrong", [5 * HOUR, -5 * HOUR])
+def test_bans_of_a_node_that_starts_with_a_wrong_time(
+    set_clock: Callable[[int], None], nodes: Nodes, wrong: int
+) -> None:
+    def ban(node: RunningNode, address: str) -> int:
+        """Ban an address for an hour; the Unix second at which that ends by the right clock."""
+        node.ok(node.operator("/operator/peers/ban", {"address": address, "seconds": HOUR}))
+        return int(time.time()) + HOUR
+
+    def ends(node: RunningNode) -> dict[str, int]:
+        bans = node.ok(node.operator("/operator/peers"))["bans"]
+        return {each["name"]: int(each["until"]) // 1000 for each in bans}
+
+    node = nodes.start()
+    expected = {"192.0.2.1": ban(node, "192.0.2.1")}
+    node.stop()
+    set_clock(wrong)
+    node = nodes.start()
+    expected["192.0.2.2"] = ban(node, "192.0.2.2")
+    set_clock(0)
+    assert ends(node) == pytest.approx(expected, abs=5)
+    node.stop()
+    node = nodes.start()
+    assert ends(node) == pytest.approx(expected, abs=5)
+
+
 def test_a_shop_hears_that_its_node_stands_still(skip_time: Callable[[int], None], shop: Shop) -> None:
     """Most peers, here the only one, have more blocks, but with less work, so there is none to fetch."""
-    heights = {"a": (6, 1), "b": (8, DEVNET.gap_cap_slots)}
+    heights = {"a": (12, 1), "b": (14, DEVNET.gap_cap_slots)}
     lines = [f"genesis: {name}[1..{height}]" for name, (height, _) in heights.items()]
     for name, (height, distance) in heights.items():
         lines += [f"{name}{number} is at slot {number * distance}" for number in range(1, height + 1)]
@@ -112,13 +139,13 @@ def test_a_shop_hears_that_its_node_stands_still(skip_time: Callable[[int], None
     port = free_port()
     options = "--set=participation.alone=true", f"--set=http.publicUrl=http://127.0.0.1:{port}"
     other = shop.nodes.start(*ON_DEMAND, *options, name="other", port=port)
-    hand_in(shop.node, *blocks[:6])
-    hand_in(other, *blocks[6:])
+    hand_in(shop.node, *blocks[:12])
+    hand_in(other, *blocks[12:])
     warned = shop.order("order-1", events=["node.alarm"])
 
     # The other one knows no way to the shop's node, so it keeps its branch.
     shop.node.ok(shop.node.operator("/operator/peers/add", {"endpoint": other.url}))
-    wait_until(lambda: shop.node.operator("/operator/peers").json["peers"][0]["height"] == "8", "the peer's height")
+    wait_until(lambda: shop.node.operator("/operator/peers").json["peers"][0]["height"] == "14", "the peer's height")
     wait_until(lambda: shop.node.operator("/ready").status == 200, "a node that is ready")
     skip_time(int(STILL_SECONDS) + 100)
     wait_until(lambda: len(shop.alarms()) > 0, "the alarm")

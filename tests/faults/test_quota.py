@@ -44,7 +44,7 @@ def test_a_quota_that_stops_waiting_transfers_only(shop: Shop) -> None:
     for number in range(100):
         if log_of(shop, "mempool") > max(log_of(shop, "chain"), log_of(shop, "webhooks")) + 2**18:
             break
-        shop.node.ok(shop.node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "0.001"}))
+        shop.node.ok(shop.node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "0.01"}))
         if number % 16 == 15:
             shop.node.mine(1)
     height = int(shop.node.status()["height"])

@@ -10,7 +10,7 @@ from svcd.chain.encoding import parse_json
 from svcd.chain.errors import RuleViolation
 from svcd.web.api import KleinApi, Router, SiteContext
 from svcd.web.channel import HTTP2_REFUSAL
-from svcd.web.connections import SiteLimits
+from svcd.web.connections import SiteLimits, UnreadBudget
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import Branch
@@ -74,6 +74,7 @@ def _answers_to(data: bytes, *, uses_fast_path: bool) -> bytes:
     site = Site(
         root,
         limits=SiteLimits(),
+        unread=UnreadBudget(),
         clients=Clients(),
         clock=_CLOCK,
         new_id=lambda: "e2",

@@ -21,7 +21,7 @@ def transfers() -> Iterator[bytes]:
     """Transfers as they arrive, the largest there are; nobody has signed them, which the mempool leaves to others."""
     draft = Draft(
         recipient=address_of("shop", DEVNET.address_prefix),
-        amount=1,
+        amount=DEVNET.account_minimum,
         fee=DEVNET.minimum_fee,
         nonce=0,
         timestamp=NOW,
@@ -50,7 +50,9 @@ def main() -> None:
     window = pool.window(1, NOW)
     before = resident_mib()
     for number, wire in zip(range(limits.max_transactions), transfers(), strict=False):
-        pool.admit(parse_transfer(json.loads(wire), DEVNET), Account(10**15), window=window, sequence=number + 1)
+        transfer = parse_transfer(json.loads(wire), DEVNET)
+        accounts = dict.fromkeys((transfer.sender, transfer.recipient), Account(10**15))
+        pool.admit(transfer, accounts, window=window, sequence=number + 1)
     print(len(pool), round(resident_mib() - before))
 
 

@@ -41,7 +41,7 @@ class Sender:
             while True:
                 draft = Draft(
                     recipient=address_of("shop", "svcd"),
-                    amount=1,
+                    amount=DEVNET.account_minimum,
                     fee=DEVNET.minimum_fee,
                     nonce=len(self.accepted),
                     timestamp=round(time.time() * 1000),

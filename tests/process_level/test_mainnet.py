@@ -11,7 +11,7 @@ from tests.process_level.running import wait_until
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
-GENESIS = "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111"
+GENESIS = "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227"
 HEX = re.compile("[0-9a-f]{64}")
 NUMBER = re.compile("[0-9]+")
 FIRST_BLOCK_SECONDS = 600.0

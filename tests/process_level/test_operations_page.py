@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from svcd.commerce.events import EventType
-from svcd.config.loader import camel
+from svcd.config.layers import camel
 from svcd.config.schema import DEFAULTS, Config, MerchantSettings
 from svcd.tap import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section

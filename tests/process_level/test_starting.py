@@ -154,7 +154,7 @@ def test_a_database_of_a_newer_program(copied: Path) -> None:
 
 def test_a_database_of_another_network(copied: Path) -> None:
     done = refused(copied.parent, "--network=mainnet", f"--data-dir={copied}", f"--listen=tcp:{free_port()}")
-    assert done.sentence == "svcd: the database does not hold SVC-MAINNET: use another data directory"
+    assert done.sentence == "svcd: the database does not have the chain of SVC-MAINNET: use another data directory"
     assert done.status == 1
 
 

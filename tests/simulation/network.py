@@ -13,6 +13,8 @@ from twisted.internet.defer import Deferred, fail
 
 from svcd.net.calls import CallKind
 from svcd.net.http_client import MAX_CALLS
+from svcd.net.targets import Endpoint
+from svcd.p2p.call_budget import CallBudget, PlannedCall
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from svcd.web.site import Site
 from tests.simulation.calls import SimulatedCall
@@ -292,12 +294,19 @@ class Link:
     life: Lifetime
     hostile: Hostile | None = None
     """Who it belongs to, if that is somebody hostile."""
+    answered_at: Callable[[str], str] = lambda _: ""
     _lanes: dict[tuple[str, CallKind], Lane] = field(factory=lambda: defaultdict(Lane))
+    _budget: CallBudget = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._budget = CallBudget(self.life)
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         kept = request if self.hostile is None else self.hostile.lets_out(request)
         if kept is None:
             return fail(PeerCallFailed(FailureKind.UNREACHABLE, "simulated: kept back"))
+        if not self._may_call(Endpoint(endpoint), request):
+            return fail(PeerCallFailed(FailureKind.UNREACHABLE, "simulated: called too often"))
         trip = self.network.prepare(self, endpoint, kept)
         lane = self._lanes[endpoint, kept.kind]
         if lane.busy < MAX_CALLS[kept.kind]:
@@ -305,6 +314,21 @@ class Link:
         else:
             lane.waiting.append(trip)
         return trip.call.answer
+
+    def _may_call(self, endpoint: Endpoint, request: PeerRequest) -> bool:
+        """Whether a call is within the limits of a real transport; every endpoint shows its address."""
+        address = endpoint.address
+        assert address is not None
+        return self._budget.take(
+            PlannedCall(
+                endpoint=endpoint,
+                address=address,
+                port=endpoint.port,
+                answered=str(address) == self.answered_at(endpoint),
+                reason=request.reason,
+                client=request.client,
+            )
+        )
 
     def _begin(self, lane: Lane, trip: Trip) -> None:
         lane.busy += 1

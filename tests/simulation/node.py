@@ -14,7 +14,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.interfaces import milliseconds
 from svcd.node.changes import BlockStatus
 from svcd.node.mempool import Mempool
-from svcd.node.miner import WorkSearch, by_fee_rate, create_template
+from svcd.node.miner import WorkSearch, by_fee_rate, create_template, next_slot
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.status import Status
 from svcd.node.threads import InlineWorker
@@ -64,6 +64,8 @@ class SimulatedNode:
         """Where it is in the network; nobody can call it there unless it is public."""
         self.random = Random(f"node {number} of {settings.network.name}")
         self.key = NodeKey(self.random.randbytes(32), self.endpoint if public else "")
+        self.choose_slot = next_slot
+        """How the node chooses the slot of its next block."""
         self._folder = settings.folder / str(number)
         self._seeds = settings.seeds
         self._node_context: NodeContext | None = None
@@ -146,12 +148,13 @@ class SimulatedNode:
         return self.node_context.chain_manager.tip
 
     def mine(self, transfers: Iterable[Transfer] = (), *, empty: bool = True) -> None:
-        """Find a block at the present slot and hand it in; nothing if the node is behind, or that slot is taken.
+        """Find a block in the slot that the miner would choose and hand it in; nothing if the node is behind.
 
         It has ``transfers``, or else those that wait here; unless ``empty``, nothing is found where there are none.
         """
-        node_context, slot = self.node_context, self.params.slot_at(milliseconds(self.network.clock))
-        if not self.status.synced or slot <= self.tip.slot:
+        node_context, now = self.node_context, milliseconds(self.network.clock)
+        slot = self.choose_slot(self.params, self.tip, now)
+        if not self.status.synced or slot is None:
             return
         waiting = tuple(transfers) or by_fee_rate(node_context.transaction_pool.mempool.lines())
         proposal = create_template(
@@ -168,7 +171,7 @@ class SimulatedNode:
 
     def take(self, transfer: Transfer) -> None:
         """Take in a transfer, as from somebody's wallet; it is committed in the next turn."""
-        self.node_context.transaction_pool.submit(transfer)
+        self.node_context.transaction_pool.submit(transfer, on_lookup=lambda: None)
 
     def has_waiting(self, transfer: Transfer) -> bool:
         """Whether a transfer waits here."""

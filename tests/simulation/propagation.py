@@ -58,7 +58,7 @@ class Arrivals:
 def measure(count: int, folder: Path, setting: Setting) -> str:
     """One row of the table, whose headings are HEADINGS; counts and bytes are those of one block."""
     # Only those who pay have coins: a genesis of many accounts would be laid down by every node.
-    payers = tuple((encode_address(payer(n).hash, PARAMS.address_prefix), COIN) for n in range(setting.blocks))
+    payers = tuple((encode_address(payer(n).hash, PARAMS.address_prefix), 100 * COIN) for n in range(setting.blocks))
     params = evolve(PARAMS, allocations=payers)
     world = World(1, count, folder, params=params, mining=False)
     gc.collect()

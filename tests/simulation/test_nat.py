@@ -2,7 +2,8 @@
 
 import pytest
 
-from svcd.p2p import relay
+from svcd.node import chainstate
+from svcd.p2p import branch_push
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.world import World
 
@@ -77,11 +78,21 @@ def test_what_it_made_while_it_was_cut_off_arrives_though_it_makes_no_more(world
     world.run_until(lambda: {node.tip.hash for node in world.nodes} == {tip.hash}, within=120)
 
 
+def test_what_it_made_while_it_was_cut_off_arrives_though_it_is_far_below_the_tip(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others do not keep its first blocks before the headers of all have shown more work than their own chain."""
+    monkeypatch.setattr(chainstate, "SIDE_DEPTH", 2)
+    cut_off(world)
+    tip = world.nodes[4].tip
+    world.run_until(lambda: {node.tip.hash for node in world.nodes} == {tip.hash}, within=120)
+
+
 def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others show their own chain until they have more of the longer one than is handed in at a time."""
-    monkeypatch.setattr(relay, "ROUND_BYTES", 3 * relay.LEAST_BLOCK_BYTES)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", 3 * branch_push.LEAST_BLOCK_BYTES)
     cut_off(world)
     hidden = world.nodes[4]
 

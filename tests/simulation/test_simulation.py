@@ -6,10 +6,13 @@ A run is one seed. A failure shows it, with the line that repeats it.
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint
 from svcd.p2p.chain_sync import HOLD_SECONDS
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.hostile import KINDS
@@ -92,6 +95,44 @@ def test_a_killed_node_comes_back_and_catches_up(make_world: MakeWorld) -> None:
     assert victim.tip.height == before
     world.run(120)
     agree(world, world.nodes, depth=1)
+
+
+def wait_for_the_next_slot(params: NetworkParams, tip: ChainPoint, now: int) -> int | None:
+    """The present slot, or None while a block has it."""
+    present = params.slot_at(now)
+    return present if present > tip.slot else None
+
+
+def hours_of_mining(make_world: MakeWorld, *, waiting: Collection[int]) -> tuple[float, float]:
+    """Blocks for each time that hashes were worth one, in all and of node 0 alone.
+
+    The nodes ``waiting``, by number, do not search while a block has the present slot.
+    """
+    world = make_world(1, 3)
+    for number in waiting:
+        world.nodes[number].choose_slot = wait_for_the_next_slot
+    world.run(8 * 3_600)
+    # The last blocks may not have arrived yet.
+    world.mining = False
+    world.run(60)
+    made, found = world.blocks(), world.found
+    print(
+        f"{made.total()} blocks of {found.total()}, {made[0]} of {found[0]} of node 0, while {waiting or 'none'} wait"
+    )
+    return made.total() / found.total(), made[0] / found[0]
+
+
+@pytest.mark.slow
+@pytest.mark.deadline(300)
+def test_no_hash_power_idles_while_a_block_has_the_present_slot(make_world: MakeWorld) -> None:
+    """If all waited for the next slot, a twelfth of all work would be lost, and who does not wait would gain by it."""
+    of_all, of_first = hours_of_mining(make_world, waiting=())
+    assert of_all >= 0.99
+    assert of_first / of_all <= 1.01
+    of_all, _ = hours_of_mining(make_world, waiting=(0, 1, 2))
+    assert of_all <= 0.95
+    of_all, of_first = hours_of_mining(make_world, waiting=(1, 2))
+    assert of_first / of_all >= 1.03
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A world of simulated nodes: time, mining, payments, weather, and what must be true of it."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
@@ -22,7 +23,7 @@ PARAMS = evolve(
     memory_kib=64,
     initial_target=2**255,
     max_target=2**255,
-    allocations=tuple((address_of(f"person {n}", MAINNET.address_prefix), COIN) for n in range(PEOPLE)),
+    allocations=tuple((address_of(f"person {n}", MAINNET.address_prefix), 100 * COIN) for n in range(PEOPLE)),
 )
 """Mainnet, a block a minute, with work that costs nothing and coins to spend."""
 BLOCK_SECONDS = PARAMS.slot_seconds * PARAMS.slots_per_block
@@ -60,6 +61,8 @@ class World:
     random: Random = field(init=False)
     paid: list[Transfer] = field(factory=list)
     """Transfers that an honest node took."""
+    found: Counter[int] = field(factory=Counter)
+    """How often the hashes of each node, by its number, were worth a block; it has found none if it did not search."""
     crashes: int = 0
     _payments: int = 0
     _paying: bool = False
@@ -99,8 +102,15 @@ class World:
 
     def _find_block(self) -> None:
         node = self.random.choice(self.nodes)
-        if node.running and node in self.honest:
+        if self.mining and node.running and node in self.honest:
+            self.found[node.number] += 1
             node.mine()
+
+    def blocks(self) -> Counter[int]:
+        """How many blocks of the chain that all nodes have are those of each node, by its number."""
+        reader = self.nodes[0].node_context.chain.reader
+        numbers = {node.key.public: node.number for node in self.nodes}
+        return Counter(numbers[key] for _, key, _ in reader.producers(1, self.common_height(self.nodes)))
 
     def turn_hostile(self, nodes: Sequence[SimulatedNode], turn: int = 0) -> None:
         """From now on these mean harm, each in one way after the other."""
@@ -130,7 +140,9 @@ class World:
         """A transfer by somebody who has not paid yet."""
         now, number = milliseconds(self.network.clock), self._payments
         recipient = address_of("merchant", self.params.address_prefix)
-        draft = Draft(recipient=recipient, amount=1_000, fee=self.params.minimum_fee, nonce=0, timestamp=now)
+        draft = Draft(
+            recipient=recipient, amount=self.params.account_minimum, fee=self.params.minimum_fee, nonce=0, timestamp=now
+        )
         self._payments += 1
         return sign_transfer(draft, seed=key_of(f"person {number}").seed, params=self.params)
 

@@ -130,7 +130,7 @@ class Traffic:
         return list(zip(orders, sent, strict=True))
 
     def _order(self, node: ManagedNode, reference: str, **terms: object) -> Order:
-        asked = {"recipient": SHOP, "amount": "0.001", "reference": reference, "confirmations": REQUIRED}
+        asked = {"recipient": SHOP, "amount": "0.01", "reference": reference, "confirmations": REQUIRED}
         request = node.ok(node.ask("POST", "/rpc/commerce/payment-request", asked))["payment"]
         callback = {"callbackUrl": f"https://localhost:{self.shop.port}/paid"}
         watch = node.ok(node.ask("POST", "/rpc/commerce/webhooks", {**asked, **callback, **terms}))

@@ -70,6 +70,8 @@ class Books:
     transactions: list[tuple[object, ...]] = field(default_factory=list)
     addresses: list[tuple[object, ...]] = field(default_factory=list)
     payments: list[tuple[object, ...]] = field(default_factory=list)
+    leaves: list[bytes] = field(default_factory=list)
+    """Of the history tree, packed: hash, work, slot and clock of every block so far."""
     undo: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
     """For every block the accounts it touched as they were: whether there was one, balance, nonce, held since."""
 
@@ -91,9 +93,14 @@ class Books:
     def consensus_root(self) -> bytes:
         numbers = pack(">QQQ", self.height, self.slot, self.clock)
         work = self.work.to_bytes(32, "big") + self.next_target().to_bytes(32, "big")
-        return tagged(
-            "svc/consensus/v1", self.rules_hash + self.genesis_hash + numbers + work + pack(">Q", self.issued)
-        )
+        issued = pack(">Q", self.issued)
+        earlier = self.leaves[: self.height]
+        history = tagged("svc/history-root/v1", history_node(earlier)) if earlier else bytes(32)
+        return tagged("svc/consensus/v1", self.rules_hash + self.genesis_hash + numbers + work + issued + history)
+
+    def add_leaf(self, work: int) -> None:
+        """Enter the block at the tip into the history tree."""
+        self.leaves.append(self.tip + work.to_bytes(32, "big") + pack(">QQ", self.slot, self.clock))
 
     def next_target(self) -> int:
         initial, most, least = (int(self.rules[name], 16) for name in ("initialTarget", "maxTarget", "minTarget"))
@@ -121,6 +128,27 @@ def subtree(leaves: dict[bytes, bytes], depth: int) -> bytes:
     return sha256(b"\1" + subtree(sides[0], depth + 1) + subtree(sides[1], depth + 1)).digest()
 
 
+def history_node(leaves: list[bytes]) -> bytes:
+    """The packed root of a history tree, by its definition."""
+    if len(leaves) == 1:
+        return leaves[0]
+    split = 1
+    while split * 2 < len(leaves):
+        split *= 2
+    left, right = history_node(leaves[:split]), history_node(leaves[split:])
+    work = int.from_bytes(left[32:64], "big") + int.from_bytes(right[32:64], "big")
+    return tagged("svc/history-node/v1", left + right) + work.to_bytes(32, "big") + right[64:]
+
+
+def history_table(leaves: list[bytes]) -> list[tuple[object, ...]]:
+    """Every perfect subtree of two leaves or more: the height of its last block, its level, the packed node."""
+    rows: list[tuple[object, ...]] = []
+    for level in range(1, len(leaves).bit_length()):
+        size = 2**level
+        rows += [(end - 1, level, history_node(leaves[end - size : end])) for end in range(size, len(leaves) + 1, size)]
+    return rows
+
+
 # One block
 
 
@@ -136,6 +164,7 @@ def turn_page(books: Books, header: dict[str, Any], transfers: list[dict[str, An
     books.height, books.slot = height, slot
     books.work += 2**256 // target
     books.tip = tagged("svc/block-id/v4", tagged("svc/block/v4", canonical(core)) + bytes.fromhex(header["workNonce"]))
+    books.add_leaf(2**256 // target)
     reward = int(books.rules["initialReward"]) >> ((height - 1) // books.rules["halvingBlocks"])
     books.issued += reward
     agree(header["transactionCount"], len(transfers), f"transaction count of block {height}")
@@ -167,6 +196,9 @@ def _enter(books: Books, producer: bytes, reward: int, transfers: list[dict[str,
         if account.balance < 0:
             raise Discrepancy(f"transfer {position} in block {books.height} spends more than there is")
         touch(recipient).balance += amount
+        for who in (sender, recipient):
+            if books.accounts[who].balance < int(books.rules["accountMinimum"]):
+                raise Discrepancy(f"transfer {position} in block {books.height} leaves less than the account minimum")
         senders.add(sender)
         fees += fee
         _index(books, position, transfer, (sender, recipient, amount))
@@ -202,6 +234,7 @@ def audit(path: Path, rules: dict[str, Any]) -> Books:
         allocated = {address_key(address): Account(int(units)) for address, units in rules["allocations"]}
         books = Books(rules, allocated, sum(account.balance for account in allocated.values()))
         books.tip = books.genesis_hash
+        books.add_leaf(0)
         for number, (header, transfers, columns) in enumerate(_canonical(db)):
             if number:
                 turn_page(books, header, transfers)
@@ -231,6 +264,7 @@ def _compare_tables(db: sqlite3.Connection, books: Books) -> None:
         "transaction_place": books.transactions,
         "address_place": books.addresses,
         "payment_place": books.payments,
+        "history": history_table(books.leaves),
     }.items():
         agree(sorted(db.execute(f"SELECT * FROM {table}")), sorted(rows), table)  # noqa: S608
     undo = {}

@@ -54,6 +54,8 @@ def test_good_books(database: Path) -> None:
         ("DELETE FROM transaction_place WHERE height = 3", "transaction_place"),
         ("UPDATE address_place SET position = 7 WHERE height = 3", "address_place"),
         ("UPDATE payment_place SET amount = 1", "payment_place"),
+        ("DELETE FROM history WHERE level = 2", "history"),
+        ("UPDATE history SET node = zeroblob(80) WHERE height = 1", "history"),
         ("DELETE FROM undo WHERE block = (SELECT max(block) FROM undo)", "undo records"),
         ("UPDATE undo SET data = zeroblob(45) WHERE block = (SELECT max(block) FROM undo)", "undo records"),
         ("UPDATE block SET work = zeroblob(32)", "columns of block 1"),

@@ -1,0 +1,24 @@
+"""The measurement of what restarts give an attacker, in small."""
+
+from tests.chains import ChainBuilder
+from tests.simulation.eclipse import CASES, HEADINGS, Case, measure, row
+
+
+def test_many_endpoints_in_few_groups_get_few_places_after_restarts() -> None:
+    """Three quarters of the endpoints are in a third of the groups; by endpoints, three quarters of the places are."""
+    _, outcomes = measure(Case(8, 48, 16, 16), 3, ChainBuilder())
+    restarts = [outcome for each in outcomes for outcome in each[1:]]
+    places = sum(each.places for each in restarts) / sum(each.outbound for each in restarts)
+    assert places < 0.45
+    assert sum(each.anchors == 2 for each in restarts) < len(restarts) / 2, "though the attacker's nodes answer first"
+
+
+def test_a_seed_that_answers_late_has_a_place_after_each_restart() -> None:
+    """All other endpoints but one are the attacker's, and nine in ten groups."""
+    _, outcomes = measure(Case(9, 40, 1, 1, seed=True), 1, ChainBuilder())
+    assert [each.places < each.outbound == 8 for each in outcomes[0]] == [True] * len(outcomes[0])
+
+
+def test_a_row_has_a_cell_for_each_heading() -> None:
+    share, outcomes = measure(CASES[0], 1, ChainBuilder())
+    assert row(CASES[0], share, outcomes).count("|") == HEADINGS.count("|") + 2
