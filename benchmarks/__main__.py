@@ -26,6 +26,7 @@ BENCHMARKS: Final = {
     "watches": "benchmarks.watches",
     "many-watches": "benchmarks.many_watches",
     "callbacks": "benchmarks.callbacks",
+    "two-merchants": "benchmarks.two_merchants",
     "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
     "wallet-page": "benchmarks.wallet_page",

@@ -18,7 +18,7 @@ from benchmarks.prepared_chain import Signer, unowned_key
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Transfer
-from svcd.commerce.chain_follower import CURSOR_BLOCKS
+from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainFollower
 from svcd.commerce.events import ChainIdentity
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.subscriptions import WatchLimits
@@ -43,20 +43,29 @@ _LASTS_MS: Final = 86_400_000
 def order(number: int, *, required: int) -> PaymentTerms:
     """What the order of a number asks for: every order has a recipient of its own."""
     recipient = encode_address(unowned_key(number), DEVNET.address_prefix)
-    return PaymentTerms(f"order-{number}", recipient, 5_000 + number, required)
+    return PaymentTerms(f"order-{number}", recipient, 1_000_000 + number, required)
 
 
 def payment(number: int) -> Transfer:
     """The transfer that pays it."""
     return Signer(number).pays(
-        unowned_key(number), amount=5_000 + number, timestamp=DEVNET.genesis_time, reference=f"order-{number}"
+        unowned_key(number), amount=1_000_000 + number, timestamp=DEVNET.genesis_time, reference=f"order-{number}"
     )
 
 
-def lay_watches(folder: Path, orders: Iterable[PaymentTerms], callback: Callable[[int], tuple[str, str]]) -> None:
+def _of_default(_number: int) -> str:
+    return "default"
+
+
+def lay_watches(
+    folder: Path,
+    orders: Iterable[PaymentTerms],
+    callback: Callable[[int], tuple[str, str]],
+    merchant: Callable[[int], str] = _of_default,
+) -> None:
     """Make the database of webhooks in ``folder``, of a chain that has nothing but its genesis block yet.
 
-    ``callback`` gives the host and the URL for the watch of each number, counted from 0.
+    ``callback`` gives the host and the URL for the watch of each number, counted from 0, ``merchant`` its merchant.
     """
     connection = open_writer(folder / FILE, WEBHOOKS)
     sql = SqliteConnection(connection)
@@ -69,7 +78,7 @@ def lay_watches(folder: Path, orders: Iterable[PaymentTerms], callback: Callable
             host, url = callback(number)
             watch = Watch(
                 id=f"svcwh_{number:032x}",
-                merchant="default",
+                merchant=merchant(number),
                 terms=terms,
                 callback_url=url,
                 host=host,
@@ -82,13 +91,15 @@ def lay_watches(folder: Path, orders: Iterable[PaymentTerms], callback: Callable
 
 @frozen
 class Timed:
-    """A worker that notes when the follower's steps begin, and how long those took that had something to say."""
+    """A worker that notes when the follower's steps begin, and how long those of a change took that had events."""
 
     worker: Worker
     begun: list[float] = field(factory=list)
     """Of all steps, by the performance counter."""
     took: list[float] = field(factory=list)
-    """Seconds, commit included."""
+    """Seconds of all steps of a change, commits included."""
+    _shares: list[float] = field(factory=list, init=False)
+    """Seconds of the steps so far of the present change that had events."""
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """See svcd.node.threads.Worker."""
@@ -98,7 +109,11 @@ class Timed:
             self.begun.append(began)
             queues = function(*args, **kwargs)
             if queues:
-                self.took.append(perf_counter() - began)
+                self._shares.append(perf_counter() - began)
+            follower: ChainFollower = function.__self__  # type: ignore[attr-defined]
+            if self._shares and not follower.unfinished:
+                self.took.append(sum(self._shares))
+                self._shares.clear()
             return queues
 
         if getattr(function, "__name__", "") == "step":

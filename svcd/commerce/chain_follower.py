@@ -1,21 +1,29 @@
 """Evaluates watches as chain and mempool change, and stores the events: one step is one transaction.
 
-The follower runs in a thread of its own, with its own reader of the chain. A step compares the cursor, the block up to
-which the watches have been evaluated, with the tip. So the result depends neither on how often steps run nor on the
-changes between two of them.
+The follower runs in a thread of its own, with its own reader of the chain. A step compares the cursor, the newest block
+that the watches have followed, with the tip. So the result depends neither on how often steps run nor on the changes
+between two of them.
+
+A step evaluates a share of the watches that the changes may affect, and the next steps the others, so that no merchant
+waits for the watches of another. Meanwhile the cursor notes the height up to which all watches have been evaluated, and
+each watch the one at which it was: a step after a restart continues from there. After a reorganisation, one step
+evaluates all.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from svcd.chain.address import encode_address
 from svcd.chain.forkchoice import tie_winner
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
+from svcd.commerce.evaluation_plan import NEWEST, EvaluationPlan, Heights
 from svcd.commerce.events import EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
 from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
@@ -32,24 +40,22 @@ from svcd.commerce.watch import (
     next_evaluation,
     note_mismatches,
 )
-from svcd.commerce.watch_repository import NOT_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
+from svcd.commerce.watch_repository import NEVER_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry
 from svcd.node.status import DEEP, DEEP_BLOCKS, DEEP_SECONDS, ChainAlarm, what_was_undone
 from svcd.store.chain_store import ChainReader
 from svcd.store.webhook_events import WatchQueue
-from svcd.store.webhook_store import AlarmRow, FollowedBlock, WatchRow, WebhookStore
+from svcd.store.webhook_store import PAGE, AlarmRow, FollowedBlock, WatchName, WatchRow, WebhookStore
 
 CURSOR_BLOCKS: Final = 4_096
 """Block hashes that the cursor keeps to find a fork: more than the largest number of confirmations."""
 _AT_ONCE: Final = 200
-"""Payments whose watches are read together, and watches that are saved together; some milliseconds' work."""
+"""Payments whose watches are read together, and watches that one step evaluates; some milliseconds' work."""
 _MAX_BLOCKS_READ: Final = 256
 """After more new blocks than this, a step evaluates every watch instead of reading the blocks' transfers."""
 
 _PaymentKey = tuple[str, str, int]
 """Reference, recipient's address and amount in base units."""
-_Rows = dict[str, WatchRow]
-"""Watches by id."""
 
 
 class ChainBehind(Exception):
@@ -74,6 +80,8 @@ class ChainDelta:
     """The height of the newest common block; blocks above it up to ``before`` have been undone."""
     greater: bool = True
     """Whether fork choice prefers the chain to the one that the cursor is on (docs/protocol.md 10)."""
+    unfinished: int | None = None
+    """The height up to which all watches have been evaluated, if it is not the cursor's."""
 
     @property
     def moved(self) -> bool:
@@ -84,6 +92,21 @@ class ChainDelta:
     def new_heights(self) -> range:
         """The heights of the blocks above the fork."""
         return range(self.fork + 1, self.tip.height + 1)
+
+    @property
+    def evaluated(self) -> int:
+        """The height up to which all watches have been evaluated."""
+        return self.before if self.unfinished is None else self.unfinished
+
+    @property
+    def unevaluated_heights(self) -> range:
+        """The heights of the blocks of the chain at which not all watches have been evaluated."""
+        return range(min(self.evaluated, self.fork) + 1, self.tip.height + 1)
+
+    @property
+    def extends(self) -> bool:
+        """Whether no block was undone, and the new ones are so few that they are read one by one."""
+        return self.fork == self.before and len(self.unevaluated_heights) <= _MAX_BLOCKS_READ
 
 
 def read_delta(watches: WebhookStore, reader: ChainReader) -> ChainDelta | None:
@@ -109,7 +132,7 @@ def read_delta(watches: WebhookStore, reader: ChainReader) -> ChainDelta | None:
     if tip.height < newest.height and fork >= tip.height:
         return None
     greater = fork == newest.height or _is_greater(point, newest)
-    return ChainDelta(tip, newest.height, min(fork, tip.height), greater)
+    return ChainDelta(tip, newest.height, min(fork, tip.height), greater, newest.evaluated)
 
 
 def _is_greater(tip: ChainPoint, followed: FollowedBlock) -> bool:
@@ -118,13 +141,17 @@ def _is_greater(tip: ChainPoint, followed: FollowedBlock) -> bool:
     return tie_winner(tip.hash, followed.hash) == tip.hash
 
 
-def advance_cursor(watches: WebhookStore, reader: ChainReader, delta: ChainDelta) -> None:
-    """Move the cursor to the tip."""
+def advance_cursor(
+    watches: WebhookStore, reader: ChainReader, delta: ChainDelta, unfinished: int | None = None
+) -> None:
+    """Move the cursor to the tip; some watches are evaluated only up to the height ``unfinished`` if it is given."""
     if watches.newest_step() is None:
         watches.follow(delta.fork, _steps(reader, range(delta.tip.height, delta.tip.height + 1)), keep=CURSOR_BLOCKS)
     elif delta.moved:
         newest = delta.new_heights[-CURSOR_BLOCKS:]
         watches.follow(delta.fork, _steps(reader, newest), keep=CURSOR_BLOCKS)
+    if unfinished != delta.unfinished or (unfinished is not None and delta.moved):
+        watches.note_evaluated(unfinished)
 
 
 def _steps(reader: ChainReader, heights: range) -> list[FollowedBlock]:
@@ -182,7 +209,10 @@ class StepContext:
 
 @define
 class ChainFollower:
-    """Evaluates the watches as chain and mempool change; for one thread."""
+    """Evaluates the watches as chain and mempool change; for one thread.
+
+    :attr:`unfinished` may be read in any thread.
+    """
 
     repository: WatchRepository
     params: NetworkParams
@@ -193,11 +223,15 @@ class ChainFollower:
     """Up to the last change that was passed to this thread."""
     lookup: PaymentLookup = field(init=False)
     _changed_in_mempool: dict[_PaymentKey, None] = field(factory=dict, init=False)
-    """Payments of the mempool changes that no committed step has covered yet."""
+    """Payments of the mempool changes whose watches are not in the plan yet."""
+    _plan: EvaluationPlan | None = field(default=None, init=False)
+    """The watches that the next steps evaluate; None after a failed step, which leaves them to be found again."""
+    unfinished: bool = field(default=False, init=False)
+    """Whether another step is to follow at once, because the newest has left watches to be evaluated."""
     _synced: bool = field(default=False, init=False)
     """As of the newest step."""
     _stepped_in: int | None = field(default=None, init=False)
-    """The term of the newest committed step; None before the first step, and while another node is the leader."""
+    """The term in which all affected watches were last evaluated; None before, and while another node is the leader."""
     lag: FollowerLag | None = field(default=None, init=False)
     """How far the watches are behind the tip, as of the newest step."""
 
@@ -206,7 +240,7 @@ class ChainFollower:
         return PaymentLookup(self.params, self.reader, self.mempool, synced=lambda: self._synced)
 
     def step(self, context: StepContext) -> list[WatchQueue]:
-        """Evaluate the watches that changes may affect; returns the queues with new events.
+        """Evaluate a share of the watches that changes may affect; returns the queues with new events.
 
         Evaluates nothing while the chain is behind the cursor, the mempool behind a reorganisation, or another node is
         the leader. Raises NotLeader.
@@ -216,10 +250,10 @@ class ChainFollower:
         if context.term is None:
             self._stand_by()
             return []
-        if self.repository.shared and context.term != self._stepped_in:
+        if self.repository.shared and context.term != self._stepped_in and self._plan is None:
             # The leader before may not have had all transfers of this mempool.
             self._changed_in_mempool |= dict.fromkeys(self.mempool.payments(self.params))
-        with self.reader.snapshot(), self.repository.leading(context.term):
+        with self._keeping_plan(), self.reader.snapshot(), self.repository.leading(context.term):
             delta = self._read_delta(context)
             if delta is not None and self._is_mempool_behind(delta, context):
                 # The reorganisation has not been announced yet; its announcement requests the next step.
@@ -230,8 +264,23 @@ class ChainFollower:
             self._committed(context.term)
         return queues
 
+    @contextmanager
+    def _keeping_plan(self) -> Iterator[None]:
+        """Forget the plan if the step fails: the watches that were taken from it are still to be evaluated."""
+        try:
+            yield
+        except BaseException:
+            self._forget_plan()
+            raise
+
+    def _forget_plan(self) -> None:
+        if self._plan is not None:
+            self._changed_in_mempool |= self._plan.payments
+        self._plan, self.unfinished = None, False
+
     def _stand_by(self) -> None:
         """Note the cursor of the leader; the mempool is evaluated when this node becomes the leader."""
+        self._forget_plan()
         self._changed_in_mempool.clear()
         self._stepped_in = None
         with self.reader.snapshot():
@@ -263,12 +312,12 @@ class ChainFollower:
             self.lag = FollowerLag(max(delta.tip.height - delta.before, 0), behind=not delta.greater)
 
     def add_watch(self, watch: Watch, context: StepContext) -> tuple[list[WatchQueue], Observation]:
-        """Store a new watch and evaluate it, after a step for all others; returns all queues with new events.
+        """Store a new watch and evaluate it, after a step for others; returns all queues with new events.
 
         The mempool changes of ``context`` must have been noted before. Raises ChainBehind or MempoolBehind.
         """
         self._synced = context.synced
-        with self.reader.snapshot(), self.repository.watches.commit():
+        with self._keeping_plan(), self.reader.snapshot(), self.repository.watches.commit():
             delta = self._read_delta(context)
             if delta is None:
                 raise ChainBehind
@@ -283,7 +332,7 @@ class ChainFollower:
             begun, alarms = self._emit_standing_alarms(begun, observation)
             events += alarms
             following = next_evaluation(begun, delta.tip.height, evaluation)
-            queues += self.repository.add(begun, events, following, context.now)
+            queues += self.repository.add(begun, events, following, context.now, delta.tip.height)
         self._committed(context.term)
         return queues, observation
 
@@ -298,8 +347,11 @@ class ChainFollower:
                     self._changed_in_mempool[transfer.reference, recipient, transfer.amount] = None
 
     def _committed(self, term: int | None) -> None:
-        self._changed_in_mempool.clear()
-        self._stepped_in = term
+        plan, self._plan = self._plan, self._plan or None
+        if not plan:
+            self._changed_in_mempool.clear()
+            self._stepped_in = term
+        self.unfinished = plan is not None and (bool(plan) or plan.more_expire)
         self.lag = FollowerLag(0, behind=False)
 
     def _evaluation_context(self, tip_before: int, context: StepContext, *, at_tip: bool = True) -> EvaluationContext:
@@ -308,33 +360,109 @@ class ChainFollower:
         return EvaluationContext(now=context.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth)
 
     def _follow(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
-        """Evaluate watches and emit alarms for the blocks from the cursor to the tip, and advance the cursor."""
+        """Evaluate a share of the watches and advance the cursor; emit alarms when no watch is left."""
         alarms = self._alarms(delta, context)
         # The remaining alarms are not new: a watch that is evaluated for the first time gets them as initial events.
         self.repository.watches.end_alarms({alarm.id for alarm in alarms}, context.now)
-        return [*self._advance(delta, context), *self._emit_alarms(alarms, delta.tip, context)]
+        queues = self._advance(delta, context)
+        if not self._plan:
+            queues += self._emit_alarms(alarms, delta.tip, context)
+        return queues
 
     def _advance(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
-        """Evaluate watches for each new block in turn, or for a reorganisation as a whole, and advance the cursor."""
+        """Evaluate a share of the watches, or all after a reorganisation, and advance the cursor."""
         queues: list[WatchQueue] = []
-        watches = self.repository.watches
-        if not watches.is_idle():
-            block_by_block = delta.fork == delta.before and len(delta.new_heights) <= _MAX_BLOCKS_READ
-            before = delta.before
-            for height in delta.new_heights[:-1] if block_by_block else ():
-                affected = self._paid_at([height], context) | _by_id(watches.waking_at_height(height))
-                evaluation = self._evaluation_context(before, context, at_tip=False)
-                # A new watch is evaluated at the newest block only: its first events are initial, without history.
-                begun = [row for row in affected.values() if row.wake_height != NOT_EVALUATED.height]
-                queues += self._evaluate(begun, self._tip_at(height), evaluation, context)
-                before = height
-            last = evolve(delta, before=before, fork=before) if block_by_block else delta
-            # A heavier chain may be shorter: every payment on it has lost confirmations.
-            everything = len(last.new_heights) > _MAX_BLOCKS_READ or last.tip.height < last.before
-            rows = watches.all_followed() if everything else self._affected_at_tip(last, context).values()
-            queues += self._evaluate(rows, delta.tip, self._evaluation_context(before, context), context)
-        advance_cursor(watches, self.reader, delta)
+        unfinished = None
+        if self.repository.watches.is_idle():
+            self._forget_plan()
+        elif delta.extends:
+            self._plan = plan = self._plan_of(context.term) or self._new_plan(delta, context)
+            self._extend(plan, delta, context)
+            queues = self._evaluate_share(plan.take(_AT_ONCE), delta, context)
+            unfinished = delta.evaluated if plan else None
+        else:
+            self._forget_plan()
+            queues = self._evaluate_all(delta, context)
+        advance_cursor(self.repository.watches, self.reader, delta, unfinished)
         return queues
+
+    def _plan_of(self, term: int | None) -> EvaluationPlan | None:
+        """The plan of the steps before, if they were in the same term."""
+        if self._plan is not None and self._plan.term != term:
+            self._forget_plan()
+        return self._plan
+
+    def _new_plan(self, delta: ChainDelta, context: StepContext) -> EvaluationPlan:
+        """A plan with the watches that may have an event although no block and no transfer in the mempool is new."""
+        watches = self.repository.watches
+        plan = EvaluationPlan(delta.evaluated, context.term)
+        plan.add(watches.waking_at_height(delta.evaluated))
+        if context.synced:
+            expiring = watches.waking_at(context.now)
+            plan.add(expiring, NEWEST)
+            plan.more_expire = len(expiring) == PAGE
+        if self._stepped_in != context.term:
+            # No listener saw the transfers that left the mempool while the node was down or another one was the leader.
+            plan.add(watches.pending(), NEWEST)
+        return plan
+
+    def _extend(self, plan: EvaluationPlan, delta: ChainDelta, context: StepContext) -> None:
+        """Add the watches that may have an event by new blocks and changes of the mempool."""
+        watches, newest = self.repository.watches, delta.tip.height
+        # In a block that was there before, only a watch from a standby is new.
+        plan.add(watches.waking_at_height(newest if plan.height < newest else NEVER_EVALUATED))
+        for height in range(plan.height + 1, newest + 1):
+            plan.add(self._paid_at([height], context), height)
+        plan.height = newest
+        plan.add(watches.of_payments(list(self._changed_in_mempool)), NEWEST)
+        plan.payments |= self._changed_in_mempool
+        self._changed_in_mempool.clear()
+
+    def _evaluate_share(
+        self, share: Mapping[str, Heights], delta: ChainDelta, context: StepContext
+    ) -> list[WatchQueue]:
+        """Evaluate watches at each height at which a block may affect them, in the order of the chain."""
+        queues: list[WatchQueue] = []
+        newest = delta.tip.height
+        reached: dict[str, int] = {}
+        turns: dict[int, list[WatchRow]] = {}
+
+        def schedule(rows: Iterable[WatchRow]) -> None:
+            for row in rows:
+                height = _next_height(row, share[row.id], reached.get(row.id, _evaluated(row, delta)), newest)
+                if height is not None:
+                    turns.setdefault(height, []).append(row)
+
+        schedule(self.repository.watches.followed(list(share)))
+        while turns:
+            height = min(turns)
+            rows = turns.pop(height)
+            tip = delta.tip if height == newest else self._tip_at(height)
+            queues += self._evaluate(rows, tip, delta, context, reached)
+            if height < newest:
+                names = [row.id for row in rows]
+                reached |= dict.fromkeys(names, height)
+                schedule(self.repository.watches.followed(names))
+        return queues
+
+    def _evaluate_all(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
+        """Evaluate all affected watches at the tip only, after a reorganisation or very many new blocks."""
+        watches = self.repository.watches
+        # A heavier chain may be shorter: every payment on it has lost confirmations.
+        if len(delta.unevaluated_heights) > _MAX_BLOCKS_READ or delta.tip.height < delta.before:
+            return self._evaluate(watches.all_followed(), delta.tip, delta, context)
+        affected = watches.waking_at_height(delta.tip.height)
+        affected += watches.above(min(delta.fork, delta.evaluated))
+        if context.synced:
+            affected += watches.waking_at(context.now)
+        affected += watches.of_payments(list(self._changed_in_mempool))
+        if self._stepped_in != context.term:
+            affected += watches.pending()
+        affected += self._paid_at(delta.unevaluated_heights, context)
+        names = list(dict.fromkeys(watch.id for watch in affected))
+        parts = (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
+        rows = (row for part in parts for row in watches.followed(part))
+        return self._evaluate(rows, delta.tip, delta, context)
 
     def _alarms(self, delta: ChainDelta, context: StepContext) -> list[AlarmRow]:
         """The alarms of the node, and a deep reorganisation if the step passes one."""
@@ -356,7 +484,7 @@ class ChainFollower:
                 observation = self.lookup.find_at(watch.terms, tip)
                 told, event = emit_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence))
                 due = NextEvaluation(row.wake_height, row.wake_at)
-                evaluated.append(EvaluatedWatch(row, told, [event], due))
+                evaluated.append(EvaluatedWatch(row, told, [event], due, row.evaluated_height))
             queues += self.repository.save(evaluated, context.now)
         return queues
 
@@ -371,13 +499,20 @@ class ChainFollower:
         return watch, tuple(events)
 
     def _evaluate(
-        self, rows: Iterable[WatchRow], tip: ChainTip, evaluation: EvaluationContext, context: StepContext
+        self,
+        rows: Iterable[WatchRow],
+        tip: ChainTip,
+        delta: ChainDelta,
+        context: StepContext,
+        reached: Mapping[str, int] = MappingProxyType({}),
     ) -> list[WatchQueue]:
+        """Evaluate watches at ``tip``, a block up to the delta's; ``reached`` has heights of earlier evaluations."""
         queues: list[WatchQueue] = []
         changed: list[EvaluatedWatch] = []
+        at_tip = tip.height == delta.tip.height
 
         def save() -> None:
-            queues.extend(self.repository.save(changed, evaluation.now))
+            queues.extend(self.repository.save(changed, context.now))
             changed.clear()
 
         for row in rows:
@@ -386,8 +521,9 @@ class ChainFollower:
             if len(changed) == _AT_ONCE or (not watch.active and changed):
                 # The events of an ended watch depend on other watches of its order, which may have changed.
                 save()
+            evaluation = self._evaluation_context(reached.get(row.id, _evaluated(row, delta)), context, at_tip=at_tip)
             observation = self.lookup.find_at(watch.terms, tip)
-            initial = row.wake_height == NOT_EVALUATED.height
+            initial = row.wake_height == NEVER_EVALUATED
             evaluated, events = evaluate(watch, observation, evaluation, initial=initial)
             evaluated, mismatched = self._emit_mismatches(evaluated, observation, initial=initial)
             events += mismatched
@@ -395,8 +531,10 @@ class ChainFollower:
                 evaluated, alarms = self._emit_standing_alarms(evaluated, observation)
                 events += alarms
             following = next_evaluation(evaluated, tip.height, evaluation)
-            if evaluated != watch or (following.height, following.at) != (row.wake_height, row.wake_at):
-                changed.append(EvaluatedWatch(row, evaluated, events, following))
+            is_same = evaluated == watch and (following.height, following.at) == (row.wake_height, row.wake_at)
+            # On a heavier but shorter chain, the height of an evaluation is not to be greater than the tip's.
+            if not is_same or (row.evaluated_height or 0) > tip.height:
+                changed.append(EvaluatedWatch(row, evaluated, events, following, tip.height))
         save()
         return queues
 
@@ -424,34 +562,18 @@ class ChainFollower:
         """Whether the merchant has an active watch of the same payment, which takes over the order."""
         terms = watch.terms
         active = self.repository.watches.of_payment
-        return bool(active(terms.reference, terms.recipient, terms.amount, merchant=watch.merchant))
+        return bool(active(terms.reference, terms.recipient, terms.amount, watch.merchant))
 
     def _tip_at(self, height: int) -> ChainTip:
         return ChainTip(height, self.reader.existing(height).point.hash)
 
-    def _affected_at_tip(self, delta: ChainDelta, context: StepContext) -> _Rows:
-        """The watches that may have an event at the tip."""
-        watches = self.repository.watches
-        affected = _by_id(watches.waking_at_height(delta.tip.height))
-        if delta.fork < delta.before:
-            affected |= _by_id(watches.above(delta.fork))
-        if context.synced:
-            affected |= _by_id(watches.waking_at(context.now))
-        for payment in self._changed_in_mempool:
-            affected |= _by_id(watches.of_payment(*payment))
-        if self._stepped_in != context.term:
-            # No listener saw the transfers that left the mempool while the node was down or another one was the leader.
-            affected |= _by_id(watches.pending())
-        return affected | self._paid_at(delta.new_heights, context)
-
-    def _paid_at(self, heights: Iterable[int], context: StepContext) -> _Rows:
+    def _paid_at(self, heights: Iterable[int], context: StepContext) -> list[WatchName]:
         """The watches over payments, and over transfers of other amounts, in the canonical blocks at ``heights``."""
-        affected: _Rows = {}
-        watches = self.repository.watches
+        affected: list[WatchName] = []
         payments = iter(dict.fromkeys(self._payments_at(heights)))
         while some := list(islice(payments, _AT_ONCE)):
             context.pause()
-            affected |= _by_id(watches.of_transfers(some))
+            affected += self.repository.watches.of_transfers(some)
         return affected
 
     def _payments_at(self, heights: Iterable[int]) -> Iterator[_PaymentKey]:
@@ -463,5 +585,19 @@ class ChainFollower:
                     yield payload["paymentReference"], payload["recipient"], int(payload["amount"])
 
 
-def _by_id(rows: Collection[WatchRow]) -> _Rows:
-    return {row.id: row for row in rows}
+def _evaluated(row: WatchRow, delta: ChainDelta) -> int:
+    """The height of the tip as of which a watch has its state."""
+    return max(delta.evaluated, row.evaluated_height or 0)
+
+
+def _next_height(row: WatchRow, heights: Heights, reached: int, newest: int) -> int | None:
+    """The height at which a watch that was evaluated at ``reached`` is to be evaluated next; None if at none."""
+    if row.wake_height == NEVER_EVALUATED:
+        # Its first events are initial, without history.
+        return newest
+    wanted = [height for height in heights if reached < height <= newest]
+    if row.ending is None and row.wake_height is not None and row.wake_height <= newest:
+        wanted.append(min(max(row.wake_height, reached + 1), newest))
+    if NEWEST in heights:
+        wanted.append(newest)
+    return min(wanted, default=None)

@@ -297,7 +297,7 @@ class Subscriptions:
 
     def _of_payment(self, request: WatchRequest) -> list[Watch]:
         terms, watches = request.terms, self.repository.watches
-        rows = watches.of_payment(terms.reference, terms.recipient, terms.amount, merchant=request.merchant)
+        rows = watches.of_payment(terms.reference, terms.recipient, terms.amount, request.merchant)
         return list(map(watch_of, rows))
 
     def _count_telling(self, request: WatchRequest) -> int:

@@ -23,7 +23,9 @@ from svcd.store.webhook_events import EventRow, EventStore, NewEvent, WatchQueue
 from svcd.store.webhook_store import WatchChange, WatchRow, WebhookStore
 
 _NEVER: Final = NextEvaluation(None, None)
-NOT_EVALUATED: Final = NextEvaluation(-1, None)
+NEVER_EVALUATED: Final = -1
+"""The height at which a new watch from a standby is to be woken."""
+NOT_EVALUATED: Final = NextEvaluation(NEVER_EVALUATED, None)
 """The due time of a new watch from a standby: the leader evaluates it in its next step."""
 
 
@@ -44,6 +46,8 @@ class EvaluatedWatch:
     events: Sequence[WebhookEvent]
     """New ones."""
     due: NextEvaluation
+    height: int | None
+    """Of the tip at the evaluation."""
 
 
 @frozen
@@ -74,13 +78,15 @@ class WatchRepository:
         """Take the queues of events whose redelivery was requested on any of the nodes that share the database."""
         return self.events.take_redelivery_requests() if self.shared else []
 
-    def add(self, watch: Watch, events: Sequence[WebhookEvent], due: NextEvaluation, now: int) -> list[WatchQueue]:
-        """Store a new watch and its first events; returns its queue if there are any.
+    def add(
+        self, watch: Watch, events: Sequence[WebhookEvent], due: NextEvaluation, now: int, height: int | None = None
+    ) -> list[WatchQueue]:
+        """Store a new watch, evaluated at ``height``, and its first events; returns its queue if there are any.
 
         The merchant's ended watches of the order leave mismatched transfers to it.
         """
         self.watches.stop_telling_ended(watch.merchant, watch.terms.reference, watch.terms.recipient)
-        self.watches.add(_row_of(watch, due, None))
+        self.watches.add(_row_of(watch, due, None, height))
         return self.events.append(self._told(watch, events, now), now)[-1:]
 
     def save(self, evaluations: Sequence[EvaluatedWatch], now: int) -> list[WatchQueue]:
@@ -89,7 +95,7 @@ class WatchRepository:
         All together: PostgreSQL would take as long for each statement as SQLite for ten.
         """
         changes = [
-            WatchChange(each.before, _row_of(each.watch, each.due, None if each.watch.active else now))
+            WatchChange(each.before, _row_of(each.watch, each.due, None if each.watch.active else now, each.height))
             for each in evaluations
         ]
         places = self.watches.save(changes)
@@ -106,7 +112,7 @@ class WatchRepository:
         if row is None:
             return
         if row.ending is None:
-            ended = _row_of(evolve(watch_of(row), ending=reason, told_mismatches=None), _NEVER, now)
+            ended = _row_of(evolve(watch_of(row), ending=reason, told_mismatches=None), _NEVER, now, None)
             self.watches.save([WatchChange(row, ended)])
         elif row.told_mismatches is not None:
             self.watches.save([WatchChange(row, evolve(row, told_mismatches=None))])
@@ -165,7 +171,7 @@ def _location_of(row: WatchRow) -> PaymentLocation | None:
     return None if None in location else PaymentLocation(*location)  # type: ignore[arg-type]
 
 
-def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None) -> WatchRow:
+def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None, evaluated_height: int | None) -> WatchRow:
     terms, location = watch.terms, watch.location
     return WatchRow(
         id=watch.id,
@@ -194,4 +200,5 @@ def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None) -> WatchRow
         wake_at=due.at,
         ended_at=ended_at,
         told_mismatches=None if watch.told_mismatches is None else b"".join(watch.told_mismatches),
+        evaluated_height=evaluated_height,
     )

@@ -49,7 +49,7 @@ _MAX_WAIT_SECONDS: Final = 10.0
 _WAIT_INTERVAL_SECONDS: Final = 0.05
 PAUSE_SECONDS: Final = 0.005
 MAX_PAUSES_SECONDS: Final = 2.0
-"""All pauses of one step, which also delay the delivery of its events."""
+"""All pauses of the steps of one change, which also delay the delivery of their events."""
 
 
 class Dispatcher(Protocol):
@@ -100,7 +100,7 @@ class WebhookContext:
 
 @define
 class PauseBudget:
-    """Pauses one step while blocks are connected, for MAX_PAUSES_SECONDS in total.
+    """Pauses the steps of one change while blocks are connected, for MAX_PAUSES_SECONDS in total.
 
     Two busy threads share the interpreter equally. Without pauses, a block that arrives while 2,000 watches are
     evaluated would take twice as long to connect (docs/performance.md "Watches").
@@ -142,6 +142,7 @@ class WebhookService(Service):
         self._resumed_in: int | None = None
         """The term in which the queues on disk were passed to the dispatcher; None while it has none."""
         self._failing = False
+        self._pauses = self._new_pauses()
         self._tasks = TaskGroup()
         self._backlog = Backlog(0, None)
         self._registrations = Batches[WatchRequest, Registration](self._register_shared)
@@ -245,11 +246,15 @@ class WebhookService(Service):
         while True:
             await self._wait_for_mempool()
             try:
-                return await self._worker.run(self._subscriptions.register, request, self._step_context())
+                registration = await self._worker.run(self._subscriptions.register, request, self._step_context())
             except MempoolBehind:
                 if self._context.clock.seconds() >= until:
                     raise
                 await self._wait_interval()
+            else:
+                if self._subscriptions.follower.unfinished:
+                    self.poll()
+                return registration
 
     def _register_shared(self, requests: Sequence[WatchRequest]) -> Deferred[list[Registration | Exception]]:
         return self._worker.run(self._register_all, requests, self._step_context())
@@ -364,7 +369,10 @@ class WebhookService(Service):
             self._stepping = False
 
     async def _step(self) -> None:
-        await self._wait_while_busy()
+        if not self._subscriptions.follower.unfinished:
+            # Once for all shares of a change.
+            await self._wait_while_busy()
+            self._pauses = self._new_pauses()
         term = self._context.leadership.term
         try:
             if term is not None and self._resumed_in is None:
@@ -376,9 +384,10 @@ class WebhookService(Service):
                     self._dispatcher.restore(breakers)
                     self._dispatcher.enqueue(queues)
             await self._wait_for_mempool()
-            budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
-            context = self._step_context(budget.pause)
+            context = self._step_context(self._pauses.pause)
             queues = await self._worker.run(self._subscriptions.follower.step, context)
+            # At once, but after the reads and deliveries of events that wait for the thread meanwhile.
+            self._step_requested |= self._subscriptions.follower.unfinished
         except NotLeader as error:
             self._context.leadership.lost(error.term)
             return
@@ -391,6 +400,9 @@ class WebhookService(Service):
         # A new leader has read the queues from the database.
         if self._resumed_in is not None and self._resumed_in == context.term:
             self._dispatcher.enqueue(queues)
+
+    def _new_pauses(self) -> PauseBudget:
+        return PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
 
     async def _wait_while_busy(self) -> None:
         """Wait until no blocks are being connected, for some seconds at most."""

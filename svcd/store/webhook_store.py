@@ -45,6 +45,16 @@ class WatchRow:
     wake_at: int | None
     ended_at: int | None
     told_mismatches: bytes | None
+    evaluated_height: int | None = None
+    """Of the tip at the last evaluation that changed the watch."""
+
+
+@frozen
+class WatchName:
+    """A watch and whose it is."""
+
+    id: str
+    merchant: str
 
 
 @frozen
@@ -67,6 +77,8 @@ class FollowedBlock:
     hash: bytes
     work: int = 0
     """The cumulative work of the chain up to it; 0 if it was not stored."""
+    evaluated: int | None = None
+    """The height up to which all watches have been evaluated; None if it is this block's, or it is not the newest."""
 
 
 PAGE: Final = 1_000
@@ -79,9 +91,9 @@ _CHANGING: Final = WATCH_COLUMNS[WATCH_COLUMNS.index("state") :]
 _VALUES: Final = attrgetter(*WATCH_COLUMNS)
 _CHANGED_VALUES: Final = attrgetter(*_CHANGING, "id")
 _MAX_NUMBER: Final = 2**63 - 1
-_ACTIVE: Final = f"SELECT {_COLUMNS} FROM watch WHERE ending IS NULL"
-_TELLING: Final = f"SELECT {_COLUMNS} FROM watch WHERE told_mismatches IS NOT NULL"
-_OF_PAYMENT: Final = f"{_ACTIVE} AND reference = ? AND recipient = ? AND amount = ?"
+_NAMES: Final = "SELECT id, merchant FROM watch WHERE ending IS NULL"
+_TELLING: Final = "FROM watch WHERE told_mismatches IS NOT NULL"
+_IS_OF_PAYMENT: Final = "reference = ? AND recipient = ? AND amount = ?"
 _TELLING_OF_ORDER: Final = f"{_TELLING} AND reference = ? AND recipient = ? ORDER BY number"
 _FOLLOWED: Final = "(ending IS NULL OR told_mismatches IS NOT NULL)"
 """Active, or ended with `payment.mismatched` events still possible."""
@@ -133,10 +145,10 @@ class WebhookStore:
     def steps_down(self, at_once: int = _STEPS_READ) -> Iterator[FollowedBlock]:
         """The followed blocks, newest first; reads ``at_once``, then more each time."""
         below = _MAX_NUMBER
-        query = "SELECT height, hash, work FROM trail WHERE height < ? ORDER BY height DESC LIMIT ?"
+        query = "SELECT height, hash, work, evaluated FROM trail WHERE height < ? ORDER BY height DESC LIMIT ?"
         while rows := self._db.execute(query, (below, at_once)).fetchall():
-            for height, block_hash, work in rows:
-                yield FollowedBlock(height, block_hash, int.from_bytes(work or b"", "big"))
+            for height, block_hash, work, evaluated in rows:
+                yield FollowedBlock(height, block_hash, int.from_bytes(work or b"", "big"), evaluated)
             below, at_once = rows[-1][0], min(4 * at_once, PAGE)
 
     def follow(self, fork: int, steps: Sequence[FollowedBlock], *, keep: int) -> None:
@@ -148,6 +160,14 @@ class WebhookStore:
         )
         if steps:
             self._db.execute("DELETE FROM trail WHERE height <= ?", (steps[-1].height - keep,))
+
+    def note_evaluated(self, height: int | None) -> None:
+        """Note the height up to which all watches have been evaluated; None if it is that of the newest followed block.
+
+        No other followed block has such a note.
+        """
+        self._db.execute("UPDATE trail SET evaluated = NULL WHERE evaluated IS NOT NULL")
+        self._db.execute("UPDATE trail SET evaluated = ? WHERE height = (SELECT max(height) FROM trail)", (height,))
 
     # Watches
 
@@ -199,7 +219,7 @@ class WebhookStore:
 
     def is_idle(self) -> bool:
         """Whether no watch can have an event."""
-        return self.count_active() == 0 and not self._db.execute(f"{_TELLING} LIMIT 1").fetchall()
+        return self.count_active() == 0 and not self._db.execute(f"SELECT id {_TELLING} LIMIT 1").fetchall()
 
     def count_active(self, merchant: str = "") -> int:
         """The number of active watches; of ``merchant``, if it is given."""
@@ -246,30 +266,42 @@ class WebhookStore:
         ).fetchone()
         return watches, last[0] if last is not None and last[1] == scan else None
 
-    def of_payment(self, reference: str, recipient: str, amount: int, *, merchant: str | None = None) -> list[WatchRow]:
-        """The active watches of one payment, oldest first; of ``merchant``, or of all."""
+    def followed(self, identifiers: Sequence[str]) -> list[WatchRow]:
+        """Those of these watches that can have an event, in this order."""
+        found = self._db.select_each(
+            f"SELECT {_COLUMNS} FROM watch WHERE id = ? AND {_FOLLOWED}", [(each,) for each in identifiers]
+        )
+        return [_watch(row) for rows in found for row in rows]
+
+    def of_payment(self, reference: str, recipient: str, amount: int, merchant: str) -> list[WatchRow]:
+        """A merchant's active watches of one payment, oldest first."""
         rows = self._db.execute(
-            f"{_OF_PAYMENT} AND merchant = coalesce(?, merchant) ORDER BY number",
+            f"SELECT {_COLUMNS} FROM watch WHERE ending IS NULL AND {_IS_OF_PAYMENT} AND merchant = ? ORDER BY number",
             (reference, recipient, amount, merchant),
         )
         return list(map(_watch, rows))
 
-    def of_transfers(self, transfers: Sequence[tuple[str, str, int]]) -> list[WatchRow]:
-        """The watches of transfers with these references, recipients and amounts, transfer by transfer.
+    def of_payments(self, payments: Sequence[tuple[str, str, int]]) -> list[WatchName]:
+        """The active watches of payments with these references, recipients and amounts, payment by payment."""
+        found = self._db.select_each(f"{_NAMES} AND {_IS_OF_PAYMENT} ORDER BY number", payments)
+        return [WatchName(*row) for rows in found for row in rows]
 
-        The active ones of the payment and those that tell of transfers of any amount; a watch may be among them twice.
+    def of_transfers(self, transfers: Sequence[tuple[str, str, int]]) -> list[WatchName]:
+        """The watches of transfers with these references, recipients and amounts.
+
+        The active ones of the payments, then those that tell of transfers of any amount; a watch may be in both.
         """
-        paid = self._db.select_each(f"{_OF_PAYMENT} ORDER BY number", transfers)
+        watches = self.of_payments(transfers)
         # Most shops do not ask for it.
-        anyone_tells = self._db.execute(f"{_TELLING} LIMIT 1").fetchone() is not None
-        orders = list(dict.fromkeys(transfer[:2] for transfer in transfers)) if anyone_tells else []
-        telling = dict(zip(orders, self._db.select_each(_TELLING_OF_ORDER, orders), strict=True))
-        pairs = zip(transfers, paid, strict=True)
-        return [_watch(row) for transfer, rows in pairs for row in (*rows, *telling.get(transfer[:2], ()))]
+        if self._db.execute(f"SELECT id {_TELLING} LIMIT 1").fetchone() is not None:
+            orders = dict.fromkeys(transfer[:2] for transfer in transfers)
+            found = self._db.select_each(f"SELECT id, merchant {_TELLING_OF_ORDER}", orders)
+            watches += [WatchName(*row) for rows in found for row in rows]
+        return watches
 
     def telling_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
         """The watches, ended or not, with `payment.mismatched` events, oldest first."""
-        return list(map(_watch, self._db.execute(_TELLING_OF_ORDER, (reference, recipient))))
+        return list(map(_watch, self._db.execute(f"SELECT {_COLUMNS} {_TELLING_OF_ORDER}", (reference, recipient))))
 
     def stop_telling_ended(self, merchant: str, reference: str, recipient: str) -> None:
         """Stop the `payment.mismatched` events of a merchant's ended watches under a reference."""
@@ -279,22 +311,24 @@ class WebhookStore:
             (reference, recipient, merchant),
         )
 
-    def pending(self) -> list[WatchRow]:
+    def pending(self) -> list[WatchName]:
         """The active watches whose payment was in the mempool."""
-        return list(map(_watch, self._db.execute(f"{_ACTIVE} AND state = 'pending'")))
+        return self._names("state = 'pending'")
 
-    def above(self, height: int) -> list[WatchRow]:
+    def above(self, height: int) -> list[WatchName]:
         """The active watches whose payment was in a block above ``height``."""
-        return list(map(_watch, self._db.execute(f"{_ACTIVE} AND height > ?", (height,))))
+        return self._names("height > ?", height)
 
-    def waking_at_height(self, height: int) -> list[WatchRow]:
+    def waking_at_height(self, height: int) -> list[WatchName]:
         """The active watches that are to be woken at ``height`` or before."""
-        return list(map(_watch, self._db.execute(f"{_ACTIVE} AND wake_height <= ?", (height,))))
+        return self._names("wake_height <= ?", height)
 
-    def waking_at(self, now: int) -> list[WatchRow]:
+    def waking_at(self, now: int) -> list[WatchName]:
         """The active watches that are to be woken at ``now`` or before, the earliest first; at most PAGE."""
-        rows = self._db.execute(f"{_ACTIVE} AND wake_at <= ? ORDER BY wake_at LIMIT ?", (now, PAGE))
-        return list(map(_watch, rows))
+        return self._names("wake_at <= ? ORDER BY wake_at LIMIT ?", now, PAGE)
+
+    def _names(self, condition: str, *values: int) -> list[WatchName]:
+        return [WatchName(*row) for row in self._db.execute(f"{_NAMES} AND {condition}", values)]
 
     def all_followed(self) -> Iterator[WatchRow]:
         """All watches that can have an event, for changes so large that a selection is not worth its cost.

@@ -744,10 +744,10 @@ def test_the_second_of_two_payments_replaces_the_first_when_it_is_undone(watched
         watched,
         """
         genesis: b[1..6]
-        b2: c[3..8]
+        b2: d[3..8]
         b3 pays 5000 from alice to bob for order-1
         b4 pays 5000 from carol to bob for order-1
-        c4 pays 5000 from carol to bob for order-1
+        d4 pays 5000 from carol to bob for order-1
         """,
     )
     run(watched, *some(blocks, "b", 1, 5))
@@ -756,7 +756,7 @@ def test_the_second_of_two_payments_replaces_the_first_when_it_is_undone(watched
     shown = watched.show("svcwh_" + "1".rjust(32, "0"))
     assert (shown["payment"]["matchCount"], shown["payment"]["blockHeight"]) == (2, "3")
 
-    assert run(watched, *some(blocks, "c", 3, 8)) == ["reorged: confirmed 4", "confirmed: confirmed 4"]
+    assert run(watched, *some(blocks, "d", 3, 8)) == ["reorged: confirmed 4", "confirmed: confirmed 4"]
 
 
 def test_an_order_that_nobody_pays_expires(watched: Watched) -> None:
@@ -1129,6 +1129,117 @@ def check_newest_first(heard: list[dict[str, Any]], before: list[dict[str, Any]]
         assert (body["event"], later["event"]) != ("payment.confirmed", "payment.reorged")
 
 
+def held_steps(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Steps of two watches each, which only the returned function takes; it gives the merchants with new events."""
+    monkeypatch.setattr(chain_follower, "_AT_ONCE", 2)
+    monkeypatch.setattr(watched.webhooks, "poll", lambda: None)
+
+    def step() -> list[str]:
+        queues = watched.database.subscriptions.follower.step(watched.webhooks._step_context())
+        watched.queues.enqueue(queues)
+        return sorted(queue.merchant for queue in queues)
+
+    return step
+
+
+def test_a_merchant_does_not_wait_for_the_many_watches_of_another(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        watched.register(required=4 + number, merchant="large")
+    watched.register(required=4, merchant="small")
+    blocks = some(chain(watched), "b", 1, 4)
+    run(watched, *blocks[:2])
+    step = held_steps(watched, monkeypatch)
+    follower = watched.database.subscriptions.follower
+
+    watched.node.take(blocks[2])
+    assert step() == ["large", "small"], "in the first share"
+    assert follower.unfinished
+    # Also the next block does not wait for the watches that are left.
+    watched.node.take(blocks[3])
+    assert "small" in step() + step()
+    while follower.unfinished:
+        step()
+    assert [body["payment"]["confirmations"] for body in watched.events()] == [2] * 6
+    assert step() == []
+
+
+@pytest.mark.parametrize("interrupted", ["", "restart", "failure"])
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_shares_change_no_event_whatever_comes_between_them(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, interrupted: str, steps: int
+) -> None:
+    """Further blocks and a reorganisation arrive after some shares of the first block only."""
+    watches = [watched.register(required=2 + number)["id"] for number in range(5)]
+    # One more depth cannot be told twice, and a new watch is evaluated at once.
+    text = "genesis: b[1..7]\nb5: c[6..8]\nb2 pays 5000 from alice to bob for order-1"
+    blocks = watched.node.builder.chain(text)
+    run(watched, blocks["b1"])
+    step = held_steps(watched, monkeypatch)
+    told: dict[str, list[tuple[str, str, int]]] = {}
+
+    def hear() -> None:
+        for body in sorted(watched.events(), key=lambda body: body["sequence"]):
+            event = body["event"].removeprefix("payment."), body["tip"]["height"], body["payment"]["confirmations"]
+            told.setdefault(body["subscriptionId"], []).append(event)
+
+    for names in (("b2",), ("b3", "b4"), ("b5", "b6"), ("c6", "c7", "c8")):
+        for name in names:
+            watched.node.take(blocks[name])
+            for _ in range(steps):
+                step()
+                hear()
+            if interrupted == "restart":
+                watched.again()
+                settle_only(watched)
+                hear()
+                step = held_steps(watched, monkeypatch)
+            elif interrupted == "failure":
+                with monkeypatch.context() as patched:
+                    patched.setattr(chain_follower, "advance_cursor", fail)
+                    with suppress(sqlite3.OperationalError):
+                        step()
+    while step() or watched.database.subscriptions.follower.unfinished:
+        hear()
+    hear()
+    for number, watch in enumerate(watches):
+        required = 2 + number
+        heard = told[watch]
+        confirmed = [event for event in heard if event[0] == "confirmed"]
+        depths = [event[2] for event in heard if event[0] == "confirming"]
+        assert len(confirmed) == 1, heard
+        assert confirmed[0][2] >= required
+        assert depths == sorted(set(depths)), "no depth is told twice"
+        assert max(depths, default=0) < required
+        if steps:
+            assert "reorged" not in [event[0] for event in heard], "its block stands"
+
+
+def fail(*_arguments: object) -> NoReturn:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_a_reorganisation_between_two_shares_is_told_to_all_that_heard_of_the_block(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        watched.register(required=3, host=f"shop-{_}.example.com")
+    blocks = chain(watched)
+    run(watched, *some(blocks, "b", 1, 2))
+    step = held_steps(watched, monkeypatch)
+    watched.node.take(blocks["b3"])
+    step()
+    heard = {body["subscriptionId"] for body in watched.events()}
+    assert len(heard) == 2
+    watched.node.take(*some(blocks, "c", 3, 5))
+    settle_only(watched)
+    step()
+    told = watched.events()
+    assert {body["subscriptionId"] for body in told if body["event"] == "payment.reorged"} == heard
+    assert not watched.database.subscriptions.follower.unfinished
+
+
 def test_a_step_pauses_while_blocks_are_connected_but_not_for_ever(watched: Watched) -> None:
     watched.register()
     blocks = some(chain(watched), "b", 1, 3)
@@ -1140,6 +1251,22 @@ def test_a_step_pauses_while_blocks_are_connected_but_not_for_ever(watched: Watc
         watched.clock.advance(0.05)
     assert sum(watched.pauses) == pytest.approx(MAX_PAUSES_SECONDS)
     assert watched.told() == ["confirming: confirming 1"]
+
+
+def test_all_shares_of_a_block_pause_together_no_longer_than_one(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        watched.register(required=3 + number)
+    blocks = some(chain(watched), "b", 1, 3)
+    run(watched, *blocks[:2])
+    monkeypatch.setattr(chain_follower, "_AT_ONCE", 1)
+    watched.busy = True
+    watched.node.take(blocks[2])
+    for _ in range(300):
+        watched.clock.advance(0.05)
+    assert sum(watched.pauses) == pytest.approx(MAX_PAUSES_SECONDS)
+    assert watched.told() == ["confirming: confirming 1"] * 5
 
 
 @pytest.fixture

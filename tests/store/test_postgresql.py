@@ -394,9 +394,9 @@ def test_a_change_of_the_schema_that_must_wait_lets_the_nodes_go_on(uri: str, co
     """Whoever asks for a table after it would wait as long as, say, a dump takes."""
     commit_blocks(connection, 1)
     with psycopg.connect(uri) as dump:
-        dump.execute("SELECT FROM lease")
+        dump.execute("SELECT FROM watch")
         connection.execute("UPDATE webhook_schema SET version = ?", (NEWEST - 1,))
-        connection.execute("ALTER TABLE node_report DROP COLUMN settings")
+        connection.execute("ALTER TABLE trail DROP COLUMN evaluated")
         began = time.monotonic()
         with pytest.raises(DatabaseUnavailable, match="lock timeout"):
             opened(uri)

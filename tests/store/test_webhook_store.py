@@ -143,8 +143,10 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
 
     assert not watches.is_idle()
     assert watches.telling_mismatches("order-1", "svc1shop") == []
-    assert ids(watches.of_payment("order-1", "svc1shop", 25)) == ["low"]
-    assert ids(watches.of_payment("ORDER-1", "svc1shop", 25)) == []
+    assert ids(watches.of_payment("order-1", "svc1shop", 25, "default")) == ["low"]
+    assert ids(watches.of_payments([("order-1", "svc1shop", 26), ("order-1", "svc1shop", 25)])) == ["high", "low"]
+    assert ids(watches.followed(["over", "high", "unknown", "low"])) == ["high", "low"]
+    assert ids(watches.of_payments([("ORDER-1", "svc1shop", 25)])) == []
     assert ids(watches.above(5)) == ["high"]
     assert ids(watches.above(-1)) == ["low", "high"]
     assert ids(watches.waking_at_height(7)) == []
@@ -263,6 +265,13 @@ def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: Webhook
         *(FollowedBlock(height, b"a%d" % height, height) for height in (5, 4, 3)),
     ]
     assert watches.newest_step() == FollowedBlock(6, b"b6", 2**200)
+
+    watches.note_evaluated(4)
+    watches.follow(6, [FollowedBlock(7, b"b7", 2**201)], keep=5)
+    watches.note_evaluated(4)
+    assert [step.evaluated for step in watches.steps_down()] == [4, None, None, None, None]
+    watches.note_evaluated(None)
+    assert watches.newest_step() == FollowedBlock(7, b"b7", 2**201)
 
 
 def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: EventStore) -> None:
