@@ -119,6 +119,8 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "30 events to 10 hosts, median, one more never answers",
         "30 events to 10 hosts, median, one more refuses",
         "a block of 60 transfers while events go out",
+        "a confirmation beside 128 watches of another merchant",
+        "processor time of a block that 128 watches of another merchant follow",
     ]
     assert all(row["figure"] > 0 and row["baseline"] != 0 for row in found.values())
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)

@@ -153,11 +153,11 @@ def test_the_amounts_that_the_client_names_are_those_that_the_node_takes(shop_no
             client.broadcast(sign_transfer(sender, svc_pay.DEVNET, recipient=recipient, amount=amount, nonce=nonce))
 
         least = possible(1, target)
-        with pytest.raises(svc_pay.BadRequest, match=f"the amount must be at least {least}$"):
+        with pytest.raises(svc_pay.BadRequest, match=f"the amount must be at least {least} base units$"):
             send(least - 1, target)
         send(least, target)
         most = possible(COIN, SHOP)
-        with pytest.raises(svc_pay.BadRequest, match=f"the amount can be at most {most}$"):
+        with pytest.raises(svc_pay.BadRequest, match=f"the amount can be at most {most} base units$"):
             send(most + 1, SHOP)
         send(most, SHOP)
         shop_node.mine(1)

@@ -15,6 +15,7 @@ import pytest
 from svcd.chain.block import Block
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Draft, sign_transfer
+from svcd.node.status import OUTAGE_INTERVALS
 from tests.chains import ChainBuilder, address_of, key_of
 from tests.net.certificates import Signed, make_authority, sign
 from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
@@ -229,7 +230,8 @@ def test_an_order_from_its_request_to_its_payment_and_back(shop: Shop) -> None:
 
 def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> None:
     # The chain stands still so long that the blocks after that need less work; only who asks for alarms is told.
-    chain = ChainBuilder(DEVNET).chain(f"genesis: b[1..2]\nb2 is at slot {2 + DEVNET.gap_cap_slots}")
+    gap = max(DEVNET.gap_cap_slots, OUTAGE_INTERVALS * DEVNET.slots_per_block)
+    chain = ChainBuilder(DEVNET).chain(f"genesis: b[1..2]\nb2 is at slot {2 + gap}")
     hand_in(shop.node, chain["b1"])
     warned = shop.order("order-2", events=["node.alarm"])
     hand_in(shop.node, chain["b2"])
