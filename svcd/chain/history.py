@@ -34,6 +34,11 @@ def pack_node(digest: bytes, *, work: int, slot: int, clock: int) -> Node:
     return digest + work.to_bytes(32, "big") + slot.to_bytes(8, "big") + clock.to_bytes(8, "big")
 
 
+def digest_of(node: Node) -> bytes:
+    """The 32-byte digest of a node; a leaf's is the hash of its block."""
+    return node[:32]
+
+
 def work_of(node: Node) -> int:
     """The work of the blocks below a node."""
     return int.from_bytes(node[_WORK], "big")
@@ -51,7 +56,7 @@ def clock_of(node: Node) -> int:
 
 def node_json(node: Node) -> list[str]:
     """A node as in proofs: digest, work in hex without leading zeros, slot and clock as decimal strings."""
-    return [node[:32].hex(), f"{work_of(node):x}", str(slot_of(node)), str(clock_of(node))]
+    return [digest_of(node).hex(), f"{work_of(node):x}", str(slot_of(node)), str(clock_of(node))]
 
 
 def parse_node(value: object, what: str) -> Node:

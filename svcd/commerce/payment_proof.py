@@ -14,7 +14,7 @@ from svcd.chain.address import encode_address
 from svcd.chain.block import Header, parse_header
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, parse_json
 from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.history import History, clock_of, node_json, parse_node, slot_of
+from svcd.chain.history import History, clock_of, digest_of, node_json, parse_node, slot_of
 from svcd.chain.merkle import inclusion_path, root_of_path
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, block_entry, block_entry_of, parse_transfer
@@ -303,6 +303,9 @@ def _check_parent(params: NetworkParams, parent: ChainHead) -> None:
     last = history.mountains[-1]
     if history.work != point.work or (slot_of(last), clock_of(last)) != (point.slot, point.difficulty_clock):
         raise Unproved("parent.history does not have the work, the slot and the clock that parent states")
+    # With an odd number of blocks the last mountain is the parent's own leaf.
+    if history.blocks % 2 and digest_of(last) != point.hash:
+        raise Unproved("parent.history ends in another block than the parentHash of the header")
 
 
 # A proof from the genesis, whose chain section takes the place of the headers (docs/protocol.md 13)

@@ -15,7 +15,7 @@ from svcd.chain.block import Header
 from svcd.chain.difficulty import next_target, target_at
 from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
 from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.history import Node, clock_of, parse_node, slot_of, work_of
+from svcd.chain.history import Node, clock_of, digest_of, parse_node, slot_of, work_of
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import (
     ChainHead,
@@ -201,7 +201,7 @@ class _ProofReader:
             raise Unproved(f"{blocks} blocks from height {first} on cannot have slot, clock and work of their node")
         point = ChainPoint(
             # The digest of a leaf is the hash of its block.
-            hash=b"" if level else node[:32],
+            hash=b"" if level else digest_of(node),
             height=before.height + blocks,
             slot=slot_of(node),
             difficulty_clock=clock_of(node),

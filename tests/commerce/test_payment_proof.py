@@ -362,6 +362,15 @@ def test_a_history_that_the_block_does_not_commit_to(part: int) -> None:
     assert flaw(mutated(change)) == refused
 
 
+def test_a_history_that_ends_in_another_block_than_the_parent() -> None:
+    """A digest can be made up with the rest of the history; the header's parentHash cannot follow it."""
+
+    def change(proof: dict[str, Any]) -> None:
+        proof["parent"]["history"][-1][0] = "0" * 64
+
+    assert flaw(mutated(change)) == "parent.history ends in another block than the parentHash of the header"
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_history_with_too_few_or_too_many_nodes(count: int) -> None:
     def change(proof: dict[str, Any]) -> None:
@@ -433,11 +442,18 @@ def test_a_chain_with_other_rules_under_the_same_name() -> None:
     forged = evolve(
         other, transactions_root=transactions_root((transfer,)), transaction_count=1, producer_key=key_of("p").public
     )
+    parent = good().parent
+    *earlier, last = parent.history.mountains
+    mountains = (*earlier, other.parent_hash + last[32:])
     proof = evolve(
         good(),
         position=0,
         path=(),
-        parent=evolve(good().parent, point=evolve(good().parent.point, hash=other.parent_hash)),
+        parent=evolve(
+            parent,
+            point=evolve(parent.point, hash=other.parent_hash),
+            history=evolve(parent.history, mountains=mountains),
+        ),
         headers=(sealed(evolve(forged, multiplier=10_000)),),
     )
     assert flaw(proof) == "the header at height 3 is not valid: consensusRoot is not that of the chain after this block"
