@@ -111,6 +111,11 @@ class Reconciliation:
         """Pending transfers that no node is known to have."""
         return [pending.transfer for pending in self.pending if not pending.acknowledged]
 
+    def acknowledged(self, nonce: int | None) -> Transfer | None:
+        """The pending transfer with ``nonce`` that a node has, if any: the one stored last."""
+        found = [each.transfer for each in self.pending if each.acknowledged and each.transfer.nonce == nonce]
+        return found[-1] if found else None
+
     def find_attempt(self, request: SendRequest, params: NetworkParams) -> Transfer | None:
         """An earlier transfer for the same ``request`` that was never acknowledged, if any."""
         for transfer in (*self.confirmed.values(), *self.unacknowledged):

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from svcd.chain.address import decode_address
 from svcd.chain.params import NETWORKS, NetworkParams
-from svcd.chain.transaction import Draft
+from svcd.chain.transaction import Draft, Transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import Rows, format_coins, pluralize
@@ -46,6 +46,8 @@ class AccountView:
     tip_time: int
     """When the slot of the tip began, in Unix milliseconds."""
     catching_up: bool
+    replaced: Transfer | None = None
+    """The waiting transfer that a new one is to replace, if this wallet has signed it."""
 
 
 async def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
@@ -152,7 +154,7 @@ def build_draft(request: SendRequest, view: AccountView, now: int, *, received: 
     nonce = view.pending_nonce if request.nonce is None else request.nonce
     if nonce < view.nonce:
         raise CommandError(f"nonce {nonce} is already used; the next one is {view.nonce}")
-    _check_minimums(request.amount, fee, view, available=_available(view, nonce), received=received)
+    _check_minimums(request.amount, fee, nonce, view, received)
     return Draft(
         recipient=request.recipient,
         amount=request.amount,
@@ -163,15 +165,15 @@ def build_draft(request: SendRequest, view: AccountView, now: int, *, received: 
     )
 
 
-def _check_minimums(amount: int, fee: int, view: AccountView, *, available: int, received: int | None) -> None:
+def _check_minimums(amount: int, fee: int, nonce: int, view: AccountView, received: int | None) -> None:
     """Raise CommandError unless sender and recipient are left with the account minimum (docs/protocol.md 4)."""
-    minimum = view.params.account_minimum
+    minimum, available = view.params.account_minimum, _available(view, nonce)
     missing = amount + fee + minimum - available
     if missing > 0:
         waiting = format_coins(view.balance - available)
         after = f", of which {waiting} are spent by transfers that wait," if available < view.balance else ""
         most = amount - missing
-        advice = f"; you can send at most {format_coins(most)}" if most > 0 else ""
+        advice = f"; you can send at most {format_coins(most)}" if most > 0 and not _is_unsure(view, nonce) else ""
         raise CommandError(
             f"the balance of {format_coins(view.balance)}{after} is {format_coins(missing)} too low: the amount is"
             f" {format_coins(amount)}, the fee {format_coins(fee)}, and {format_coins(minimum)} must remain{advice}"
@@ -184,8 +186,20 @@ def _check_minimums(amount: int, fee: int, view: AccountView, *, available: int,
 
 
 def _available(view: AccountView, nonce: int) -> int:
-    """What a transfer with ``nonce`` may spend; one that replaces a waiting transfer may spend what that one does."""
-    return view.balance if nonce < view.pending_nonce else view.pending_balance
+    """What a transfer with ``nonce`` may spend at most; a replacement may spend what the replaced transfer does.
+
+    If that one was signed elsewhere, this is the balance, and only the node knows what the other waiting ones spend.
+    """
+    if nonce >= view.pending_nonce:
+        return view.pending_balance
+    if view.replaced is None:
+        return view.balance
+    return view.pending_balance + view.replaced.amount + view.replaced.fee
+
+
+def _is_unsure(view: AccountView, nonce: int) -> bool:
+    """Whether :func:`_available` is only a bound."""
+    return nonce < view.pending_nonce and view.replaced is None
 
 
 def review(draft: Draft, view: AccountView, sender: str) -> Rows:
@@ -213,9 +227,10 @@ def warnings(draft: Draft, view: AccountView, sender: str) -> list[str]:
         found.append("the recipient is the sender: only the fee will be spent")
     pending = view.pending_nonce - view.nonce
     if draft.nonce < view.pending_nonce:
+        counted = "counts no pending transfer" if _is_unsure(view, draft.nonce) else "counts what the others spend"
         found.append(
             f"a transfer with nonce {draft.nonce} is pending; this one can only replace it, and the balance after"
-            " counts no pending transfer"
+            f" {counted}"
         )
     elif pending:
         found.append(f"{pluralize(pending, 'transfer')} pending: the balance after counts what they spend")

@@ -254,6 +254,7 @@ async def _send_locked(node: NodeClient, payment: OutgoingPayment) -> SendResult
     view = await fetch_account_view(node, payment.keyfile)
     key = decode_address(sender, view.params.address_prefix)
     earlier = await reconcile(node, payment.pending, key, view)
+    view = evolve(view, replaced=earlier.acknowledged(payment.request.nonce))
     attempt = earlier.find_attempt(payment.request, view.params)
     for transfer in earlier.confirmed.values():
         amount, recipient = format_coins(transfer.amount), _draft_of(transfer, view).recipient

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET, MAINNET
-from svcd.chain.transaction import Draft
+from svcd.chain.transaction import Draft, sign_transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import ResponseObject
 from svcd.cli.wallet.keyfile import parse
@@ -23,7 +23,7 @@ from svcd.cli.wallet.preflight import (
     warnings,
 )
 from tests.chains import COIN, address_of
-from tests.cli.terminal import ADDRESS, KEYFILE, OTHER
+from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, SEED
 
 NOW = 1_793_500_000_000
 FEE = DEVNET.minimum_fee
@@ -162,8 +162,28 @@ def test_what_waits_is_not_spent_again() -> None:
     )
     enough = evolve(waiting, pending_balance=3 * COIN)
     assert ("balance after", "0.9999 coins") in review(build_draft(WISH, enough, NOW), enough, ADDRESS)
-    replacing = build_draft(evolve(WISH, nonce=3), waiting, NOW)
-    assert ("balance after", "7.9999 coins") in review(replacing, waiting, ADDRESS)
+
+
+def test_a_replacement_may_spend_what_the_replaced_transfer_does_and_not_what_the_others_do() -> None:
+    replaced = sign_transfer(evolve(DRAFT, amount=4 * COIN), seed=SEED, params=DEVNET)
+    waiting = evolve(VIEW, pending_nonce=5, pending_balance=COIN, replaced=replaced)
+    draft = build_draft(evolve(WISH, nonce=3, amount=4 * COIN), waiting, NOW)
+    assert ("balance after", "1 coin") in review(draft, waiting, ADDRESS)
+    assert "the balance after counts what the others spend" in warnings(draft, waiting, ADDRESS)[0]
+    most = 5 * COIN - DEVNET.account_minimum
+    build_draft(evolve(WISH, nonce=3, amount=most), waiting, NOW)
+    with pytest.raises(CommandError, match=r"you can send at most 4\.99 coins$"):
+        build_draft(evolve(WISH, nonce=3, amount=most + 1), waiting, NOW)
+
+
+def test_nobody_is_told_a_maximum_where_a_transfer_signed_elsewhere_is_replaced() -> None:
+    """Only the node knows what the other waiting transfers spend: it judges the replacement."""
+    waiting = evolve(VIEW, pending_nonce=5, pending_balance=COIN)
+    assert ("balance after", "7.9999 coins") in review(
+        build_draft(evolve(WISH, nonce=3), waiting, NOW), waiting, ADDRESS
+    )
+    with pytest.raises(CommandError, match=r"0\.01 coins must remain$"):
+        build_draft(evolve(WISH, nonce=3, amount=10 * COIN), waiting, NOW)
 
 
 def test_the_recipient_must_be_on_the_node_s_network() -> None:

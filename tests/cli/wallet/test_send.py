@@ -2,6 +2,7 @@
 
 import json
 import stat
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,17 @@ def test_fee_and_nonce_can_be_given(rich: Node, terminal: Terminal) -> None:
     words = ("wallet", "send", OTHER, 1, "--fee", "0.5", "--nonce", 3, "--yes", "--json")
     sent = json.loads(terminal.ok(*words, env=KNOWN).out)
     assert (sent["fee"], sent["nonce"]) == ("50000000", "3")
+
+
+def test_the_most_that_a_replacement_is_said_to_send_is_what_the_node_takes(rich: Node, terminal: Terminal) -> None:
+    for amount in (1, 2):
+        terminal.ok("wallet", "send", OTHER, amount, "--yes", env=KNOWN)
+    replacing = ("--fee", "0.5", "--nonce", 0, "--yes")
+    refused = terminal.failure("wallet", "send", OTHER, 1_000_000, *replacing, env=KNOWN)
+    most = refused.rpartition("you can send at most ")[2].removesuffix(" coins").replace(",", "")
+    terminal.ok("wallet", "send", OTHER, most, *replacing, env=KNOWN)
+    more = str(Decimal(most) + Decimal("0.00000001"))
+    assert "you can send at most" in terminal.failure("wallet", "send", OTHER, more, *replacing, env=KNOWN)
 
 
 def test_a_full_mempool_raises_the_fee_that_is_not_given(rich: Node, terminal: Terminal) -> None:
