@@ -10,7 +10,7 @@ import { message } from "./texts.mjs";
 /** @import { Payload, Transfer } from "./transaction.mjs" */
 /** @typedef {Record<string, unknown>} Fields of an answer, which may hold anything. */
 /** @typedef {{ network: Network, height: bigint, tip: string, syncing: boolean, time: number }} View */
-/** @typedef {{ balance: bigint, nonce: bigint, pendingNonce: bigint }} Account in base units. */
+/** @typedef {{ balance: bigint, pendingBalance: bigint, nonce: bigint, pendingNonce: bigint }} Account in base units. */
 /** @typedef {{ confirmations: number, blockHeight: string, blockTime: number }} Place */
 /** @typedef {{ recipient: string, amount: bigint, reference: string, confirmations: number }} Order */
 /** @typedef {{ state: string, txid: string | null }} Found */
@@ -130,8 +130,9 @@ export class Node {
    * @type {(address: string) => Promise<Account>} */
   async account(address) {
     const account = await this.#get(`/rpc/balance/${address}`, "account");
-    const [balance, nonce, pendingNonce] = ["balance", "nonce", "pendingNonce"].map((name) => numberIn(account, name));
-    return { balance, nonce, pendingNonce };
+    const names = ["balance", "pendingBalance", "nonce", "pendingNonce"];
+    const [balance, pendingBalance, nonce, pendingNonce] = names.map((name) => numberIn(account, name));
+    return { balance, pendingBalance, nonce, pendingNonce };
   }
 
   /** The fee that the node suggests for a transfer now, in base units; throws `fee` if it is out of all reason.

@@ -4,7 +4,7 @@
 // double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
 
 import { placeOf } from "./node.mjs";
-import { judge, needsBalance, underWay } from "./review.mjs";
+import { judge, needsBalance, spendable } from "./review.mjs";
 import { DEEP, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -120,8 +120,8 @@ export class Paying {
       reference === null ? null : this.#node.payment({ ...intent, reference }),
       this.of(sender),
     ]);
-    const waiting = underWay(own.filter(({ id }) => id !== intent.id));
-    const known = { sender, view, account, received, fee, paid, waiting, now: this.#clock() };
+    const available = spendable(account, own, intent.id);
+    const known = { sender, view, received, fee, paid, available, now: this.#clock() };
     return { ...judge(intent, known), account, view };
   }
 

@@ -7,14 +7,14 @@ import { message } from "./texts.mjs";
 
 /** @import { Account, Found, View } from "./node.mjs" */
 /** @import { Payment } from "./paying.mjs" */
+/** @typedef {Pick<Payment, "id" | "state" | "transfer">} OwnPayment */
 /** @typedef {{ recipient: string, amount: bigint, fromLink: boolean, until?: number | null }} Judged */
 /**
  * @typedef {object} Known
  * @property {string} sender
- * @property {Pick<Account, "balance">} account
  * @property {Pick<View, "syncing" | "time">} view
  * @property {bigint} fee
- * @property {bigint} waiting
+ * @property {bigint} available
  * @property {bigint | null} received
  * @property {Found | null} paid
  * @property {number} now
@@ -41,21 +41,32 @@ export function underWay(payments) {
     .reduce((sum, units) => sum + units, 0n);
 }
 
+/** What a new transfer may spend, in base units: the least that the node and the payments signed here leave.
+ *
+ * The node counts what waits there, also what another device has signed. `own` are the payments signed here, some of
+ * which the node may not have; of those, the new transfer takes the place of that with the intent `id`.
+ * @type {(account: Pick<Account, "balance" | "pendingBalance">, own: OwnPayment[], id?: string | null) => bigint} */
+export function spendable({ balance, pendingBalance }, own, id = null) {
+  const here = balance - underWay(own.filter((payment) => payment.id !== id));
+  const there = pendingBalance + underWay(own.filter((payment) => payment.id === id));
+  return here < there ? here : there;
+}
+
 /** Whether the recipient's balance must be known: the amount alone is less than each account must have.
  * @type {(intent: Pick<Judged, "recipient" | "amount">, sender: string) => boolean} */
 export const needsBalance = ({ recipient, amount }, sender) => recipient !== sender && amount < ACCOUNT_MINIMUM;
 
 /** Judge an intent (`recipient`, `amount`, `fromLink`, `until`) by what is known.
  *
- * `known` has sender, account and view of the node, `fee` and `waiting` in base units, `received` (the recipient's
- * balance in base units, or null if it does not matter), `paid` (a payment that somebody has made for the same order,
- * or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base units, `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
+ * `known` has the sender, the node's view, `fee` and `available` (see `spendable`) in base units, `received` (the
+ * recipient's balance in base units, or null if it does not matter), `paid` (a payment that somebody has made for the
+ * same order, or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base units,
+ * `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
  * @type {(intent: Judged, known: Known) => Judgement} */
 export function judge(intent, known) {
   const toSelf = intent.recipient === known.sender;
-  const { fee } = known;
+  const { fee, available } = known;
   const total = intent.amount + fee;
-  const available = known.account.balance - known.waiting;
   const paid = known.paid === null || known.paid.state === "unpaid" ? null : known.paid;
   const warnings = [];
   if (toSelf) warnings.push(new Problem("self-payment", message("wallet-script.self-payment")));

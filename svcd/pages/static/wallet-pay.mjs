@@ -8,7 +8,7 @@ import { ACCOUNT_MINIMUM } from "./networks.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
-import { underWay } from "./review.mjs";
+import { spendable } from "./review.mjs";
 import { checkReference, isLink } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 import { Scanning } from "./wallet-scan.mjs";
@@ -106,12 +106,12 @@ export class Spending {
     const { paying, node, keyfile } = this.#app;
     // What has come into a block meanwhile is in the balance already.
     await paying.settle(keyfile.address);
-    const [{ balance }, fee, own] = await Promise.all([
+    const [account, fee, own] = await Promise.all([
       node.account(keyfile.address),
       node.fee(),
       paying.of(keyfile.address),
     ]);
-    const all = balance - underWay(own) - fee - ACCOUNT_MINIMUM;
+    const all = spendable(account, own) - fee - ACCOUNT_MINIMUM;
     const sentence = message("wallet-script.nothing-to-send", { fee: coins(fee), least: coins(ACCOUNT_MINIMUM) });
     must(all > 0n, "insufficient", sentence);
     byId("send-amount", HTMLInputElement).value = formatAmount(all);

@@ -65,9 +65,11 @@ export class Devnet {
 
   #account(address) {
     const nonce = this.nonces.get(address) ?? 0n;
-    const waiting = [...this.pool.values()].filter(({ senderAddress }) => senderAddress === address).length;
+    const waiting = [...this.pool.values()].filter(({ senderAddress }) => senderAddress === address);
     const balance = this.balances.get(address) ?? 0n;
-    return { balance: `${balance}`, nonce: `${nonce}`, pendingNonce: `${nonce + BigInt(waiting)}` };
+    const left = waiting.reduce((sum, { fee, payload }) => sum - BigInt(fee) - BigInt(payload.amount), balance);
+    const next = nonce + BigInt(waiting.length);
+    return { balance: `${balance}`, pendingBalance: `${left}`, nonce: `${nonce}`, pendingNonce: `${next}` };
   }
 
   #transaction(txid) {

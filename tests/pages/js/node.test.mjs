@@ -65,8 +65,8 @@ const MUTE = {
   "too many requests": answering({ ok: false, error: "too many" }, 429),
   "a fault of the node": answering({ ok: false, error: "failed" }, 500),
   "a node that stops": answering({ ok: false, error: "stopping" }, 503),
-  "numbers that are none": answering({ account: { balance: 1, nonce: "0", pendingNonce: "0" } }),
-  "a number too large": answering({ account: { balance: "9007199254740992", nonce: "0", pendingNonce: "0" } }),
+  "numbers that are none": answering({ account: { balance: 1, pendingBalance: "0", nonce: "0", pendingNonce: "0" } }),
+  "a number too large": answering({ account: { balance: "9007199254740992", pendingBalance: "0", nonce: "0", pendingNonce: "0" } }),
 };
 
 for (const [name, node] of Object.entries(MUTE)) {

@@ -88,6 +88,13 @@ test("the fee is the one that was shown, or else the node's", async () => {
   assert.equal((await paying.sign(sent("send 1"), signer)).transfer.fee, "30000");
 });
 
+test("what another device has signed with the key cannot be spent again", async () => {
+  const { devnet, paying } = opened();
+  const elsewhere = { recipient: BOB, amount: `${80n * COIN}` };
+  devnet.pool.set("elsewhere", { senderAddress: sender, nonce: "0", fee: "10000", payload: elsewhere });
+  assert.equal((await paying.review(LINK, sender)).blocked.code, "insufficient");
+});
+
 test("what is signed is kept before it is sent", async () => {
   const { devnet, store, paying } = opened();
   devnet.between = (path) => assert.ok(path !== "/rpc/broadcast" || store.kept.has(LINK.id));

@@ -1,17 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { judge, needsBalance, underWay } from "../../../svcd/pages/static/review.mjs";
+import { judge, needsBalance, spendable, underWay } from "../../../svcd/pages/static/review.mjs";
 
 const COIN = 100_000_000n;
 const LEAST = 1_000_000n;
 const INTENT = { recipient: "bob", amount: 25n * COIN, fromLink: true };
 const KNOWN = {
   sender: "alice",
-  account: { balance: 100n * COIN },
   view: { syncing: false, time: 1_000_000 },
   fee: 10_000n,
-  waiting: 0n,
+  available: 100n * COIN,
   received: null,
   paid: { state: "unpaid" },
   now: 1_000_000,
@@ -46,7 +45,7 @@ test("who chooses the amount is told the most", () => {
   const most = /You can send at most 99\.9899\u00a0SVC\.$/;
   assert.match(judge({ ...INTENT, amount: 100n * COIN, fromLink: false }, KNOWN).blocked.message, most);
   assert.doesNotMatch(judge({ ...INTENT, amount: 100n * COIN }, KNOWN).blocked.message, /at most/);
-  const poor = { ...KNOWN, account: { balance: LEAST + 10_000n } };
+  const poor = { ...KNOWN, available: LEAST + 10_000n };
   assert.doesNotMatch(judge({ ...INTENT, fromLink: false }, poor).blocked.message, /at most/);
 });
 
@@ -70,8 +69,19 @@ test("the recipient's balance matters only where the amount alone is too little"
   assert.equal(needsBalance({ recipient: "alice", amount: 1n }, "alice"), false);
 });
 
-test("what is under way cannot be spent again", () => {
-  assert.equal(judge(INTENT, { ...KNOWN, waiting: 80n * COIN }).blocked.code, "insufficient");
+test("what is under way cannot be spent again, neither what was signed here nor what waits at the node", () => {
+  const signed = (id, state, amount) => ({
+    id,
+    state,
+    transfer: { senderAddress: "alice", fee: "1", payload: { recipient: "bob", amount: `${amount}` } },
+  });
+  const account = (pendingBalance) => ({ balance: 100n, pendingBalance });
+  assert.equal(spendable(account(100n), []), 100n);
+  assert.equal(spendable(account(100n), [signed("a", "signed", 19)]), 80n, "the node has lost it, or not got it yet");
+  assert.equal(spendable(account(30n), []), 30n, "another device has signed it");
+  assert.equal(spendable(account(30n), [signed("a", "pending", 19)]), 30n, "it is among what waits at the node");
+  assert.equal(spendable(account(80n), [signed("a", "pending", 19)], "a"), 100n, "it is the one that is replaced");
+  assert.equal(spendable(account(80n), [signed("a", "pending", 19)], "b"), 80n);
 });
 
 test("a payment to oneself is warned of, and costs the fee alone", () => {
@@ -104,7 +114,7 @@ test("nothing is signed for a node that is catching up, nor by a wrong clock", (
 });
 
 test("amount and fee together must be a number of the wire", () => {
-  const rich = { ...KNOWN, account: { balance: 9_007_199_254_740_991n } };
+  const rich = { ...KNOWN, available: 9_007_199_254_740_991n };
   assert.equal(judge({ ...INTENT, amount: 9_007_199_254_740_991n }, rich).blocked.code, "amount");
 });
 
