@@ -366,9 +366,14 @@ def test_no_transfer_leaves_an_account_below_the_minimum(
     assert isinstance(ran.error, svc_pay.ImpossibleAmount)
     assert (str(ran.error), ran.error.possible) == (sentence, possible)
     if possible is not None:
-        signed = Ran(signing(possible), answers).result
+        signed = Ran(signing(possible), answers if possible < 10**6 else answers[:3]).result
         assert signed.transaction["payload"]["amount"] == str(possible)
         assert signed.transaction["nonce"] == "4"
+
+
+def test_an_amount_that_is_enough_for_any_recipient_needs_no_look_at_its_account() -> None:
+    answers = [consensus(), fees("10000"), account(OWN, balance=2_010_000)]
+    assert Ran(signing(1_000_000), answers).result.transaction["payload"]["recipient"] == SHOP
 
 
 def test_a_transfer_to_oneself_asks_for_one_account() -> None:

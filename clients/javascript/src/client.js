@@ -353,8 +353,12 @@ export class Client {
     if (fee > BigInt(maximumFee)) throw new InvalidAnswer(much);
     const address = await key.address(network);
     const sender = await this.account(address);
-    const receiver = recipient === address ? sender : await this.account(recipient);
-    const [available, received] = [BigInt(sender.pendingBalance), BigInt(receiver.balance)];
+    const available = BigInt(sender.pendingBalance);
+    let received = minimum;
+    if (recipient === address) received = BigInt(sender.balance);
+    // Otherwise the amount alone gives the recipient enough.
+    else if (units < minimum || units > available - fee - minimum)
+      received = BigInt((await this.account(recipient)).balance);
     checkMinimum(units, { minimum, fee, available, received });
     return signTransfer(key, network, { recipient, amount, reference, fee, nonce: sender.pendingNonce });
   }

@@ -324,6 +324,12 @@ test("no transfer leaves an account below the minimum", async () => {
   }
 });
 
+test("an amount that is enough for any recipient needs no look at its account", async () => {
+  const { client } = clientOf(consensus(), fees("10000"), account(OWN, 2_010_000n));
+  const { transaction } = await client.sign(key, pay.DEVNET, { recipient: SHOP, amount: 1_000_000n });
+  assert.equal(transaction.payload.recipient, SHOP);
+});
+
 test("a transfer to oneself asks for one account", async () => {
   const signing = (amount) => {
     const { client } = clientOf(consensus(), fees("10000"), account(OWN, 1_010_001n));

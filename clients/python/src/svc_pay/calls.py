@@ -373,8 +373,13 @@ def sign(
         raise InvalidAnswer(f"the node suggests a fee of {fee} base units, more than maximum_fee {maximum_fee}")
     address = key.address(network)
     sender = yield from account(address)
-    receiver = sender if recipient == address else (yield from account(recipient))
-    check_minimum(amount, minimum=minimum, fee=fee, available=sender.pending_balance, received=receiver.balance)
+    available, received = sender.pending_balance, minimum
+    if recipient == address:
+        received = sender.balance
+    elif not minimum <= amount <= available - fee - minimum:
+        # Otherwise the amount alone gives the recipient enough.
+        received = (yield from account(recipient)).balance
+    check_minimum(amount, minimum=minimum, fee=fee, available=available, received=received)
     nonce = sender.pending_nonce
     return sign_transfer(key, network, recipient=recipient, amount=amount, nonce=nonce, fee=fee, reference=reference)
 
