@@ -82,6 +82,10 @@ class CallFailed(Exception):
         self.category: Category = category
 
 
+class CallPostponed(Exception):
+    """A call that may not be made at present; nothing was sent, and the other side is not to blame."""
+
+
 def within(seconds: float, clock: Clock, work: Coroutine[Deferred[Any], Any, T], late: str) -> Deferred[T]:
     """Return the result of ``work``; after ``seconds`` cancel it and fail with CallFailed and the sentence ``late``."""
 

@@ -17,7 +17,7 @@ from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.interfaces import Clock, Timer
 from svcd.net.addresses import Address, text_of
-from svcd.net.calls import CallFailed
+from svcd.net.calls import CallFailed, CallPostponed
 from svcd.net.meter import Meter, Metering
 from svcd.net.resolver import interleaved
 from svcd.net.targets import Target
@@ -43,17 +43,33 @@ class Dialler(Clock, Protocol):
         """Connect a protocol of ``factory`` to an address."""
 
 
+Admission = Callable[[Address], bool]
+"""Whether a connection to an address may be attempted now; asked once for each attempt, which then counts."""
+
+
+def always(_address: Address) -> bool:
+    """Admit every attempt."""
+    return True
+
+
 class _Attempts:
     """The attempts to connect to several endpoints; the first that answers wins (RFC 8305 section 5).
+
+    Addresses that ``admit`` refuses are left out; the outcome is CallPostponed if it refuses all.
 
     Not Twisted's HostnameEndpoint: it resolves names itself, which must not happen here, and it waits ATTEMPT_SECONDS
     even after an attempt that failed at once, as each does without a route for IPv6.
     """
 
-    def __init__(self, clock: Clock, endpoints: Sequence[tuple[Address, Any]], factory: IProtocolFactory) -> None:
+    def __init__(
+        self, clock: Clock, endpoints: Sequence[tuple[Address, Any]], factory: IProtocolFactory, admit: Admission
+    ) -> None:
         self._clock = clock
         self._waiting = deque(endpoints)
         self._factory = factory
+        self._admit = admit
+        self._failure = Failure(CallPostponed("every address has been called as often as it may be at present"))
+        """The last failure."""
         self._running: set[Deferred[Meter]] = set()
         self._timer: Timer | None = None
         self._ended = False
@@ -63,7 +79,14 @@ class _Attempts:
     def begin(self) -> None:
         """Begin the next attempt, and the one after it in ATTEMPT_SECONDS."""
         self._timer = None
-        address, endpoint = self._waiting.popleft()
+        while self._waiting:
+            address, endpoint = self._waiting.popleft()
+            if self._admit(address):
+                self._dial(address, endpoint)
+                return
+        self._fail_if_none_is_left()
+
+    def _dial(self, address: Address, endpoint: Any) -> None:
         if self._waiting:
             self._timer = self._clock.callLater(ATTEMPT_SECONDS, self.begin)
         attempt: Deferred[Meter] = endpoint.connect(Metering(self._factory))
@@ -79,12 +102,17 @@ class _Attempts:
         self._running.discard(attempt)
         if self._ended:
             return
+        self._failure = failure
         if self._timer is not None:
             self._timer.cancel()
             self.begin()
-        elif not self._running:
+        else:
+            self._fail_if_none_is_left()
+
+    def _fail_if_none_is_left(self) -> None:
+        if not self._running:
             self._ended = True
-            self.outcome.errback(failure)
+            self.outcome.errback(self._failure)
 
     def _end(self, _outcome: object = None) -> None:
         self._ended = True
@@ -113,25 +141,28 @@ class CheckedEndpoint:
         self._seconds = seconds
         self._selection = DeferredLock()
 
-    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
-        """A Deferred of the protocol, whose transport is a Meter; fails with ConnectError or CallFailed."""
-        return Deferred.fromCoroutine(self._connect(factory))
+    def connect(self, factory: IProtocolFactory, admit: Admission = always) -> Deferred[Any]:
+        """A Deferred of the protocol, whose transport is a Meter; fails with ConnectError or CallFailed.
 
-    async def _connect(self, factory: IProtocolFactory) -> Any:
+        Only addresses that ``admit`` lets pass are tried; fails with CallPostponed if that is none.
+        """
+        return Deferred.fromCoroutine(self._connect(factory, admit))
+
+    async def _connect(self, factory: IProtocolFactory, admit: Admission) -> Any:
         if len(self.addresses) > 1:
             # Concurrent calls could otherwise settle on different addresses.
             await self._selection.acquire()
             try:
                 if len(self.addresses) > 1:
-                    return await self._attempt(factory)
+                    return await self._attempt(factory, admit)
             finally:
                 self._selection.release()
-        return await self._attempt(factory)
+        return await self._attempt(factory, admit)
 
-    async def _attempt(self, factory: IProtocolFactory) -> Any:
+    async def _attempt(self, factory: IProtocolFactory, admit: Admission) -> Any:
         secured = self._security()
         endpoints = [(address, secured(self._endpoint(address))) for address in self.addresses]
-        attempts = _Attempts(self._reactor, endpoints, factory)
+        attempts = _Attempts(self._reactor, endpoints, factory, admit)
         attempts.begin()
         address, meter = await attempts.outcome
         self.addresses = (address,)
@@ -150,3 +181,16 @@ class CheckedEndpoint:
         except ValueError as error:
             raise CallFailed("tls", f"{self._target.host} is no name that a certificate can be for") from error
         return lambda endpoint: wrapClientTLS(creator, endpoint, clock=cast(IReactorTime, self._reactor))
+
+
+@implementer(IStreamClientEndpoint)
+class AdmittedEndpoint:
+    """A checked endpoint for one request, whose attempts to connect have to be admitted."""
+
+    def __init__(self, endpoint: CheckedEndpoint, admit: Admission) -> None:
+        self._endpoint = endpoint
+        self._admit = admit
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+        """See :meth:`CheckedEndpoint.connect`."""
+        return self._endpoint.connect(factory, self._admit)

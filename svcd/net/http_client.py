@@ -9,7 +9,7 @@ certificate for the name.
 # mypy: allow-untyped-calls
 # ruff: noqa: N802
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import IPv6Network
 from types import MappingProxyType
 from typing import Any, Final, Self, cast
@@ -27,7 +27,7 @@ from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
 from svcd.net.calls import FAILURES, CallFailed, CallKind, CallLimits, Progress, Reply, explain, within
-from svcd.net.happy_eyeballs import CheckedEndpoint, Dialler
+from svcd.net.happy_eyeballs import Admission, AdmittedEndpoint, CheckedEndpoint, Dialler, always
 from svcd.net.meter import Meter
 from svcd.net.resolver import Nat64Discovery, Resolver
 from svcd.net.targets import Target
@@ -55,6 +55,8 @@ class OutboundRequest:
     target: Target
     headers: Mapping[str, str]
     body: bytes | None
+    admit: Admission = always
+    """Asked before each attempt to connect to an address; an open connection needs none."""
 
 
 class PinnedClient:
@@ -151,15 +153,6 @@ class PinnedConnections:
         self._closed = False
 
     @property
-    def addresses(self) -> Sequence[Address]:
-        """The addresses that the next connection may be opened to: one, once a connection has been made."""
-        return self._endpoint.addresses
-
-    def leave_out(self, refused: Collection[Address]) -> None:
-        """Open no further connection to the ``refused`` addresses; at least one must remain."""
-        self._endpoint.addresses = tuple(each for each in self._endpoint.addresses if each not in refused)
-
-    @property
     def address(self) -> Address:
         """The address that is called; before the first connection, the one that will be tried first."""
         return self._endpoint.addresses[0]
@@ -174,17 +167,19 @@ class PinnedConnections:
         limits: CallLimits,
         kind: CallKind = CallKind.ASK,
         on_bytes: Callable[[int], None] | None = None,
+        admit: Admission = always,
     ) -> Reply:
         """Send a request for ``path``; the wait for a free slot among the calls of this ``kind`` counts as a stage.
 
-        ``on_bytes`` is called with the number of bytes of the response's body as they arrive. Cancelling the call
-        closes its connection at once.
+        ``on_bytes`` is called with the number of bytes of the response's body as they arrive. If a connection has to be
+        opened, only addresses that ``admit`` lets pass are tried. Cancelling the call closes its connection at once.
 
         Raises:
             CallFailed: there is no response.
+            CallPostponed: ``admit`` let no address pass.
             ValueError: ``path`` is not a valid path.
         """
-        request = OutboundRequest(method=method, target=self.target.at(path), headers=headers, body=body)
+        request = OutboundRequest(method=method, target=self.target.at(path), headers=headers, body=body, admit=admit)
         if self._closed:
             raise self._closed_error()
         progress = Progress(limits, self._reactor, on_bytes)
@@ -268,7 +263,7 @@ class Exchange:
             body.extend(data)
             progress.body_received(len(data))
 
-        response = await self._agent(request.target, connection).request(
+        response = await self._agent(request, connection).request(
             request.method.encode("ascii"),
             request.target.url.encode("ascii"),
             Headers({name: [value] for name, value in request.headers.items()}),
@@ -283,7 +278,7 @@ class Exchange:
     ) -> Reply:
         # Any: mypy does not see that a class provides a zope interface.
         producer: Any = _WholeBody
-        response = await HTTPClient(self._agent(request.target, connection), data_to_body_producer=producer).request(
+        response = await HTTPClient(self._agent(request, connection), data_to_body_producer=producer).request(
             request.method,
             _PLACEHOLDER,
             headers=Headers({name: [value] for name, value in request.headers.items()}),
@@ -295,8 +290,9 @@ class Exchange:
         connection.close()
         return _reply(request.target, response, b"")
 
-    def _agent(self, target: Target, connection: "_RequestConnection") -> Any:
-        return _PinnedAgent(self._reactor, target, self._endpoint, connection)
+    def _agent(self, request: OutboundRequest, connection: "_RequestConnection") -> Any:
+        endpoint = AdmittedEndpoint(self._endpoint, request.admit)
+        return _PinnedAgent(self._reactor, request.target, endpoint, connection)
 
 
 class _RequestConnection:
@@ -356,7 +352,7 @@ class _PinnedAgent(Agent):
     """
 
     def __init__(
-        self, reactor: Dialler, target: Target, endpoint: CheckedEndpoint, connection: _RequestConnection
+        self, reactor: Dialler, target: Target, endpoint: AdmittedEndpoint, connection: _RequestConnection
     ) -> None:
         super().__init__(reactor, pool=connection)
         self._target = target

@@ -28,9 +28,13 @@ HINTS_PER_HOUR: Final = 32
 """From one source."""
 OPERATOR: Final = "operator"
 """The source of endpoints that the operator has configured; no network group has this name."""
+ANCHOR: Final = "anchor"
+"""The source of the anchors of the last run; no network group has this name either."""
 FIRST_BACK_OFF: Final = 5.0
 MAX_BACK_OFF: Final = 1_800.0
 FAMILIAR_BACK_OFF: Final = 15.0
+POSTPONED_SECONDS: Final = 300.0
+"""About the time between two of the calls that one address gets (svcd.p2p.call_budget)."""
 _HOUR: Final = 3_600.0
 _FAMILIAR_SECONDS: Final = 86_400.0
 _STALE_SECONDS: Final = 30 * 86_400.0
@@ -73,7 +77,7 @@ class AddressEntry:
 
     endpoint: Endpoint
     source: str
-    """The network group of the node that named it, or OPERATOR."""
+    """The network group of the node that named it, or OPERATOR or ANCHOR."""
     node_id: str = ""
     """The node that answered our call; "" while none has."""
     height: int = 0
@@ -123,11 +127,11 @@ class AddressBook:
         return list(self._index.values())
 
     def hint(self, endpoint: Endpoint, *, source: str, now: float) -> bool:
-        """Note an endpoint that ``source`` (a network group, or OPERATOR) named; False if there was no room for it.
+        """Note an endpoint that ``source`` named: a network group, OPERATOR or ANCHOR; returns whether there is room.
 
-        A hint never changes a known entry, and each source but OPERATOR may give 32 hints an hour.
+        A hint never changes a known entry, and each network group may give 32 hints an hour.
         """
-        trusted = source == OPERATOR
+        trusted = source in (OPERATOR, ANCHOR)
         if endpoint in self._index or self.is_own(endpoint, now):
             return False
         if not trusted and not self._may_hint(source, now):
@@ -199,19 +203,19 @@ class AddressBook:
         if entry not in bucket:
             if len(bucket) >= BUCKET_SIZE:
                 counts = Counter(other.best_group() for other in [*bucket, entry])
-                oldest = min(bucket, key=lambda other: (other.verified, -counts[other.best_group()], other.last_seen))
-                crowded = counts[oldest.best_group()] > counts[group]
-                if oldest.verified and not crowded:
+                leaving = min(bucket, key=lambda other: (other.verified, -counts[other.best_group()], other.last_seen))
+                crowded = counts[leaving.best_group()] > counts[group]
+                if leaving.verified and not crowded:
                     # A party with many endpoints must not push out those that still answer.
-                    self._tried_collisions.setdefault(oldest.endpoint, entry.endpoint)
+                    self._tried_collisions.setdefault(leaving.endpoint, entry.endpoint)
                     entry.verified = False
                     if entry.endpoint not in self._index:
                         self._add_hint(entry, entry.last_seen)
                     return
-                self.forget(oldest.endpoint)
-                if oldest.verified:
-                    oldest.verified = False
-                    self._add_hint(oldest, oldest.last_seen)
+                self.forget(leaving.endpoint)
+                if leaving.verified:
+                    leaving.verified = False
+                    self._add_hint(leaving, leaving.last_seen)
             self._remove_from(self._tried, entry)
             self._remove_from(self._new, entry)
             bucket.append(entry)
@@ -248,6 +252,12 @@ class AddressBook:
             entry.verified = False
         if entry.failures >= _LOST_FAILURES:
             self._give_way(entry)
+
+    def postpone(self, endpoint: str, now: float) -> None:
+        """Let an endpoint that could not be called wait for its next call, about as long as such calls are apart."""
+        entry = self._index.get(endpoint)
+        if entry is not None:
+            entry.next_try = now + POSTPONED_SECONDS * (0.75 + 0.5 * self.random())
 
     def restore(self, entry: AddressEntry) -> None:
         """Take an entry from disk, in the bucket that it had."""

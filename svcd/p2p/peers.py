@@ -16,8 +16,10 @@ from svcd.limits import ORPHANS, Limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import (
+    ANCHOR,
     OPERATOR,
     AddressBook,
+    AddressEntry,
     choose_feeler,
     choose_outbound,
     draw_by_group,
@@ -235,6 +237,8 @@ class Peers:
         self._called_back: Recent[Endpoint, float] = Recent(_REMEMBERED)
         """When an endpoint was last called because of a hello (Unix seconds)."""
         client.caller.answered_at = self._answered_at
+        self._displaced = ""
+        """The endpoint of the newest peer that has given up its outbound place to a seed."""
         self._last_feeler = node.now()
         self._alarm = (0.0, "")
         """Until when (Unix seconds) something is wrong, and what."""
@@ -359,8 +363,7 @@ class Peers:
         if endpoint in self._peers:
             return CallReason.PEER
         entry = self.book.get(endpoint)
-        # An anchor may be anybody's, though it is back in the book because it is preferred.
-        added = entry is not None and entry.source == OPERATOR and endpoint not in self.preferred
+        added = entry is not None and entry.source == OPERATOR
         return CallReason.OPERATOR if added or endpoint in self.seeds else CallReason.HINT
 
     async def connect(self, endpoint: Endpoint, *, outbound: bool, keep: bool = True, client: str = "") -> Peer | None:
@@ -446,6 +449,10 @@ class Peers:
     def _no_hello(self, endpoint: Endpoint, failed: PeerCallFailed) -> None:
         """Note that no hello came from an endpoint; its peer, if any, is kept for a while if that may be temporary."""
         peer = self._peers.get(endpoint)
+        if peer is None and failed.kind is FailureKind.POSTPONED:
+            # It has not been asked, so nothing is known of it.
+            self.book.postpone(endpoint, self.node.now())
+            return
         temporary = failed.kind is FailureKind.TIMEOUT or failed.retry_after
         if peer is not None and temporary and self.node.now() - peer.handshake_at < 2 * RENEW_SECONDS:
             self._request_failed(peer, failed)
@@ -494,11 +501,18 @@ class Peers:
         return any(peer.endpoint in self.seeds for peer in self.outbound())
 
     def _make_way(self, group: str) -> None:
-        """Free the outbound place of a seed in a network group: the peer there, or the newest one, becomes inbound."""
+        """Free an outbound place for a seed in a network group: that of the peer there, or of the newest one.
+
+        The peer becomes an inbound one if there is room for it, or else is dropped.
+        """
         outbound = self.outbound()
         in_group = [peer for peer in outbound if self.settings.diverse and peer.group() == group]
         for peer in in_group or outbound[self.settings.outbound - 1 :]:
-            peer.outbound = False
+            self._displaced = peer.endpoint
+            if self._has_room(peer.group()):
+                peer.outbound = False
+            else:
+                self.drop(peer)
 
     # Failures and bans
 
@@ -681,7 +695,8 @@ class Peers:
 
     def _choose(self, now: float) -> None:
         """Connect to new outbound peers while some are missing, and now and then test a hint."""
-        kept = self._choose_seed(now)
+        self._find_seed(now)
+        kept = self._keeps_place_for_seed()
         outbound = self.outbound()
         # Calls back, renewals and feelers fill no outbound place: callers that answer slowly must not keep it empty.
         coming = sum(chosen and endpoint not in self._peers for endpoint, chosen in self._handshakes.items())
@@ -691,9 +706,11 @@ class Peers:
             return
         for endpoint in self.preferred:
             # A flood of hints may have pushed it out of the book while it did not answer.
-            self.hint(endpoint, source=OPERATOR)
+            self.hint(endpoint, source=OPERATOR if endpoint in self.seeds else ANCHOR)
         busy = {*self._handshakes, *self._peers}
         groups = {peer.group() for peer in outbound} if self.settings.diverse else None
+        if missing > 0:
+            missing -= self._take_back(groups)
         chosen = choose_outbound(self.book, missing, now=now, busy=busy, groups=groups, preferred=self.preferred)
         for endpoint in chosen:
             self._start(self.connect(endpoint, outbound=True))
@@ -705,22 +722,41 @@ class Peers:
             if tested is not None:
                 self._start(self.connect(tested, outbound=False, keep=False))
 
-    def _choose_seed(self, now: float) -> bool:
-        """Give a seed an outbound place if none has one; whether a place is to be kept for a seed that may answer."""
-        if not self.settings.outbound or self._has_seed():
-            return False
+    def _find_seed(self, now: float) -> None:
+        """Give an outbound place to a seed that is a peer, or call one, unless a seed has such a place."""
+        if not self.settings.outbound or self._has_seed() or self._calls_seed():
+            return
         for peer in self.all():
             if peer.endpoint in self.seeds:
                 self._make_way(peer.group())
                 peer.outbound = True
-                return False
+                return
         for seed in self.seeds:
             self.hint(seed, source=OPERATOR)
-        entries = [entry for entry in map(self.book.get, self.seeds) if entry is not None]
-        due = [entry for entry in entries if entry.next_try <= now and entry.endpoint not in self._handshakes]
-        if due and not self._calls_seed():
+        due = [entry for entry in self._seeds_in_book() if entry.next_try <= now]
+        due = [entry for entry in due if entry.endpoint not in self._handshakes]
+        if due:
             self._start(self.connect(draw_by_group(due, self.book.random)[0].endpoint, outbound=True))
-        return not self._calls_seed() and any(entry.failures < MAX_FAILURES for entry in entries)
+
+    def _keeps_place_for_seed(self) -> bool:
+        """Whether an outbound place is kept for a seed that may answer; one that is being called has its place."""
+        if not self.settings.outbound or self._has_seed() or self._calls_seed():
+            return False
+        return any(entry.failures < MAX_FAILURES for entry in self._seeds_in_book())
+
+    def _seeds_in_book(self) -> list[AddressEntry]:
+        return [entry for entry in map(self.book.get, self.seeds) if entry is not None]
+
+    def _take_back(self, groups: set[str] | None) -> int:
+        """Give the peer whose place a seed had its place again; returns how many places that takes.
+
+        A seed that comes and goes must not replace one outbound peer after the other.
+        """
+        peer, self._displaced = self._peers.get(self._displaced), ""
+        if peer is None or peer.outbound or not take_group(peer.group(), groups):
+            return 0
+        peer.outbound = True
+        return 1
 
     def _calls_seed(self) -> bool:
         """Whether a seed is called to be an outbound peer."""

@@ -16,8 +16,8 @@ from twisted.python.failure import Failure
 from svcd.interfaces import Worker
 from svcd.limits import STALLING_PEER, Limit
 from svcd.net.addresses import Address, AddressPolicy, text_of, untranslated
-from svcd.net.calls import CallFailed, CallKind, CallLimits
-from svcd.net.happy_eyeballs import Dialler
+from svcd.net.calls import CallFailed, CallKind, CallLimits, CallPostponed
+from svcd.net.happy_eyeballs import Admission, Dialler
 from svcd.net.http_client import PinnedClient, PinnedConnections
 from svcd.net.resolver import SystemResolver
 from svcd.net.targets import BadTarget, Rules
@@ -43,6 +43,8 @@ class FailureKind(StrEnum):
     TOO_LARGE = "too-large"
     MALFORMED = "malformed"
     REFUSED = "refused"
+    POSTPONED = "postponed"
+    """This node does not call it now: its addresses have been called as often as they may be in an hour."""
     INVALID = "invalid"
     """The reply is well formed, and a block in it does not match its header."""
 
@@ -176,12 +178,20 @@ class PinnedTransport:
         method = "GET" if request.body is None else "POST"
         try:
             peer = self._pins.get(endpoint) or await self._pin(endpoint, request.seconds)
-            self._admit(endpoint, peer, request)
             reply = await peer.call(
-                method, request.path, body=request.body, limits=limits, kind=request.kind, on_bytes=request.on_bytes
+                method,
+                request.path,
+                body=request.body,
+                limits=limits,
+                kind=request.kind,
+                on_bytes=request.on_bytes,
+                admit=self._admission(endpoint, peer.target.port, request),
             )
         except BadTarget as error:
             raise PeerCallFailed(FailureKind.UNREACHABLE, str(error)) from error
+        except CallPostponed as error:
+            self.forget(endpoint)
+            raise PeerCallFailed(FailureKind.POSTPONED, f"{endpoint} is not called now: {error}") from error
         except CallFailed as error:
             if error.category in _UNPINNING:
                 # The address may have changed for good reasons; the next call resolves and checks it again.
@@ -200,31 +210,28 @@ class PinnedTransport:
         self._pins[endpoint] = peer
         return peer
 
-    def _admit(self, endpoint: str, peer: PinnedConnections, request: PeerRequest) -> None:
-        """Leave out the addresses that have been called too often; raises PeerCallFailed if no other is left."""
-        known = self.answered_at(endpoint)
-        refused = [address for address in peer.addresses if not self._may_call(endpoint, peer, address, request, known)]
-        if len(refused) == len(peer.addresses):
-            self.forget(endpoint)
-            why = "has been called so often within an hour that it is not called again yet: no node has answered there"
-            raise PeerCallFailed(FailureKind.UNREACHABLE, f"{peer.target.host} {why}")
-        if refused:
-            peer.leave_out(refused)
+    def _admission(self, endpoint: str, port: int, request: PeerRequest) -> Admission:
+        """Whether an address may be dialled for ``request``; each one that may counts in the budget."""
+        counted = False
 
-    def _may_call(
-        self, endpoint: str, peer: PinnedConnections, address: Address, request: PeerRequest, known: str
-    ) -> bool:
-        far_end = self.untranslated(address)
-        return self._budget.take(
-            PlannedCall(
+        def may_dial(address: Address) -> bool:
+            nonlocal counted
+            if counted and request.reason is CallReason.OPERATOR:
+                # However many addresses the name of a seed has, one attempt to reach it counts once.
+                return True
+            far_end = self.untranslated(address)
+            call = PlannedCall(
                 endpoint=endpoint,
                 address=far_end,
-                port=peer.target.port,
-                answered=text_of(far_end) == known,
+                port=port,
+                answered=text_of(far_end) == self.answered_at(endpoint),
                 reason=request.reason,
                 client=request.client,
             )
-        )
+            counted = self._budget.take(call)
+            return counted
+
+        return may_dial
 
     def address_of(self, endpoint: str) -> str:
         """See :class:`svcd.p2p.transport.Transport`."""

@@ -11,6 +11,8 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
+from svcd.net.addresses import Address
+from svcd.net.calls import CallPostponed
 from svcd.net.happy_eyeballs import CheckedEndpoint
 from svcd.net.meter import MAX_HEAD_BYTES, Meter
 from svcd.net.targets import Rules
@@ -222,3 +224,39 @@ def test_what_comes_after_closing_is_not_heard() -> None:
     meter.loseConnection()
     meter.dataReceived(b"x")
     assert (listener.heard, transport.aborted, meter.exceeded) == ([], True, False)
+
+
+def test_only_addresses_that_are_admitted_are_dialled_and_each_is_asked_for_when_its_turn_comes() -> None:
+    reactor, asked = MemoryReactorClock(), list[str]()
+
+    def admit(address: Address) -> bool:
+        asked.append(str(address))
+        return str(address) != "2606:4700::1"
+
+    connecting = endpoint(reactor, *DEAD).connect(Factory.forProtocol(Protocol), admit)
+    assert [host for host, *_ in dialled(reactor)] == ["198.41.0.4"]
+    assert asked == ["2606:4700::1", "198.41.0.4"]
+    fail(reactor, 0, Refused())
+    assert [host for host, *_ in dialled(reactor)] == ["198.41.0.4", "2606:4700::2"]
+    connect(reactor, 1)
+    assert isinstance(result_of(connecting), Protocol)
+    assert asked == ["2606:4700::1", "198.41.0.4", "2606:4700::2"]
+
+
+def test_without_an_admitted_address_the_call_is_postponed() -> None:
+    reactor = MemoryReactorClock()
+    connecting = endpoint(reactor, *DEAD).connect(Factory.forProtocol(Protocol), lambda _: False)
+    with pytest.raises(CallPostponed, match="as often as it may be"):
+        result_of(connecting)
+    assert not dialled(reactor)
+    assert not reactor.getDelayedCalls()
+
+
+def test_a_failed_attempt_is_told_where_no_other_address_is_admitted() -> None:
+    reactor = MemoryReactorClock()
+    connecting = endpoint(reactor, *DEAD).connect(Factory.forProtocol(Protocol), lambda each: str(each) == DEAD[0])
+    reactor.advance(1)
+    assert not has_result(connecting)
+    fail(reactor, 0, Refused())
+    with pytest.raises(Refused):
+        result_of(connecting)

@@ -761,6 +761,31 @@ def test_another_seed_takes_the_place_of_one_that_is_gone(make_node: MakeNode, t
         assert place(50) not in outbound(node)
 
 
+def test_a_seed_that_comes_and_goes_fills_no_inbound_places(make_node: MakeNode, tmp_path: Path) -> None:
+    """The peer that gave its place up for it gets it back, so that it is the same one each time."""
+    seed = place(50)
+    with full_but_for_the_seed(make_node, tmp_path, [seed]) as node:
+        node.hint(*(node.remote(number) for number in range(60, 80)))
+        for _ in range(5):
+            call(node, node.remote(50))
+            assert node.until(lambda: seed in outbound(node), within=HOUR)
+            del node.transport.responders[seed]
+            assert node.until(lambda: seed not in outbound(node), within=HOUR)
+            assert node.until(lambda: len(outbound(node)) == 3, within=HOUR)
+        assert outbound(node) == {place(0), place(1), place(2)}
+        assert len(node.peers.all()) == 3
+
+
+def test_a_peer_that_gives_its_place_up_is_dropped_where_there_is_no_inbound_place(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    with full_but_for_the_seed(make_node, tmp_path, [place(50)], max_inbound=1) as node:
+        node.meet(node.remote(60), outbound=False)
+        node.remote(50)
+        assert node.until(lambda: place(50) in outbound(node), within=HOUR)
+        assert len(node.peers.all()) == 4
+
+
 def test_what_is_known_is_kept(make_node: MakeNode, tmp_path: Path) -> None:
     node, path = make_node(outbound=3), tmp_path / "peers.json"
     remotes = [node.remote(number) for number in range(3)]
