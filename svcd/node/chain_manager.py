@@ -27,14 +27,14 @@ from svcd.recent import Recent
 from svcd.store.chain_store import ChainReader
 
 REMEMBERED_INVALID: Final = 4_096
-MAX_EXPECTED: Final = REMEMBERED_HEADERS
+MAX_WANTED: Final = REMEMBERED_HEADERS
 MAX_FUTURE_BLOCKS: Final = 64
 MAX_SLOTS_AHEAD: Final = 60
 
 LIMITS: Final = (
     Limit("early blocks that are held", MAX_FUTURE_BLOCKS, "blocks", FUTURE_BLOCKS),
     Limit("how early a block may be", MAX_SLOTS_AHEAD, "slots", FUTURE_BLOCKS),
-    Limit("blocks that are kept because of their headers", MAX_EXPECTED, "blocks", SIDE_BLOCKS),
+    Limit("blocks that are kept because of their headers", MAX_WANTED, "blocks", SIDE_BLOCKS),
     Limit("invalid blocks that are remembered", REMEMBERED_INVALID, "blocks", "Filling the memory of invalid blocks"),
 )
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class ChainManager:
         self._heads: Recent[bytes, ChainHead] = Recent(REMEMBERED_HEADERS)
         """By hash the blocks whose headers have been checked, stored or not; others are read from the disk."""
         self._heads[head.point.hash] = head
-        self._expected: Recent[bytes, int] = Recent(MAX_EXPECTED)
+        self._wanted: Recent[bytes, int] = Recent(MAX_WANTED)
         """Blocks that are kept however deep they are, and the work that headers have shown for their chain."""
         self._future = FutureBlocks(clock, chain.params, self._resubmit)
 
@@ -142,10 +142,10 @@ class ChainManager:
         """
         return work >= least_side_work(self.params, self.tip)
 
-    def expect(self, hashes: Iterable[bytes], work: int) -> None:
+    def want(self, hashes: Iterable[bytes], work: int) -> None:
         """Keep these blocks when they are posted: verified headers have shown that their chain has so much work."""
         for block_hash in hashes:
-            self._expected[block_hash] = work
+            self._wanted[block_hash] = work
 
     async def submit_posted(self, body: bytes) -> tuple[BlockOutcome, bytes]:
         """The outcome of the block in the body of a POST, any JSON of it, and the block's hash.
@@ -177,6 +177,10 @@ class ChainManager:
         if head is not None:
             self._heads[block_hash] = head
         return head
+
+    def checked_head(self, block_hash: bytes) -> ChainHead | None:
+        """A block whose header has been checked lately, stored or not, as the block to build on."""
+        return self._heads.get(block_hash)
 
     async def check_headers(self, parent: ChainHead, headers: Sequence[Header]) -> HeaderCheck:
         """Check ``headers``, each the child of the one before and the first the child of ``parent``.
@@ -277,7 +281,7 @@ class ChainManager:
             return reason
         if (too_far := self._future.too_far(header.slot)) is not None:
             return too_far
-        proven_work = max(batch.proven_work, self._expected.get(header.hash, 0))
+        proven_work = max(batch.proven_work, self._wanted.get(header.hash, 0))
         if not self.keeps(max(head.point.work, proven_work)):
             return NotYet(Wait.DEEP, "the block is too far below the tip: show by headers that its chain has more work")
         self._heads[header.hash] = head

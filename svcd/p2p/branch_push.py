@@ -4,7 +4,8 @@ The blocks of a branch are posted one after the other. Of a branch far below the
 the headers first: the receiver stores its blocks only once headers have shown that the branch has more work.
 """
 
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,9 +16,9 @@ from twisted.python.failure import Failure
 
 from svcd.chain.block import Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
-from svcd.chain.transition import ChainHead, ChainPoint
+from svcd.chain.transition import ChainPoint
 from svcd.limits import SIDE_BLOCKS, Limit
-from svcd.node.chain_manager import MAX_EXPECTED, ChainManager
+from svcd.node.chain_manager import MAX_WANTED, ChainManager
 from svcd.p2p.client import MAX_BRANCH_HEADERS, MORE, WANTED
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.own_errors import OwnErrors
@@ -42,8 +43,8 @@ FIRST_BACKOFF: Final = 60.0
 MAX_BACKOFF: Final = 3_600.0
 """How long a peer that makes no progress is left alone, the first time and at most."""
 _REMEMBERED_PUSHES: Final = 4_096
-SHOWN_BRANCHES: Final = 4
-"""Branches of which headers have been posted that do not show more work than the tip yet."""
+SHOWN_HEADERS: Final = 16_384
+"""Headers of branches that are remembered, whoever has shown them."""
 _PLACED: Final = {"connected", "side", "known"}
 """Answers to a block after which the peer can take the next one."""
 _REPEATED_BRANCH: Final = "Taking a branch from a node that nobody can call, again and again from its root"
@@ -56,7 +57,7 @@ LIMITS: Final = (
     Limit("time for a round", ROUND_SECONDS, "seconds", _SLOW_BRANCH),
     Limit("time to find the last common block of a branch", SEARCH_SECONDS, "seconds", _SLOW_BRANCH),
     Limit("requests to find the last common block of a branch", SEARCH_QUESTIONS, "things", _SLOW_BRANCH),
-    Limit("branches that are remembered by their headers", SHOWN_BRANCHES, "things", SIDE_BLOCKS),
+    Limit("headers of branches that are remembered", SHOWN_HEADERS, "things", SIDE_BLOCKS),
 )
 
 
@@ -189,7 +190,7 @@ class BranchPush:
             size += max(len(wire), LEAST_BLOCK_BYTES)
             if size > ROUND_BYTES:
                 break
-            await self._post(peer, point, wire)
+            await self._post(peer, point, wire, until=began + ROUND_SECONDS)
         return True
 
     async def _last_common(self, peer: Peer) -> int:
@@ -216,11 +217,14 @@ class BranchPush:
             hashes, least = closer_locator(chain_manager, common), common
         raise _BlockNotAccepted("the last common block was not found in time")
 
-    async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
-        """Post one block; raises PeerCallFailed or _BlockNotAccepted."""
+    async def _post(self, peer: Peer, point: ChainPoint, wire: bytes, *, until: float) -> None:
+        """Post one block; raises PeerCallFailed or _BlockNotAccepted.
+
+        ``until`` is when the showing of headers ends (Unix seconds).
+        """
         state = await self._peers.client.send_block(peer.endpoint, wire)
         if state == Wait.DEEP:
-            await self._show(peer, point.height)
+            await self._show(peer, point.height, until=until)
             state = await self._peers.client.send_block(peer.endpoint, wire)
         if state not in _PLACED:
             # It may have lost blocks that it once had; then the next round begins with the last common one.
@@ -228,13 +232,13 @@ class BranchPush:
             raise _BlockNotAccepted(f"it answers block {point.height} with {state}")
         self._placed[peer.endpoint] = point.hash
 
-    async def _show(self, peer: Peer, height: int) -> None:
+    async def _show(self, peer: Peer, height: int, *, until: float) -> None:
         """Post headers from ``height`` on until they show the peer more work than its tip has.
 
         Raises PeerCallFailed or _BlockNotAccepted.
         """
         state = MORE
-        while state == MORE:
+        while state == MORE and self._peers.node.now() < until:
             first, reads = height, self._peers.node.chain_manager.long_reads
             headers = await reads.ask(lambda reader: reader.headers(first, limit=MAX_BRANCH_HEADERS))  # noqa: B023
             if not headers or not self._peers.has(peer):
@@ -256,56 +260,73 @@ def _block_at(height: int, reader: ChainReader) -> tuple[ChainPoint, bytes] | No
 # The receiver
 
 
-@define
-class _ShownBranch:
-    """A branch of which headers have been posted."""
+class ShownHeaders:
+    """The headers with which nodes show that a branch has more work than the tip.
 
-    head: ChainHead
-    """The last of them."""
-    hashes: list[bytes]
-    """Of all of them, the newest last; older ones are forgotten."""
-
-
-class ShownBranches:
-    """The branches that are shown by headers, until one of them turns out to have more work than the tip."""
+    Only verified headers are remembered, so each costs participation work. Several nodes may show the same branch.
+    """
 
     def __init__(self, chain_manager: ChainManager) -> None:
         self._chain_manager = chain_manager
         self._checking = False
-        self._branches: Recent[bytes, _ShownBranch] = Recent(SHOWN_BRANCHES)
-        """By the hash of the last header."""
+        self._parents: Recent[bytes, bytes] = Recent(SHOWN_HEADERS)
+        """The hash of the parent of each header, by its hash."""
 
-    async def receive(self, headers: Sequence[Header]) -> str:
-        """Check posted headers, each the child of the one before; the state to answer with.
-
-        The first one follows on a stored block or on the last header of an earlier post. WANTED: the blocks of all
-        headers of the branch may be posted now. MORE: further headers are needed. Raises RuleViolation, and NotYet
-        while other headers are being checked.
-        """
+    def check_free(self) -> None:
+        """Raise NotYet while the headers of a branch are being checked."""
         if self._checking:
             raise NotYet(Wait.BUSY, "the headers of another branch are being checked; try again later")
+
+    async def receive(self, headers: Sequence[Header], charge: Callable[[float], None]) -> str:
+        """Check posted headers, each the child of the one before; the state to answer with.
+
+        The first one follows on a stored block or on a header of an earlier post. WANTED: the blocks of the branch may
+        be posted now. MORE: further headers are needed. ``charge`` is called with the number of headers that have to be
+        verified. Raises RuleViolation, and NotYet while other headers are being checked.
+        """
+        self.check_free()
         self._checking = True
         try:
-            return await self._check(headers)
+            return await self._check(headers, charge)
         finally:
             self._checking = False
 
-    async def _check(self, headers: Sequence[Header]) -> str:
-        manager, parent = self._chain_manager, headers[0].parent_hash
-        branch = self._branches.pop(parent, None)
-        if branch is None:
-            head = await manager.head(parent)
-            if head is None:
-                return Wait.ORPHAN
-            branch = _ShownBranch(head, [])
-        check = await manager.check_headers(branch.head, headers)
+    async def _check(self, headers: Sequence[Header], charge: Callable[[float], None]) -> str:
+        manager = self._chain_manager
+        hashes = [headers[0].parent_hash, *(header.hash for header in headers)]
+        # Headers that are known have been verified, and so have those before them.
+        known = bisect(hashes, False, key=lambda each: not self._is_known(each))
+        newest = hashes[max(known - 1, 0)]
+        head = manager.checked_head(newest) or await manager.head(newest)
+        if head is None:
+            return Wait.ORPHAN
+        new = headers[max(known - 1, 0) :]
+        if new:
+            charge(len(new))
+        check = await manager.check_headers(head, new)
         if isinstance(check.failure, RuleViolation):
             raise check.failure
-        if check.heads:
-            branch.head = check.heads[-1]
-            branch.hashes = [*branch.hashes, *(head.point.hash for head in check.heads)][-MAX_EXPECTED:]
-        if branch.head.point.work > manager.tip.work:
-            manager.expect(branch.hashes, branch.head.point.work)
-            return WANTED
-        self._branches[branch.head.point.hash] = branch
+        for header in new[: len(check.heads)]:
+            self._parents[header.hash] = header.parent_hash
+        head = check.heads[-1] if check.heads else head
+        if head.point.work > manager.tip.work:
+            return self._want(head.point)
         return MORE if check.failure is None else Wait.EARLY
+
+    def _is_known(self, block_hash: bytes) -> bool:
+        manager = self._chain_manager
+        return manager.checked_head(block_hash) is not None or manager.reader.point(block_hash) is not None
+
+    def _want(self, tip: ChainPoint) -> str:
+        """Let the blocks of the branch up to ``tip`` be posted, the first MAX_WANTED of them."""
+        hashes = [tip.hash]
+        while (parent := self._parents.get(hashes[-1])) is not None:
+            hashes.append(parent)
+        hashes.reverse()
+        reader = self._chain_manager.reader
+        stored = bisect(hashes, False, key=lambda each: reader.point(each) is None)
+        if not stored:
+            # So many headers have been shown since that the first ones are forgotten.
+            return Wait.ORPHAN
+        self._chain_manager.want(hashes[stored : stored + MAX_WANTED], tip.work)
+        return WANTED

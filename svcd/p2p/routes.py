@@ -36,7 +36,7 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.announcements import Announcements
 from svcd.p2p.bans import BANNED, FLOOD_BAN_SECONDS, MALFORMED_TOKENS, PostBans, address_name
-from svcd.p2p.branch_push import ShownBranches
+from svcd.p2p.branch_push import ShownHeaders
 from svcd.p2p.client import (
     ASKED,
     KNOWN,
@@ -199,7 +199,7 @@ class PeerRoutes:
         self._node: LocalNode = peers.node
         self._transaction_pool = transaction_pool
         self._announcements = announcements
-        self._shown_branches = ShownBranches(peers.node.chain_manager)
+        self._shown_headers = ShownHeaders(peers.node.chain_manager)
         self._hellos = LatestHellos()
         self.post_bans = post_bans
 
@@ -328,12 +328,17 @@ class PeerRoutes:
         "/p2p/branch",
         "Show by headers that a branch has more work than the tip, before its blocks are posted",
         body_fields=(_HEADERS,),
+        with_charge=True,
         answers={200: object_schema({"state": _enum(WANTED, MORE, "orphan", "early")})},
     )
-    async def branch(self, headers: list[object], client: str | None) -> Renderable:
-        """Answer POST /p2p/branch."""
+    async def branch(self, headers: list[object], client: str | None, charge: Callable[[float], None]) -> Renderable:
+        """Answer POST /p2p/branch.
+
+        Each header that has to be verified costs a token, as a block does: its work takes as long.
+        """
         if self.post_bans.refuses(client):
             raise HttpError(403, BANNED)
+        self._shown_headers.check_free()
         try:
             parsed = [parse_header(value, self._node.params) for value in headers]
         except RuleViolation as violation:
@@ -342,7 +347,7 @@ class PeerRoutes:
             sentence = "the headers must be those of one chain, each the child of the one before"
             raise HttpError(400, sentence, tokens=MALFORMED_TOKENS)
         try:
-            state = await self._shown_branches.receive(parsed)
+            state = await self._shown_headers.receive(parsed, charge)
         except RuleViolation as violation:
             tokens = self.post_bans.penalise_invalid_block(client, violation)
             raise HttpError(400, violation.detail, tokens=tokens) from violation

@@ -76,7 +76,7 @@ def test_blocks_that_are_expected_may_be_posted_however_deep(node: Node, chain: 
     blocks = chain.chain("genesis: b[1..9]\ngenesis: c[1..10]")
     theirs = [blocks[f"c{n}"] for n in range(1, 11)]
     node.submit(*(blocks[f"b{n}"] for n in range(1, 10)))
-    node.chain_manager.expect([block.header.hash for block in theirs], chain.point_after(theirs[-1]).work)
+    node.chain_manager.want([block.header.hash for block in theirs], chain.point_after(theirs[-1]).work)
     for block in theirs:
         node.submit(block)
     assert node.tip == theirs[-1].header.hash
@@ -88,7 +88,7 @@ def test_a_branch_that_is_expected_no_longer_counts_once_the_tip_has_left_it_beh
     blocks = chain.chain("genesis: b[1..15]\ngenesis: c[1..8]")
     node.submit(*(blocks[f"b{n}"] for n in range(1, 7)))
     theirs = [blocks[f"c{n}"] for n in range(1, 9)]
-    node.chain_manager.expect([block.header.hash for block in theirs], chain.point_after(theirs[-1]).work)
+    node.chain_manager.want([block.header.hash for block in theirs], chain.point_after(theirs[-1]).work)
     assert node.submit(theirs[0]) == [SIDE]
     node.submit(*(blocks[f"b{n}"] for n in range(7, 16)))
     assert node.submit(theirs[1]) == [DEEP]

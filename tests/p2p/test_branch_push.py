@@ -19,7 +19,7 @@ from svcd.p2p.service import PeersService
 from svcd.p2p.transport import PeerReply
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import LATE, Stepped
-from tests.p2p.bench import OURS, Node
+from tests.p2p.bench import OURS, RATES, Node
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Answer, Called
 from tests.p2p.remote_node import RemoteNode, Script, headers_reply, ok, refused, silent
@@ -81,6 +81,11 @@ def post(node: Node, *blocks: Block, client: str = "198.51.100.7") -> Response:
     """The answer of a node to posted headers."""
     body = b'{"headers":[' + b",".join(block.header.wire() for block in blocks) + b"]}"
     return node.post("/p2p/branch", body, client)
+
+
+def owed(node: Node, client: str) -> float:
+    """How many tokens a client's bucket is short of a full one."""
+    return round(node.limiter.buckets["p2p"].wait(client, 1_000.0, node.clock.seconds()) * 100, 3)
 
 
 def heights(remote: RemoteNode) -> list[int]:
@@ -654,6 +659,7 @@ def test_the_headers_of_one_branch_are_checked_at_a_time(make_node: MakeNode, gr
     first = node.send("/p2p/branch", body, "198.51.100.7")
     assert first.responses() == []
     assert post(node, grow(1)[0]).status == 503
+    assert node.post("/p2p/branch", b'{"headers":[7]}', "198.51.100.7").status == 503, "nothing is read meanwhile"
     checker.finish()
     assert first.response().json["state"] == "wanted"
     again = node.send("/p2p/branch", body, "198.51.100.7")
@@ -666,3 +672,94 @@ def test_a_header_of_the_future_ends_a_branch_for_now(make_node: MakeNode, build
     node.take(*grow(3))
     early = builder.block(None, slot=LATE + TEST_PARAMS.drift_slots + 1, producer="early")
     assert post(node, early).json["state"] == "early"
+
+
+@pytest.mark.usefixtures("shallow")
+def test_two_nodes_show_the_same_branch_and_each_header_is_verified_once(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(rates={**RATES, "p2p": 100})
+    node.take(*grow(12, name="theirs"))
+    ours = grow(14, name="ours")
+    one, other = "198.51.100.7", "203.0.113.3"
+    states, paid = [], []
+    for first in range(0, 14, 4):
+        for client in (one, other):
+            before = owed(node, client)
+            states.append(post(node, *ours[first : first + 4], client=client).json["state"])
+            paid.append(owed(node, client) - before)
+    assert states == [*["more"] * 6, "wanted", "wanted"]
+    assert paid == [5, 1, 5, 1, 5, 1, 3, 1], "a token for the post, and one for each header that is verified"
+
+
+@pytest.mark.usefixtures("shallow")
+def test_headers_that_prove_nothing_push_no_branch_out(
+    make_node: MakeNode, grow: Grow, builder: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of blocks that are stored, nor those whose work is wrong."""
+    monkeypatch.setattr(branch_push, "SHOWN_HEADERS", 8)
+    node = make_node()
+    theirs = grow(12, name="theirs")
+    node.take(*theirs)
+    ours = grow(14, name="ours")
+    assert post(node, *ours[:4]).json["state"] == "more"
+    assert post(node, *theirs[:12], client="203.0.113.3").json["state"] == "more"
+    for number in range(8):
+        bad = builder.block(producer=f"liar {number}", break_=Refusal.WORK)
+        assert post(node, bad, client=f"192.0.2.{number}").status == 400
+    assert post(node, *ours[4:8]).json["state"] == "more"
+
+
+@pytest.mark.usefixtures("shallow")
+def test_another_end_of_a_branch_that_was_shown_goes_on_from_there(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node()
+    node.take(*grow(12, name="theirs"))
+    ours, others = grow(8, name="ours"), grow(10, on=grow(4, name="ours"), name="others")
+    assert post(node, *ours).json["state"] == "more"
+    assert post(node, *others[4:8]).json["state"] == "more"
+    assert post(node, *others[8:]).json["state"] == "wanted"
+    assert node.post("/p2p/block", b'{"block":' + ours[0].wire() + b"}", "198.51.100.7").json["state"] == "side"
+
+
+@pytest.mark.usefixtures("shallow")
+def test_the_first_blocks_of_a_long_branch_are_wanted(
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are posted first; for the others the headers are shown again from there on."""
+    monkeypatch.setattr(branch_push, "MAX_WANTED", 3)
+    node = make_node()
+    node.take(*grow(12, name="theirs"))
+    ours = grow(14, name="ours")
+
+    def states(blocks: list[Block]) -> list[str]:
+        posts = (node.post("/p2p/block", b'{"block":' + block.wire() + b"}", "198.51.100.7") for block in blocks)
+        return [answer.json["state"] for answer in posts]
+
+    assert post(node, *ours).json["state"] == "wanted"
+    assert states(ours[:4]) == ["side", "side", "side", "deep"]
+    assert post(node, *ours[3:]).json["state"] == "wanted"
+    assert states(ours[3:7]) == ["side", "side", "side", "deep"]
+
+
+@pytest.mark.usefixtures("shallow")
+def test_headers_are_shown_as_long_as_a_round_lasts(
+    node: Node, make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branch_push, "ROUND_SECONDS", 15.0)
+    monkeypatch.setattr(branch_push, "MAX_BRANCH_HEADERS", 1)
+    theirs, ours = grow(12, name="theirs"), grow(14, name="ours")
+    node.take(*ours[:13])
+    remote = node.remote(blocks=theirs)
+    receiver = make_node("receiver", name="receiver")
+    receiver.take(*theirs)
+    as_real_node(remote, receiver)
+
+    def slowly(_: Called) -> Answer:
+        reply = Deferred[PeerReply]()
+        node.clock.callLater(5.0, reply.callback, PeerReply(200, b'{"ok":true,"state":"more"}'))
+        return reply
+
+    remote.scripts["/p2p/branch"] = slowly
+    node.meet(remote)
+    node.run(2)
+    node.take(ours[13])
+    node.run(60)
+    assert len(remote.got_at("/p2p/branch")) == 3
