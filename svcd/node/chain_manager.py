@@ -6,7 +6,7 @@ and then connected, in the writer's thread, in one commit. Listeners are notifie
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Protocol, TypeVar
 
 from attrs import define, field
@@ -28,6 +28,7 @@ from svcd.store.chain_store import ChainReader
 
 REMEMBERED_INVALID: Final = 4_096
 MAX_WANTED: Final = REMEMBERED_HEADERS
+_REMEMBERED_READS: Final = 256
 MAX_FUTURE_BLOCKS: Final = 64
 MAX_SLOTS_AHEAD: Final = 60
 
@@ -98,6 +99,8 @@ class ChainManager:
         self._heads: Recent[bytes, ChainHead] = Recent(REMEMBERED_HEADERS)
         """By hash the blocks whose headers have been checked, stored or not; others are read from the disk."""
         self._heads[head.point.hash] = head
+        self._read_heads: Recent[bytes, ChainHead] = Recent(_REMEMBERED_READS)
+        """By hash blocks that were read from the disk. Who asks for them must not push checked headers out."""
         self._wanted: Recent[bytes, int] = Recent(MAX_WANTED)
         """Blocks that are kept however deep they are, and the work that headers have shown for their chain."""
         self._future = FutureBlocks(clock, chain.params, self._resubmit)
@@ -170,13 +173,20 @@ class ChainManager:
         """A stored block, canonical or not, as the block to build on."""
         if self.reader.point(block_hash) is None:
             return None
-        head = self._heads.get(block_hash)
+        head = self._known_head(block_hash)
         if head is None:
-            # In a thread: the headers of a whole branch may have to be read.
-            head = await self.long_reads.ask(lambda reader: _read_head(reader, block_hash, self.params))
-        if head is not None:
-            self._heads[block_hash] = head
+            # In a thread: the headers of a branch may have to be read.
+            head = await self.long_reads.ask(partial(self._read_head, block_hash))
+            if head is not None:
+                self._read_heads[block_hash] = head
         return head
+
+    def _known_head(self, block_hash: bytes) -> ChainHead | None:
+        return self._heads.get(block_hash) or self._read_heads.get(block_hash)
+
+    def _read_head(self, block_hash: bytes, reader: ChainReader) -> ChainHead | None:
+        stored = reader.stored(block_hash)
+        return None if stored is None else reader.head(stored, self.params, self._known_head)
 
     def checked_head(self, block_hash: bytes) -> ChainHead | None:
         """A block whose header has been checked lately, stored or not, as the block to build on."""
@@ -390,11 +400,6 @@ class ChainManager:
         for listener in self._listeners:
             with self.log.failuresHandled("notifying {listener} of a change of the chain failed", listener=listener):
                 listener.chain_changed(change)
-
-
-def _read_head(reader: ChainReader, block_hash: bytes, params: NetworkParams) -> ChainHead | None:
-    stored = reader.stored(block_hash)
-    return None if stored is None else reader.head(stored, params)
 
 
 def _ignore(_: BlockStage) -> None:

@@ -146,8 +146,8 @@ class Chainstate:
         self._pending = PendingChange(self.head, Overlay(self._tree, 0))
         self.steps = 0
         """Grows with every block applied or undone, so that a watchdog sees progress in a long reorganisation."""
-        self._untrimmed = True
-        """Whether there may be more side blocks than are kept."""
+        self._trim_from: int | None = 0
+        """The work of the tip from which on there may be more side blocks than are kept; None if there are not."""
         self._batch: dict[bytes, CheckedBlock] = {}
         self._invalid: dict[bytes, RuleViolation] = {}
 
@@ -238,12 +238,10 @@ class Chainstate:
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
                 change = pending.as_change(newest, last_disconnected=self._save_disconnected_transfers())
-            untrimmed = self._untrimmed or bool(pending.undone)
-            if untrimmed:
-                untrimmed = self.store.trim_side_blocks(
-                    limit=MAX_SIDE_BYTES, spare=pending.tip.work, at_most=_TRIMMED_AT_ONCE
-                )
-        self._untrimmed = untrimmed
+            trim_from, work = 0 if pending.undone else self._trim_from, pending.tip.work
+            if trim_from is not None and trim_from <= work:
+                trim_from = self.store.trim_side_blocks(limit=MAX_SIDE_BYTES, spare=work, at_most=_TRIMMED_AT_ONCE)
+        self._trim_from = trim_from
         if change is not None:
             self._set_tip(pending)
         # Both may be large.
@@ -278,7 +276,7 @@ class Chainstate:
             return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
         if not prefers(point, self._pending.tip):
             self.store.add_block(candidate.block, point, side_work=max(point.work, candidate.proven_work))
-            self._untrimmed = True
+            self._trim_from = 0
             return BlockStatus.SIDE
         stored = self.store.add_block(candidate.block, point)
         # If this fails no other branch is better: each stored block was compared with the tip when it came.

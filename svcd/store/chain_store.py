@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from struct import Struct
 from typing import Any, Final
@@ -205,13 +205,20 @@ class ChainReader:
         row = self._db.execute(f"SELECT {POINT} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
         return None if row is None else chain_point(row)
 
-    def head(self, block: StoredBlock, params: NetworkParams) -> ChainHead:
+    def head(
+        self,
+        block: StoredBlock,
+        params: NetworkParams,
+        known: Callable[[bytes], ChainHead | None] = lambda _: None,
+    ) -> ChainHead:
         """Any stored block as the block to build on; raises Corrupt.
 
-        Of a side block all headers of its branch are read.
+        Of a side block all headers of its branch are read, or those after the last one that is ``known``.
         """
         branch: list[Header] = []
         while not self.is_canonical(block):
+            if (head := known(block.point.hash)) is not None:
+                return self._head_after(params, head, branch)
             branch.append(self.block_header(block, params))
             parent = self.stored(block.parent)
             if parent is None:
@@ -224,7 +231,11 @@ class ChainReader:
             ]
         )
         head = ChainHead(point=block.point, history=self._history(block.point), producers=producers)
-        for header in reversed(branch):
+        return self._head_after(params, head, branch)
+
+    @staticmethod
+    def _head_after(params: NetworkParams, head: ChainHead, newest_first: Sequence[Header]) -> ChainHead:
+        for header in reversed(newest_first):
             head = head_after(params, head, header)
         return head
 
@@ -561,11 +572,11 @@ class ChainWriter(ChainReader):
                 "UPDATE block SET side_work = ?2 WHERE hash = ?1 AND side_work < ?2 RETURNING parent", (*found, work)
             ).fetchone()
 
-    def trim_side_blocks(self, *, limit: int, spare: int, at_most: int) -> bool:
-        """Delete side blocks, with their descendants, until ``limit`` bytes are left; gives whether more must go.
+    def trim_side_blocks(self, *, limit: int, spare: int, at_most: int) -> int | None:
+        """Delete side blocks, with their descendants, until ``limit`` bytes are left.
 
         The branch with the least work goes first, and at most ``at_most`` blocks at a time. Branches with more work
-        than ``spare`` stay.
+        than ``spare`` stay. Gives the least ``spare`` with which more must go, and None if no more must.
         """
         (excess,) = self._db.execute(
             "SELECT ifnull(sum(size), 0) - ? FROM block WHERE side_work IS NOT NULL", (limit,)
@@ -578,17 +589,18 @@ class ChainWriter(ChainReader):
                     (spare.to_bytes(32, "big"),),
                 ).fetchone()
                 if least is None:
-                    return False
+                    (kept,) = self._db.execute("SELECT min(side_work) FROM block WHERE side_work NOT NULL").fetchone()
+                    return None if kept is None else int.from_bytes(kept, "big")
                 path.append(least)
             child = self._db.execute("SELECT id, hash FROM block WHERE parent = ? LIMIT 1", (path[-1][1],)).fetchone()
             if child is not None:
                 path.append(child)
             elif not at_most:
-                return True
+                return spare
             else:
                 excess -= self._delete(path.pop()[0])
                 at_most -= 1
-        return False
+        return None
 
     def _delete(self, number: int) -> int:
         """Delete a block and its transfers; gives its size."""

@@ -3,13 +3,16 @@
 from collections.abc import Callable
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Wait
+from svcd.chain.transition import ChainHead
 from svcd.chain.work import block_work
-from svcd.node import chainstate
+from svcd.node import chain_manager, chainstate
 from svcd.node.chainstate import least_side_work
 from svcd.node.changes import BlockStatus
+from svcd.store.chain_store import StoredBlock
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, code_of
 from tests.node.conftest import MakeNode
@@ -153,6 +156,20 @@ def test_a_branch_that_is_being_followed_stays_whatever_its_size(node: Node, cha
     assert submit_proven(node, chain, *theirs[6:], tip=theirs[-1])[-1] is CONNECTED
 
 
+def test_a_branch_that_was_followed_is_a_side_branch_like_others_once_the_tip_has_more_work(
+    node: Node, chain: ChainBuilder, limit: Limit
+) -> None:
+    """Though no other side block comes, nor a reorganisation."""
+    blocks = branches(chain, "genesis: b[1..13]\ngenesis: c[1..10]")
+    limit(2)
+    node.submit(*(blocks[f"b{n}"] for n in range(1, 10)))
+    theirs = [blocks[f"c{n}"] for n in range(1, 11)]
+    assert submit_proven(node, chain, *theirs[:6], tip=theirs[-1]) == [SIDE] * 6
+    for number in range(10, 13):
+        node.submit(blocks[f"b{number}"])
+    assert not any(map(node.holds, theirs))
+
+
 def test_a_stored_block_counts_as_part_of_the_chain_that_goes_on_from_it(
     node: Node, chain: ChainBuilder, limit: Limit
 ) -> None:
@@ -207,3 +224,45 @@ def test_what_is_kept_is_counted_again_after_a_restart(make_node: MakeNode, chai
     again = make_node()
     again.submit(blocks["b5"])
     assert stored(again, blocks) == "b1 b2 b3 b4 b5 d3"
+
+
+# Building on them
+
+
+def test_blocks_that_are_looked_up_push_no_checked_header_out(
+    make_node: MakeNode, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask for a stored block as a parent; what has been checked for its work stays remembered."""
+    monkeypatch.setattr(chain_manager, "REMEMBERED_HEADERS", 3)
+    node = make_node()
+    blocks = branches(chain, "genesis: b[1..5]\nb5: c[6..8]")
+    node.submit(*(blocks[f"b{n}"] for n in range(1, 6)))
+    manager = node.chain_manager
+    parent = result_of(Deferred.fromCoroutine(manager.head(blocks["b5"].header.hash)))
+    assert parent is not None
+    headers = [blocks[f"c{n}"].header for n in range(6, 9)]
+    result_of(Deferred.fromCoroutine(manager.check_headers(parent, headers)))
+    for number in range(1, 5):
+        assert result_of(Deferred.fromCoroutine(manager.head(blocks[f"b{number}"].header.hash))) is not None
+    assert all(manager.checked_head(header.hash) is not None for header in headers)
+
+
+def test_of_a_branch_on_disk_only_the_headers_after_a_known_one_are_read(node: Node, chain: ChainBuilder) -> None:
+    blocks = branches(chain, "genesis: b[1..5]\ngenesis: c[1..4]")
+    node.submit(*blocks.values())
+    reader = node.chain_manager.reader
+    heads = {f"c{n}": reader.head(existing(node, blocks[f"c{n}"]), TEST_PARAMS) for n in range(1, 5)}
+    asked: list[bytes] = []
+
+    def known(block_hash: bytes) -> ChainHead | None:
+        asked.append(block_hash)
+        return heads["c2"] if block_hash == blocks["c2"].header.hash else None
+
+    assert reader.head(existing(node, blocks["c4"]), TEST_PARAMS, known) == heads["c4"]
+    assert asked == [blocks[name].header.hash for name in ("c4", "c3", "c2")]
+
+
+def existing(node: Node, block: Block) -> StoredBlock:
+    stored = node.chain_manager.reader.stored(block.header.hash)
+    assert stored is not None
+    return stored
