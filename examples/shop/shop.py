@@ -65,8 +65,6 @@ def status(row: sqlite3.Row) -> str:
         return "shipped" if confirmed else "shipped, payment undone"
     if confirmed:
         return "ready to ship"
-    if row["depth"] >= row["confirmations"]:
-        return "paid, to be checked"  # The node was not synced when it told of the confirmation.
     if row["was_paid"]:
         return "held"
     expired = row["state"] == State.UNPAID and row["expires_at"] < time.time() * 1000

@@ -77,7 +77,10 @@ class WebhookEvent:
     type: EventType
     epoch: int
     sequence: int
+    state: PaymentState
+    """The payment's state that the event tells."""
     previous_state: PaymentState
+    """The one that the events before it told."""
     initial: bool
     """Whether it reports the state at the beginning of the watch, not a change."""
     observation: Observation
@@ -103,7 +106,7 @@ def event_id(watch_id: str, epoch: int, sequence: int) -> str:
 
 def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, terms: PaymentTerms, now: int) -> bytes:
     """The event as compact JSON of at most 4 KiB; ``now`` is the time of its creation in Unix milliseconds."""
-    payment = payment_record(terms, event.observation)
+    payment = payment_record(terms, event.observation, event.state)
     tip, node = payment.pop("tip"), payment.pop("node")
     alarm = event.alarm
     return canonical(

@@ -136,11 +136,17 @@ def payment_state(terms: PaymentTerms, observation: Observation) -> PaymentState
     return PaymentState.CONFIRMED if observation.confirmations >= terms.required else PaymentState.CONFIRMING
 
 
-def payment_record(terms: PaymentTerms, observation: Observation) -> dict[str, object]:
-    """The API's form of a verification (docs/payments.md "States")."""
+def told_state(terms: PaymentTerms, observation: Observation) -> PaymentState:
+    """The state that an event may tell: only a node in step with the network tells that a payment is confirmed."""
+    state = payment_state(terms, observation)
+    return PaymentState.CONFIRMING if state is PaymentState.CONFIRMED and not observation.synced else state
+
+
+def payment_record(terms: PaymentTerms, observation: Observation, state: PaymentState) -> dict[str, object]:
+    """The API's form of a payment in ``state`` (docs/payments.md "States")."""
     tip = {"height": str(observation.tip.height), "hash": observation.tip.hash.hex()}
     record: dict[str, object] = {
-        "state": payment_state(terms, observation).value,
+        "state": state.value,
         "canonical": observation.location is not None,
         "recipient": terms.recipient,
         "amount": str(terms.amount),

@@ -7,7 +7,7 @@ from attrs import evolve, field, frozen
 
 from svcd.commerce.chain_follower import ChainFollower, StepContext
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
-from svcd.commerce.payment import Observation, payment_record
+from svcd.commerce.payment import Observation, payment_record, payment_state
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY
 from svcd.commerce.watch import MAX_TOLD_BEFORE_SMALL, MAX_TOLD_MISMATCHES, EndReason, Watch
@@ -349,7 +349,7 @@ def _record(watch: Watch, observation: Observation) -> dict[str, object]:
         "wantedEvents": [event.value for event in EventType if event in watch.events],
         "createdAt": str(watch.created_at),
         "expiresAt": str(watch.expires_at),
-        "payment": payment_record(terms, observation),
+        "payment": payment_record(terms, observation, payment_state(terms, observation)),
     }
     if terms.since_height is not None:
         record["sinceHeight"] = str(terms.since_height)

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from svcd.chain.transaction import Transfer
 from svcd.commerce.events import DEFAULT_EVENTS, LATE, EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
-from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, payment_state
+from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, told_state
 from svcd.commerce.payment_list import mismatch_of
 from svcd.commerce.payment_request import PaymentTerms
 
@@ -94,7 +94,7 @@ class EvaluationContext:
     tip_before: int
     """The height at the previous evaluation of the watches."""
     synced: bool
-    """Watches expire only while the node is synchronised; otherwise it may lack the newest blocks."""
+    """Watches expire only while the node is in step with the network; otherwise it may lack the newest blocks."""
     every_depth: bool = True
     """Whether each further confirmation of an unconfirmed payment is an event."""
 
@@ -128,6 +128,7 @@ class _Evaluation:
             type=event_type,
             epoch=epoch,
             sequence=watch.sequence + 1,
+            state=told_state(watch.terms, self.observation),
             previous_state=watch.state,
             initial=self.initial,
             observation=self.observation,
@@ -150,7 +151,7 @@ def evaluate(
 
 def _evaluate_payment(evaluation: _Evaluation, context: EvaluationContext) -> _Evaluation:
     watch, observation = evaluation.watch, evaluation.observation
-    state = payment_state(watch.terms, observation)
+    state = told_state(watch.terms, observation)
     if watch.location is None:
         if observation.location is not None:
             confirmed = state is PaymentState.CONFIRMED
@@ -168,7 +169,7 @@ def _evaluate_payment(evaluation: _Evaluation, context: EvaluationContext) -> _E
     if watch.state is PaymentState.CONFIRMING:
         if state is PaymentState.CONFIRMED:
             return evaluation.emit(EventType.CONFIRMED, state)
-        if watch.tells_depths(context) and observation.confirmations > depth_before:
+        if watch.tells_depths(context) and depth_before < observation.confirmations < watch.terms.required:
             return evaluation.emit(EventType.CONFIRMING, state)
     return evaluation
 
@@ -216,6 +217,7 @@ def _unchanged(watch: Watch, kind: EventType, observation: Observation, *, initi
         type=kind,
         epoch=watch.epoch,
         sequence=watch.sequence + 1,
+        state=watch.state,
         previous_state=watch.state,
         initial=initial,
         observation=observation,
@@ -254,10 +256,14 @@ def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -
     if not watch.active:
         return NextEvaluation(None, None)
     expired = context.now >= watch.expires_at and context.synced
-    heights = []
+    heights, times = [], [] if expired else [watch.expires_at]
     if watch.state is PaymentState.CONFIRMING and watch.location is not None:
         confirmed = watch.location.height + watch.terms.required - 1
-        heights.append(min(tip_height + 1, confirmed) if watch.tells_depths(context) else confirmed)
+        if confirmed <= tip_height:
+            # The node was catching up. Times are awaited only once it is in step, so this one is long past.
+            times.append(0)
+        else:
+            heights.append(min(tip_height + 1, confirmed) if watch.tells_depths(context) else confirmed)
     if expired and watch.close_height is not None:
         heights.append(watch.close_height)
-    return NextEvaluation(min(heights, default=None), None if expired else watch.expires_at)
+    return NextEvaluation(min(heights, default=None), min(times, default=None))

@@ -17,6 +17,7 @@ from svcd.commerce.payment import (
     Observation,
     PaymentState,
     payment_record,
+    payment_state,
 )
 from svcd.commerce.payment_list import (
     BEGINNING,
@@ -194,7 +195,9 @@ class CommerceRoutes(ShowsChain):
 
 def _render_payment(terms: PaymentTerms, observation: Observation) -> Response:
     tip = tip_of(observation.tip.height, observation.tip.hash)
-    return Response(json_body({"payment": payment_record(terms, observation)}), tip=tip)
+    return Response(
+        json_body({"payment": payment_record(terms, observation, payment_state(terms, observation))}), tip=tip
+    )
 
 
 FROM: Final = Field(

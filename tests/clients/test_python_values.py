@@ -350,7 +350,6 @@ ORDER_17 = Order("order-17", SHOP, 2500000000, 3)
         (replace(ORDER_17, amount=2500000001), {}, False, False),
         (replace(ORDER_17, recipient="svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"), {}, False, False),
         (ORDER_17, {"genesisHash": svc_pay.MAINNET.genesis_hash}, False, False),
-        (ORDER_17, {"node": {"height": "104", "hash": "ab", "synced": False}}, True, False),
         (ORDER_17, {"payment": {"state": "confirming"}}, True, False),
         (ORDER_17, {"payment": {"canonical": False}}, True, False),
     ],

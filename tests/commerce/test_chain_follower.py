@@ -154,21 +154,32 @@ def test_the_body_says_what_a_merchant_needs(watched: Watched) -> None:
     assert body["genesisHash"] == watched.node.params.genesis_hash.hex()
 
 
-def test_a_confirmation_by_a_node_that_catches_up_says_so(watched: Watched) -> None:
+def test_a_payment_that_gets_deep_enough_while_the_node_catches_up_is_confirmed_once_the_node_is_in_step(
+    watched: Watched,
+) -> None:
     identifier = watched.register()["id"]
     watched.synced = False
     watched.node.take(*some(chain(watched), "b", 1, 5))
 
     (body,) = watched.events()
-    assert (body["event"], body["payment"]["state"]) == ("payment.confirmed", "confirmed")
+    assert (body["event"], body["payment"]["state"]) == ("payment.confirming", "confirming")
     assert body["node"] == body["tip"] | {"synced": False}
-    assert watched.show(identifier)["payment"]["node"] == {
-        **watched.show(identifier)["payment"]["tip"],
-        "synced": False,
-    }
+    watched.poll()
+    assert watched.events() == []
+    shown = watched.show(identifier)
+    assert (shown["lastState"], shown["payment"]["state"]) == ("confirming", "confirmed")
+    assert shown["payment"]["node"] == shown["payment"]["tip"] | {"synced": False}
+
     watched.synced = True
     watched.poll()
-    assert watched.show(identifier)["payment"]["node"]["synced"] is True
+    (body,) = watched.events()
+    assert (body["event"], body["payment"]["state"], body["previousState"]) == (
+        "payment.confirmed",
+        "confirmed",
+        "confirming",
+    )
+    assert body["node"]["synced"] is True
+    watched.poll()
     assert watched.events() == []
 
 
@@ -410,6 +421,7 @@ def test_the_longest_body_has_at_most_4096_bytes() -> None:
         type=EventType.MISMATCHED,
         epoch=2**40,
         sequence=2**40,
+        state=PaymentState.CONFIRMING,
         previous_state=PaymentState.CONFIRMING,
         initial=False,
         observation=observation,

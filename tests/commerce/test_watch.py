@@ -57,7 +57,7 @@ class Evaluated:
 
     def see(self, observation: Observation, now: int = 0, *, synced: bool = True, initial: bool = False) -> list[str]:
         context = self.context(now, synced=synced)
-        self.watch, events = evaluate(self.watch, observation, context, initial=initial)
+        self.watch, events = evaluate(self.watch, evolve(observation, synced=synced), context, initial=initial)
         self.height = observation.tip.height
         self.events += events
         return [event.type.removeprefix("payment.") for event in events]
@@ -196,8 +196,36 @@ def test_nothing_expires_while_the_node_catches_up() -> None:
     told = Evaluated(order())
 
     assert told.see(at(9), now=EXPIRES, synced=False) == []
-    assert told.see(at(12, 10), now=EXPIRES, synced=False) == ["confirmed"]
-    assert told.see(at(13, 10), now=EXPIRES) == []
+    assert told.see(at(12, 10), now=EXPIRES, synced=False) == ["confirming"]
+    assert told.see(at(13, 10), now=EXPIRES) == ["confirmed"]
+
+
+def test_a_depth_that_is_reached_while_the_node_catches_up_is_told_once_it_is_in_step() -> None:
+    told = Evaluated(order())
+    told.see(at(10, 10), synced=False)
+
+    assert [told.see(at(height, 10), synced=False) for height in (11, 12, 13)] == [["confirming"], [], []]
+    due = next_evaluation(told.watch, 13, told.context(synced=False))
+    assert due == NextEvaluation(None, 0), "no further block is awaited"
+    assert told.see(at(13, 10)) == ["confirmed"]
+    assert [event.state for event in told.events] == ["confirming", "confirming", "confirmed"]
+
+
+def test_a_confirmed_payment_stays_so_while_the_node_is_out_of_step() -> None:
+    told = Evaluated(order())
+    told.see(at(12, 10))
+
+    assert told.see(at(13, 10), synced=False) == []
+    assert told.watch.state is PaymentState.CONFIRMED
+
+
+def test_a_payment_that_is_reorganised_while_the_node_catches_up_is_confirmed_again_once_it_is_in_step() -> None:
+    told = Evaluated(order())
+    told.see(at(12, 10))
+
+    assert told.see(at(13, 11, fork="b"), synced=False) == ["reorged"]
+    assert told.events[-1].state is PaymentState.CONFIRMING
+    assert told.see(at(13, 11, fork="b")) == ["confirmed"]
 
 
 def test_a_confirmed_watch_closes_silently_after_thirty_blocks() -> None:
@@ -273,8 +301,11 @@ def test_an_expiry_during_catch_up_is_not_forgotten() -> None:
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> list[tuple[Observation, int]]:
-    """Observations as chains give them: a payment in a block, in the mempool or nowhere; tips rise and fall."""
+def stories(draw: st.DrawFn) -> list[tuple[Observation, int, bool]]:
+    """Observations as chains give them: a payment in a block, in the mempool or nowhere; tips rise and fall.
+
+    With each goes the time, and whether the node is in step with the network.
+    """
     story, height, now = [], 10, 0
     for _ in range(draw(st.integers(1, 12))):
         height = max(height + draw(st.integers(-2, 4)), 1)
@@ -282,21 +313,28 @@ def stories(draw: st.DrawFn) -> list[tuple[Observation, int]]:
         kind = draw(st.sampled_from(["none", "waits", "block", "block", "block"]))
         block = draw(st.integers(1, height)) if kind == "block" else None
         fork = draw(st.sampled_from("ab"))
-        story.append((at(height, block, fork=fork, pending=digest("tx") if kind == "waits" else b""), now))
+        observation = at(height, block, fork=fork, pending=digest("tx") if kind == "waits" else b"")
+        story.append((observation, now, draw(st.booleans())))
     return story
 
 
 @given(story=stories(), required=st.integers(1, 4), every_depth=st.booleans())
-def test_laws_of_every_story(story: list[tuple[Observation, int]], required: int, every_depth: bool) -> None:
+def test_laws_of_every_story(story: list[tuple[Observation, int, bool]], required: int, every_depth: bool) -> None:
     told = Evaluated(order(required), every_depth=every_depth)
-    for observation, now in story:
+    for observation, now, synced in story:
         before = told.watch
-        said = told.see(observation, now=now)
+        said = told.see(observation, now=now, synced=synced)
         # Seeing the same again says nothing.
-        assert told.see(observation, now=now) == []
+        assert told.see(observation, now=now, synced=synced) == []
         if before.active:
             assert ("expired" in said) == (told.watch.ending is EndReason.EXPIRED)
-            assert evolve(told.watch, ending=None).state is payment_state(told.watch.terms, observation)
+            state = payment_state(told.watch.terms, observation)
+            is_deep = state is PaymentState.CONFIRMED
+            waits = is_deep and told.watch.state is PaymentState.CONFIRMING
+            assert waits or told.watch.state is state
+            assert not (waits and synced), "what is deep enough is confirmed at the latest once the node is in step"
+            due = next_evaluation(told.watch, told.height, told.context(now, synced=synced))
+            assert not (waits and told.watch.active) or due.at == 0
         else:
             assert told.watch == before
     assert [event.sequence for event in told.events] == list(range(1, len(told.events) + 1))
@@ -308,3 +346,4 @@ def test_laws_of_every_story(story: list[tuple[Observation, int]], required: int
     for event in told.events:
         if event.type is EventType.CONFIRMED:
             assert event.observation.confirmations >= required
+            assert event.observation.synced

@@ -257,15 +257,13 @@ def node(client: FlaskClient) -> Node:
 MERCHANT = ("merchant", "open sesame")
 
 
-def test_what_a_node_tells_that_is_not_synced_is_checked_later(
-    db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
+def test_a_node_that_is_asked_while_it_catches_up_settles_nothing(
+    db: sqlite3.Connection, client: FlaskClient, node: Node
 ) -> None:
-    send(*CONFIRMED, node={**TIP, "synced": False})
-    assert status(db) == "paid, to be checked"
     assert "Ask the node" in client.get("/merchant", auth=MERCHANT).text
     node.synced = False
     client.post("/merchant/order-1/ask", auth=MERCHANT)
-    assert status(db) == "paid, to be checked"
+    assert status(db) == "waiting for payment"
     node.synced = True
     client.post("/merchant/order-1/ask", auth=MERCHANT)
     assert status(db) == "ready to ship"

@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from svcd.chain.params import DEVNET
 from svcd.commerce.events import ChainIdentity, EventType, MismatchedTransfer, NodeAlarm, WebhookEvent, event_body
-from svcd.commerce.payment import ChainTip, Mismatch, Observation, PaymentLocation, PaymentState
+from svcd.commerce.payment import ChainTip, Mismatch, Observation, PaymentLocation, PaymentState, payment_state
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.signing import SigningKeys, signed_headers
 from tests.chains import address_of
@@ -49,6 +49,7 @@ def test_a_body_is_as_described(event: EventType, observed: Observation) -> None
         type=event,
         epoch=1,
         sequence=2,
+        state=payment_state(TERMS, observed),
         previous_state=PaymentState.PENDING,
         initial=False,
         observation=observed,

@@ -242,7 +242,7 @@ export type Event = WatchEvent | OtherEvent;
 export function isWatchEvent(event: Event): event is WatchEvent;
 /** Whether the payment of an event is that of exactly this order, on the network of the recipient. */
 export function concerns(event: WatchEvent, order: Order): boolean;
-/** Whether the shop may deliver the order now: as many confirmations as it requires, on a synced node.
+/** Whether the shop may deliver the order now: the payment is confirmed, as deep as the order requires.
  *
  * Only the newest event of a watch counts: compare `epoch`, then `sequence`.
  */

@@ -29,14 +29,14 @@ export function concerns(event, order) {
   return same && event.genesisHash === networkOf(recipient).genesisHash;
 }
 
-/** Whether the shop may deliver the order now: as many confirmations as it requires, on a synced node.
+/** Whether the shop may deliver the order now: the payment is confirmed, as deep as the order requires.
  *
  * Only the newest event of a watch counts: compare `epoch`, then `sequence`.
  */
 export function settles(event, order) {
   const { state, canonical, confirmations } = event.payment;
   const deep = state === "confirmed" && canonical && confirmations >= checkOrder(order).confirmations;
-  return concerns(event, order) && deep && event.node.synced;
+  return concerns(event, order) && deep;
 }
 
 /** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null. */

@@ -230,7 +230,6 @@ test("every event of the page is read, and those of no watch", async () => {
     assert.equal(pay.settles(each, order), each.event === "payment.confirmed");
     for (const change of [{ confirmations: 4 }, { amount: "2500000001" }, { reference: "order-18" }])
       assert.equal(pay.settles(each, { ...order, ...change }), false);
-    assert.equal(pay.settles({ ...each, node: { ...each.node, synced: false } }, order), false);
     assert.equal(pay.concerns({ ...each, genesisHash: pay.MAINNET.genesisHash }, order), false);
     const notices = {
       "payment.mismatched": `too-little: 0.00000001 coins from ${SHOP}; svc wallet refund ab`,

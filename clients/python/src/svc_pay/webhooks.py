@@ -92,13 +92,13 @@ class WatchEvent(Event):
         return told == (order.reference, order.recipient, order.amount, order.network.genesis_hash)
 
     def settles(self, order: Order) -> bool:
-        """Whether the shop may deliver the order now: as many confirmations as it requires, on a synced node.
+        """Whether the shop may deliver the order now: the payment is confirmed, as deep as the order requires.
 
         Only the newest event of a watch counts: see :attr:`place`.
         """
         payment = self.payment
         deep = payment.canonical and payment.confirmations >= order.confirmations
-        return self.concerns(order) and payment.state is State.CONFIRMED and deep and self.synced
+        return self.concerns(order) and payment.state is State.CONFIRMED and deep
 
 
 def parse_event(body: bytes) -> Event | WatchEvent:
