@@ -139,7 +139,7 @@ def open_order(made: svc_pay.PaymentRequest, what: str, refund_of: str | None = 
         " checkout_url, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*astuple(order), refund_of, what, made.payment_uri, checkout, expires_at),
     )
-    g.node.register(order, f"{config['URL']}/paid", events=svc_pay.EVENT_NAMES, ttl_seconds=seconds)
+    g.node.register(order, f"{config['URL']}/paid", events=svc_pay.EVENT_NAMES, pay_within_seconds=seconds)
 
 
 # Pages of the buyer

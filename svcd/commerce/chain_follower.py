@@ -559,10 +559,10 @@ class ChainFollower:
         return emit_mismatches(watch, observation, found, initial=initial) if found else (watch, ())
 
     def _is_followed_by(self, watch: Watch) -> bool:
-        """Whether the merchant has an active watch of the same payment, which takes over the order."""
+        """Whether the merchant has another active watch of the same payment, which takes over the order."""
         terms = watch.terms
-        active = self.repository.watches.of_payment
-        return bool(active(terms.reference, terms.recipient, terms.amount, watch.merchant))
+        active = self.repository.watches.of_payment(terms.reference, terms.recipient, terms.amount, watch.merchant)
+        return any(row.id != watch.id for row in active)
 
     def _tip_at(self, height: int) -> ChainTip:
         return ChainTip(height, self.reader.existing(height).point.hash)

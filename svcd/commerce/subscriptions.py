@@ -88,7 +88,9 @@ class WatchRequest:
     host: str
     """Of the callback."""
     ttl_ms: int
-    """How long the watch waits for its payment, in milliseconds."""
+    """The lifetime of the watch in milliseconds."""
+    pay_within_ms: int | None = None
+    """How long the payment has time to be seen, in milliseconds; None for as long as the watch lives."""
     events: frozenset[EventType] = DEFAULT_EVENTS
     """The events that are told."""
 
@@ -201,6 +203,7 @@ class Subscriptions:
             host=request.host,
             created_at=now,
             expires_at=now + request.ttl_ms,
+            pay_until=None if request.pay_within_ms is None else now + request.pay_within_ms,
             events=request.events,
             told_mismatches=() if EventType.MISMATCHED in request.events else None,
         )
@@ -331,8 +334,9 @@ class Subscriptions:
 
 def _is_same(watch: Watch, request: WatchRequest) -> bool:
     """Whether the request has the same terms as the one that began the watch."""
-    begun = watch.terms, watch.callback_url, watch.expires_at - watch.created_at, watch.events
-    return begun == (request.terms, request.callback_url, request.ttl_ms, request.events)
+    pay_within = None if watch.pay_until is None else watch.pay_until - watch.created_at
+    begun = watch.terms, watch.callback_url, watch.expires_at - watch.created_at, pay_within, watch.events
+    return begun == (request.terms, request.callback_url, request.ttl_ms, request.pay_within_ms, request.events)
 
 
 def _record(watch: Watch, observation: Observation) -> dict[str, object]:
@@ -353,6 +357,8 @@ def _record(watch: Watch, observation: Observation) -> dict[str, object]:
     }
     if terms.since_height is not None:
         record["sinceHeight"] = str(terms.since_height)
+    if watch.pay_until is not None:
+        record["payUntil"] = str(watch.pay_until)
     if watch.active and EventType.MISMATCHED in watch.events and watch.told_mismatches is None:
         record["moreMismatches"] = True
     if watch.ending is not None:

@@ -30,7 +30,7 @@ class EndReason(StrEnum):
     """Why a watch has ended."""
 
     EXPIRED = "expired"
-    """The payment was not confirmed in time."""
+    """The payment was not seen in time, or not confirmed in the lifetime of the watch."""
     CLOSED = "closed"
     """The payment was confirmed, and stayed so for long enough."""
     CANCELLED = "cancelled"
@@ -54,6 +54,9 @@ class Watch:
     """The callback's host name or address, to which the limit on watches applies."""
     created_at: int
     expires_at: int
+    """The end of its lifetime, unless the payment is confirmed by then."""
+    pay_until: int | None = None
+    """Until when the payment must have been seen, in the mempool or in a block; None for :attr:`expires_at`."""
     events: frozenset[EventType] = DEFAULT_EVENTS
     """The types of events that are sent; the others are only counted in ``sequence``."""
     state: PaymentState = PaymentState.UNPAID
@@ -79,6 +82,23 @@ class Watch:
     def last_state(self) -> str:
         """The specification's ``lastState``."""
         return "expired" if self.ending is EndReason.EXPIRED else self.state.value
+
+    @property
+    def closes_from(self) -> int:
+        """When the watch may close if the payment has been confirmed for long enough (Unix milliseconds)."""
+        return self.expires_at if self.pay_until is None else self.pay_until
+
+    def is_late(self, observation: Observation, now: int) -> bool:
+        """Whether a payment that this watch has not seen before came after :attr:`pay_until`.
+
+        In a block the block's time counts, because the node may hear of the block late.
+        """
+        seen = self.state is not PaymentState.UNPAID or self.location is not None or self.epoch > 0
+        if self.pay_until is None or seen:
+            return False
+        if observation.location is not None:
+            return observation.location.block_time >= self.pay_until
+        return now >= self.pay_until
 
     def tells_depths(self, context: "EvaluationContext") -> bool:
         """Whether each further confirmation of an unconfirmed payment is an event of this watch."""
@@ -143,6 +163,8 @@ def evaluate(
     """The watch after ``observation``, and the events that it emits, in order; an ended watch emits none."""
     if not watch.active:
         return watch, ()
+    if watch.is_late(observation, context.now):
+        observation = evolve(observation, location=None, pending=None)
     evaluation = _evaluate_payment(_Evaluation(watch, observation, initial), context)
     evaluation = evolve(evaluation, watch=evolve(evaluation.watch, location=observation.location))
     evaluation = _evaluate_expiry(evaluation, context)
@@ -180,12 +202,16 @@ def _moved(before: PaymentLocation, after: PaymentLocation | None) -> bool:
 
 def _evaluate_expiry(evaluation: _Evaluation, context: EvaluationContext) -> _Evaluation:
     watch = evaluation.watch
-    if not context.synced or context.now < watch.expires_at:
+    if not context.synced:
         return evaluation
     if watch.close_height is not None and evaluation.observation.tip.height < watch.close_height:
         return evaluation
     if watch.close_height is not None and watch.state is PaymentState.CONFIRMED:
-        return evolve(evaluation, watch=evolve(watch, ending=EndReason.CLOSED))
+        is_over = context.now >= watch.closes_from
+        return evolve(evaluation, watch=evolve(watch, ending=EndReason.CLOSED)) if is_over else evaluation
+    unpaid = watch.state is PaymentState.UNPAID
+    if context.now < (watch.closes_from if unpaid else watch.expires_at):
+        return evaluation
     evaluation = evaluation.emit(EventType.EXPIRED, watch.state)
     return evolve(evaluation, watch=evolve(evaluation.watch, ending=EndReason.EXPIRED))
 
@@ -229,8 +255,9 @@ def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> st
     mismatch = mismatch_of(transfer, watch.terms.amount, paid_by)
     if mismatch is not None or watch.active:
         return mismatch
+    # The payment of a closed watch was in time. An expired one told that there was none.
     was_there = watch.location is not None and watch.location.txid == transfer.txid
-    return None if was_there else LATE
+    return None if was_there and watch.ending is EndReason.CLOSED else LATE
 
 
 def choose_mismatches(watch: Watch, found: Sequence[MismatchedTransfer]) -> list[MismatchedTransfer]:
@@ -255,8 +282,8 @@ def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -
     """When ``watch``, the result of an evaluation in ``context``, must be evaluated next."""
     if not watch.active:
         return NextEvaluation(None, None)
-    expired = context.now >= watch.expires_at and context.synced
-    heights, times = [], [] if expired else [watch.expires_at]
+    heights = []
+    times = [at for at in (watch.closes_from, watch.expires_at) if context.now < at or not context.synced]
     if watch.state is PaymentState.CONFIRMING and watch.location is not None:
         confirmed = watch.location.height + watch.terms.required - 1
         if confirmed <= tip_height:
@@ -264,6 +291,6 @@ def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -
             times.append(0)
         else:
             heights.append(min(tip_height + 1, confirmed) if watch.tells_depths(context) else confirmed)
-    if expired and watch.close_height is not None:
+    if watch.close_height is not None and watch.closes_from not in times:
         heights.append(watch.close_height)
     return NextEvaluation(min(heights, default=None), min(times, default=None))

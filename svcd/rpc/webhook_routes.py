@@ -42,7 +42,13 @@ CALLBACK: Final = Field(
 TTL: Final = Field(
     "ttlSeconds",
     Int(LEAST_TTL, MOST_TTL),
-    "How long to watch; the node may have a lower maximum, and has a default.",
+    "The lifetime of the watch; the node has a maximum, and a default, which with `payWithinSeconds` is the maximum.",
+    default=None,
+)
+PAY_WITHIN: Final = Field(
+    "payWithinSeconds",
+    Int(LEAST_TTL, MOST_TTL),
+    "How long the payment has time to be seen, in the mempool or in a block; at most `ttlSeconds`.",
     default=None,
 )
 
@@ -105,14 +111,16 @@ _SUBSCRIPTION: Final = named_object(
         "wantedEvents": _EVENT_NAMES.schema,
         "createdAt": TIME,
         "expiresAt": TIME,
+        "payUntil": TIME,
         "payment": schemas.PAYMENT,
         "sinceHeight": WHOLE_NUMBER,
         "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
         "moreMismatches": _FLAG,
         "existing": _FLAG,
+        "warning": {"type": "string"},
         "events": {"type": "array", "items": _EVENT, "maxItems": 32},
     },
-    optional=("sinceHeight", "ending", "moreMismatches", "existing", "events"),
+    optional=("payUntil", "sinceHeight", "ending", "moreMismatches", "existing", "warning", "events"),
 )
 SUBSCRIPTION: Final = named_object("SubscriptionAnswer", {"subscription": _SUBSCRIPTION})
 SUBSCRIPTIONS: Final = object_schema(
@@ -235,6 +243,7 @@ class WebhookRoutes:
             fields.SINCE_HEIGHT,
             CALLBACK,
             TTL,
+            PAY_WITHIN,
             EVENTS,
         ),
         one_of=fields.AMOUNTS,
@@ -252,6 +261,7 @@ class WebhookRoutes:
         merchant: Merchant,
         callback_url: str,
         ttl_seconds: int | None,
+        pay_within_seconds: int | None,
         events: frozenset[str] | None,
         **order: Unpack[OrderValues],
     ) -> Renderable:
@@ -259,9 +269,7 @@ class WebhookRoutes:
         terms = terms_from(self._params, reference, order)
         if not merchant.may_watch(terms.recipient):
             raise HttpError(400, "recipient: payments to this address may not be watched with this token")
-        seconds = ttl_seconds or self.policy.default_ttl
-        if seconds > self.policy.max_ttl:
-            raise HttpError(400, f"ttlSeconds must be at most {self.policy.max_ttl} on this node")
+        seconds = self._lifetime(ttl_seconds, pay_within_seconds)
         target = await self._checked(merchant, callback_url)
         request = WatchRequest(
             merchant=merchant.name,
@@ -269,15 +277,41 @@ class WebhookRoutes:
             callback_url=target.url,
             host=target.host,
             ttl_ms=1000 * seconds,
+            pay_within_ms=None if pay_within_seconds is None else 1000 * pay_within_seconds,
             events=DEFAULT_EVENTS if events is None else frozenset(map(EventType, events)),
         )
         try:
-            return 201, {"subscription": await self._service.register(request)}
+            record = await self._service.register(request)
         except TooManyWatches as full:
             raise too_many_requests(FULL_SECONDS, str(full)) from full
         except ChainBehind as behind:
             sentence = "the node has lost its newest blocks and fetches them again; try again in some minutes"
             raise HttpError(503, sentence) from behind
+        warning = "" if pay_within_seconds is not None else self._warning(terms.required, seconds)
+        return 201, {"subscription": {**record, "warning": warning} if warning else record}
+
+    def _lifetime(self, ttl: int | None, pay_within: int | None) -> int:
+        """The lifetime of a watch in seconds; raises HttpError."""
+        policy = self.policy
+        if ttl is not None and ttl > policy.max_ttl:
+            raise HttpError(400, f"ttlSeconds must be at most {policy.max_ttl} on this node")
+        if pay_within is None:
+            return ttl or policy.default_ttl
+        seconds = ttl or policy.max_ttl
+        if pay_within > seconds:
+            what = f"{policy.max_ttl} on this node" if ttl is None else f"ttlSeconds, which is {ttl}"
+            raise HttpError(400, f"payWithinSeconds must be at most {what}")
+        return seconds
+
+    def _warning(self, required: int, seconds: int) -> str:
+        """What is wrong with so short a lifetime of a watch; "" if nothing is."""
+        block = self._params.slots_per_block * self._params.slot_seconds
+        if seconds >= 2 * required * block:
+            return ""
+        return (
+            f"{required} confirmations take about {required * block} s, and this watch ends after {seconds} s even if a"
+            " payment is on its way: give the buyer's deadline as payWithinSeconds instead of ttlSeconds"
+        )
 
     @Route(
         "GET",

@@ -47,6 +47,7 @@ class WatchRow:
     told_mismatches: bytes | None
     evaluated_height: int | None = None
     """Of the tip at the last evaluation that changed the watch."""
+    pay_until: int | None = None
 
 
 @frozen

@@ -366,14 +366,48 @@ def test_a_late_payment_is_told_unless_nobody_or_another_watch_waits_for_it(watc
         assert {body["subscriptionId"] for body in told} == {second}
 
 
-def test_a_payment_that_was_in_a_block_before_the_watch_expired_is_not_late(watched: Watched) -> None:
+def test_a_payment_that_is_not_confirmed_when_its_watch_expires_is_late(watched: Watched) -> None:
+    """Otherwise nothing would ever tell of it again."""
     watched.register(ttl=60, required=9, events=MISMATCHED)
     blocks = chain(watched)
     run(watched, *some(blocks, "b", 1, 4))
     watched.clock.advance(60)
     watched.poll()
-    assert watched.told() == ["expired: confirming 2"]
+    told = watched.events()
+    assert [body["event"] for body in told] == ["payment.expired", "payment.mismatched"]
+    assert mismatches(told[1:]) == [("late", "5000")]
     assert run(watched, *some(blocks, "b", 5, 6), *some(blocks, "c", 3, 12)) == []
+
+
+def test_a_payment_in_the_last_minute_is_followed_until_it_is_confirmed(watched: Watched) -> None:
+    watched.register(ttl=3600, pay_within=60, events=MISMATCHED)
+    blocks = chain(watched)
+    watched.node.take(blocks["b1"])
+    watched.clock.advance(59)
+    watched.poll()
+    watched.pay("5000 from alice to bob for order-1")
+    settle_only(watched)
+    assert watched.told() == ["pending: pending 0"]
+    watched.clock.advance(600)
+    watched.poll()
+    assert run(watched, *some(blocks, "b", 2, 5)) == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+    ]
+
+
+def test_what_arrives_after_the_deadline_is_late(watched: Watched) -> None:
+    identifier = watched.register(ttl=3600, pay_within=60, events=MISMATCHED)["id"]
+    blocks = chain(watched)
+    watched.clock.advance(60)
+    watched.poll()
+    assert watched.told() == ["expired: unpaid 0"]
+    assert watched.show(identifier)["ending"] == "expired"
+    for block in some(blocks, "b", 1, 6):
+        watched.node.take(block)
+        settle_only(watched)
+    assert mismatches(watched.events()) == [("late", "5000")]
 
 
 @pytest.mark.parametrize("at_once", [False, True])

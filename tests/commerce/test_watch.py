@@ -228,6 +228,82 @@ def test_a_payment_that_is_reorganised_while_the_node_catches_up_is_confirmed_ag
     assert told.see(at(13, 11, fork="b")) == ["confirmed"]
 
 
+# A deadline for the payment to be seen
+
+SOON = 10_000
+
+
+def deadline(required: int = 3) -> Evaluated:
+    return Evaluated(evolve(order(required), pay_until=SOON))
+
+
+def test_a_payment_that_nobody_has_seen_by_the_deadline_expires() -> None:
+    told = deadline()
+
+    assert told.see(at(9), now=SOON - 1) == []
+    assert told.see(at(9), now=SOON, synced=False) == []
+    assert told.see(at(9), now=SOON) == ["expired"]
+    assert told.watch.ending is EndReason.EXPIRED
+
+
+def test_a_payment_that_was_seen_in_time_is_followed_until_it_is_confirmed_and_closed() -> None:
+    told = deadline()
+
+    assert told.see(PENDING, now=SOON - 1) == ["pending"]
+    assert told.see(PENDING, now=SOON) == []
+    assert told.see(at(10, 10), now=3 * SOON) == ["confirming"]
+    assert told.see(at(12, 10), now=4 * SOON) == ["confirmed"]
+    assert told.see(at(41, 10), now=5 * SOON) == []
+    assert told.watch.active
+    assert told.see(at(42, 10), now=5 * SOON) == []
+    assert told.watch.ending is EndReason.CLOSED, "long before the end of its lifetime"
+
+
+def test_a_payment_that_is_gone_after_the_deadline_expires() -> None:
+    told = deadline()
+    told.see(PENDING, now=SOON - 1)
+
+    assert told.see(at(10), now=SOON - 1) == []
+    assert told.see(PENDING, now=SOON - 1) == ["pending"]
+    assert told.see(at(10), now=SOON) == ["expired"]
+
+
+def test_a_payment_that_a_reorganisation_moves_after_the_deadline_was_seen_in_time() -> None:
+    told = deadline()
+    told.see(at(10, 5), now=SOON - 1)
+
+    assert told.see(at(11), now=SOON, synced=False) == ["reorged"]
+    assert told.see(at(12, 12, fork="b"), now=SOON, synced=False) == ["confirming"]
+    assert told.see(at(14, 12, fork="b"), now=SOON) == ["confirmed"]
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_first_look_after_the_deadline_goes_by_the_time_of_the_block(synced: bool) -> None:
+    """As after a restart: the time of a block is 1,000 for each height here."""
+    for block, events in ((9, ["confirmed"]), (10, ["expired"])):
+        told = deadline()
+        seen = told.see(at(14, block), now=SOON, synced=synced)
+        assert [*seen, *told.see(at(14, block), now=SOON)][-1:] == events
+
+
+def test_a_watch_with_a_deadline_ends_with_its_lifetime_at_the_latest() -> None:
+    told = deadline(required=9)
+    told.see(at(10, 9), now=SOON - 1)
+
+    assert told.see(at(11, 9), now=EXPIRES - 1) == ["confirming"]
+    assert told.see(at(12, 9), now=EXPIRES) == ["confirming", "expired"]
+
+
+def test_the_next_evaluation_is_at_the_deadline_and_then_at_the_end() -> None:
+    told = deadline()
+    told.see(PENDING)
+    assert next_evaluation(told.watch, 9, told.context()).at == SOON
+    assert next_evaluation(told.watch, 9, told.context(SOON, synced=False)).at == SOON
+    assert next_evaluation(told.watch, 9, told.context(SOON)).at == EXPIRES
+    told.see(at(12, 10))
+    assert next_evaluation(told.watch, 12, told.context(SOON)) == NextEvaluation(42, EXPIRES)
+
+
 def test_a_confirmed_watch_closes_silently_after_thirty_blocks() -> None:
     told = Evaluated(order())
     told.see(at(12, 10))
@@ -318,9 +394,16 @@ def stories(draw: st.DrawFn) -> list[tuple[Observation, int, bool]]:
     return story
 
 
-@given(story=stories(), required=st.integers(1, 4), every_depth=st.booleans())
-def test_laws_of_every_story(story: list[tuple[Observation, int, bool]], required: int, every_depth: bool) -> None:
-    told = Evaluated(order(required), every_depth=every_depth)
+@given(
+    story=stories(),
+    required=st.integers(1, 4),
+    every_depth=st.booleans(),
+    pay_until=st.sampled_from([None, 2_000, 10_000, EXPIRES]),
+)
+def test_laws_of_every_story(
+    story: list[tuple[Observation, int, bool]], required: int, every_depth: bool, pay_until: int | None
+) -> None:
+    told = Evaluated(evolve(order(required), pay_until=pay_until), every_depth=every_depth)
     for observation, now, synced in story:
         before = told.watch
         said = told.see(observation, now=now, synced=synced)
@@ -328,7 +411,8 @@ def test_laws_of_every_story(story: list[tuple[Observation, int, bool]], require
         assert told.see(observation, now=now, synced=synced) == []
         if before.active:
             assert ("expired" in said) == (told.watch.ending is EndReason.EXPIRED)
-            state = payment_state(told.watch.terms, observation)
+            late = before.is_late(observation, now)
+            state = PaymentState.UNPAID if late else payment_state(told.watch.terms, observation)
             is_deep = state is PaymentState.CONFIRMED
             waits = is_deep and told.watch.state is PaymentState.CONFIRMING
             assert waits or told.watch.state is state

@@ -171,6 +171,7 @@ class Watched:
         required: int = 3,
         since: int | None = None,
         ttl: int = 3600,
+        pay_within: int | None = None,
         host: str = "shop.example.com",
         port: int = 443,
         events: Collection[str] = DEFAULT_EVENTS,
@@ -183,6 +184,7 @@ class Watched:
             callback_url=f"https://{host}/paid" if port == 443 else f"https://{host}:{port}/paid",
             host=host,
             ttl_ms=1000 * ttl,
+            pay_within_ms=None if pay_within is None else 1000 * pay_within,
             events=frozenset(map(EventType, events)),
         )
 

@@ -237,10 +237,10 @@ class Node:
         order = Order(reference, recipient, amount, confirmations, 0)
         return PaymentRequest(order, "svc:", "/pay/?reference=x", "/wallet/", label)
 
-    def register(self, order: Order, callback_url: str, *, events: list[str], ttl_seconds: int | None) -> Watch:
+    def register(self, order: Order, callback_url: str, *, events: list[str], pay_within_seconds: int | None) -> Watch:
         if self.away:
             raise NodeUnreachable("the node does not answer: it is away")
-        self.watched.append(ttl_seconds)
+        self.watched.append(pay_within_seconds)
         told = {"id": "svcwh_2", "active": True, "lastState": "unpaid", "callbackUrl": callback_url, "wantedEvents": []}
         told |= {"reference": order.reference, "recipient": order.recipient, "amount": str(order.amount)}
         told |= {"requiredConfirmations": order.confirmations, "createdAt": "1", "expiresAt": "99"}

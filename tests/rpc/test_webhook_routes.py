@@ -135,6 +135,35 @@ def test_a_decimal_amount_and_all_that_may_be_said(watched: Watched, client: Cli
     assert int(subscription["expiresAt"]) - int(subscription["createdAt"]) == 60_000
 
 
+def test_a_deadline_for_the_buyer(watched: Watched, client: Client) -> None:
+    """Then the watch lives for as long as this node allows, unless the registration says how long."""
+    body = body_of(watched, payWithinSeconds=600)
+    subscription = register(client, body).json["subscription"]
+    created = int(subscription["createdAt"])
+    assert int(subscription["payUntil"]) - created == 600_000
+    assert int(subscription["expiresAt"]) - created == 600_000_000
+    assert "warning" not in subscription
+    assert register(client, body).json["subscription"]["existing"] is True
+    other = register(client, body | {"payWithinSeconds": 660, "ttlSeconds": 660}).json["subscription"]
+    assert other["id"] != subscription["id"]
+    assert other["expiresAt"] == other["payUntil"]
+
+
+@pytest.mark.parametrize(("missing", "warned"), [(1, True), (0, False)])
+def test_a_lifetime_in_which_a_payment_is_hardly_confirmed_is_warned_of(
+    watched: Watched, client: Client, missing: int, warned: bool
+) -> None:
+    params = watched.node.params
+    expected = 1_000 * params.slots_per_block * params.slot_seconds
+    seconds = 2 * expected - missing
+    answer = register(client, body_of(watched, confirmations=1_000, ttlSeconds=seconds))
+    sentence = (
+        f"1000 confirmations take about {expected} s, and this watch ends after {seconds} s even if a payment is on its"
+        " way: give the buyer's deadline as payWithinSeconds instead of ttlSeconds"
+    )
+    assert answer.json["subscription"].get("warning") == (sentence if warned else None)
+
+
 def test_a_registration_may_name_the_events_it_wants(watched: Watched, client: Client) -> None:
     every = register(client, body_of(watched)).json["subscription"]
     body = body_of(watched, events=["payment.reorged", "payment.confirmed"])
@@ -252,6 +281,9 @@ ALLOWED = f"the operator can allow it in {NETWORKS}"
         ({"ttlSeconds": 59}, "from 60 to 604800"),
         ({"ttlSeconds": 604_801}, "from 60 to 604800"),
         ({"ttlSeconds": 600_001}, "at most 600000 on this node"),
+        ({"payWithinSeconds": 59}, "from 60 to 604800"),
+        ({"payWithinSeconds": 600_001}, "payWithinSeconds must be at most 600000 on this node"),
+        ({"payWithinSeconds": 601, "ttlSeconds": 600}, "payWithinSeconds must be at most ttlSeconds, which is 600"),
         ({"events": []}, "events: must be a list of one or more of payment.pending, payment.confirming"),
         ({"events": ["payment.paid"]}, "each at most once"),
         ({"events": ["payment.confirmed", "payment.confirmed"]}, "each at most once"),

@@ -393,10 +393,10 @@ def test_a_password_that_was_changed_in_the_file_is_used_by_the_next_connection(
 def test_a_change_of_the_schema_that_must_wait_lets_the_nodes_go_on(uri: str, connection: PostgresqlConnection) -> None:
     """Whoever asks for a table after it would wait as long as, say, a dump takes."""
     commit_blocks(connection, 1)
+    connection.execute("UPDATE webhook_schema SET version = ?", (NEWEST - 1,))
+    connection.execute("ALTER TABLE watch DROP COLUMN pay_until")
     with psycopg.connect(uri) as dump:
         dump.execute("SELECT FROM watch")
-        connection.execute("UPDATE webhook_schema SET version = ?", (NEWEST - 1,))
-        connection.execute("ALTER TABLE trail DROP COLUMN evaluated")
         began = time.monotonic()
         with pytest.raises(DatabaseUnavailable, match="lock timeout"):
             opened(uri)

@@ -282,11 +282,15 @@ export class Client {
     return members(found, "subscription", WATCH);
   }
 
-  /** Register a watch; store the order before that. The same registration again returns the same watch. */
-  async register(order, callbackUrl, { events, ttlSeconds } = {}) {
+  /** Register a watch; store the order before that. The same registration again returns the same watch.
+   *
+   * `payWithinSeconds` is the buyer's deadline: until when the payment must have been seen, in the mempool or in a
+   * block. `ttlSeconds` is the lifetime of the watch, with a deadline by default the node's maximum.
+   */
+  async register(order, callbackUrl, { events, payWithinSeconds, ttlSeconds } = {}) {
     const { amount, sinceHeight, ...asked } = checkOrder(order);
     const terms = { ...asked, amountBaseUnits: amount, sinceHeight: sinceHeight ?? undefined };
-    return this.#watch("", { body: { ...terms, callbackUrl, events, ttlSeconds } });
+    return this.#watch("", { body: { ...terms, callbackUrl, events, payWithinSeconds, ttlSeconds } });
   }
 
   /** A watch with its newest events. */

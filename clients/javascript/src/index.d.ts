@@ -294,7 +294,11 @@ export interface Watch {
   wantedEvents: WatchEventName[];
   createdAt: string;
   expiresAt: string;
+  /** Until when the payment must have been seen, if the registration said so. */
+  payUntil?: string;
   payment?: Payment;
+  /** What the node has to say against the registration. */
+  warning?: string;
   /** True if the watch has told as many mismatches as it may. */
   moreMismatches?: true;
   /** True if the registration repeated an earlier one. */
@@ -418,11 +422,15 @@ export class Client {
   proof(order: Order): Promise<string[]>;
   /** The hash of the block at a height: the tip of a proof, if this node is trusted. */
   blockHash(height: Units): Promise<string>;
-  /** Register a watch; store the order before that. The same registration again returns the same watch. */
+  /** Register a watch; store the order before that. The same registration again returns the same watch.
+   *
+   * `payWithinSeconds` is the buyer's deadline: until when the payment must have been seen, in the mempool or in a
+   * block. `ttlSeconds` is the lifetime of the watch, with a deadline by default the node's maximum.
+   */
   register(
     order: Order,
     callbackUrl: string,
-    options?: { events?: readonly WatchEventName[]; ttlSeconds?: number },
+    options?: { events?: readonly WatchEventName[]; payWithinSeconds?: number; ttlSeconds?: number },
   ): Promise<Watch>;
   /** A watch with its newest events. */
   watch(id: string): Promise<Watch>;

@@ -94,7 +94,13 @@ def webhook() -> None:
     "--ttl",
     metavar="SECONDS",
     callback=options.validated(options.integer(*TTL_SECONDS)),
-    help="How long to wait for the payment.  [default: the node's]",
+    help="The lifetime of the watch.  [default: the node's; with --pay-within its longest]",
+)
+@click.option(
+    "--pay-within",
+    metavar="SECONDS",
+    callback=options.validated(options.integer(*TTL_SECONDS)),
+    help="How long the buyer has time to pay; a payment seen by then is followed until it is confirmed.",
 )
 @click.option(
     "--event",
@@ -117,6 +123,7 @@ def register(
     callback_url: str,
     confirmations: int | None,
     ttl: int | None,
+    pay_within: int | None,
     events: tuple[str, ...],
     since_height: int | None,
     token_file: Path | None,
@@ -140,6 +147,8 @@ def register(
         body["confirmations"] = confirmations
     if ttl is not None:
         body["ttlSeconds"] = ttl
+    if pay_within is not None:
+        body["payWithinSeconds"] = pay_within
     if events:
         body["events"] = list(events)
     if since_height is not None:

@@ -137,12 +137,14 @@ def test_register_sends_only_required_fields_by_default(terminal: Terminal, keep
 
 def test_register_sends_every_given_option(terminal: Terminal, keeping: Keeping) -> None:
     names = ("--event", "payment.confirmed", "--event", "payment.reorged")
-    terminal.ok(*REGISTER, "--confirmations", 1, "--ttl", 60, "--since-height", 7, *names, env=ENVIRONMENT)
+    since = ("--since-height", 7)
+    terminal.ok(*REGISTER, "--confirmations", 1, "--ttl", 600, "--pay-within", 60, *since, *names, env=ENVIRONMENT)
     _, _, body = keeping.asked[0]
     assert body["events"] == ["payment.confirmed", "payment.reorged"]
-    assert {name: body[name] for name in ("confirmations", "ttlSeconds", "sinceHeight")} == {
+    assert {name: body[name] for name in ("confirmations", "ttlSeconds", "payWithinSeconds", "sinceHeight")} == {
         "confirmations": 1,
-        "ttlSeconds": 60,
+        "ttlSeconds": 600,
+        "payWithinSeconds": 60,
         "sinceHeight": "7",
     }
 

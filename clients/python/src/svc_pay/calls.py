@@ -296,7 +296,12 @@ def proof(order: Order) -> Steps[list[bytes]]:
 
 
 def register(
-    order: Order, callback_url: str, *, events: Sequence[EventName] | None, ttl_seconds: int | None
+    order: Order,
+    callback_url: str,
+    *,
+    events: Sequence[EventName] | None,
+    pay_within_seconds: int | None,
+    ttl_seconds: int | None,
 ) -> Steps[Watch]:
     """See :meth:`svc_pay.Client.register`."""
     body: dict[str, object] = {
@@ -310,6 +315,8 @@ def register(
         body["sinceHeight"] = str(order.since_height)
     if events is not None:
         body["events"] = list(events)
+    if pay_within_seconds is not None:
+        body["payWithinSeconds"] = pay_within_seconds
     if ttl_seconds is not None:
         body["ttlSeconds"] = ttl_seconds
     return _object(post("/rpc/commerce/webhooks", body, repeatable=True), "subscription", Watch.parse)

@@ -183,10 +183,20 @@ class Client:
         callback_url: str,
         *,
         events: Sequence[EventName] | None = None,
+        pay_within_seconds: int | None = None,
         ttl_seconds: int | None = None,
     ) -> Watch:
-        """Register a watch; store the order before that. The same registration again returns the same watch."""
-        return self._run(calls.register(order, callback_url, events=events, ttl_seconds=ttl_seconds))
+        """Register a watch; store the order before that. The same registration again returns the same watch.
+
+        ``pay_within_seconds`` is the buyer's deadline: until when the payment must have been seen, in the mempool or in
+        a block. ``ttl_seconds`` is the lifetime of the watch, after which it tells nothing more of a payment that is
+        not confirmed; with a deadline it is the node's maximum by default, and need not be given.
+        """
+        return self._run(
+            calls.register(
+                order, callback_url, events=events, pay_within_seconds=pay_within_seconds, ttl_seconds=ttl_seconds
+            )
+        )
 
     def watch(self, watch_id: str) -> Watch:
         """A watch with its newest events."""
@@ -340,10 +350,20 @@ class AsyncClient:
         callback_url: str,
         *,
         events: Sequence[EventName] | None = None,
+        pay_within_seconds: int | None = None,
         ttl_seconds: int | None = None,
     ) -> Watch:
-        """Register a watch; store the order before that. The same registration again returns the same watch."""
-        return await self._run(calls.register(order, callback_url, events=events, ttl_seconds=ttl_seconds))
+        """Register a watch; store the order before that. The same registration again returns the same watch.
+
+        ``pay_within_seconds`` is the buyer's deadline: until when the payment must have been seen, in the mempool or in
+        a block. ``ttl_seconds`` is the lifetime of the watch, after which it tells nothing more of a payment that is
+        not confirmed; with a deadline it is the node's maximum by default, and need not be given.
+        """
+        return await self._run(
+            calls.register(
+                order, callback_url, events=events, pay_within_seconds=pay_within_seconds, ttl_seconds=ttl_seconds
+            )
+        )
 
     async def watch(self, watch_id: str) -> Watch:
         """A watch with its newest events."""

@@ -323,6 +323,10 @@ class Watch:
     """True if it has told as many mismatches as it may."""
     events: tuple[Delivery, ...] = field(default=())
     """The newest first; only if the watch was asked for by its id, or listed."""
+    pay_until: int | None = None
+    """Until when the payment must have been seen, in Unix milliseconds; None if the watch has no such deadline."""
+    warning: str | None = None
+    """What the node has to say against the registration, in a sentence; None if nothing."""
 
     @classmethod
     def parse(cls, members: Members) -> "Watch":
@@ -344,6 +348,8 @@ class Watch:
             created_at=members.number("createdAt"),
             more_mismatches="moreMismatches" in members and members.flag("moreMismatches"),
             events=tuple(map(Delivery.parse, members.objects("events"))) if "events" in members else (),
+            pay_until=members.number_or_none("payUntil"),
+            warning=members.text_or_none("warning"),
         )
 
 
