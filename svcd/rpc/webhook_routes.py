@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, TIME, WHOLE_NUMBER
-from svcd.commerce.chain_follower import ChainBehind
+from svcd.commerce.chain_follower import ChainBehind, MempoolBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
@@ -28,6 +28,8 @@ from svcd.web.routes import Field, Guard, IncomingRequest, Route, named_object, 
 
 LEAST_TTL: Final = 60
 MOST_TTL: Final = 604_800
+MEMPOOL_SECONDS: Final = 5
+"""``Retry-After`` while the mempool follows a reorganisation."""
 _STATES: Final = (*(state.value for state in PaymentState), EndReason.EXPIRED.value)
 
 _LAST_STATE: Final = Choice(_STATES, name="LastState")
@@ -284,6 +286,9 @@ class WebhookRoutes:
             record = await self._service.register(request)
         except TooManyWatches as full:
             raise too_many_requests(FULL_SECONDS, str(full)) from full
+        except MempoolBehind as behind:
+            sentence = "the chain has just been reorganised, and undone transfers are on their way back; try again"
+            raise service_unavailable(sentence, MEMPOOL_SECONDS) from behind
         except ChainBehind as behind:
             sentence = "the node has lost its newest blocks and fetches them again; try again in some minutes"
             raise HttpError(503, sentence) from behind

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from klein import Klein
 from twisted.internet import defer
 from twisted.internet.defer import CancelledError, Deferred
@@ -255,7 +255,7 @@ class _Call:
             known = translate(error, site.errors)
             if known is None or not route.malformed_tokens:
                 raise
-            raise HttpError(known.status, known.sentence, known.headers, tokens=route.malformed_tokens) from error
+            raise evolve(known, tokens=route.malformed_tokens) from error
 
     def _too_low(self, tip: Tip | None) -> HttpError | None:
         """503 if the client asks for a higher chain than that of ``tip``."""
@@ -334,7 +334,7 @@ class _Call:
         if not unknown:
             return error
         sentence = f"{error.sentence.removesuffix('.')}; {unknown[0][:MAX_SHOWN]!r} in the query is unknown here"
-        return HttpError(error.status, sentence, error.headers)
+        return evolve(error, sentence=sentence)
 
     def _penalise(self, error: HttpError) -> None:
         """Charge what the refusal costs, and report a client that floods."""

@@ -200,3 +200,13 @@ def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dic
     worker.step()
     assert result_of(answered) == Response(before, tip=tip_of(tip.height, tip.hash))
     assert client.get(path(node)).body != before
+
+
+def test_a_refusal_that_also_names_an_unknown_field_still_tells_the_tip(
+    node: Node, client: Client, paid: dict[str, Block]
+) -> None:
+    plain = client.get(path(node, more="&from=1"))
+    misspelt = client.get(path(node, more="&from=1&form=1"))
+    assert (plain.status, misspelt.status) == (400, 400)
+    assert misspelt.error == f"{plain.error}; 'form' in the query is unknown here"
+    assert misspelt.headers["svc-tip"] == plain.headers["svc-tip"]

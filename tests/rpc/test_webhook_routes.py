@@ -11,10 +11,11 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from svcd.commerce.chain_follower import MempoolBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys, verify
-from svcd.commerce.subscriptions import WatchLimits
+from svcd.commerce.subscriptions import WatchLimits, WatchRequest
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import Reply
 from svcd.net.http_client import PinnedClient
@@ -520,3 +521,17 @@ def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_
 
     watched.node.take(blocks["b2"], blocks["b3"])
     assert register(client_of(watched), body_of(watched)).status == 201
+
+
+def test_while_the_mempool_follows_a_reorganisation_a_registration_is_asked_to_come_again(
+    watched: Watched, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lasts for milliseconds, and nothing has been lost."""
+
+    async def behind(_request: WatchRequest) -> dict[str, object]:
+        raise MempoolBehind
+
+    monkeypatch.setattr(watched.webhooks, "register", behind)
+    refused = register(client, body_of(watched))
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    assert refused.error == "the chain has just been reorganised, and undone transfers are on their way back; try again"
