@@ -26,8 +26,8 @@ class EventType(StrEnum):
 
 
 ASIDE: Final = frozenset({EventType.MISMATCHED, EventType.ALARM})
-"""Tell nothing new of the payment's state, and are told only if a registration asks."""
-DEFAULT_EVENTS: Final = frozenset(EventType) - ASIDE
+"""Tell nothing new of the payment's state."""
+DEFAULT_EVENTS: Final = frozenset(EventType) - {EventType.ALARM}
 """The events of a watch whose registration names none."""
 _PROGRESS: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
 SUPERSEDES: Final[Mapping[EventType, frozenset[EventType]]] = {

@@ -108,7 +108,7 @@ def webhook() -> None:
     metavar="NAME",
     multiple=True,
     help="An event to send, such as payment.confirmed; may be repeated.  "
-    "[default: all but payment.mismatched and node.alarm]",
+    "[default: all but node.alarm]",
 )
 @options.since_height_option
 @_token_option
