@@ -9,6 +9,7 @@ import pytest
 import svc_pay
 from svc_pay import AsyncClient, Client, Order, State, calls
 from svc_pay.calls import Answer, Call, Pause, Steps
+from svc_pay.client import _Settings
 
 SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 ORDER = Order("order-1", SHOP, 100, 3)
@@ -43,7 +44,10 @@ def payment(state: str, *, synced: bool = True, **changes: Any) -> Answer:
 class Ran:
     """What a generator of calls did with these answers."""
 
-    def __init__(self, steps: Steps[Any], answers: Sequence[Answer | svc_pay.NodeUnreachable]) -> None:
+    def __init__(
+        self, steps: Steps[Any], answers: Sequence[Answer | svc_pay.NodeUnreachable], *, retry_seconds: float = 5
+    ) -> None:
+        settings = _Settings("http://node", None, 1, retry_seconds)
         self.calls: list[Call] = []
         self.pauses: list[float] = []
         self.result: Any = None
@@ -53,8 +57,10 @@ class Ran:
             step = next(steps)
             while True:
                 if isinstance(step, Pause):
-                    self.pauses.append(step.seconds)
-                    step = steps.send(None)
+                    refused = settings.refusal(step)
+                    if refused is None:
+                        self.pauses.append(step.seconds)
+                    step = steps.send(None) if refused is None else steps.throw(refused)
                     continue
                 self.calls.append(step)
                 came = left.pop(0)
@@ -76,12 +82,17 @@ def test_a_question_is_repeated(trouble: Any) -> None:
     assert isinstance(ran.error, svc_pay.NodeUnreachable | svc_pay.ApiError)
 
 
-def test_retry_after_is_respected_up_to_a_minute() -> None:
-    ran = Ran(calls.payment(ORDER), [refusal(429, "7"), refusal(503, "60"), payment("unpaid")])
-    assert ran.pauses == [7, 60]
-    ran = Ran(calls.payment(ORDER), [refusal(429, "61")])
+def test_retry_after_is_respected_as_long_as_the_caller_waits() -> None:
+    """A request of a shop's buyer must not sleep for a minute: five seconds, unless the caller says more."""
+    ran = Ran(calls.payment(ORDER), [refusal(429, "2"), refusal(503, "3"), payment("unpaid")])
+    assert ran.pauses == [2, 3]
+    ran = Ran(calls.payment(ORDER), [refusal(429, "2"), refusal(429, "4")])
+    assert (ran.pauses, getattr(ran.error, "retry_after", 0)) == ([2], 4)
+    ran = Ran(calls.payment(ORDER), [refusal(429, "60")])
     assert isinstance(ran.error, svc_pay.TooManyRequests)
-    assert (ran.error.status, ran.error.retry_after, str(ran.error)) == (429, 61, "no, and this is why")
+    assert (ran.pauses, ran.error.status, ran.error.retry_after, str(ran.error)) == ([], 429, 60, "no, and this is why")
+    ran = Ran(calls.payment(ORDER), [refusal(429, "60"), payment("unpaid")], retry_seconds=60)
+    assert ran.pauses == [60]
     ran = Ran(calls.payment(ORDER), [refusal(429, "Wed, 21 Oct 2026 07:28:00 GMT"), payment("unpaid")])
     assert ran.pauses[0] <= 0.5
 

@@ -19,7 +19,7 @@ export const MAXIMUM_FEE = 1_000_000n;
 
 const TIMEOUT = 15;
 const ATTEMPTS = 4;
-const LONGEST_PAUSE = 60;
+const RETRY_SECONDS = 5;
 const LONGEST_WAIT = 30;
 const UNSYNCED_WAIT = 2;
 const RETRY_WAIT = 2;
@@ -84,9 +84,15 @@ export class Client {
   #timeout;
   #fetch;
   #sleep;
+  #retrySeconds;
 
-  /** `url` is that of the node, `token` its management token, needed only for watches, `timeout` in seconds. */
-  constructor(url, { token = null, timeout = TIMEOUT, fetch = globalThis.fetch, sleep = null } = {}) {
+  /** `url` is that of the node, `token` its management token, needed only for watches, `timeout` in seconds.
+   *
+   * `retrySeconds` is how long a request may wait in all before it is repeated; then it rejects with the refusal.
+   */
+  constructor(url, options = {}) {
+    const { token = null, timeout = TIMEOUT, retrySeconds = RETRY_SECONDS } = options;
+    const { fetch = globalThis.fetch, sleep = null } = options;
     must(typeof url === "string" && /^https?:\/\//.test(url), "the URL of a node begins with http:// or https://");
     must(URL.canParse(url), "the URL of the node is not valid");
     // The sentence does not repeat the token: it may be logged, or shown to a buyer.
@@ -97,6 +103,7 @@ export class Client {
     this.#timeout = timeout;
     this.#fetch = (...given) => fetch(...given);
     this.#sleep = sleep ?? sleepFor;
+    this.#retrySeconds = retrySeconds;
   }
 
   // One request
@@ -114,6 +121,12 @@ export class Client {
     if (authorized) headers.authorization = `Bearer ${this.#token}`;
     const fixed = { cache: "no-store", credentials: "omit", redirect: "manual", headers };
     const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+    let paused = 0;
+    const rest = async (wait, error) => {
+      paused += wait;
+      if (paused > this.#retrySeconds) throw error;
+      await this.#sleep(wait, signal);
+    };
     for (let attempt = 0; ; attempt++) {
       const last = !repeatable || limit !== null || attempt === ATTEMPTS - 1;
       const late = AbortSignal.timeout(Math.ceil(Math.min(this.#timeout + seconds, limit ?? Infinity) * 1000));
@@ -124,8 +137,9 @@ export class Client {
         text = await response.text();
       } catch (error) {
         signal?.throwIfAborted();
-        if (last) throw new NodeUnreachable(`the node does not answer: ${error.cause?.message ?? error.message}`);
-        await this.#sleep(pause(attempt), signal);
+        const lost = new NodeUnreachable(`the node does not answer: ${error.cause?.message ?? error.message}`);
+        if (last) throw lost;
+        await rest(pause(attempt), lost);
         continue;
       }
       if (response.ok) return text;
@@ -133,9 +147,8 @@ export class Client {
       if (response.type === "opaqueredirect" || (response.status >= 300 && response.status < 400))
         throw new InvalidAnswer("the answer is a redirect, which no node sends and no call follows: correct the URL");
       const refused = refusal(response.status, text, response.headers.get("retry-after"));
-      const wait = refused.retryAfter ?? pause(attempt);
-      if (last || !PASSING.includes(refused.status) || wait > LONGEST_PAUSE) throw refused;
-      await this.#sleep(wait, signal);
+      if (last || !PASSING.includes(refused.status)) throw refused;
+      await rest(refused.retryAfter ?? pause(attempt), refused);
     }
   }
 

@@ -390,6 +390,8 @@ export interface ClientOptions {
   token?: string | null;
   /** Seconds until a call is given up, in addition to the time of a long poll. */
   timeout?: number;
+  /** Seconds that a request may wait in all before it is repeated, 5 by default; then it rejects with the refusal. */
+  retrySeconds?: number;
   fetch?: typeof globalThis.fetch;
   /** Waits for seconds. */
   sleep?: ((seconds: number) => Promise<void>) | null;

@@ -107,8 +107,7 @@ def webhook() -> None:
     "events",
     metavar="NAME",
     multiple=True,
-    help="An event to send, such as payment.confirmed; may be repeated.  "
-    "[default: all but node.alarm]",
+    help="An event to send, such as payment.confirmed; may be repeated.  [default: all but node.alarm]",
 )
 @options.since_height_option
 @_token_option

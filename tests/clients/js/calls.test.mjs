@@ -49,20 +49,22 @@ test("a question is repeated", async () => {
   }
 });
 
-test("Retry-After is respected up to a minute", async () => {
-  const patient = clientOf(
-    () => refusal(429, "7"),
-    () => refusal(503, "60"),
-    () => payment("unpaid"),
-  );
+test("Retry-After is respected as long as the caller waits, five seconds unless it says more", async () => {
+  const short = [() => refusal(429, "2"), () => refusal(503, "3"), () => payment("unpaid")];
+  const patient = clientOf(...short);
   await patient.client.payment(ORDER);
-  assert.deepEqual(patient.paused, [7, 60]);
-  await assert.rejects(clientOf(() => refusal(429, "61")).client.payment(ORDER), {
-    name: "ApiError",
-    status: 429,
-    retryAfter: 61,
-    message: "no, and this is why",
-  });
+  assert.deepEqual(patient.paused, [2, 3]);
+  const late = clientOf(...short.slice(0, 1), () => refusal(429, "4"));
+  await assert.rejects(late.client.payment(ORDER), { retryAfter: 4 });
+  assert.deepEqual(late.paused, [2]);
+  const long = clientOf(() => refusal(429, "60"));
+  const message = "no, and this is why";
+  await assert.rejects(long.client.payment(ORDER), { name: "ApiError", status: 429, retryAfter: 60, message });
+  assert.deepEqual(long.paused, []);
+  const asked = { fetch: async () => answers.shift()(), retrySeconds: 60, sleep: async (s) => slept.push(s) };
+  const [answers, slept] = [[() => refusal(429, "60"), () => payment("unpaid")], []];
+  await new pay.Client("http://node.example/", asked).payment(ORDER);
+  assert.deepEqual(slept, [60]);
 });
 
 test("what would have a further effect is never repeated", async () => {
@@ -157,6 +159,7 @@ test("a call of a wait is given up at the deadline, and a signal cancels a pause
       setTimeout(() => stop.abort(new Error("no longer")), 10);
       return refusal(503, "60");
     },
+    retrySeconds: 60,
   });
   const began = performance.now();
   await assert.rejects(busy.payment(ORDER, { signal: stop.signal }), /no longer/);

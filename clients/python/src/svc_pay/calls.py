@@ -48,7 +48,6 @@ LONGEST_WAIT: Final = 30
 """Seconds of one long poll."""
 
 _ATTEMPTS: Final = 4
-_LONGEST_PAUSE: Final = 60.0
 _UNSYNCED_WAIT: Final = 2
 _RETRY_WAIT: Final = 2
 _SECONDS: Final = re.compile("[0-9]{1,6}")
@@ -89,6 +88,10 @@ class Pause:
     """A wait before the next attempt."""
 
     seconds: float
+    in_all: float = 0
+    """Of this request, with the pauses before."""
+    error: SvcPayError | None = None
+    """Raised in place of a pause that is too long for the caller; None if the caller has said how long to wait."""
 
 
 Steps = Generator[Call | Pause, Answer | None, T]
@@ -118,18 +121,21 @@ def post(path: str, body: object, *, repeatable: bool, authorized: bool = True, 
 def ask(call: Call) -> Steps[bytes]:
     """The body of a successful answer; raises ApiError, NodeUnreachable or InvalidAnswer.
 
-    A repeatable call is repeated if no answer came, and after 429, 502, 503 and 504; `Retry-After` is respected. A call
-    with a limit is not: its caller has a deadline.
+    A repeatable call is repeated if no answer came, and after 429, 502, 503 and 504; `Retry-After` is respected, unless
+    the pauses of the request would take longer than the client's caller wants. A call with a limit is not repeated: its
+    caller has a deadline.
     """
-    attempts = _ATTEMPTS if call.repeatable and call.limit is None else 1
+    attempts, paused = _ATTEMPTS if call.repeatable and call.limit is None else 1, 0.0
     for attempt in range(attempts):
         last = attempt == attempts - 1
         try:
             answer = yield call
-        except NodeUnreachable:
+        except NodeUnreachable as lost:
             if last:
                 raise
-            yield Pause(_pause(attempt))
+            pause = _pause(attempt)
+            paused += pause
+            yield Pause(pause, paused, lost)
             continue
         if answer is None:
             raise TypeError("a call must be sent its answer")
@@ -139,9 +145,10 @@ def ask(call: Call) -> Steps[bytes]:
             raise InvalidAnswer("the answer is a redirect, which no node sends and no call follows: correct the URL")
         error = _error(answer)
         pause = _pause(attempt) if error.retry_after is None else float(error.retry_after)
-        if last or answer.status not in _SAFE or pause > _LONGEST_PAUSE:
+        if last or answer.status not in _SAFE:
             raise error
-        yield Pause(pause)
+        paused += pause
+        yield Pause(pause, paused, error)
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -12,7 +12,7 @@ import httpx
 from svc_pay import calls
 from svc_pay.calls import MAXIMUM_FEE, Answer, Call, Pause, Steps
 from svc_pay.chain import Network
-from svc_pay.errors import InvalidInput, NodeUnreachable
+from svc_pay.errors import InvalidInput, NodeUnreachable, SvcPayError
 from svc_pay.model import (
     DEFAULT_CONFIRMATIONS,
     Account,
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 TIMEOUT = 15.0
 """Seconds to wait for a connection and for each part of an answer, in addition to the time of a long poll."""
+RETRY_SECONDS = 5.0
+"""Seconds that a request may wait in all before it is repeated."""
 
 _TOKEN: Final = re.compile("[!-~]+")
 
@@ -40,7 +42,7 @@ _TOKEN: Final = re.compile("[!-~]+")
 class _Settings:
     """What both clients are given."""
 
-    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+    def __init__(self, url: str, token: str | None, timeout: float, retry_seconds: float) -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput("the URL of a node begins with http:// or https://")
         try:
@@ -55,6 +57,11 @@ class _Settings:
         self.url = url.rstrip("/")
         self._token = token
         self._timeout = timeout
+        self._retry_seconds = retry_seconds
+
+    def refusal(self, pause: Pause) -> SvcPayError | None:
+        """The error to raise instead of a pause that is too long; None for any other pause."""
+        return pause.error if pause.in_all > self._retry_seconds else None
 
     def request(self, http: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:
         """The request of a call; raises InvalidInput if it needs a token and there is none."""
@@ -88,11 +95,14 @@ class Client:
     """A synchronous client of one node.
 
     ``url`` is that of the node, ``token`` its management token, needed only for watches. Calls that may be repeated
-    safely are repeated up to three times. Every method raises a subclass of SvcPayError.
+    safely are repeated up to three times, as long as the pauses of a request take at most ``retry_seconds``; then the
+    refusal of the node is raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
     """
 
-    def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT) -> None:
-        self._settings = _Settings(url, token, timeout)
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout: float = TIMEOUT, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
+        self._settings = _Settings(url, token, timeout, retry_seconds)
         self._http = httpx.Client()
 
     def close(self) -> None:
@@ -113,8 +123,10 @@ class Client:
             step = next(steps)
             while True:
                 if isinstance(step, Pause):
-                    time.sleep(step.seconds)
-                    step = steps.send(None)
+                    refused = self._settings.refusal(step)
+                    if refused is None:
+                        time.sleep(step.seconds)
+                    step = steps.send(None) if refused is None else steps.throw(refused)
                     continue
                 request = self._settings.request(self._http, step)
                 try:
@@ -255,11 +267,14 @@ class AsyncClient:
     """An asynchronous client of one node.
 
     ``url`` is that of the node, ``token`` its management token, needed only for watches. Calls that may be repeated
-    safely are repeated up to three times. Every method raises a subclass of SvcPayError.
+    safely are repeated up to three times, as long as the pauses of a request take at most ``retry_seconds``; then the
+    refusal of the node is raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
     """
 
-    def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT) -> None:
-        self._settings = _Settings(url, token, timeout)
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout: float = TIMEOUT, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
+        self._settings = _Settings(url, token, timeout, retry_seconds)
         self._http = httpx.AsyncClient()
 
     async def aclose(self) -> None:
@@ -280,8 +295,10 @@ class AsyncClient:
             step = next(steps)
             while True:
                 if isinstance(step, Pause):
-                    await asyncio.sleep(step.seconds)
-                    step = steps.send(None)
+                    refused = self._settings.refusal(step)
+                    if refused is None:
+                        await asyncio.sleep(step.seconds)
+                    step = steps.send(None) if refused is None else steps.throw(refused)
                     continue
                 request = self._settings.request(self._http, step)
                 try:
