@@ -516,3 +516,34 @@ def _attempt(what: Callable[[], object]) -> None:
         what()
     except (OSError, HTTPException, AssertionError, ValueError):
         return
+
+
+def test_a_payment_in_the_last_minute_is_confirmed_after_the_deadline_and_a_restart(shop: Shop) -> None:
+    """The node is down while the payment is confirmed and the buyer's deadline passes; nobody has to ask afterwards."""
+    port = free_port()
+    others = (f"--set=http.publicUrl=http://127.0.0.1:{port}", f'--set=p2p.seeds=["http://127.0.0.1:{shop.port}"]')
+    network = shop.nodes.start(*DEVNET_OPTIONS, "--set=participation.alone=true", *others, name="network", port=port)
+    shop.node.stop()
+    shop.options += (
+        f"--set=http.publicUrl=http://127.0.0.1:{shop.port}",
+        f'--set=p2p.seeds=["http://127.0.0.1:{port}"]',
+    )
+    shop.start()
+    shop.fund("customer")
+    order = shop.order("order-1", payWithinSeconds=60)
+    pay_until = int(shop.watch(order["watch"])["payUntil"])
+    shop.pay("customer", order["request"])
+    shop.hears("pending: pending 0")
+    customer = address_of("customer", "svcd")
+    wait_until(lambda: network.account(customer)["pendingNonce"] == "1", "the transfer at the other node")
+    shop.node.kill()
+    network.mine(REQUIRED)
+    wait_until(lambda: time.time() * 1000 > pay_until, "the deadline")
+
+    shop.start()
+    wait_until(lambda: shop.receiver.names[-1].startswith("confirmed: confirmed"), "the confirmation")
+    shop.receiver.check()
+    assert not any(name.startswith("expired") for name in shop.receiver.names)
+    confirmed = [event for event in shop.receiver.events if event["event"] == "payment.confirmed"]
+    assert [event["node"]["synced"] for event in confirmed] == [True]
+    assert shop.watch(order["watch"])["lastState"] == "confirmed"
