@@ -13,6 +13,7 @@ evaluates all.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -22,11 +23,13 @@ from attrs import define, field, frozen
 from svcd.chain.address import encode_address
 from svcd.chain.forkchoice import tie_winner
 from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.commerce.evaluation_plan import NEWEST, EvaluationPlan, Heights
-from svcd.commerce.events import EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
+from svcd.commerce.events import UNKNOWN_DROP, Drop, DropReason, EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
 from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
+from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import (
     MAX_TOLD_MISMATCHES,
     EvaluationContext,
@@ -41,8 +44,9 @@ from svcd.commerce.watch import (
     note_mismatches,
 )
 from svcd.commerce.watch_repository import NEVER_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
-from svcd.node.mempool import MempoolEntry
+from svcd.node.mempool import MempoolEntry, RemovalReason, Removals
 from svcd.node.status import DEEP, DEEP_BLOCKS, DEEP_SECONDS, ChainAlarm, what_was_undone
+from svcd.recent import Recent
 from svcd.store.chain_store import ChainReader
 from svcd.store.webhook_events import WatchQueue
 from svcd.store.webhook_store import PAGE, AlarmRow, FollowedBlock, WatchName, WatchRow, WebhookStore
@@ -53,6 +57,8 @@ _AT_ONCE: Final = 200
 """Payments whose watches are read together, and watches that one step evaluates; some milliseconds' work."""
 _MAX_BLOCKS_READ: Final = 256
 """After more new blocks than this, a step evaluates every watch instead of reading the blocks' transfers."""
+_REMEMBERED_DROPS: Final = 4_096
+"""Payments that left the mempool lately."""
 
 _PaymentKey = tuple[str, str, int]
 """Reference, recipient's address and amount in base units."""
@@ -177,7 +183,30 @@ class MempoolChange:
     """Transfers that entered and left the mempool in one change."""
 
     added: tuple[MempoolEntry, ...]
-    removed: tuple[MempoolEntry, ...]
+    removed: Removals
+
+    def drops(self) -> Iterator[tuple[Transfer, Drop]]:
+        """The transfers that left without a block, and how."""
+        for entry, reason in self.removed.items():
+            if reason is not RemovalReason.BLOCK:
+                transfer = entry.transfer
+                yield transfer, Drop(_DROP_REASONS[reason], transfer.txid, self._in_place_of(transfer))
+
+    def _in_place_of(self, transfer: Transfer) -> bytes | None:
+        """The txid of the transfer that has the nonce of one that left."""
+        place = transfer.sender, transfer.nonce
+        found = (each.transfer.txid for each in self.added if (each.transfer.sender, each.transfer.nonce) == place)
+        return next(found, None)
+
+
+_DROP_REASONS: Final[Mapping[RemovalReason, DropReason]] = {
+    RemovalReason.CONFLICT: DropReason.REPLACED,
+    RemovalReason.REPLACED: DropReason.REPLACED,
+    RemovalReason.EXPIRY: DropReason.EXPIRED,
+    RemovalReason.REORG: DropReason.EVICTED,
+    RemovalReason.SIZE_LIMIT: DropReason.EVICTED,
+    RemovalReason.DROPPED: DropReason.EVICTED,
+}
 
 
 def _no_pause() -> None:
@@ -224,6 +253,8 @@ class ChainFollower:
     lookup: PaymentLookup = field(init=False)
     _changed_in_mempool: dict[_PaymentKey, None] = field(factory=dict, init=False)
     """Payments of the mempool changes whose watches are not in the plan yet."""
+    _drops: Recent[_PaymentKey, Drop] = field(factory=partial(Recent, _REMEMBERED_DROPS), init=False)
+    """How the payments that left the mempool lately did so."""
     _plan: EvaluationPlan | None = field(default=None, init=False)
     """The watches that the next steps evaluate; None after a failed step, which leaves them to be found again."""
     unfinished: bool = field(default=False, init=False)
@@ -324,7 +355,7 @@ class ChainFollower:
             if self._is_mempool_behind(delta, context):
                 raise MempoolBehind
             queues = self._follow(delta, context)
-            evaluation = self._evaluation_context(delta.tip.height, context)
+            evaluation = self._evaluation_context(watch.terms, delta.tip.height, context)
             observation = self.lookup.find_at(watch.terms, delta.tip)
             begun, events = evaluate(watch, observation, evaluation, initial=True)
             begun, mismatched = self._emit_mismatches(begun, observation, initial=True)
@@ -341,10 +372,17 @@ class ChainFollower:
         for change in changes:
             self.mempool.pool_changed(change.added, change.removed)
             for entry in (*change.added, *change.removed):
-                transfer = entry.transfer
-                if transfer.reference is not None:
-                    recipient = encode_address(transfer.recipient, self.params.address_prefix)
-                    self._changed_in_mempool[transfer.reference, recipient, transfer.amount] = None
+                if (key := self._payment_key(entry.transfer)) is not None:
+                    self._changed_in_mempool[key] = None
+                    self._drops.pop(key, None)
+            for transfer, drop in change.drops():
+                if (key := self._payment_key(transfer)) is not None:
+                    self._drops[key] = drop
+
+    def _payment_key(self, transfer: Transfer) -> _PaymentKey | None:
+        if transfer.reference is None:
+            return None
+        return transfer.reference, encode_address(transfer.recipient, self.params.address_prefix), transfer.amount
 
     def _committed(self, term: int | None) -> None:
         plan, self._plan = self._plan, self._plan or None
@@ -354,10 +392,15 @@ class ChainFollower:
         self.unfinished = plan is not None and (bool(plan) or plan.more_expire)
         self.lag = FollowerLag(0, behind=False)
 
-    def _evaluation_context(self, tip_before: int, context: StepContext, *, at_tip: bool = True) -> EvaluationContext:
+    def _evaluation_context(
+        self, terms: PaymentTerms, tip_before: int, context: StepContext, *, at_tip: bool = True
+    ) -> EvaluationContext:
         # Only at the tip may a watch expire: a payment in a later new block comes first.
         synced = context.synced and at_tip
-        return EvaluationContext(now=context.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth)
+        drop = self._drops.get((terms.reference, terms.recipient, terms.amount)) or UNKNOWN_DROP
+        return EvaluationContext(
+            now=context.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth, drop=drop
+        )
 
     def _follow(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
         """Evaluate a share of the watches and advance the cursor; emit alarms when no watch is left."""
@@ -521,7 +564,8 @@ class ChainFollower:
             if len(changed) == _AT_ONCE or (not watch.active and changed):
                 # The events of an ended watch depend on other watches of its order, which may have changed.
                 save()
-            evaluation = self._evaluation_context(reached.get(row.id, _evaluated(row, delta)), context, at_tip=at_tip)
+            tip_before = reached.get(row.id, _evaluated(row, delta))
+            evaluation = self._evaluation_context(watch.terms, tip_before, context, at_tip=at_tip)
             observation = self.lookup.find_at(watch.terms, tip)
             initial = row.wake_height == NEVER_EVALUATED
             evaluated, events = evaluate(watch, observation, evaluation, initial=initial)

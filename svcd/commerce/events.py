@@ -21,21 +21,23 @@ class EventType(StrEnum):
     CONFIRMED = "payment.confirmed"
     REORGED = "payment.reorged"
     EXPIRED = "payment.expired"
+    DROPPED = "payment.dropped"
     MISMATCHED = "payment.mismatched"
     ALARM = "node.alarm"
 
 
 ASIDE: Final = frozenset({EventType.MISMATCHED, EventType.ALARM})
 """Tell nothing new of the payment's state."""
-DEFAULT_EVENTS: Final = frozenset(EventType) - {EventType.ALARM}
+DEFAULT_EVENTS: Final = frozenset(EventType) - {EventType.DROPPED, EventType.ALARM}
 """The events of a watch whose registration names none."""
-_PROGRESS: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
+_PROGRESS: Final = frozenset({EventType.PENDING, EventType.CONFIRMING, EventType.DROPPED})
 SUPERSEDES: Final[Mapping[EventType, frozenset[EventType]]] = {
     EventType.PENDING: _PROGRESS,
     EventType.CONFIRMING: _PROGRESS,
     EventType.CONFIRMED: _PROGRESS | {EventType.REORGED},
     EventType.REORGED: _PROGRESS | {EventType.CONFIRMED, EventType.REORGED},
     EventType.EXPIRED: _PROGRESS,
+    EventType.DROPPED: _PROGRESS,
     **dict.fromkeys(ASIDE, frozenset()),
 }
 """Which earlier events of the watch an event supersedes while they are undelivered: what they tell is no longer true,
@@ -70,6 +72,33 @@ LATE: Final = "late"
 """The kind of a transfer of the right amount that came after its watch had ended."""
 
 
+class DropReason(StrEnum):
+    """Why a pending payment has left the mempool without a block."""
+
+    REPLACED = "replaced"
+    """Another transfer of the sender has its nonce."""
+    EXPIRED = "expired"
+    """Its timestamp is too old for any block."""
+    EVICTED = "evicted"
+    """There was no room for it, or the sender's balance is too small after a reorganisation."""
+    UNKNOWN = "unknown"
+    """The node was down, or another node was the leader, when it left."""
+
+
+@frozen
+class Drop:
+    """How a pending payment has left the mempool."""
+
+    reason: DropReason
+    txid: bytes | None = None
+    """Its own; None if it is not known any more."""
+    replaced_by: bytes | None = None
+    """The txid of the transfer in its place; None if there is none, or a block had it."""
+
+
+UNKNOWN_DROP: Final = Drop(DropReason.UNKNOWN)
+
+
 @frozen(kw_only=True)
 class WebhookEvent:
     """One event of a watch, before it is stored."""
@@ -88,6 +117,8 @@ class WebhookEvent:
     """The alarm of a ``node.alarm``, in addition to the payment."""
     mismatch: MismatchedTransfer | None = None
     """The transfer of a ``payment.mismatched``, in addition to the payment."""
+    drop: Drop | None = None
+    """Of a ``payment.dropped``, in addition to the payment."""
 
 
 @frozen(kw_only=True)
@@ -127,8 +158,18 @@ def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, term
             "node": node,
             **({} if alarm is None else {"alarm": {"kind": alarm.kind, "sentence": alarm.sentence}}),
             **({} if event.mismatch is None else {"mismatch": _mismatch_record(event.mismatch)}),
+            **({} if event.drop is None else {"dropped": _drop_record(event.drop)}),
         }
     )
+
+
+def _drop_record(drop: Drop) -> dict[str, object]:
+    record: dict[str, object] = {"reason": drop.reason.value}
+    if drop.txid is not None:
+        record["txid"] = drop.txid.hex()
+    if drop.replaced_by is not None:
+        record["replacedBy"] = drop.replaced_by.hex()
+    return record
 
 
 def _mismatch_record(mismatch: MismatchedTransfer) -> dict[str, object]:

@@ -10,7 +10,16 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from svcd.chain.transaction import Transfer
-from svcd.commerce.events import DEFAULT_EVENTS, LATE, EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
+from svcd.commerce.events import (
+    DEFAULT_EVENTS,
+    LATE,
+    UNKNOWN_DROP,
+    Drop,
+    EventType,
+    MismatchedTransfer,
+    NodeAlarm,
+    WebhookEvent,
+)
 from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, told_state
 from svcd.commerce.payment_list import mismatch_of
 from svcd.commerce.payment_request import PaymentTerms
@@ -117,6 +126,8 @@ class EvaluationContext:
     """Watches expire only while the node is in step with the network; otherwise it may lack the newest blocks."""
     every_depth: bool = True
     """Whether each further confirmation of an unconfirmed payment is an event."""
+    drop: Drop = UNKNOWN_DROP
+    """How the payment has left the mempool, if it has."""
 
 
 @frozen
@@ -137,7 +148,7 @@ class _Evaluation:
     initial: bool
     events: tuple[WebhookEvent, ...] = field(default=())
 
-    def emit(self, event_type: EventType, state: PaymentState) -> "_Evaluation":
+    def emit(self, event_type: EventType, state: PaymentState, *, drop: Drop | None = None) -> "_Evaluation":
         watch = self.watch
         epoch = watch.epoch + (event_type is EventType.REORGED)
         close_height = watch.close_height
@@ -152,6 +163,7 @@ class _Evaluation:
             previous_state=watch.state,
             initial=self.initial,
             observation=self.observation,
+            drop=drop,
         )
         watch = evolve(watch, state=state, epoch=epoch, sequence=event.sequence, close_height=close_height)
         return evolve(self, watch=watch, events=(*self.events, event))
@@ -181,6 +193,8 @@ def _evaluate_payment(evaluation: _Evaluation, context: EvaluationContext) -> _E
         if state is PaymentState.PENDING and watch.state is PaymentState.UNPAID:
             return evaluation.emit(EventType.PENDING, state)
         # A payment that has left the mempool was never on the chain: no reorganisation to report.
+        if watch.state is PaymentState.PENDING and state is PaymentState.UNPAID and EventType.DROPPED in watch.events:
+            return evaluation.emit(EventType.DROPPED, state, drop=context.drop)
         return evolve(evaluation, watch=evolve(watch, state=state))
     depth_before = context.tip_before - watch.location.height + 1
     if _moved(watch.location, observation.location) or observation.confirmations < depth_before:

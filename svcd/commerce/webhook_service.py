@@ -150,7 +150,7 @@ class WebhookService(Service):
     def load_mempool(self, entries: Iterable[MempoolEntry], tip: ChainPoint) -> None:
         """Take in the mempool as it is, with the tip of its chain; call once, before subscribing to their changes."""
         self._tip = tip
-        self._mempool_changes.append(MempoolChange(tuple(entries), ()))
+        self._mempool_changes.append(MempoolChange(tuple(entries), {}))
 
     def startService(self) -> None:
         """Resume deliveries, and evaluate what has changed since the previous run."""
@@ -173,7 +173,7 @@ class WebhookService(Service):
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         """See svcd.node.transaction_pool.MempoolListener."""
-        self._mempool_changes.append(MempoolChange(tuple(added), tuple(removed)))
+        self._mempool_changes.append(MempoolChange(tuple(added), removed))
         self.poll()
 
     def poll(self) -> None:

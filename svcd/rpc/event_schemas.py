@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from svcd.chain_schemas import ADDRESS, BASE_UNITS, CHAIN_ID, COUNT, GENESIS_HASH, HASH, NETWORK_ID, TIME
-from svcd.commerce.events import LATE, EventType
+from svcd.commerce.events import LATE, DropReason, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_list import AmountMismatch
 from svcd.commerce.sender import TEST_EVENT
@@ -44,6 +44,15 @@ _MISMATCH: Final = named_object(
         "more": constant(True),
     },
     optional=["more"],
+)
+_DROP: Final = named_object(
+    "Drop",
+    {
+        "reason": {"type": "string", "enum": [reason.value for reason in DropReason]},
+        "txid": HASH,
+        "replacedBy": HASH,
+    },
+    optional=["txid", "replacedBy"],
 )
 _BEGINNING: Final[Mapping[str, Schema]] = {
     "createdAt": TIME,
@@ -86,6 +95,12 @@ MISMATCHED_EVENT: Final = _event(
     constant(EventType.MISMATCHED.value),
     {**_OF_WATCH, "mismatch": _MISMATCH},
     "A transfer under the order's reference does not pay it.",
+)
+DROPPED_EVENT: Final = _event(
+    "DroppedEvent",
+    constant(EventType.DROPPED.value),
+    {**_OF_WATCH, "dropped": _DROP},
+    "A pending payment has left the mempool without a block.",
 )
 ALARM_EVENT: Final = _event(
     "AlarmEvent",
@@ -149,6 +164,12 @@ WEBHOOKS: Final = (
         "A transfer under the order's reference does not pay it",
         MISMATCHED_EVENT,
         {"payment": _payment(PaymentState.UNPAID), "mismatch": {"amount": "2400000000", "amountSvc": "24"}},
+    ),
+    _webhook(
+        EventType.DROPPED,
+        "A pending payment has left the mempool without a block",
+        DROPPED_EVENT,
+        {"payment": _payment(PaymentState.UNPAID), "previousState": "pending", "dropped": {"reason": "replaced"}},
     ),
     _webhook(EventType.ALARM, "Something is wrong with the chain or the node", ALARM_EVENT, {}),
     _webhook(TEST_EVENT, "A merchant has asked for a test of the callback", TEST, {}),

@@ -71,7 +71,7 @@ PAGE_LIMIT: Final = Field("limit", Int(1, MAX_PAGE), "How many webhooks to retur
 EVENTS: Final = Field(
     "events",
     _EVENT_NAMES,
-    "The events to send; all but `node.alarm` if it is left out.",
+    "The events to send; all but `payment.dropped` and `node.alarm` if it is left out.",
     default=None,
 )
 

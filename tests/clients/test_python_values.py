@@ -323,12 +323,18 @@ def test_every_event_of_the_page_is_read() -> None:
     alarm = {"kind": "outage", "sentence": "…"}
     events.append({**events[0], "event": "payment.mismatched", "mismatch": mismatch})
     events.append({**events[0], "event": "node.alarm", "alarm": alarm})
+    drop = {"reason": "replaced", "txid": "ab" * 32, "replacedBy": "cd" * 32}
+    events.append({**events[0], "event": "payment.dropped", "dropped": drop})
     for each in events:
         body = json.dumps(each).encode()
         event = Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW)
         assert isinstance(event, svc_pay.WatchEvent)
         assert (event.name, event.subscription_id) == (each["event"], each["subscriptionId"])
         assert event.mismatch is None or event.mismatch.more
+        dropped = (
+            None if event.dropped is None else (event.dropped.reason, event.dropped.txid, event.dropped.replaced_by)
+        )
+        assert dropped == (tuple(drop.values()) if event.name == "payment.dropped" else None)
         told = {
             "payment.mismatched": f"too-little: 0.00000001 coins from {SHOP}; svc wallet refund {'ab' * 32}"
             "; list the payments, for further ones are not told",

@@ -46,7 +46,7 @@ from svcd.commerce.subscriptions import (
 )
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
-from svcd.interfaces import Worker
+from svcd.interfaces import Worker, milliseconds
 from svcd.node.changes import ChainChange
 from svcd.node.status import ChainAlarm
 from svcd.store import webhook_store
@@ -57,6 +57,7 @@ from svcd.store.webhook_store import FollowedBlock, WebhookStore
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
 from tests.rpc.node import Node, Settings
+from tests.submitting import submitted
 from tests.support import has_result, result_of
 
 DAY = 86_400
@@ -410,6 +411,56 @@ def test_what_arrives_after_the_deadline_is_late(watched: Watched) -> None:
         watched.node.take(block)
         settle_only(watched)
     assert mismatches(watched.events()) == [("late", "5000")]
+
+
+DROPS = ["payment.pending", "payment.dropped", "payment.confirming"]
+
+
+def drops(watched: Watched) -> list[dict[str, Any]]:
+    """What the undelivered events tell of payments that have left the mempool."""
+    return [body["dropped"] for body in watched.events() if body["event"] == "payment.dropped"]
+
+
+def test_a_pending_payment_that_another_transfer_replaces_is_dropped(watched: Watched) -> None:
+    """What a point of sale must know that hands out goods while a payment is pending."""
+    watched.register(events=DROPS)
+    watched.node.take(*some(chain(watched), "b", 1, 2))
+    txid = watched.pay("5000 from alice to bob for order-1")
+    settle_only(watched)
+    assert watched.told() == ["pending: pending 0"]
+    other = watched.node.builder.transfer("alice", "alice", 1, nonce=0, fee=20_000)
+    submitted(watched.node_context.transaction_pool, other, watched.clock)
+    settle_only(watched)
+    assert drops(watched) == [{"reason": "replaced", "txid": txid.hex(), "replacedBy": other.txid.hex()}]
+    watched.poll()
+    assert drops(watched) == []
+
+
+def test_a_pending_payment_whose_time_is_over_is_dropped(watched: Watched) -> None:
+    watched.register(ttl=10 * DAY, events=DROPS)
+    params = watched.node.params
+    watched.node.take(*some(chain(watched), "b", 1, 2))
+    now = params.slot_at(milliseconds(watched.clock))
+    later = now + 2 * params.transaction_past_seconds // params.slot_seconds
+    txid = watched.pay("5000 from alice to bob for order-1")
+    settle_only(watched)
+    assert watched.told() == ["pending: pending 0"]
+    watched.clock.advance(2 * params.transaction_past_seconds)
+    watched.node.take(chain(watched, f"genesis: b[1..3]\nb3 is at slot {later}")["b3"])
+    watched.node_context.transaction_pool.expire()
+    settle_only(watched)
+    assert drops(watched) == [{"reason": "expired", "txid": txid.hex()}]
+
+
+def test_a_payment_that_a_block_takes_is_not_dropped(watched: Watched) -> None:
+    watched.register(events=DROPS)
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 2))
+    transfer = blocks["b3"].transfers[0]
+    submitted(watched.node_context.transaction_pool, transfer, watched.clock)
+    settle_only(watched)
+    assert watched.told() == ["pending: pending 0"]
+    assert run(watched, blocks["b3"]) == ["confirming: confirming 1"]
 
 
 @pytest.mark.parametrize("at_once", [False, True])

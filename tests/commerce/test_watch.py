@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.address import encode_address
-from svcd.commerce.events import EventType, WebhookEvent
+from svcd.commerce.events import UNKNOWN_DROP, EventType, WebhookEvent
 from svcd.commerce.payment import ChainTip, Observation, PaymentLocation, PaymentState, payment_state
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import EndReason, EvaluationContext, NextEvaluation, Watch, evaluate, next_evaluation
@@ -106,7 +106,21 @@ def test_a_payment_from_before_the_watch_is_an_initial_event() -> None:
     assert not told.events[1].initial
 
 
-def test_leaving_the_mempool_is_no_event_and_returning_is() -> None:
+def test_leaving_the_mempool_is_an_event_for_a_watch_that_asks() -> None:
+    told = Evaluated(evolve(order(), events=frozenset(EventType)))
+
+    assert all_of(told, [PENDING, at(9), at(9), PENDING, at(10, 10)]) == [
+        ["pending"],
+        ["dropped"],
+        [],
+        ["pending"],
+        ["confirming"],
+    ]
+    assert (told.events[1].state, told.events[1].previous_state) == (PaymentState.UNPAID, PaymentState.PENDING)
+    assert told.events[1].drop == UNKNOWN_DROP
+
+
+def test_otherwise_leaving_the_mempool_is_no_event_and_returning_is() -> None:
     told = Evaluated(order())
 
     assert all_of(told, [PENDING, at(9), PENDING]) == [["pending"], [], ["pending"]]

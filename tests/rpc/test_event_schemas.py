@@ -7,7 +7,16 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from svcd.chain.params import DEVNET
-from svcd.commerce.events import ChainIdentity, EventType, MismatchedTransfer, NodeAlarm, WebhookEvent, event_body
+from svcd.commerce.events import (
+    ChainIdentity,
+    Drop,
+    DropReason,
+    EventType,
+    MismatchedTransfer,
+    NodeAlarm,
+    WebhookEvent,
+    event_body,
+)
 from svcd.commerce.payment import ChainTip, Mismatch, Observation, PaymentLocation, PaymentState, payment_state
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.signing import SigningKeys, signed_headers
@@ -55,6 +64,7 @@ def test_a_body_is_as_described(event: EventType, observed: Observation) -> None
         observation=observed,
         alarm=NodeAlarm("deep-reorganisation", "14 blocks were replaced") if event is EventType.ALARM else None,
         mismatch=wrong if event is EventType.MISMATCHED else None,
+        drop=Drop(DropReason.REPLACED, bytes(32), bytes(32)) if event is EventType.DROPPED else None,
     )
     body = json.loads(event_body(webhook, chain=CHAIN, watch_id="svcwh_" + 32 * "f", terms=TERMS, now=10**12))
     assert is_described(event, body)

@@ -182,6 +182,7 @@ export type WatchEventName =
   | "payment.confirmed"
   | "payment.reorged"
   | "payment.expired"
+  | "payment.dropped"
   | "payment.mismatched"
   | "node.alarm";
 
@@ -224,13 +225,19 @@ export interface MismatchedEvent extends WatchEventBase {
   };
 }
 
+export interface DroppedEvent extends WatchEventBase {
+  event: "payment.dropped";
+  /** How the pending payment has left the mempool without a block. */
+  dropped: { reason: "replaced" | "expired" | "evicted" | "unknown"; txid?: string; replacedBy?: string };
+}
+
 export interface AlarmEvent extends WatchEventBase {
   event: "node.alarm";
   alarm: { kind: "outage" | "deep-reorganisation" | "standstill"; sentence: string };
 }
 
 /** An event of a watch. */
-export type WatchEvent = PaymentEvent | MismatchedEvent | AlarmEvent;
+export type WatchEvent = PaymentEvent | MismatchedEvent | DroppedEvent | AlarmEvent;
 
 /** `webhook.test`, or an event that this version does not know. */
 export interface OtherEvent extends EventBase {

@@ -14,6 +14,7 @@ export const EVENT_NAMES = Object.freeze([
   "payment.confirmed",
   "payment.reorged",
   "payment.expired",
+  "payment.dropped",
   "payment.mismatched",
   "node.alarm",
 ]);
@@ -68,12 +69,14 @@ function parseEvent(text) {
     node: "object",
     mismatch: event.event === "payment.mismatched" ? "object" : "object?",
     alarm: event.event === "node.alarm" ? "object" : "object?",
+    dropped: event.event === "payment.dropped" ? "object" : "object?",
   });
   payment(event.payment);
   members(event.node, "node", { height: "number", hash: "text", synced: "flag" });
   members(event.tip, "tip", { height: "number", hash: "text" });
   const texts = { txid: "text", sender: "text", amount: "number", amountSvc: "text", kind: "text" };
   if (event.mismatch) members(event.mismatch, "mismatch", texts);
+  if (event.dropped) members(event.dropped, "dropped", { reason: "text", txid: "text?", replacedBy: "text?" });
   if (event.alarm) members(event.alarm, "alarm", { kind: "text", sentence: "text" });
   return event;
 }

@@ -156,6 +156,8 @@ def _subject(event: ResponseObject) -> str:
     if "mismatch" in event:
         mismatch = event.object("mismatch")
         return f"{mismatch.text('kind')}: {mismatch.text('amountSvc')} coins"
+    if "dropped" in event:
+        return event.object("dropped").text("reason")
     return event.object("alarm").text("kind") if "alarm" in event else ""
 
 

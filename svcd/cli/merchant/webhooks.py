@@ -107,7 +107,8 @@ def webhook() -> None:
     "events",
     metavar="NAME",
     multiple=True,
-    help="An event to send, such as payment.confirmed; may be repeated.  [default: all but node.alarm]",
+    help="An event to send, such as payment.confirmed; may be repeated.  "
+    "[default: all but payment.dropped and node.alarm]",
 )
 @options.since_height_option
 @_token_option

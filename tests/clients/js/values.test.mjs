@@ -221,6 +221,8 @@ test("every event of the page is read, and those of no watch", async () => {
   assert.ok(events.length >= 5);
   const mismatch = { kind: "too-little", txid: "ab", sender: SHOP, amount: "1", amountSvc: "0.00000001" };
   events.push({ ...events[0], event: "payment.mismatched", mismatch });
+  const dropped = { reason: "replaced", txid: "ab", replacedBy: "cd" };
+  events.push({ ...events[0], event: "payment.dropped", dropped });
   events.push({ ...events[0], event: "node.alarm", alarm: { kind: "outage", sentence: "…" } });
   for (const each of events) {
     const raw = Buffer.from(JSON.stringify(each));

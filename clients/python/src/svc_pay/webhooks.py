@@ -21,6 +21,7 @@ EventName = Literal[
     "payment.confirmed",
     "payment.reorged",
     "payment.expired",
+    "payment.dropped",
     "payment.mismatched",
     "node.alarm",
 ]
@@ -50,6 +51,23 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """How a pending payment has left the mempool without a block."""
+
+    reason: str
+    """``replaced``, ``expired``, ``evicted`` or ``unknown``."""
+    txid: str | None
+    """Of the transfer that left; None if the node does not know it any more."""
+    replaced_by: str | None
+    """The transfer that has taken its place in the mempool, if there is one."""
+
+    @classmethod
+    def parse(cls, members: Members) -> "Drop":
+        """From the member `dropped` of an event."""
+        return cls(members.text("reason"), members.text_or_none("txid"), members.text_or_none("replacedBy"))
+
+
+@dataclass(frozen=True, slots=True)
 class WatchEvent(Event):
     """A verified event of a watch; its name is one of :data:`EVENT_NAMES`."""
 
@@ -67,6 +85,8 @@ class WatchEvent(Event):
     """Only in `payment.mismatched`."""
     alarm: Alarm | None
     """Only in `node.alarm`."""
+    dropped: Drop | None
+    """Only in `payment.dropped`."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -116,6 +136,7 @@ def parse_event(body: bytes) -> Event | WatchEvent:
     if name not in EVENT_NAMES:
         return Event(*chain)
     alarm = members.object("alarm") if "alarm" in members else None
+    left = members.object("dropped") if "dropped" in members else None
     return WatchEvent(
         *chain,
         subscription_id=members.text("subscriptionId"),
@@ -129,6 +150,7 @@ def parse_event(body: bytes) -> Event | WatchEvent:
         synced=members.object("node").flag("synced"),
         mismatch=Mismatch.parse(members.object("mismatch")) if "mismatch" in members else None,
         alarm=None if alarm is None else Alarm(alarm.text("kind"), alarm.text("sentence")),
+        dropped=None if left is None else Drop.parse(left),
     )
 
 
