@@ -44,6 +44,9 @@ class Known:
         for name in values:
             if (name in UNSAYABLE or self._random.random() < 0.8) and (known := self._known(name)) is not None:
                 values[name] = known
+        if isinstance(values.get("ttlSeconds"), int) and isinstance(values.get("payWithinSeconds"), int):
+            # No schema says that one is at most the other.
+            values["payWithinSeconds"] = min(values["payWithinSeconds"], values["ttlSeconds"])
         if "eventId" in values and self._events:
             values["id"], values["eventId"] = self._random.choice(self._events)
 
