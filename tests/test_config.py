@@ -24,6 +24,7 @@ from svcd.config.types import endpoint_parts
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 
 CONF = Path(__file__).parent.parent / "conf"
+SHOP = "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"
 TOKEN, SECRET = "t" * 32, "s" * 32
 
 
@@ -191,6 +192,16 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
             "[http]\nallowedHosts = ['a:80']",
             '[http] allowedHosts = ["a:80"]: must be a host name or IP address without a port, such as '
             '"node.example.org"',
+        ),
+        (
+            "[pages]\nreturnHosts = ['https://a']",
+            '[pages] returnHosts = ["https://a"]: must be a host as in an https:// address, such as '
+            '"shop.example.org" or "localhost:8443"',
+        ),
+        (
+            f"network = 'devnet'\n[pages]\nrecipients = ['{SHOP}']",
+            f'[pages] recipients = ["{SHOP}"]: '
+            "each recipient must be an address of this network: 44 characters that begin with svcd1q",
         ),
         (
             "[limits]\nexempt = ['127.0.0.1/8']",
@@ -723,6 +734,20 @@ def test_the_one_token_goes_on_as_the_merchant_default(tmp_path: Path) -> None:
     assert (config.commerce.all_merchants[0].token, config.commerce.all_merchants[0].signing_secret) == (TOKEN, SECRET)
     assert config.commerce.problem is None
     assert [merchant.name for merchant in load().commerce.all_merchants] == ["default"]
+
+
+def test_links_of_the_site_have_the_recipients_of_the_merchants(tmp_path: Path) -> None:
+    books, own = f'recipients = ["{SHOP}"]', "svc1qdcchhntg885gwuu4gyd50v4cn546ulxt8l45rt"
+    assert merchants_in(tmp_path, books).link_recipients == {SHOP}
+    assert merchants_in(tmp_path).link_recipients == frozenset(), "it may be paid at any address"
+    token = f'{books}\n[[commerce.merchants]]\nname = "b"\ntokenFile = "b-token"\nsigningSecretFile = "b-secret"'
+    both = merchants_in(tmp_path, token, b_token="d" * 32, b_secret="e" * 32)
+    assert both.link_recipients == frozenset()
+    listed = f'{token}\n[pages]\nrecipients = ["{own}"]\nreturnHosts = ["Shop.example:8443"]'
+    config = merchants_in(tmp_path, listed, b_token="d" * 32, b_secret="e" * 32)
+    assert config.link_recipients == {own}
+    assert config.pages.return_hosts == ("shop.example:8443",)
+    assert load().link_recipients == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.transport import open_transport
+from svcd.pages.link_policy import LinkPolicy
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
 from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch, load_or_make, load_or_make_token
@@ -291,6 +292,7 @@ class NodeServices:
             sample=lambda: [] if network is None else _sample(network),
             clock=self._base.reactor,
             serves_peers=network is not None and not config.p2p.listen,
+            links=lambda: LinkPolicy(config.link_recipients, frozenset(config.pages.return_hosts), config.pages.only),
         )
         return pages_resource(sources, page_hosts(config))
 

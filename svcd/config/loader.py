@@ -2,7 +2,7 @@
 
 import difflib
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,11 +55,16 @@ def _check_merchants(config: Config, settings: Settings) -> None:
             other = "another merchant has this name"
             raise settings.problem((*at, "name"), reason if merchant.name == DEFAULT_MERCHANT else other)
         names.add(merchant.name)
-        for recipient in merchant.recipients:
-            try:
-                decode_address(recipient, config.params.address_prefix, "each recipient")
-            except RuleViolation as error:
-                raise settings.problem((*at, "recipients"), str(error)) from error
+        _check_recipients(merchant.recipients, config, settings, (*at, "recipients"))
+    _check_recipients(config.pages.recipients, config, settings, ("pages", "recipients"))
+
+
+def _check_recipients(recipients: Iterable[str], config: Config, settings: Settings, at: tuple[str | int, ...]) -> None:
+    for recipient in recipients:
+        try:
+            decode_address(recipient, config.params.address_prefix, "each recipient")
+        except RuleViolation as error:
+            raise settings.problem(at, str(error)) from error
 
 
 def _check_public(config: Config, settings: Settings) -> None:

@@ -258,6 +258,18 @@ class Commerce:
 
 
 @frozen
+class Pages:
+    """The checkout and the wallet page."""
+
+    recipients: Annotated[tuple[str, ...], ListOf(types.String())] = ()
+    """The recipients of the payment links of this site; empty: see ``Config.link_recipients``."""
+    return_hosts: Annotated[tuple[str, ...], ListOf(types.WebHost())] = ()
+    """The hosts to which such links lead back; empty for any."""
+    only: Annotated[bool, types.Boolean()] = False
+    """Whether other links are refused."""
+
+
+@frozen
 class Operator:
     """The operator's own interface, never public."""
 
@@ -286,6 +298,7 @@ class Config:
     mempool: MempoolSettings = MempoolSettings()
     limits: Limits = Limits()
     commerce: Commerce = Commerce()
+    pages: Pages = Pages()
     operator: Operator = Operator()
     log: Log = Log()
 
@@ -298,6 +311,17 @@ class Config:
     def chain_file(self) -> Path:
         """The database of the chain."""
         return self.data_dir / "chain.sqlite"
+
+    @property
+    def link_recipients(self) -> frozenset[str]:
+        """The recipients of the payment links of this site: those of the pages' settings or of the merchants.
+
+        Empty for any: a merchant that lists none may be paid at any address.
+        """
+        merchants = self.commerce.all_merchants
+        if self.pages.recipients or not all(merchant.recipients for merchant in merchants):
+            return frozenset(self.pages.recipients)
+        return frozenset(recipient for merchant in merchants for recipient in merchant.recipients)
 
     @property
     def configured_limits(self) -> tuple[Limit, ...]:

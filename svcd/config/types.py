@@ -20,6 +20,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 _parse_server_endpoint: Callable[[object, str], object] = serverFromString
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _MERCHANT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
+_WEB_HOST = re.compile(r"([^:]+)(?::[0-9]{1,5})?")
 _TCP_PORT = re.compile(r"(?:tcp6?|ssl):(?:port=)?(-?[0-9]+)(?=:|$)")
 
 _FIRST_ARGUMENTS: Final = {
@@ -190,6 +191,19 @@ class HostName:
         text = String().read(value)
         if not _is_host(text):
             raise BadValue('must be a host name or IP address without a port, such as "node.example.org"')
+        return text.lower()
+
+
+@frozen
+class WebHost:
+    """A host as in an `https://` address: a host name or IPv4 address, with the port unless that is 443."""
+
+    def read(self, value: object) -> str:
+        """Return host and port in lower case."""
+        text = String().read(value)
+        match = _WEB_HOST.fullmatch(text)
+        if match is None or not _is_host(match[1]):
+            raise BadValue('must be a host as in an https:// address, such as "shop.example.org" or "localhost:8443"')
         return text.lower()
 
 

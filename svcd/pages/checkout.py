@@ -63,6 +63,8 @@ class Order:
     return_url: ReturnUrl | None = None
     until: int | None = None
     """When it expires, in Unix milliseconds."""
+    listed: bool = True
+    """Whether this site shows the link as one of its shops."""
 
 
 class CheckoutPage:
@@ -110,6 +112,8 @@ class CheckoutPage:
             since_height=since_height,
         )
         order = Order(terms, label, return_url, until)
+        if not self._sources.links().lists(terms.recipient, return_url.host if return_url else None):
+            order = Order(terms, until=until, listed=False)
         observation = self._sources.payments.find(terms)
         unpaid = payment_state(terms, observation) is PaymentState.UNPAID
         expired = unpaid and until is not None and self._sources.now >= until
@@ -150,7 +154,7 @@ def _draw(order: Order, observation: Observation, *, expired: bool, block_second
     columns = tag("div", left, right, class_="checkout", id="payment", **data)
     return Page(
         title=message("checkout.title", state=_HEADINGS[phase], amount=coins(terms.amount)),
-        content=(_head(terms, order.label), columns),
+        content=(*_unlisted(order), _head(terms, order.label), columns),
         json=status_path(terms),
         searchable=False,
         refresh=SLOW_REFRESH_SECONDS if state is PaymentState.CONFIRMED else REFRESH_SECONDS,
@@ -174,6 +178,10 @@ def _script_data(order: Order, state: PaymentState, block_seconds: int) -> dict[
         "data_block_seconds": str(block_seconds),
         **until,
     }
+
+
+def _unlisted(order: Order) -> Sequence[Tag]:
+    return () if order.listed else (tag("div", notice("bad", message("checkout.unlisted")), data_unlisted=""),)
 
 
 def _head(terms: PaymentTerms, label: str | None) -> Tag:

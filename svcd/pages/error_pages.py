@@ -23,6 +23,7 @@ class Explanation:
 
 _ON_ROUTES: Final[Mapping[tuple[str, int], Explanation]] = {
     (CHECKOUT, 400): Explanation(message("error.payment-link"), message("error.payment-link-text")),
+    (CHECKOUT, 403): Explanation(message("error.unlisted-link"), message("error.unlisted-link-text")),
     ("/block/{block}", 400): Explanation(message("error.block"), message("error.block-text")),
     ("/tx/{txid}", 400): Explanation(message("error.transfer"), message("error.transfer-text")),
     ("/address/{address}", 400): Explanation(message("error.address"), message("error.address-text")),

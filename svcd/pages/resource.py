@@ -71,7 +71,7 @@ def pages_resource(
     """
     files, texts = static_files(), catalogues or load()
     layout = Layout(sources.params, sources.peers, url=files.url)
-    wallet = WalletPage(layout, files.html("wallet.html"))
+    wallet = WalletPage(layout, files.html("wallet.html"), sources.links)
     pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), wallet, files]
 
     return lambda site: PagesResource(pages, layout=layout, catalogues=texts, site=site, hosts=hosts)

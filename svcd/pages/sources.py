@@ -18,6 +18,7 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkObserver
+from svcd.pages.link_policy import LinkPolicySource
 from svcd.pages.recent_blocks import RecentBlocks
 from svcd.store.chain_store import ChainReader, StoredTransfer
 
@@ -49,6 +50,7 @@ class Sources:
     clock: Clock
     serves_peers: bool
     """Whether the ``/p2p`` routes are on the same site as the pages."""
+    links: LinkPolicySource
     recent: RecentBlocks = field(init=False)
 
     @recent.default

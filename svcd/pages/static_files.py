@@ -4,6 +4,7 @@ A browser may keep a file with such a name for ever and never ask again. Every f
 it is served as it is in the folder ``static`` (docs/pages.md "Files").
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from attrs import define, field, frozen
 
 from svcd.pages.bundles import bundle, imported_modules
 from svcd.pages.layout import Layout
+from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.representations import Negotiated
 from svcd.pages.routes import FILE_NAME, HTML, VARY, WALLET_FEATURES, page
 from svcd.pages.texts import SCRIPT, Catalogue
@@ -32,6 +34,7 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 WORD_LIST: Final = "bip39-english.txt"
 WALLET_SCRIPT: Final = "wallet-script"
 """The section of the texts that only the scripts of the wallet need."""
+_NO_POLICY: Final = '<script type="application/json" id="link-policy">{}</script>'
 _PREFIX: Final = "/static/"
 _REFERENCE: Final = re.compile(rb'"/static/([a-z0-9.-]+)"')
 _PLAIN: Final[Headers] = ((b"Cache-Control", b"no-cache"),)
@@ -108,6 +111,7 @@ class WalletPage:
 
     _layout: Layout
     _html: str
+    _links: LinkPolicySource
     _drawn: dict[str, Cached[Negotiated]] = field(init=False, factory=lambda: defaultdict(Cached))
     """By language."""
 
@@ -117,12 +121,14 @@ class WalletPage:
         return StaticPage(self._in_language)
 
     def _in_language(self, catalogue: Catalogue) -> Negotiated:
-        drawn = self._drawn[catalogue.language]
-        return drawn.get(self._layout.warning(), lambda: self._draw(catalogue))
+        drawn, links = self._drawn[catalogue.language], self._links()
+        return drawn.get((self._layout.warning(), links), lambda: self._draw(catalogue, links))
 
-    def _draw(self, catalogue: Catalogue) -> Negotiated:
+    def _draw(self, catalogue: Catalogue, links: LinkPolicy) -> Negotiated:
         texts = f'<script type="application/json" id="texts">{catalogue.for_scripts(SCRIPT, WALLET_SCRIPT)}</script>\n'
         filled = catalogue.fill(self._html).replace('<html lang="en">', f'<html lang="{catalogue.language}">', 1)
-        html = filled.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
+        # Addresses and hosts contain nothing that has to be escaped in HTML.
+        judging = filled.replace(_NO_POLICY, _NO_POLICY.replace("{}", json.dumps(links.script_data)), 1)
+        html = judging.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
         headers = (*WALLET_FEATURES, VARY)
         return Negotiated(self._layout.insert_warnings(html, catalogue), HTML, headers)

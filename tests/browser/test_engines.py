@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chain import PASSWORD, Chain, checkout_path, fresh
+from tests.browser.chain import PASSWORD, SHOP, Account, Chain, checkout_path, fresh, payment_uri, wallet_path
 from tests.browser.engines import ChromiumTab, Tab, firefox, webkit
 from tests.browser.watching import Watched
+from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import RunningNode
 from tests.programs import needs
 
@@ -15,6 +16,22 @@ pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 
 OTHERS = {"firefox": firefox, "webkit": webkit}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A devnet whose pages list the links of one shop."""
+    nodes = Nodes(tmp_path_factory.mktemp("engines"))
+    node = nodes.start(*DEVNET, f'--set=pages.recipients=["{SHOP}"]', '--set=pages.returnHosts=["shop.example"]')
+    node.mine(3)
+    yield node
+    nodes.stop()
+
+
+@pytest.fixture(scope="module")
+def chain(node: RunningNode) -> Chain:
+    """The chain of the node."""
+    return Chain(node)
 
 
 @pytest.fixture(
@@ -117,3 +134,41 @@ def test_a_payment_that_the_network_takes_back(tab: Tab, chain: Chain) -> None:
     tab.see('#payment-state[data-state=confirmed][data-confirmations="2"]')
     assert tab.texts("#payment-fallen") == []
     assert [each["txid"] for each in chain.paid(address, order)] == [txid]
+
+
+LABEL, BACK = "&label=Your%20order%20at%20shop.example", "&returnUrl=https%3A%2F%2Fshop.example%2Fthanks"
+
+
+def test_a_forged_link(tab: Tab, chain: Chain) -> None:
+    make_wallet(tab)
+    order, told = fresh("forged"), "This site did not make this link"
+
+    # The shop's own link
+    tab.go(checkout_path(order, rest=LABEL + BACK))
+    tab.see("[data-when=unpaid]")
+    assert tab.texts("[data-unlisted]") == []
+    assert tab.text("main .label") == "Your order at shop.example"
+    assert tab.text("[data-return] a").strip() == "Back to shop.example"
+
+    # The same with the address of somebody else
+    mallory = Account.random().address
+    tab.go(checkout_path(order, recipient=mallory, rest=LABEL + BACK))
+    assert tab.text("main > :first-child").startswith(told)
+    tab.see("[data-when=unpaid]")
+    assert tab.texts("main .label") + tab.texts("[data-return] a") == []
+
+    # In the wallet, from the checkout and from a link with a label
+    tab.click('#payment [data-offer] a[href^="/wallet/"]')
+    unlock(tab)
+    assert tab.text("#review-unlisted").startswith(told)
+    tab.go(wallet_path(payment_uri(order, recipient=mallory, rest=LABEL)) + BACK)
+    unlock(tab)
+    assert tab.text("#review-unlisted").startswith(told)
+    assert tab.text("#review-recipient") == mallory
+    assert tab.texts("#review-label") == []
+
+    # The shop's own link there
+    tab.go(wallet_path(payment_uri(order, rest=LABEL)) + BACK)
+    unlock(tab)
+    assert tab.text("#review-label") == "Your order at shop.example"
+    assert tab.texts("#review-unlisted") == []

@@ -10,6 +10,7 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkView, NoPeers
+from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
 from svcd.pages.texts import Catalogues
@@ -78,6 +79,7 @@ def show(
     rates: dict[str, Rate] = UNLIMITED,
     serves_peers: bool = False,
     catalogues: Catalogues | None = None,
+    links: LinkPolicySource = LinkPolicy,
 ) -> Shown:
     """A node's public site with pages."""
     chain_manager, transaction_pool, clock = (
@@ -98,6 +100,7 @@ def show(
         sample=lambda: peers,
         clock=clock,
         serves_peers=serves_peers,
+        links=links,
     )
     routes = [
         ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),

@@ -54,7 +54,8 @@ class Document(HTMLParser):
         self.loads += [value for name, value in found.items() if (tag, name) in LOADS]
         self.ids += [found["id"]] if "id" in found else []
         if tag == "script":
-            assert found.keys() == {"type", "src"} or found == {"type": "application/json", "id": "texts"}
+            data = found.get("type") == "application/json" and found.get("id") in ("texts", "link-policy")
+            assert found.keys() == {"type", "src"} or data
         assert tag != "style"
         if tag not in VOID:
             hidden = "hidden" in found or tag in ("template", "noscript")

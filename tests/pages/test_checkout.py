@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 
 from svcd.commerce.payment_request import parse_uri
+from svcd.pages.link_policy import LinkPolicy
 from tests.chains import COIN
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
@@ -160,6 +161,39 @@ def test_the_way_back_to_the_shop_shows_its_host(still: Shown) -> None:
     assert "Back to shop.example:8443" in page.visible
     assert not [found for _, found in page.elements if url in (found.get("content", ""), found.get("src", ""))]
     assert "Back to" not in still.see(target(still)).visible
+
+
+def test_a_link_that_no_shop_of_this_site_made_is_shown_as_such(open_node: Callable[..., Node]) -> None:
+    node = open_node()
+    bob, mallory = node.address("bob"), node.address("alice")
+    policy = LinkPolicy(frozenset([bob]), frozenset(["shop.example"]))
+    shown = show(node, links=lambda: policy)
+    text = {"label": "Your order at shop.example", "until": 2**45}
+    told = "This site did not make this link"
+
+    own = shown.see(target(shown, returnUrl="https://shop.example/7", **text))
+    assert told not in own.visible
+    assert text["label"] in own.visible
+    for forged in (
+        {"recipient": mallory, "returnUrl": "https://shop.example/7"},
+        {"recipient": mallory},
+        {"returnUrl": "https://shop.example.evil/7"},
+    ):
+        page = shown.see(target(shown, **text, **forged))
+        assert state(page) == "unpaid"
+        main = page.visible.partition("SVC")[2]
+        assert main.index(told) < main.index("2.5"), "the first line of the content"
+        assert text["label"] not in page.source
+        assert "https://shop.example" not in page.source
+        (wallet,) = {link for link in page.links if link.startswith("/wallet/?pay=")}
+        assert parse_qs(urlsplit(wallet).query).keys() == {"pay", "until"}
+        assert parse_uri(parse_qs(urlsplit(wallet).query)["pay"][0], PARAMS).label is None
+
+    policy = LinkPolicy(frozenset([bob]), only=True)
+    assert state(shown.see(target(shown, returnUrl="https://shop.example/7"))) == "unpaid", "no hosts are listed"
+    page = shown.see(target(shown, recipient=mallory, **text), status=403)
+    assert "This payment link is not from this site" in page.visible
+    assert mallory not in page.source
 
 
 def test_an_order_expires(shown: Shown) -> None:

@@ -75,7 +75,8 @@ def test_scripts_neither_parse_html_nor_leave_the_origin() -> None:
 
 
 def test_the_page_has_nothing_inline() -> None:
-    assert re.findall("<script[^>]*>", HTML) == ['<script type="module" src="/static/wallet.mjs">']
+    data = '<script type="application/json" id="link-policy">'
+    assert re.findall("<script[^>]*>", HTML) == ['<script type="module" src="/static/wallet.mjs">', data]
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|https?://", HTML)
 
 

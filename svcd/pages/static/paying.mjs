@@ -29,7 +29,8 @@ import { signTransfer } from "./transaction.mjs";
  * @property {bigint} [fee] in base units
  * @property {boolean} fromLink
  */
-/** @typedef {Omit<Intent, "amount"> & { amount: bigint | null }} OpenIntent whose amount the person may choose. */
+/** @typedef {Omit<Intent, "amount"> & { amount: bigint | null, listed?: boolean }} OpenIntent
+ * whose amount the person may choose, and which may come from a link that this site does not list. */
 /**
  * @typedef {object} Payment
  * @property {string} id of the intent

@@ -211,6 +211,7 @@ export class Spending {
       return;
     }
     const asks = intent.amount === null;
+    byId("review-unlisted").hidden = intent.listed ?? true;
     byId("review-amount-input", HTMLInputElement).value = "";
     byId("review-amount-form").hidden = !asks;
     byId("review-body").hidden = asks;

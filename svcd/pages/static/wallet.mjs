@@ -6,6 +6,7 @@
 import { Idle } from "./idle.mjs";
 import { checkSupport } from "./ed25519.mjs";
 import { parse, render } from "./keyfile.mjs";
+import { judgedLink } from "./link-policy.mjs";
 import { Node } from "./node.mjs";
 import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
@@ -26,7 +27,7 @@ import { openStore } from "./wallet-store.mjs";
 /** @import { Intent } from "./paying.mjs" */
 /** @import { LinkRequest } from "./uri.mjs" */
 /** @import { Store } from "./wallet-store.mjs" */
-/** @typedef {LinkRequest & { returnUrl: string | null, until: number | null }} Link */
+/** @typedef {LinkRequest & { returnUrl: string | null, until: number | null, listed: boolean }} Link */
 /**
  * @typedef {object} Parts of a wallet.
  * @property {Node} node
@@ -207,7 +208,7 @@ export class Wallet {
    * @type {(text: string) => void} */
   openLink(text) {
     const { uri, returnUrl, until } = uriInText(text, this.network);
-    this.link = { ...parseUri(uri, this.network, { amountMayBeMissing: true }), returnUrl, until };
+    this.link = linkOf(uri, returnUrl, until, this.network);
     const back = returnUrl === null ? "" : `&returnUrl=${encodeURIComponent(returnUrl)}`;
     const end = until === null ? "" : `&until=${until}`;
     history.pushState(null, "", `${location.pathname}?pay=${encodeURIComponent(uri)}${back}${end}`);
@@ -277,7 +278,9 @@ async function remove(store, channel) {
 const addressOf = (fragment) => `${location.pathname}${location.search}${fragment && `#${fragment}`}`;
 
 const LINK_FAULTS = new Set(
-  "scheme encoding too-long duplicate unsupported address network amount reference confirmations label".split(" "),
+  "scheme encoding too-long duplicate unsupported address network amount reference confirmations label unlisted".split(
+    " ",
+  ),
 );
 
 /** Show a fault that leaves nothing to be done here, with what the person can do instead.
@@ -314,6 +317,13 @@ function showNetwork({ name }) {
   write(byId("review-network"), badge.textContent ?? "");
 }
 
+/** The link of a payment URI; throws what is wrong with it.
+ * @type {(uri: string, returnUrl: string | null, until: number | null, network: Network) => Link} */
+function linkOf(uri, returnUrl, until, network) {
+  const policy = JSON.parse(byId("link-policy").textContent ?? "");
+  return judgedLink({ ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl, until }, policy);
+}
+
 /** Look whether everything is there, and show the first view. */
 async function open() {
   must(isSecureContext && crypto.subtle, "insecure-origin", message("wallet-script.insecure"));
@@ -328,7 +338,7 @@ async function open() {
   const uri = uriInSearch(location.search, network);
   const returnUrl = returnUrlInSearch(location.search);
   const until = untilInSearch(location.search);
-  const link = uri === null ? null : { ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl, until };
+  const link = uri === null ? null : linkOf(uri, returnUrl, until, network);
   const kept = await store.keyfile();
   const keyfile = kept && parse(render(kept), network);
   const wallet = new Wallet({ node, store, channel, network, keyfile, link });
