@@ -25,6 +25,8 @@ CATALOGUE: Final = {"tea": ("Tea", "2.5"), "cake": ("Cake", "4"), "teapot": ("Te
 """Products by name: title, and price in coins."""
 ORDER_SECONDS: Final = 3600
 """How long an order can be paid."""
+REFUND_SECONDS: Final = 7 * 24 * 3600
+"""How long a refund is watched at a time: the longest lifetime that a node allows unless its settings say less."""
 MAX_OPEN_ORDERS: Final = 1000
 """Anybody can order, and each order takes a watch of the node and a row here until it is paid or expires."""
 SETTINGS: Final = "NODE_URL PUBLIC_NODE_URL MANAGE_TOKEN SIGNING_SECRETS ADDRESS URL DATABASE PASSWORD".split()
@@ -99,6 +101,10 @@ def paid() -> ResponseReturnValue:
     except (svc_pay.InvalidSignature, svc_pay.InvalidAnswer) as error:
         abort(401, str(error))
     if isinstance(event, svc_pay.WatchEvent):
+        row = find(g.db, event.payment.reference)
+        if event.name == "payment.expired" and row is not None and row["refund_of"] is not None:
+            # Before the event is stored: if the node does not answer now, it sends the event again.
+            follow(terms(row), is_refund=True)
         current_app.logger.info("%s %s: %s", event.name, event.payment.reference, take(g.db, event))
     return Response(status=200)
 
@@ -131,15 +137,21 @@ def open_order(made: svc_pay.PaymentRequest, what: str, refund_of: str | None = 
     config, order = current_app.config, made.order
     page = f"{config['URL']}/orders/{order.reference}"
     return_url = page if page.startswith("https://") else None
-    seconds = ORDER_SECONDS if refund_of is None else None  # A refund does not expire.
-    expires_at = None if seconds is None else int(time.time() + seconds) * 1000
+    is_refund = refund_of is not None
+    expires_at = None if is_refund else int(time.time() + ORDER_SECONDS) * 1000
     checkout = made.checkout_url(config["PUBLIC_NODE_URL"], return_url=return_url, until=expires_at)
     g.db.execute(
         "INSERT INTO orders (reference, recipient, amount, confirmations, since_height, refund_of, what, payment_uri,"
         " checkout_url, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*astuple(order), refund_of, what, made.payment_uri, checkout, expires_at),
     )
-    g.node.register(order, f"{config['URL']}/paid", events=svc_pay.EVENT_NAMES, pay_within_seconds=seconds)
+    follow(order, is_refund=is_refund)
+
+
+def follow(order: Order, *, is_refund: bool) -> None:
+    """Watch a payment: an order's until it is paid or expires, a refund's until the watch ends, and then anew."""
+    limit = {"ttl_seconds": REFUND_SECONDS} if is_refund else {"pay_within_seconds": ORDER_SECONDS}
+    g.node.register(order, f"{current_app.config['URL']}/paid", events=svc_pay.EVENT_NAMES, **limit)
 
 
 # Pages of the buyer

@@ -216,7 +216,7 @@ class Node:
         self.depth = 3
         self.synced = True
         self.away = False
-        self.watched: list[int | None] = []
+        self.watched: list[dict[str, int]] = []
         self.before_request: Callable[[], object] = lambda: None
 
     def payment(self, order: Order) -> Payment:
@@ -237,10 +237,10 @@ class Node:
         order = Order(reference, recipient, amount, confirmations, 0)
         return PaymentRequest(order, "svc:", "/pay/?reference=x", "/wallet/", label)
 
-    def register(self, order: Order, callback_url: str, *, events: list[str], pay_within_seconds: int | None) -> Watch:
+    def register(self, order: Order, callback_url: str, *, events: list[str], **limit: int) -> Watch:
         if self.away:
             raise NodeUnreachable("the node does not answer: it is away")
-        self.watched.append(pay_within_seconds)
+        self.watched.append(limit)
         told = {"id": "svcwh_2", "active": True, "lastState": "unpaid", "callbackUrl": callback_url, "wantedEvents": []}
         told |= {"reference": order.reference, "recipient": order.recipient, "amount": str(order.amount)}
         told |= {"requiredConfirmations": order.confirmations, "createdAt": "1", "expiresAt": "99"}
@@ -295,7 +295,7 @@ def test_an_order_can_be_paid_until_it_expires(
     monkeypatch.setattr(time, "time", lambda: 1000.5)
     shown = client.get(client.post("/orders", data={"product": "tea"}).headers["Location"]).text
     assert f'href="{settings["PUBLIC_NODE_URL"]}/pay/?reference=x&amp;until=4600000"' in shown
-    assert node.watched == [3600]
+    assert node.watched == [{"pay_within_seconds": 3600}]
 
 
 def test_an_order_without_a_watch_is_not_shown_to_the_buyer(
@@ -332,7 +332,7 @@ def test_the_payment_is_refunded_once_to_its_sender_and_only_on_the_word_of_a_sy
     clicked: list[tuple[int, str | None]] = []
     node.before_request = lambda: clicked.append(meanwhile(refund))
     assert [refund(), *clicked] == [(303, "/orders/refund.order-1")] * 2
-    assert node.watched == [None]
+    assert node.watched == [{"ttl_seconds": 604_800}]
     [made] = db.execute("SELECT * FROM orders WHERE refund_of = 'order-1'").fetchall()
     assert (made["recipient"], made["amount"]) == (OTHER, 2500000000)
     # The buyer paid twice, and the merchant refunds the second payment with `svc wallet refund`.
@@ -345,6 +345,28 @@ def test_the_payment_is_refunded_once_to_its_sender_and_only_on_the_word_of_a_sy
     assert shop.status(made) == "refund due"
     first = {"reference": made["reference"], "recipient": OTHER}
     assert taken(db, event_of("payment.confirmed", "confirmed", 3, (0, 8), payment=first, **of_refund)) == "recorded"
+
+
+def test_a_refund_is_followed_until_it_is_paid(
+    db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
+) -> None:
+    send(*CONFIRMED)
+    client.post("/merchant/order-1/refund", auth=MERCHANT)
+    node.watched.clear()
+    payment = {"reference": "refund.order-1", "recipient": OTHER}
+    end = ("payment.expired", "unpaid", 0)
+
+    node.away = True
+    assert send(*end, (0, 1), payment=payment, subscriptionId="svcwh_2") == 503, "the node sends the event again"
+    node.away = False
+    for place, watch in (((0, 1), "svcwh_2"), ((0, 5), "svcwh_3")):
+        assert send(*end, place, payment=payment, subscriptionId=watch) == 200
+    assert node.watched == [{"ttl_seconds": 604_800}] * 2
+    assert send("payment.expired", "unpaid", 0, (9, 9)) == 200, "of an order"
+    assert send("payment.confirmed", "confirmed", 3, (0, 9), payment=payment, subscriptionId="svcwh_4") == 200
+    assert len(node.watched) == 2
+    [made] = db.execute("SELECT * FROM orders WHERE refund_of = 'order-1'").fetchall()
+    assert shop.status(made) == "refunded"
 
 
 def test_an_order_expires_and_a_late_payment_still_counts(db: sqlite3.Connection, send: Send) -> None:
