@@ -1,8 +1,10 @@
 """A merchant's story through real processes: an order, its payment, and every event of it over real HTTPS."""
 
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from random import Random
@@ -11,6 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import shop as examples_shop
+from flask import Flask
+from werkzeug.serving import make_server
 
 from svcd.chain.block import Block
 from svcd.chain.params import DEVNET
@@ -518,8 +523,41 @@ def _attempt(what: Callable[[], object]) -> None:
         return
 
 
-def test_a_payment_in_the_last_minute_is_confirmed_after_the_deadline_and_a_restart(shop: Shop) -> None:
+@contextmanager
+def sample_shop(node: Shop, folder: Path) -> Iterator[Flask]:
+    """The shop of examples/shop, which listens to the events of the node."""
+    port = free_port()
+    url = f"http://127.0.0.1:{node.port}"
+    app = examples_shop.create_app(
+        {
+            "NODE_URL": url,
+            "PUBLIC_NODE_URL": url,
+            "MANAGE_TOKEN": TOKEN.replace(" ", "-"),
+            "SIGNING_SECRETS": SECRET.replace(" ", "_"),
+            "ADDRESS": SHOP,
+            "URL": f"http://127.0.0.1:{port}",
+            "DATABASE": str(folder / "shop.sqlite"),
+            "PASSWORD": "open sesame",
+            "CONFIRMATIONS": str(REQUIRED),
+        }
+    )
+    server = make_server("127.0.0.1", port, app, threaded=True)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield app
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        app.config["NODE"].close()
+
+
+def test_an_order_that_is_paid_in_the_last_minute_is_released_after_a_restart_without_a_click(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The node is down while the payment is confirmed and the buyer's deadline passes; nobody has to ask afterwards."""
+    monkeypatch.setattr(examples_shop, "ORDER_SECONDS", 60)
     port = free_port()
     others = (f"--set=http.publicUrl=http://127.0.0.1:{port}", f'--set=p2p.seeds=["http://127.0.0.1:{shop.port}"]')
     network = shop.nodes.start(*DEVNET_OPTIONS, "--set=participation.alone=true", *others, name="network", port=port)
@@ -527,23 +565,29 @@ def test_a_payment_in_the_last_minute_is_confirmed_after_the_deadline_and_a_rest
     shop.options += (
         f"--set=http.publicUrl=http://127.0.0.1:{shop.port}",
         f'--set=p2p.seeds=["http://127.0.0.1:{port}"]',
+        f"--set=commerce.webhooks.signingSecret={SECRET.replace(' ', '_')}",
+        "--set=commerce.webhooks.allowHttpCallbacks=true",
     )
     shop.start()
     shop.fund("customer")
-    order = shop.order("order-1", payWithinSeconds=60)
-    pay_until = int(shop.watch(order["watch"])["payUntil"])
-    shop.pay("customer", order["request"])
-    shop.hears("pending: pending 0")
-    customer = address_of("customer", "svcd")
-    wait_until(lambda: network.account(customer)["pendingNonce"] == "1", "the transfer at the other node")
-    shop.node.kill()
-    network.mine(REQUIRED)
-    wait_until(lambda: time.time() * 1000 > pay_until, "the deadline")
+    with sample_shop(shop, tmp_path) as app:
+        reference = app.test_client().post("/orders", data={"product": "teapot"}).location.rpartition("/")[2]
+        db = examples_shop.connect(app.config["DATABASE"])
 
-    shop.start()
-    wait_until(lambda: shop.receiver.names[-1].startswith("confirmed: confirmed"), "the confirmation")
-    shop.receiver.check()
-    assert not any(name.startswith("expired") for name in shop.receiver.names)
-    confirmed = [event for event in shop.receiver.events if event["event"] == "payment.confirmed"]
-    assert [event["node"]["synced"] for event in confirmed] == [True]
-    assert shop.watch(order["watch"])["lastState"] == "confirmed"
+        def order() -> sqlite3.Row:
+            row = examples_shop.find(db, reference)
+            assert row is not None
+            return row
+
+        shop.pay("customer", {"paymentUri": order()["payment_uri"]})
+        wait_until(lambda: order()["state"] == "pending", "the transfer in the shop")
+        customer = address_of("customer", "svcd")
+        wait_until(lambda: network.account(customer)["pendingNonce"] == "1", "the transfer at the other node")
+        shop.node.kill()
+        network.mine(REQUIRED)
+        wait_until(lambda: time.time() * 1000 > order()["expires_at"], "the deadline")
+
+        shop.start()
+        wait_until(lambda: examples_shop.status(order()) == "ready to ship", "the confirmation in the shop")
+        assert db.execute("SELECT * FROM notices").fetchall() == []
+        db.close()
