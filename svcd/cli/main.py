@@ -18,7 +18,7 @@ from svcd.cli.chain_commands import balance, block, status, tx
 from svcd.cli.errors import CommandError
 from svcd.cli.export import export
 from svcd.cli.http_client import tcp_agent, unix_socket_agent
-from svcd.cli.merchant.payments import pay_request, verify
+from svcd.cli.merchant.payments import confirmations, pay_request, verify
 from svcd.cli.merchant.webhooks import webhook
 from svcd.cli.operator.backup import backup
 from svcd.cli.operator.database import db, move, restored
@@ -125,7 +125,9 @@ def _title(page: Path) -> str:
         return next(lines).removeprefix("# ").strip()
 
 
-for command in (status, block, balance, tx, export, pay_request, verify, wallet, webhook, devnet, node, db, show_help):
+for command in (status, block, balance, tx, export, pay_request, verify, confirmations, wallet, webhook):
+    svc.add_command(command)
+for command in (devnet, node, db, show_help):
     svc.add_command(command)
 for command in (peers, backup):
     node.add_command(command)

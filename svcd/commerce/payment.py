@@ -3,11 +3,11 @@
 Pure functions: svcd.commerce.payment_lookup reads chain and mempool.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from svcd.chain.units import format_amount
 from svcd.commerce.payment_request import PaymentTerms
@@ -23,6 +23,9 @@ MAX_MISMATCHES: Final = 10
 """Transfers of a wrong amount that a verification lists."""
 MAX_COUNTED: Final = 32
 """Matching transfers that are counted, so that paying often cannot make verification slow."""
+HASHES_PER_CORE_SECOND: Final = 138
+"""Argon2id with the 8 MiB of mainnet on one core of a server of 2026 (docs/performance.md "Block production")."""
+HASHES_PER_CORE_HOUR: Final = HASHES_PER_CORE_SECOND * 3600
 
 
 class PaymentState(StrEnum):
@@ -64,6 +67,20 @@ class Mismatch:
     """Of its block; None while it is in the mempool."""
 
 
+@frozen
+class PaymentWork:
+    """The work between a payment and an attacker who wants to undo it (svcd/commerce/reorg_cost.py)."""
+
+    hashes: int
+    """The expected hashes for the payment's block and those on top of it."""
+    hashes_per_block: int
+    """Those of a block today, at least 1."""
+
+
+WorkOf = Callable[[bytes, ChainTip], PaymentWork | None]
+"""Returns the work from the block with a hash up to a tip; None if the node has dropped one of them."""
+
+
 @frozen(cache_hash=True)
 class Observation:
     """The transfers of a payment on the chain and in the mempool at one moment."""
@@ -78,6 +95,8 @@ class Observation:
     mismatches: tuple[Mismatch, ...] = ()
     synced: bool = True
     """Whether the node's chain was the network's, as far as the node knew."""
+    work: PaymentWork | None = field(default=None, eq=False)
+    """None if the payment is in no block. It follows from tip and location."""
 
     @property
     def confirmations(self) -> int:
@@ -98,6 +117,7 @@ def observe(
     pending: Sequence[bytes] = (),
     mismatches: Iterable[Mismatch] = (),
     synced: bool = True,
+    work_of: WorkOf | None = None,
 ) -> Observation:
     """The observation of a payment from its matching transfers on the chain and, by arrival, in the mempool.
 
@@ -116,6 +136,7 @@ def observe(
         match_count=min(len(counted) + len(waiting), MAX_COUNTED),
         mismatches=_nearest(terms, mismatches),
         synced=synced,
+        work=work_of(counted[0].block_hash, tip) if counted and work_of else None,
     )
 
 
@@ -167,6 +188,8 @@ def payment_record(terms: PaymentTerms, observation: Observation, state: Payment
         record["blockHash"] = observation.location.block_hash.hex()
         record["blockHeight"] = str(observation.location.height)
         record["blockTime"] = str(observation.location.block_time)
+    if observation.work is not None:
+        record["work"] = work_record(observation.work)
     if terms.since_height is not None:
         record["sinceHeight"] = str(terms.since_height)
     return record
@@ -179,3 +202,17 @@ def _mismatch_record(mismatch: Mismatch, tip: ChainTip) -> dict[str, object]:
         "amountSvc": format_amount(mismatch.amount),
         "confirmations": 0 if mismatch.height is None else tip.height - mismatch.height + 1,
     }
+
+
+def work_record(work: PaymentWork) -> dict[str, object]:
+    """The API's form of the work of a payment."""
+    return {
+        "hashesToUndo": str(work.hashes),
+        "coreHoursToUndo": _decimal(work.hashes * 10_000 // HASHES_PER_CORE_HOUR, 4),
+        "workConfirmations": _decimal(work.hashes * 100 // work.hashes_per_block, 2),
+    }
+
+
+def _decimal(units: int, places: int) -> str:
+    whole, rest = divmod(units, 10**places)
+    return f"{whole}.{rest:0{places}}"

@@ -20,6 +20,7 @@ from svcd.commerce.payment import (
     observe,
 )
 from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.reorg_cost import ReorgCosts
 from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
@@ -59,6 +60,7 @@ class PaymentLookup:
         self._mempool = mempool
         self._announced_tip = announced_tip
         self._synced = synced
+        self.costs = ReorgCosts(params, reader)
         self._cached = lru_cache(CACHE_SIZE)(self._read)
         self._cached_observation = lru_cache(CACHE_SIZE)(self._observe_chain)
 
@@ -139,12 +141,13 @@ class PaymentLookup:
             pending=self._mempool.matching(terms),
             mismatches=(*mismatches, *self._mempool.mismatching(terms)),
             synced=self._synced(),
+            work_of=self.costs.of,
         )
 
     def _observe_chain(self, terms: PaymentTerms, announced_tip: bytes, synced: bool) -> Observation:
         """The observation of a payment without transfers in the mempool, by far the most frequent case."""
         tip, locations, mismatches = self._cached(terms, announced_tip)
-        return observe(terms, tip, locations=locations, mismatches=mismatches, synced=synced)
+        return observe(terms, tip, locations=locations, mismatches=mismatches, synced=synced, work_of=self.costs.of)
 
     def _location(self, place: StoredTransfer) -> PaymentLocation:
         point = place.point

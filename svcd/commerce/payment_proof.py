@@ -20,6 +20,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, block_entry, block_entry_of, parse_transfer
 from svcd.chain.transition import ChainHead, ChainPoint, Workspace, check_header, genesis_head
 from svcd.chain.work import block_work, effective_target
+from svcd.commerce.payment import PaymentWork, work_record
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.light.chain_proof import (
     RECENT,
@@ -59,6 +60,8 @@ class ProofData:
     """The canonical JSON of later headers, each the child of the one before."""
     next_height: int | None
     """The first header of the next answer; None if ``headers`` ends at the tip."""
+    work: PaymentWork | None
+    """Up to the tip, as the node says: not part of the proof."""
 
 
 @frozen(kw_only=True)
@@ -113,7 +116,8 @@ def render_proof(params: NetworkParams, data: ProofData) -> bytes:
         b',"parent":' + canonical(parent),
         b',"header":' + data.header,
         b',"headers":[' + b",".join(data.headers) + b"]}",
-        f',"next":{following}}}'.encode(),
+        f',"next":{following}'.encode(),
+        b"}" if data.work is None else b',"work":' + canonical(work_record(data.work)) + b"}",
     )
     return b"".join(parts)
 
@@ -138,7 +142,11 @@ def parse_proof(answers: Iterable[bytes], networks: Iterable[NetworkParams]) -> 
 
 
 def _parse_answer(answer: bytes) -> dict[str, object]:
-    fields = exact_fields(parse_json(answer), _ANSWER, "the answer")
+    value = parse_json(answer)
+    if type(value) is dict:
+        # What the node says of the work proves nothing; the headers do.
+        value.pop("work", None)
+    fields = exact_fields(value, _ANSWER, "the answer")
     if fields["ok"] is not True:
         raise RuleViolation(Refusal.FORMAT, "ok must be true")
     if fields["next"] is not None:

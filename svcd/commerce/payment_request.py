@@ -134,6 +134,14 @@ def parse_confirmations_text(text: str) -> int:
     return parse_confirmations(int(text) if _CONFIRMATIONS.fullmatch(text) else text)
 
 
+def parse_price(text: object) -> int:
+    """Hundred-millionths of a currency in a decimal string; raises ValueError."""
+    try:
+        return parse_amount(text)
+    except RuleViolation:
+        raise ValueError('must be a decimal such as "0.5", more than 0, with at most 8 decimal places') from None
+
+
 def resolve_amount(amount: int | None, base_units: int | None) -> int:
     """The one amount given, in base units; raises RuleViolation(AMOUNT) for both or neither."""
     if amount is not None and base_units is not None:

@@ -17,6 +17,7 @@ from svcd.commerce.payment_request import (
     MAX_LABEL,
     PaymentTerms,
     parse_label,
+    parse_price,
     parse_reference,
     parse_terms,
     resolve_amount,
@@ -92,6 +93,14 @@ AMOUNT: Final = Field(
     "amount",
     AMOUNT_TYPE,
     'The amount in coins, a string such as "25".',
+    default=None,
+)
+_PRICE: Final = Custom(AMOUNT_TYPE.schema, parse_price)
+COIN_PRICE: Final = Field("coinPrice", _PRICE, "What a coin costs, in any currency; 1 if omitted.", default=None)
+HASH_PRICE: Final = Field(
+    "hashPrice",
+    _PRICE,
+    "What an hour of one core costs to rent, in the same currency; 0.01 if omitted.",
     default=None,
 )
 AMOUNT_BASE_UNITS: Final = Field(

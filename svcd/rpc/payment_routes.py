@@ -9,11 +9,14 @@ from attrs import evolve
 
 from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams
+from svcd.chain.units import format_amount
 from svcd.chain_schemas import CHAIN_ID, COUNT, GENESIS_HASH, HASH, HEADER, HISTORY_NODE, SLOT, TRANSFER, WHOLE_NUMBER
 from svcd.commerce.payment import (
     DESCRIPTION,
+    HASHES_PER_CORE_SECOND,
     HIGH_VALUE_CONFIRMATIONS,
     SETTLEMENT_MODEL,
+    ChainTip,
     Observation,
     PaymentState,
     payment_record,
@@ -43,6 +46,7 @@ from svcd.commerce.payment_request import (
     warning_of,
 )
 from svcd.commerce.payment_waiters import MAX_SECONDS, PaymentWaiters, TooManyWaiting
+from svcd.commerce.reorg_cost import DEFAULT_COIN_PRICE, DEFAULT_HASH_PRICE, ReorgCosts, advised_confirmations
 from svcd.interfaces import Worker
 from svcd.node.chain_manager import ChainManager
 from svcd.node.recipient_index import RecipientIndex
@@ -184,6 +188,39 @@ class CommerceRoutes(ShowsChain):
             raise HttpError(400, f"state is missing: with wait, give the state of the last answer, such as {UNPAID}")
         return self._changed(terms, state, wait, client)
 
+    @Route(
+        "GET",
+        "/rpc/commerce/confirmations",
+        "How many confirmations make undoing a payment dearer than its amount",
+        bucket="read",
+        shows_chain=True,
+        query_fields=(fields.AMOUNT, fields.AMOUNT_BASE_UNITS, fields.COIN_PRICE, fields.HASH_PRICE),
+        one_of=fields.AMOUNTS,
+        answers={200: object_schema({"confirmations": schemas.CONFIRMATIONS})},
+    )
+    def confirmations(
+        self, *, amount: int | None, amount_base_units: int | None, coin_price: int | None, hash_price: int | None
+    ) -> Renderable:
+        """Answer GET /rpc/commerce/confirmations."""
+        wanted, tip = resolve_amount(amount, amount_base_units), self._chain_manager.tip
+        recent = self._payments.costs.recent(ChainTip(tip.height, tip.hash))
+        coin_price, hash_price = coin_price or DEFAULT_COIN_PRICE, hash_price or DEFAULT_HASH_PRICE
+        advice = advised_confirmations(wanted, coin_price, hash_price, recent.hashes_per_block)
+        record = {
+            "confirmations": advice.confirmations,
+            "capped": advice.capped,
+            "amount": str(wanted),
+            "amountSvc": format_amount(wanted),
+            "coinPrice": format_amount(coin_price),
+            "hashPrice": format_amount(hash_price),
+            "costToUndo": format_amount(advice.cost),
+            "hashesPerBlock": str(recent.hashes_per_block),
+            "hashesPerSecond": str(recent.hashes_per_second),
+            "hashesPerCoreSecond": HASHES_PER_CORE_SECOND,
+            "blocks": recent.blocks,
+        }
+        return Response(json_body({"confirmations": record}), tip=tip_at(tip))
+
     async def _changed(self, terms: PaymentTerms, state: PaymentState, wait: int, client: str | None) -> Renderable:
         """The payment once it has changed."""
         try:
@@ -252,7 +289,11 @@ class ProofRoutes(ShowsChain):
         path_fields=(fields.REFERENCE,),
         query_fields=(*fields.ORDER_QUERY, FROM),
         one_of=fields.AMOUNTS,
-        answers={200: object_schema({"proof": _PROOF, "next": or_null(WHOLE_NUMBER)})},
+        answers={
+            200: object_schema(
+                {"proof": _PROOF, "next": or_null(WHOLE_NUMBER), "work": schemas.WORK}, optional=["work"]
+            )
+        },
         errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
     )
     async def proof(self, reference: str, *, from_: int | None, **order: Unpack[OrderValues]) -> Renderable:
@@ -292,6 +333,7 @@ def _excerpt(
         header=block.header,
         headers=headers,
         next_height=following if following <= tip.height else None,
+        work=ReorgCosts(params, reader).of(block.point.hash, ChainTip(tip.height, tip.hash)),
     )
     return data, tip_at(tip)
 

@@ -25,7 +25,7 @@ from svcd.chain_schemas import (
     TRANSFER_FIELDS,
     WHOLE_NUMBER,
 )
-from svcd.commerce.payment import PaymentState
+from svcd.commerce.payment import HASHES_PER_CORE_SECOND, PaymentState
 from svcd.web.field_types import Choice, Schema, component, constant, or_null, with_example
 from svcd.web.routes import named_object, object_schema
 
@@ -240,7 +240,22 @@ _OBSERVED: Final[dict[str, Schema]] = {
         "examples": [[]],
     },
 }
-_OPTIONAL: Final = ("txid", "blockHash", "blockHeight", "blockTime", "sinceHeight")
+_DECIMAL: Final[Schema] = {"type": "string", "pattern": r"^(0|[1-9][0-9]*)\.[0-9]+$"}
+WORK: Final = named_object(
+    "PaymentWork",
+    {
+        "hashesToUndo": with_example(_STRING, "196560"),
+        "coreHoursToUndo": with_example(_DECIMAL, "0.3956"),
+        "workConfirmations": with_example(_DECIMAL, "12.00"),
+    },
+    about=(
+        "What undoing the payment takes: the expected hashes for its block and those on top of it, the hours of one "
+        f"core at {HASHES_PER_CORE_SECOND} hashes a second, and the hashes divided by those of the median block of the "
+        "last 1,440; rounded down. Missing while the payment is in no block."
+    ),
+)
+_OBSERVED["work"] = WORK
+_OPTIONAL: Final = ("txid", "blockHash", "blockHeight", "blockTime", "sinceHeight", "work")
 NODE_VIEW: Final = named_object(
     "NodeView",
     {"height": WHOLE_NUMBER, "hash": HASH, "synced": {"type": "boolean"}},
@@ -251,6 +266,27 @@ PAYMENT: Final = named_object(
     {**_OBSERVED, "tip": TIP, "node": NODE_VIEW},
     optional=_OPTIONAL,
     about="What chain and mempool show of an order.",
+)
+CONFIRMATIONS: Final = named_object(
+    "Confirmations",
+    {
+        "confirmations": with_example(COUNT, 12),
+        "capped": {"type": "boolean"},
+        "amount": BASE_UNITS,
+        "amountSvc": COINS,
+        "coinPrice": with_example(_STRING, "0.5"),
+        "hashPrice": with_example(_STRING, "0.01"),
+        "costToUndo": with_example(_STRING, "126.4"),
+        "hashesPerBlock": WHOLE_NUMBER,
+        "hashesPerSecond": WHOLE_NUMBER,
+        "hashesPerCoreSecond": constant(HASHES_PER_CORE_SECOND),
+        "blocks": COUNT,
+    },
+    about=(
+        "How many confirmations make undoing a payment dearer than its amount. `capped`: even the most that can be "
+        "required, 1,000, do not. `costToUndo` is the price of undoing so many, in the currency of the prices; the "
+        "hashes are those of the median block, and of a second, of the newest `blocks` blocks."
+    ),
 )
 EVENT_PAYMENT: Final = named_object(
     "EventPayment", _OBSERVED, optional=_OPTIONAL, about="A payment as events have it, with the tip beside it."

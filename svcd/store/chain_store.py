@@ -401,6 +401,15 @@ class ChainReader:
         rows = self._db.execute(REPLACED_BLOCKS, (first, 16 * limit, limit))
         return [stored_block(row) for row in rows]
 
+    def work_and_slots(self, height: int, *, limit: int) -> list[tuple[int, int]]:
+        """The cumulative work and the slot of the ``limit`` canonical blocks that end at ``height``, in order."""
+        rows = self._db.execute(
+            "SELECT b.work, b.slot FROM canonical c JOIN block b ON b.id = c.block "
+            "WHERE c.height BETWEEN ? AND ? ORDER BY c.height",
+            (height - limit + 1, height),
+        )
+        return [(int.from_bytes(work, "big"), slot) for work, slot in rows]
+
     def newest_fees(self, blocks: int) -> list[int]:
         """The fees of all transfers in the newest ``blocks`` blocks; milliseconds for full ones."""
         return [int(fee) for (fee,) in self._db.execute(NEWEST_FEES, (blocks,))]

@@ -33,6 +33,7 @@ def test_the_command_tree() -> None:
         "export",
         "pay-request",
         "verify",
+        "confirmations",
         "wallet new",
         "wallet address",
         "wallet import",

@@ -104,6 +104,8 @@ def test_an_order_with_a_watch(shop_node: RunningNode) -> None:
 
         payment = asyncio.run(waited())
         assert (payment.settled, payment.txid, payment.confirmations) == (True, paid.txid, 2)
+        assert payment.work is not None
+        assert payment.work.hashes_to_undo > 0 < payment.work.work_confirmations
         (received,) = client.payments(SHOP, reference=order.reference, amount=order.amount)
         assert (received.txid, received.sender, received.mismatch) == (paid.txid, FAUCET.address, None)
         wait_until(lambda: len(taken) == 2, "payment.confirmed")

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import svc_pay
 from hypothesis import given
 from hypothesis import strategies as st
 from svc_pay import DEVNET, NETWORKS, Key, Order, Webhook
+from svc_pay.members import Members
 from svc_pay.webhooks import parse_event
 
 from svcd.chain import params
@@ -345,6 +347,15 @@ def test_every_event_of_the_page_is_read() -> None:
 
 
 ORDER_17 = Order("order-17", SHOP, 2500000000, 3)
+
+
+def test_the_work_of_a_payment() -> None:
+    told = {"hashesToUndo": "196560", "coreHoursToUndo": "0.3956", "workConfirmations": "12.00"}
+    work = svc_pay.Work.parse(Members(told, "work"))
+    assert work == svc_pay.Work(196_560, Decimal("0.3956"), Decimal(12))
+    for name, wrong in (("coreHoursToUndo", "1e9"), ("workConfirmations", "12"), ("hashesToUndo", "-1")):
+        with pytest.raises(svc_pay.InvalidAnswer):
+            svc_pay.Work.parse(Members(told | {name: wrong}, "work"))
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def excerpt_of(
         header=block.header.wire(),
         headers=[each.header.wire() for each in shown],
         next_height=None if len(shown) == len(later) else height + len(shown) + 1,
+        work=None,
     )
 
 

@@ -275,6 +275,8 @@ def test_a_payment_from_pending_to_confirmed(node: Node, client: Client) -> None
     b3 = node.builder.block(b2)
     node.take(b3)
     settled = verify(client, confirmations=2)
+    assert seen.pop("work")["workConfirmations"] == "1.00"
+    assert int(settled.pop("work")["hashesToUndo"]) > 0
     assert settled == seen | {
         "state": "confirmed",
         "confirmations": 2,

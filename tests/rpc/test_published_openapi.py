@@ -30,6 +30,7 @@ ROUTES = {
     ("GET", "/rpc/fees"),
     ("GET", "/rpc/commerce/catalog"),
     ("GET", "/rpc/commerce/info"),
+    ("GET", "/rpc/commerce/confirmations"),
     ("POST", "/rpc/commerce/payment-request"),
     ("GET", "/rpc/commerce/payment/{reference}"),
     ("GET", "/rpc/commerce/payments"),

@@ -117,6 +117,16 @@ export interface Mismatch {
   confirmations: number;
 }
 
+/** What undoing a payment takes, as its node says: compare it with what the goods are worth. */
+export interface Work {
+  /** The expected hashes for the payment's block and those on top of it. */
+  hashesToUndo: string;
+  /** The same in hours of one core. */
+  coreHoursToUndo: string;
+  /** The same in blocks of the work that a block has today. */
+  workConfirmations: string;
+}
+
 /** What a node knows about the payment of an order at one moment. */
 export interface Payment {
   state: State;
@@ -142,6 +152,8 @@ export interface Payment {
   blockHeight?: string;
   blockTime?: string;
   sinceHeight?: string;
+  /** Missing while no block has the transfer. */
+  work?: Work;
 }
 
 /** Whether the shop may deliver now: confirmed, on the chain of the network. It may still be undone later. */

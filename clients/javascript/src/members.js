@@ -39,6 +39,8 @@ const STATES = ["unpaid", "pending", "confirming", "confirmed"];
 /** How far a payment is: 0 for unpaid up to 3 for confirmed. */
 export const rank = (state) => STATES.indexOf(state);
 
+const WORK = { hashesToUndo: "number", coreHoursToUndo: "text", workConfirmations: "text" };
+
 /** The payment of an answer or an event. */
 export function payment(value, where = "payment") {
   const found = members(value, where, {
@@ -57,7 +59,9 @@ export function payment(value, where = "payment") {
     blockHash: "text?",
     blockHeight: "number?",
     blockTime: "number?",
+    work: "object?",
   });
+  if (found.work) members(found.work, "work", WORK);
   if (rank(found.state) < 0) throw new InvalidAnswer(`${JSON.stringify(found.state)} is not a state of a payment`);
   if (found.node) members(found.node, "node", { synced: "flag" });
   return found;

@@ -1,4 +1,4 @@
-"""`svc pay-request` and `svc verify`: requesting a payment, and checking whether it was made (docs/payments.md)."""
+"""`svc pay-request`, `svc verify` and `svc confirmations` (docs/payments.md)."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from svcd.chain.address import encode_address
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS
-from svcd.chain.units import format_amount, parse_amount
+from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
 from svcd.chain.work import check_work
 from svcd.cli import options
 from svcd.cli.errors import CommandError
@@ -38,6 +38,7 @@ from svcd.commerce.payment_request import (
     PaymentTerms,
     checkout_path,
     parse_label,
+    parse_price,
     parse_reference,
     parse_uri,
 )
@@ -293,6 +294,58 @@ def _request_text(payment: ResponseObject, url: str) -> str:
 
 
 @click.command(cls=options.NumericCommand)
+@click.argument("amount", callback=options.validated(parse_amount))
+@click.option(
+    "--coin-price",
+    metavar="PRICE",
+    default="1",
+    show_default=True,
+    callback=options.validated(parse_price),
+    help="What a coin costs, in any currency.",
+)
+@click.option(
+    "--hash-price",
+    metavar="PRICE",
+    default="0.01",
+    show_default=True,
+    callback=options.validated(parse_price),
+    help="What an hour of one core costs to rent, in the same currency.",
+)
+@options.node_option
+@options.json_option
+@click.pass_obj
+def confirmations(session: Session, amount: int, coin_price: int, hash_price: int) -> None:
+    """Show how many confirmations make undoing a payment of AMOUNT coins dearer than the payment.
+
+    The cost is that of renting the hashes for the payment's block and those on top of it, at the work that blocks have
+    today. It is never less than 12 confirmations, and at most 1000: if these do not suffice, wait for a larger network,
+    or take the payment only from somebody you trust.
+
+    \b
+    Example:
+      svc confirmations 250 --coin-price 0.5
+      svc confirmations 250 --coin-price 0.5 --hash-price 0.02 --json
+    """
+    query = f"amountBaseUnits={amount}&coinPrice={format_amount(coin_price)}&hashPrice={format_amount(hash_price)}"
+
+    async def work(node: NodeClient) -> ResponseObject:
+        return (await node.get(f"/rpc/commerce/confirmations?{query}")).object("confirmations")
+
+    advice = session.with_node(work)
+    count = advice.count("confirmations")
+    few = " (the most; they cost less to undo than the payment is worth)" if advice.value("capped") is True else ""
+    rows = [
+        ("confirmations", f"{count}{few}"),
+        ("amount", f"{format_coins(amount)}, worth {format_amount(amount * coin_price // BASE_UNITS_PER_COIN)}"),
+        ("cost to undo", f"{advice.text('costToUndo')} at {advice.text('hashPrice')} for an hour of one core"),
+        ("block", f"{advice.number('hashesPerBlock'):,} hashes, the median of {advice.count('blocks')} blocks"),
+        ("network", f"{advice.number('hashesPerSecond'):,} hashes a second"),
+        ("core", f"{advice.count('hashesPerCoreSecond')} hashes a second"),
+    ]
+    session.print_result(advice.members, property_table(rows))
+
+
+@click.command(cls=options.NumericCommand)
 @click.argument("reference", required=False, callback=options.validated(parse_reference))
 @click.argument("recipient", required=False, callback=options.validated(options.address))
 @click.argument("amount", required=False, callback=options.validated(parse_amount))
@@ -341,6 +394,11 @@ def verify(
     session.print_result(payment.members, "\n".join(_payment_lines(payment)))
 
 
+def _undoing(work: ResponseObject) -> str:
+    hashes, hours = work.number("hashesToUndo"), work.text("coreHoursToUndo")
+    return escape(f"{hashes:,} hashes, {hours} hours of one core, {work.text('workConfirmations')} blocks of today")
+
+
 def _is_given(name: str) -> bool:
     """Whether the option is on the command line, even with its default: the user must not think it was checked."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -364,6 +422,8 @@ def _payment_lines(payment: ResponseObject) -> Iterator[str]:
     rows.append(("matches", pluralize(payment.count("matchCount"), "transfer")))
     if "sinceHeight" in payment:
         rows.append(("since height", str(payment.number("sinceHeight"))))
+    if "work" in payment:
+        rows.append(("to undo", _undoing(payment.object("work"))))
     rows.append(("tip", f"{tip.number('height')}, {tip.text('hash')}"))
     if "node" in payment and payment.object("node").value("synced") is False:
         rows.append(("node", "catches up or stands still: do not rely on this, ask again later"))

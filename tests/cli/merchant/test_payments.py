@@ -234,3 +234,37 @@ def test_a_proof_is_checked_without_a_node(terminal: Terminal, terms: tuple[str,
 def test_a_proof_of_another_payment_fails(terminal: Terminal, words: tuple[Any, ...], sentence: str) -> None:
     (terminal.folder / "proof.json").write_bytes(WHOLE)
     assert sentence in terminal.failure("verify", *words, "--proof", "proof.json", "--tip", TIP.hex())
+
+
+# svc confirmations
+
+
+def test_confirmations_for_an_amount(node: Node, terminal: Terminal) -> None:
+    terminal.ok("node", "faucet", ADDRESS, "10")
+    terminal.ok("node", "mine", 3)
+    told = rows(terminal.ok("confirmations", "250", "--coin-price", "0.5").out)
+    assert told["confirmations"].startswith("1000 (the most")
+    assert told["amount"] == "250 coins, worth 125"
+    assert told["core"] == "138 hashes a second"
+    few = json.loads(terminal.ok("confirmations", "0.00000001", "--hash-price", "0.02", "--json").out)
+    hashes = int(few["hashesPerBlock"])
+    assert few == {
+        "confirmations": 12,
+        "capped": False,
+        "amount": "1",
+        "amountSvc": "0.00000001",
+        "coinPrice": "1",
+        "hashPrice": "0.02",
+        "costToUndo": f"{12 * hashes * 2 * 10**6 // 496_800 / 10**8:.8f}".rstrip("0"),
+        "hashesPerBlock": str(hashes),
+        "hashesPerSecond": few["hashesPerSecond"],
+        "hashesPerCoreSecond": 138,
+        "blocks": 3,
+    }
+
+
+@pytest.mark.parametrize("words", [("0",), ("1", "--coin-price", "0"), ("1", "--hash-price", "cheap")])
+def test_prices_and_amounts_must_be_more_than_nothing(terminal: Terminal, words: tuple[str, ...]) -> None:
+    result = terminal.invoke("confirmations", *words)
+    assert result.exit_code == 2
+    assert "must be" in result.stderr

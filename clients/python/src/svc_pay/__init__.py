@@ -46,6 +46,7 @@ from svc_pay.model import (
     Tip,
     Watch,
     WatchPage,
+    Work,
 )
 from svc_pay.proof import ProvenPayment, check_proof
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
@@ -98,6 +99,7 @@ __all__ = [
     "WatchEvent",
     "WatchPage",
     "Webhook",
+    "Work",
     "check_address",
     "check_proof",
     "format_amount",

@@ -1,6 +1,8 @@
 """Orders, payments and webhooks as values; money in base units, times in Unix milliseconds."""
 
+import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 from urllib.parse import urlencode
@@ -17,6 +19,7 @@ from svc_pay.errors import InvalidAnswer
 from svc_pay.members import Members
 
 DEFAULT_CONFIRMATIONS: Final = 12
+_DECIMAL: Final = re.compile(r"[0-9]{1,20}\.[0-9]{1,8}")
 
 
 class State(StrEnum):
@@ -153,6 +156,26 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What undoing a payment takes, as its node says: compare it with what the goods are worth."""
+
+    hashes_to_undo: int
+    """The expected hashes for the payment's block and those on top of it."""
+    core_hours_to_undo: Decimal
+    """The same in hours of one core."""
+    work_confirmations: Decimal
+    """The same in blocks of the work that a block has today."""
+
+    @classmethod
+    def parse(cls, members: Members) -> "Work":
+        """From the member `work` of a payment."""
+        hours, confirmations = (members.text(name) for name in ("coreHoursToUndo", "workConfirmations"))
+        if not (_DECIMAL.fullmatch(hours) and _DECIMAL.fullmatch(confirmations)):
+            raise InvalidAnswer(f"{hours!r} and {confirmations!r} must be decimals")
+        return cls(members.number("hashesToUndo"), Decimal(hours), Decimal(confirmations))
+
+
+@dataclass(frozen=True, slots=True)
 class Payment:
     """What a node knows about the payment of an order, at one moment."""
 
@@ -175,6 +198,8 @@ class Payment:
     block_hash: str | None
     block_height: int | None
     block_time: int | None
+    work: Work | None = None
+    """None while no block has the transfer."""
 
     @property
     def settled(self) -> bool:
@@ -200,6 +225,7 @@ class Payment:
             block_hash=members.text_or_none("blockHash"),
             block_height=members.number_or_none("blockHeight"),
             block_time=members.number_or_none("blockTime"),
+            work=Work.parse(members.object("work")) if "work" in members else None,
         )
 
 
