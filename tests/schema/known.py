@@ -55,7 +55,7 @@ class Known:
         if "wait" in query:
             query["wait"] = 1
             query.setdefault("state", "unpaid")
-        if path.startswith("/rpc/commerce/payment/") or "amount" in query:
+        if path.startswith(("/rpc/commerce/payment/", "/rpc/commerce/confirmations")) or "amount" in query:
             query["amount"] = PRICE
             query.pop("amountBaseUnits", None)
         if path == "/rpc/commerce/payments" and query.keys() & {"amount", "amountBaseUnits"}:
