@@ -20,7 +20,7 @@ from svcd.config import loader
 from svcd.config.layers import ConfigError, Layer, camel, from_assignment, from_option, merged
 from svcd.config.loader import load
 from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
-from svcd.config.types import endpoint_parts
+from svcd.config.types import endpoint_parts, unix_milliseconds
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -467,7 +467,8 @@ OWN_DATABASES = [
 ]
 OWN_FILES = ["node.key", "node.key.new", *OWN_DATABASES, "peers.json", "peers.json.new", "operator.sock", "lock"]
 MADE = ["participation.keyFile", "operator.tokenFile"]
-READ = [f"commerce.webhooks.{key}File" for key in ("database", "manageToken", "signingSecret", "previousSigningSecret")]
+SECRETS = ("manageToken", "previousManageToken", "readOnlyToken", "signingSecret", "previousSigningSecret")
+READ = [f"commerce.webhooks.{key}File" for key in ("database", *SECRETS)]
 
 
 @pytest.mark.parametrize("setting", [*MADE, *READ, "commerce.webhooks.extraCaFile"])
@@ -483,7 +484,8 @@ def test_every_setting_that_names_a_file_is_checked(tmp_path: Path) -> None:
     """Those of sections that there may be several of, too; the error names the section."""
     files = {name for name in keys_of(Config) if name.endswith("File")}
     assert files == {setting.rpartition(".")[2] for setting in [*MADE, *READ]} | {"extraCaFile"}
-    for key in ("tokenFile", "signingSecretFile", "previousSigningSecretFile"):
+    previous = ("previousTokenFile", "previousSigningSecretFile")
+    for key in ("tokenFile", "readOnlyTokenFile", "signingSecretFile", *previous):
         names = {"tokenFile": "token", "signingSecretFile": "secret"} | {key: "node.key"}
         section = "\n".join(f'{name} = "{value}"' for name, value in names.items())
         sentence = refusal(tmp_path, f'dataDir = "/d"\n[[commerce.merchants]]\nname = "books"\n{section}')
@@ -724,6 +726,42 @@ def test_listed_merchants_need_no_other(tmp_path: Path) -> None:
     assert books.previous_signing_secret == "o" * 32
     for secret in ("b" * 32, "c" * 32, "o" * 32):
         assert secret not in repr(config)
+
+
+def test_a_merchant_has_a_previous_token_with_an_end_and_a_read_only_one(tmp_path: Path) -> None:
+    text = 'previousTokenFile = "old"\npreviousTokenUntil = {}\nreadOnlyTokenFile = "reader"'
+    for until in ('"2026-12-01T01:00:00+01:00"', "2026-12-01T00:00:00Z"):
+        (books,) = merchants_in(tmp_path, text.format(until), old="o" * 32, reader="r" * 32).commerce.all_merchants
+        assert (books.previous_token, books.read_only_token) == ("o" * 32, "r" * 32)
+        assert books.previous_token_until == "2026-12-01T00:00:00Z"
+    assert unix_milliseconds(books.previous_token_until) == 1_796_083_200_000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('previousTokenFile = "old"', 'previousTokenFile = "old": needs previousTokenUntil, the time at which'),
+        ('previousTokenUntil = "2026-12-01T00:00:00"', "must be a date and time with its offset, such as"),
+        ('previousTokenUntil = "soon"', "must be a date and time with its offset, such as"),
+        ("previousTokenUntil = 7", "must be a date and time with its offset, such as"),
+    ],
+)
+def test_a_previous_token_without_an_end_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        merchants_in(tmp_path, text, old="o" * 32)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("short", "the readOnlyToken of the merchant books must have at least 32 characters and has 5"),
+        ("t t" * 32, "the readOnlyToken of the merchant books must be printable ASCII without blanks to stand in"),
+        ("b" * 32, "the readOnlyToken of the merchant books must differ from the token of the merchant books"),
+    ],
+)
+def test_a_read_only_token_is_a_token_of_its_own(tmp_path: Path, content: str, problem: str) -> None:
+    config = merchants_in(tmp_path, 'readOnlyTokenFile = "reader"', reader=content)
+    assert (config.commerce.problem or "").startswith(problem)
 
 
 def test_the_one_token_goes_on_as_the_merchant_default(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_
 from svcd.commerce.webhook_service import BACKLOG_SECONDS, CLEANUP_SECONDS, POLL_SECONDS, WebhookService, build_webhooks
 from svcd.composition.resources import NodeResources
 from svcd.config.schema import Commerce, Config
+from svcd.config.types import unix_milliseconds
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.net.addresses import AddressPolicy
 from svcd.net.http_client import PinnedClient
@@ -131,6 +132,7 @@ class MerchantServices:
             rules=self._rules,
             callers=self._callers,
             tester=self._tester,
+            now=lambda: milliseconds(self._clock),
         )
         enabled = not commerce.refusal
         return [
@@ -211,7 +213,7 @@ def shared_settings(commerce: Commerce) -> bytes:
     hooks = commerce.webhooks
     values = [
         *(
-            (each.name, each.token, each.signing_secret, each.previous_signing_secret, sorted(each.recipients))
+            (each.name, each.secrets, each.previous_token_until, sorted(each.recipients))
             for each in sorted(commerce.all_merchants, key=lambda merchant: merchant.name)
         ),
         *(hooks.default_ttl_seconds, hooks.max_ttl_seconds, hooks.max_watches, hooks.max_watches_per_host),
@@ -229,6 +231,9 @@ def _merchants(config: Config) -> tuple[Merchant, ...]:
         Merchant(
             name=merchant.name,
             token=merchant.token,
+            previous_token=merchant.previous_token,
+            previous_until=unix_milliseconds(merchant.previous_token_until),
+            read_only_token=merchant.read_only_token,
             keys=SigningKeys(merchant.signing_secret, merchant.previous_signing_secret),
             recipients=frozenset(merchant.recipients),
         )

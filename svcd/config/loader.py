@@ -19,6 +19,7 @@ from svcd.config.types import BadValue, ValueType, endpoint_parts
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
+_NO_END = 'needs {}, the time at which the token ends, such as "2026-12-01T00:00:00Z"'
 
 
 def check(config: Config, settings: Settings, environment: Mapping[str, str]) -> None:
@@ -33,6 +34,7 @@ def check(config: Config, settings: Settings, environment: Mapping[str, str]) ->
     _check_lifetimes(config, settings)
     _check_merchants(config, settings)
     check_files(config, settings)
+    _check_previous_tokens(config, settings)
     _check_public(config, settings)
     _check_passed_sockets(config, settings, environment.get("LISTEN_FDNAMES", "").split(":"))
     _check_operator(config, settings)
@@ -57,6 +59,20 @@ def _check_merchants(config: Config, settings: Settings) -> None:
         names.add(merchant.name)
         _check_recipients(merchant.recipients, config, settings, (*at, "recipients"))
     _check_recipients(config.pages.recipients, config, settings, ("pages", "recipients"))
+
+
+def _check_previous_tokens(config: Config, settings: Settings) -> None:
+    hooks = config.commerce.webhooks
+    for key, given in (
+        ("previousManageToken", hooks.previous_manage_token),
+        ("previousManageTokenFile", hooks.previous_manage_token_file),
+    ):
+        if given and not hooks.previous_manage_token_until:
+            raise settings.problem(("commerce", "webhooks", key), _NO_END.format("previousManageTokenUntil"))
+    for number, merchant in enumerate(config.commerce.merchants):
+        if merchant.previous_token_file and not merchant.previous_token_until:
+            at = ("commerce", "merchants", number, "previousTokenFile")
+            raise settings.problem(at, _NO_END.format("previousTokenUntil"))
 
 
 def _check_recipients(recipients: Iterable[str], config: Config, settings: Settings, at: tuple[str | int, ...]) -> None:
@@ -298,6 +314,10 @@ def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, 
         webhooks,
         database=_database(secret("database", webhooks.database, webhooks.database_file), settings),
         manage_token=secret("manageToken", webhooks.manage_token, webhooks.manage_token_file),
+        previous_manage_token=secret(
+            "previousManageToken", webhooks.previous_manage_token, webhooks.previous_manage_token_file
+        ),
+        read_only_token=secret("readOnlyToken", webhooks.read_only_token, webhooks.read_only_token_file),
         signing_secret=secret("signingSecret", webhooks.signing_secret, webhooks.signing_secret_file),
         previous_signing_secret=secret(
             "previousSigningSecret", webhooks.previous_signing_secret, webhooks.previous_signing_secret_file
@@ -306,14 +326,16 @@ def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, 
 
     def merchant_with_secrets(number: int, merchant: MerchantSettings) -> MerchantSettings:
         def secret_in(key: str, file: str) -> str:
-            return _secret(config.data_dir / file, settings, ("commerce", "merchants", number, key), credentials)
+            at = ("commerce", "merchants", number, key)
+            return _secret(config.data_dir / file, settings, at, credentials) if file else ""
 
-        previous = merchant.previous_signing_secret_file
         return attrs.evolve(
             merchant,
             token=secret_in("tokenFile", merchant.token_file),
+            previous_token=secret_in("previousTokenFile", merchant.previous_token_file),
+            read_only_token=secret_in("readOnlyTokenFile", merchant.read_only_token_file),
             signing_secret=secret_in("signingSecretFile", merchant.signing_secret_file),
-            previous_signing_secret=secret_in("previousSigningSecretFile", previous) if previous else "",
+            previous_signing_secret=secret_in("previousSigningSecretFile", merchant.previous_signing_secret_file),
         )
 
     merchants = tuple(merchant_with_secrets(*numbered) for numbered in enumerate(config.commerce.merchants))

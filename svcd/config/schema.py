@@ -129,6 +129,11 @@ class CommerceWebhooks:
     database_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     manage_token: Annotated[str, types.String()] = field(default="", repr=False)
     manage_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
+    previous_manage_token: Annotated[str, types.String()] = field(default="", repr=False)
+    previous_manage_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
+    previous_manage_token_until: Annotated[str, types.Moment()] = ""
+    read_only_token: Annotated[str, types.String()] = field(default="", repr=False)
+    read_only_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
     signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     previous_signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
@@ -147,8 +152,10 @@ class CommerceWebhooks:
     @property
     def names_merchant(self) -> bool:
         """Whether these settings name the secrets of the merchant "default"."""
-        secrets = self.manage_token, self.signing_secret, self.previous_signing_secret
-        return any((*secrets, self.manage_token_file, self.signing_secret_file, self.previous_signing_secret_file))
+        tokens = self.manage_token, self.manage_token_file, self.read_only_token, self.read_only_token_file
+        secrets = self.signing_secret, self.signing_secret_file
+        previous = self.previous_manage_token, self.previous_signing_secret
+        return any((*tokens, *secrets, *previous, self.previous_manage_token_file, self.previous_signing_secret_file))
 
     @property
     def problem(self) -> str | None:
@@ -158,8 +165,13 @@ class CommerceWebhooks:
         for key, secret in (("manageToken", self.manage_token), ("signingSecret", self.signing_secret)):
             if len(secret) < SECRET_LENGTH:
                 return f"[commerce.webhooks] {key} must have at least {SECRET_LENGTH} characters and has {len(secret)}"
-        if not _TOKEN.fullmatch(self.manage_token):
-            return "[commerce.webhooks] manageToken must be printable ASCII without blanks to stand in a header"
+        optional = (("previousManageToken", self.previous_manage_token), ("readOnlyToken", self.read_only_token))
+        for key, secret in optional:
+            if secret and len(secret) < SECRET_LENGTH:
+                return f"[commerce.webhooks] {key} must have at least {SECRET_LENGTH} characters, or none"
+        for key, token in (("manageToken", self.manage_token), *optional):
+            if token and not _TOKEN.fullmatch(token):
+                return f"[commerce.webhooks] {key} must be printable ASCII without blanks to stand in a header"
         if self.manage_token == self.signing_secret:
             return "[commerce.webhooks] manageToken and signingSecret must differ"
         if self.previous_signing_secret and len(self.previous_signing_secret) < SECRET_LENGTH:
@@ -176,23 +188,30 @@ class MerchantSettings:
     name: Annotated[str, types.MerchantName()]
     token_file: Annotated[str, types.FileName()]
     signing_secret_file: Annotated[str, types.FileName()]
+    previous_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
+    previous_token_until: Annotated[str, types.Moment()] = ""
+    """When the previous token ends."""
+    read_only_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     previous_signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     recipients: Annotated[tuple[str, ...], ListOf(types.String())] = ()
     """The addresses whose payments the merchant may watch; empty for all."""
     # Read from the files:
     token: str = field(default="", repr=False)
+    previous_token: str = field(default="", repr=False)
+    read_only_token: str = field(default="", repr=False)
     signing_secret: str = field(default="", repr=False)
     previous_signing_secret: str = field(default="", repr=False)
 
     @property
     def secrets(self) -> tuple[tuple[str, str], ...]:
         """The secrets that are set, by the names of their keys."""
-        named = (
-            ("token", self.token),
-            ("signingSecret", self.signing_secret),
+        optional = (
+            ("previousToken", self.previous_token),
+            ("readOnlyToken", self.read_only_token),
             ("previousSigningSecret", self.previous_signing_secret),
         )
-        return tuple((name, secret) for name, secret in named if secret or name != "previousSigningSecret")
+        required = (("token", self.token), ("signingSecret", self.signing_secret))
+        return (*required, *((name, secret) for name, secret in optional if secret))
 
     @property
     def problem(self) -> str | None:
@@ -201,8 +220,9 @@ class MerchantSettings:
             if len(secret) < SECRET_LENGTH:
                 place = f"the {key} of the merchant {self.name}"
                 return f"{place} must have at least {SECRET_LENGTH} characters and has {len(secret)}"
-        if not _TOKEN.fullmatch(self.token):
-            return f"the token of the merchant {self.name} must be printable ASCII without blanks to stand in a header"
+            if key.lower().endswith("token") and not _TOKEN.fullmatch(secret):
+                place = f"the {key} of the merchant {self.name}"
+                return f"{place} must be printable ASCII without blanks to stand in a header"
         return None
 
 
@@ -224,6 +244,9 @@ class Commerce:
             token_file=hooks.manage_token_file,
             signing_secret_file=hooks.signing_secret_file,
             token=hooks.manage_token,
+            previous_token=hooks.previous_manage_token,
+            previous_token_until=hooks.previous_manage_token_until,
+            read_only_token=hooks.read_only_token,
             signing_secret=hooks.signing_secret,
             previous_signing_secret=hooks.previous_signing_secret,
         )
@@ -241,7 +264,10 @@ class Commerce:
             if problem := merchant.problem:
                 return problem
             for key, secret in merchant.secrets:
-                if key == "previousSigningSecret" and secret == merchant.signing_secret:
+                if (key, secret) in (
+                    ("previousSigningSecret", merchant.signing_secret),
+                    ("previousToken", merchant.token),
+                ):
                     continue
                 place = f"the {key} of the merchant {merchant.name}"
                 if secret in owners:

@@ -6,6 +6,7 @@ A type stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -192,6 +193,28 @@ class HostName:
         if not _is_host(text):
             raise BadValue('must be a host name or IP address without a port, such as "node.example.org"')
         return text.lower()
+
+
+@frozen
+class Moment:
+    """A date and time with its offset from UTC, in quotes or as TOML writes one; empty for none."""
+
+    def read(self, value: object) -> str:
+        """Return the moment in UTC, such as ``2026-12-01T00:00:00Z``, or ""."""
+        if value == "":
+            return ""
+        try:
+            moment = value if isinstance(value, datetime) else datetime.fromisoformat(String().read(value))
+            if moment.tzinfo is None:
+                raise ValueError
+            return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        except (ValueError, OverflowError) as error:
+            raise BadValue('must be a date and time with its offset, such as "2026-12-01T00:00:00Z"') from error
+
+
+def unix_milliseconds(moment: str) -> int:
+    """The Unix time in milliseconds of what :class:`Moment` has read; 0 for ""."""
+    return int(datetime.fromisoformat(moment).timestamp()) * 1000 if moment else 0
 
 
 @frozen

@@ -1,6 +1,6 @@
 """The merchants' routes for webhooks (docs/webhooks.md), guarded by the management token of each."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Unpack
 
 from attrs import field, frozen
@@ -164,6 +164,12 @@ class Merchant:
     """Stored with each of its watches."""
     token: str = field(repr=False)
     """Authorises its requests."""
+    previous_token: str = field(default="", repr=False)
+    """Authorises them too, until ``previous_until``; "" for none."""
+    previous_until: int = 0
+    """Unix milliseconds."""
+    read_only_token: str = field(default="", repr=False)
+    """Authorises what changes and sends nothing; "" for none."""
     keys: SigningKeys
     recipients: frozenset[str] = frozenset()
     """The addresses whose payments it may watch; empty for all."""
@@ -189,18 +195,37 @@ def _check_enabled(owner: "WebhookRoutes", _request: IncomingRequest) -> None:
         raise HttpError(503, owner.policy.problem)
 
 
+def _authorised(owner: "WebhookRoutes", request: IncomingRequest) -> tuple[Merchant, bool]:
+    """The merchant of the request's token, and whether the token is read-only; raises HttpError 401."""
+    now, valid = owner.now(), list[tuple[str, Merchant, bool]]()
+    for merchant in owner.policy.merchants:
+        valid.append((merchant.token, merchant, False))
+        if merchant.previous_token and now < merchant.previous_until:
+            valid.append((merchant.previous_token, merchant, False))
+        if merchant.read_only_token:
+            valid.append((merchant.read_only_token, merchant, True))
+    _, merchant, read_only = valid[require_bearer(request, *(token for token, _, _ in valid))]
+    return merchant, read_only
+
+
 def _merchant(owner: "WebhookRoutes", request: IncomingRequest) -> Merchant:
-    merchants = owner.policy.merchants
-    return merchants[require_bearer(request, *(merchant.token for merchant in merchants))]
+    return _authorised(owner, request)[0]
+
+
+def _check_may_change(owner: "WebhookRoutes", request: IncomingRequest) -> None:
+    _, read_only = _authorised(owner, request)
+    if read_only:
+        raise HttpError(403, "this token is read-only: it lists and shows webhooks; use the management token")
 
 
 ENABLED: Final = Guard(503, "Webhooks are not enabled on this node, or cannot work.", _check_enabled)
 MERCHANT: Final = Guard(
     401, "The management token is missing or wrong.", _merchant, scheme="bearer", argument="merchant"
 )
+MAY_CHANGE: Final = Guard(403, "The token is read-only.", _check_may_change)
 
-
-_GUARDS: Final = (ENABLED, MERCHANT)
+_READING: Final = (ENABLED, MERCHANT)
+_CHANGING: Final = (ENABLED, MERCHANT, MAY_CHANGE)
 _NO_LOOK_UP: Final = (
     "Webhooks do not work on this node, or not now; if callbackUrl's host cannot be looked up, `Retry-After` says "
     "after how many seconds to ask again."
@@ -221,9 +246,11 @@ class WebhookRoutes:
         rules: Rules,
         callers: Mapping[str, PinnedClient],
         tester: CallbackTester | None,
+        now: Callable[[], int],
     ) -> None:
-        """``callers`` look up callbacks, one for each merchant, by its name."""
+        """``callers`` look up callbacks, one for each merchant, by its name; ``now`` returns Unix milliseconds."""
         self.policy = policy
+        self.now = now
         self._params = params
         self._webhooks = webhooks
         self._rules = rules
@@ -235,7 +262,7 @@ class WebhookRoutes:
         "/rpc/commerce/webhooks",
         "Register a watch, which sends an event for every change of one payment",
         bucket="webhooks",
-        guards=_GUARDS,
+        guards=_CHANGING,
         body_fields=(
             fields.RECIPIENT,
             fields.AMOUNT,
@@ -323,7 +350,7 @@ class WebhookRoutes:
         "/rpc/commerce/webhooks/{id}",
         "A watch, its payment as it stands, and its newest events",
         bucket="webhooks",
-        guards=_GUARDS,
+        guards=_READING,
         path_fields=(WEBHOOK,),
         answers={200: SUBSCRIPTION},
         errors={404: _UNKNOWN},
@@ -338,7 +365,7 @@ class WebhookRoutes:
         "/rpc/commerce/webhooks/{id}/cancel",
         "End a watch: no further events",
         bucket="webhooks",
-        guards=_GUARDS,
+        guards=_CHANGING,
         path_fields=(WEBHOOK,),
         answers={200: SUBSCRIPTION},
         errors={404: _UNKNOWN},
@@ -353,7 +380,7 @@ class WebhookRoutes:
         "The merchant's watches with their newest events, newest first",
         bucket="webhooks",
         by_size=_MAX_PAGE_BYTES,
-        guards=_GUARDS,
+        guards=_READING,
         query_fields=(STATE, HOST, AFTER, PAGE_LIMIT),
         answers={200: SUBSCRIPTIONS},
     )
@@ -373,7 +400,7 @@ class WebhookRoutes:
         "/rpc/commerce/webhooks/{id}/events/{eventId}/redeliver",
         "Send an event again, with the same id and body",
         bucket="webhooks",
-        guards=_GUARDS,
+        guards=_CHANGING,
         path_fields=(WEBHOOK, EVENT),
         answers={202: object_schema({"event": _EVENT})},
         errors={
@@ -396,7 +423,7 @@ class WebhookRoutes:
         "/rpc/commerce/webhooks/test",
         "Send a signed webhook.test to a callback",
         bucket="webhooks",
-        guards=_GUARDS,
+        guards=_CHANGING,
         body_fields=(CALLBACK,),
         answers={200: TEST},
         errors={429: "Two tests of the merchant have not ended yet, or there are too many requests.", 503: _NO_LOOK_UP},

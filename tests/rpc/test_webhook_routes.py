@@ -16,6 +16,7 @@ from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys, verify
 from svcd.commerce.subscriptions import WatchLimits, WatchRequest
+from svcd.interfaces import milliseconds
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import Reply
 from svcd.net.http_client import PinnedClient
@@ -85,7 +86,15 @@ def client_of(
     sending = {merchant.name: SendingMerchant(receiver, merchant.keys) for merchant in offer.merchants}
     chain = watched.database.subscriptions.repository.chain
     tester = CallbackTester(WebhookSender(rules, sending), chain, watched.clock, new_id=lambda: "7" * 32)
-    routes = WebhookRoutes(watched.node.params, offer, webhooks=webhooks, rules=rules, callers=callers, tester=tester)
+    routes = WebhookRoutes(
+        watched.node.params,
+        offer,
+        webhooks=webhooks,
+        rules=rules,
+        callers=callers,
+        tester=tester,
+        now=lambda: milliseconds(watched.clock),
+    )
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, watched.clock))
     site = watched.node.sites.public([routes], public)
     return Client(site, published(site), watched.clock, CLIENT)
@@ -535,3 +544,52 @@ def test_while_the_mempool_follows_a_reorganisation_a_registration_is_asked_to_c
     refused = register(client, body_of(watched))
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     assert refused.error == "the chain has just been reorganised, and undone transfers are on their way back; try again"
+
+
+# Tokens
+
+PREVIOUS = "the previous management token of the tests"
+READ_ONLY = "the read-only token of the tests"
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def with_more_tokens(watched: Watched, *, seconds: int = 60) -> Client:
+    until = milliseconds(watched.clock) + 1000 * seconds
+    first = evolve(MERCHANTS[0], previous_token=PREVIOUS, previous_until=until, read_only_token=READ_ONLY)
+    return client_of(watched, offer=evolve(OFFER, merchants=(first, MERCHANTS[1])))
+
+
+def test_the_previous_token_is_valid_until_its_end(watched: Watched) -> None:
+    client = with_more_tokens(watched)
+    assert register(client, body_of(watched), PREVIOUS).status == 201
+    watched.clock.advance(59.999)
+    assert client.get(PATH, **bearing(PREVIOUS)).status == 200
+    watched.clock.advance(0.001)
+    assert client.get(PATH, **bearing(PREVIOUS)).status == 401
+    assert register(client, body_of(watched, reference="order-2"), PREVIOUS).status == 401
+    assert client.get(PATH, **bearing(TOKEN)).status == 200
+
+
+def test_a_read_only_token_lists_and_shows_its_merchants_webhooks(watched: Watched) -> None:
+    client = with_more_tokens(watched)
+    identifier = register(client, body_of(watched)).json["subscription"]["id"]
+    others = register(client, body_of(watched), BOOKS).json["subscription"]["id"]
+    page = client.get(PATH, **bearing(READ_ONLY)).json["subscriptions"]
+    assert [each["id"] for each in page] == [identifier]
+    assert client.get(f"{PATH}/{identifier}", **bearing(READ_ONLY)).json["subscription"]["id"] == identifier
+    assert client.get(f"{PATH}/{others}", **bearing(READ_ONLY)).status == 404
+
+
+@pytest.mark.parametrize("path", ["", "/test", "/{id}/cancel", "/{id}/events/{event}/redeliver"])
+def test_a_read_only_token_changes_and_sends_nothing(watched: Watched, path: str) -> None:
+    client = with_more_tokens(watched)
+    identifier = register(client, body_of(watched)).json["subscription"]["id"]
+    response = client.post(
+        PATH + path.format(id=identifier, event="svcevt_" + 32 * "0"), body_of(watched), **bearing(READ_ONLY)
+    )
+    assert response.status == 403
+    assert response.json["error"] == "this token is read-only: it lists and shows webhooks; use the management token"
+    assert client.get(f"{PATH}/{identifier}", **bearing(TOKEN)).json["subscription"]["active"] is True

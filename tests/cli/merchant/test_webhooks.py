@@ -24,6 +24,7 @@ from twisted.web.resource import Resource
 
 from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
+from svcd.interfaces import milliseconds
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import Reply
 from svcd.net.http_client import PinnedClient
@@ -295,7 +296,13 @@ def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
     sender = WebhookSender(rules, {"default": SendingMerchant(Answering(terminal), merchant.keys)})
     tester = CallbackTester(sender, watched.database.subscriptions.repository.chain, terminal.clock, lambda: "7" * 32)
     routes = WebhookRoutes(
-        watched.node.params, offer, webhooks=watched.webhooks, rules=rules, callers=callers, tester=tester
+        watched.node.params,
+        offer,
+        webhooks=watched.webhooks,
+        rules=rules,
+        callers=callers,
+        tester=tester,
+        now=lambda: milliseconds(watched.clock),
     )
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, terminal.clock))
     terminal.public.site = watched.node.sites.public([routes], public)
