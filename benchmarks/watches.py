@@ -61,6 +61,12 @@ class Post:
     def restore(self, _breakers: Iterable[BreakerRow]) -> None:
         """Nothing is sent."""
 
+    def merchants_changed(self) -> None:
+        """Nothing is sent."""
+
+    def resume(self, _queues: Iterable[WatchQueue], _breakers: Iterable[BreakerRow]) -> None:
+        """Nothing is sent."""
+
     def forget(self) -> None:
         """Nothing is sent."""
 

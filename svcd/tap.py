@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,6 +45,8 @@ class Options(usage.Options):
     ]
 
     config: Config
+    read_config: Callable[[], Config]
+    """Loads the configuration again from the same file and options; raises ConfigError."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -64,10 +67,15 @@ class Options(usage.Options):
             if self[option] is not None
         ]
         file = Path(self["config"]) if self["config"] else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+        layers = [*given, *self._assignments]
         try:
-            self.config = load(file, overrides=[*given, *self._assignments], environment=os.environ)
+            self.config = load(file, overrides=layers, environment=os.environ)
         except ConfigError as error:
             _refuse(error)
+        # twistd may change the working directory, and the data directory cannot change while the node runs.
+        again = None if file is None else file.absolute()
+        layers.append(from_option("--data-dir", ("dataDir",), str(self.config.data_dir)))
+        self.read_config = lambda: load(again, overrides=layers, environment=os.environ)
 
 
 def _refuse(error: ConfigError) -> None:
@@ -77,9 +85,10 @@ def _refuse(error: ConfigError) -> None:
 
 def makeService(options: Options) -> RootService:
     """The service that twistd runs, from the options of its command line."""
-    config = fit_connections(options.config, raise_open_files_limit())
+    open_files = raise_open_files_limit()
+    config = fit_connections(options.config, open_files)
     use_monotonic_clock(reactor)
-    return root_service(config, reactor, _observer(options))
+    return root_service(config, reactor, _observer(options), lambda: fit_connections(options.read_config(), open_files))
 
 
 def _observer(options: Options) -> Observer | None:

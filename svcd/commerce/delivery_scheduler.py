@@ -195,9 +195,8 @@ class DeliveryScheduler:
     """All queues that wait or are being delivered. Call ``begin`` until it returns None, and again at ``next_at``."""
 
     def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
-        self._max_in_flight = max_in_flight
+        self.resize(max_in_flight)
         self._kept: dict[str, OpenBreaker] = {}
-        self._max_per_receiver = min(MAX_IN_FLIGHT_PER_RECEIVER, max_in_flight // 2)
         self._receivers: dict[str, Receiver] = {}
         self._waiting: dict[str, QueueEntry] = {}
         self._deliveries: dict[str, _ActiveDelivery] = {}
@@ -205,6 +204,11 @@ class DeliveryScheduler:
         self._timers: list[tuple[int, int, Receiver]] = []
         self._serial = count(1)
         self._open_breakers = 0
+
+    def resize(self, max_in_flight: int) -> None:
+        """Have so many deliveries in flight at most from now on; a receiver that is called already keeps its share."""
+        self._max_in_flight = max_in_flight
+        self._max_per_receiver = min(MAX_IN_FLIGHT_PER_RECEIVER, max_in_flight // 2)
 
     @property
     def waiting(self) -> int:

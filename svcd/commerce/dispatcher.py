@@ -128,6 +128,20 @@ class WebhookDispatcher:
         """Restore the circuit breakers that the last leader or run has stored; call before the first queues come."""
         # Before this node was the leader, the clock may have been the computer's, which may be ahead of the database's.
         self._forward_clock = ForwardClock(self._clock)
+        self._restore(breakers)
+
+    def merchants_changed(self) -> None:
+        """Share the deliveries anew among the sender's merchants, of which some are new and others are gone."""
+        self._absent_merchants -= self._sender.merchants.keys()
+        self._scheduler.resize(in_flight_share(len(self._sender.merchants)))
+        self._start_deliveries()
+
+    def resume(self, queues: Iterable[WatchQueue], breakers: Iterable[BreakerRow]) -> None:
+        """Deliver the events of merchants that are new, or configured again."""
+        self._restore(breakers)
+        self.enqueue(queues)
+
+    def _restore(self, breakers: Iterable[BreakerRow]) -> None:
         now = self._now()
         for row in breakers:
             # A later time was stored while the computer's clock was far ahead.
@@ -289,6 +303,11 @@ class WebhookDispatcher:
         event = None if term is None else await self._retried(lambda: self._outbox.head(delivery.queue.watch, term))
         # A node that was suspended here must not send an event that another one has sent since.
         if event is None or self._leadership.term != term:
+            return DeliveryOutcome.NOT_COUNTED, None
+        if event.merchant not in self._sender.merchants:
+            # Removed since the queue was scheduled; nothing waits here before the queue is forgotten, so that a
+            # merchant that is configured again meanwhile has its queues from the outbox.
+            self._hold(event.merchant)
             return DeliveryOutcome.NOT_COUNTED, None
         if delivery.kind is DeliveryKind.GIVE_UP:
             return DeliveryOutcome.NOT_COUNTED, await self._give_up(delivery, event)

@@ -248,6 +248,10 @@ class LeaseService(Service):
         """Call ``changed`` after this node has become the leader, and after it has ceased to be."""
         self._listeners.append(changed)
 
+    def settings_changed(self, settings: bytes) -> None:
+        """Compare another digest with those of the other nodes from the next renewal on."""
+        self._candidate = evolve(self._candidate, settings=settings)
+
     @property
     def term(self) -> int | None:
         """See :class:`Leadership`."""

@@ -109,7 +109,7 @@ class WebhookSender:
 
     rules: Rules
     merchants: Mapping[str, SendingMerchant]
-    """By the name of the merchant."""
+    """By the name of the merchant; changes when the merchants are reloaded."""
     log = Logger()
 
     async def send(self, event: Event, now: int) -> DeliveryResult:
@@ -117,7 +117,10 @@ class WebhookSender:
 
         The URL is checked on each attempt, because the rules may have changed since the registration.
         """
-        merchant = self.merchants[event.merchant]
+        merchant = self.merchants.get(event.merchant)
+        if merchant is None:
+            # Removed while its test waited for the callback's address.
+            return DeliveryResult(outcome=DeliveryOutcome.NOT_COUNTED, error="merchant-removed")
         try:
             target = self.rules.parse(event.url)
             headers = signed_headers(

@@ -5,7 +5,8 @@ The whole durable state is on disk. A notification from chain or mempool only re
 
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -61,6 +62,12 @@ class Dispatcher(Protocol):
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
         """Restore the circuit breakers that the last leader or run has stored."""
 
+    def merchants_changed(self) -> None:
+        """Share the deliveries anew among the merchants."""
+
+    def resume(self, queues: Iterable[WatchQueue], breakers: Iterable[BreakerRow]) -> None:
+        """Deliver the events of merchants that are new, or configured again."""
+
     def hurry(self, merchant: str, receiver: str) -> None:
         """Bring the next probe of a receiver forward."""
 
@@ -96,6 +103,16 @@ class WebhookContext:
     """Whether this node evaluates the watches and delivers the events."""
     sleep: Callable[[float], object] = time.sleep
     """Blocks the thread of the watches for some seconds."""
+
+
+@frozen
+class Kept:
+    """What a node keeps of a merchant that was removed from its configuration."""
+
+    watches: int
+    """Its active watches, which go on."""
+    undelivered: int
+    """Watches of which events wait."""
 
 
 @define
@@ -230,6 +247,25 @@ class WebhookService(Service):
     def test_accepted(self, merchant: str, callback_url: str) -> None:
         """Deliver the waiting events of a callback's receiver soon, because it has just accepted a test."""
         self._dispatcher.hurry(merchant, receiver_of(callback_url))
+
+    async def merchants_changed(self, added: Collection[str], removed: Collection[str]) -> dict[str, Kept]:
+        """Deliver what waits of the merchants that are new; returns what is kept of the removed ones, by name."""
+        self._dispatcher.merchants_changed()
+        if not added and not removed:
+            return {}
+        now, term = milliseconds(self._context.clock), self._resumed_in
+        queues, watches = await self._worker.run(self._waiting_and_watches, now, tuple(removed))
+        resumed = [queue for queue in queues if queue.merchant in added]
+        breakers = await self._worker.run(self._subscriptions.breakers, resumed)
+        # Otherwise the next step reads all queues, or another node delivers.
+        if term is not None and self._resumed_in == term:
+            self._dispatcher.resume(resumed, breakers)
+        undelivered = Counter(queue.merchant for queue in queues)
+        return {name: Kept(watches[name], undelivered[name]) for name in removed}
+
+    def _waiting_and_watches(self, now: int, merchants: Sequence[str]) -> tuple[list[WatchQueue], dict[str, int]]:
+        count = self._subscriptions.repository.watches.count_active
+        return self._subscriptions.queues(now), {name: count(name) for name in merchants}
 
     async def _register(self, request: WatchRequest) -> Registration:
         if self.shared:

@@ -9,7 +9,7 @@ before it has started (`svcd/process/sequential.py`):
 3. the databases are opened (:func:`open_chain_and_webhooks`): those of the chain, the mempool and the webhooks, each of
    which recovers from an unclean shutdown;
 4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks, webhooks,
-   the operator's listeners, the public listeners, the port for health checks, peers, backups;
+   reloading on SIGHUP, the operator's listeners, the public listeners, the port for health checks, peers, backups;
 5. the last one (`svcd/process/systemd.py`) tells systemd READY=1.
 
 A service that cannot start stops those that have started; one line in the log says why, and the exit status is 1.
@@ -31,6 +31,7 @@ itself (`svcd/node/database_health.py`, `svcd/process/datadir.py`).
 """
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
 from svcd.process.datadir import DataDirectory, SeedFileError
+from svcd.process.hangup import HangUp
 from svcd.process.logs import Observer
 from svcd.process.sequential import RootService, ScopedServices, Sequential
 from svcd.process.shutdown import StopSignals, exit_now, graceful_exit
@@ -59,9 +61,16 @@ STOP_PATIENCE: Final = 2.0
 """How many seconds a stop waits for DNS look-ups, or a backup that is being given up."""
 
 
-def root_service(config: Config, reactor: Any, observer: Observer | None) -> RootService:
-    """The service that twistd runs: everything from the lock on the data directory to the notification of systemd."""
+def root_service(
+    config: Config, reactor: Any, observer: Observer | None, read_config: Callable[[], Config]
+) -> RootService:
+    """The service that twistd runs: everything from the lock on the data directory to the notification of systemd.
+
+    ``read_config`` loads the configuration again, for SIGHUP and `svc node merchants reload`.
+    """
     StopSignals(reactor).install()
+    hang_up = HangUp(reactor)
+    hang_up.install()
     exit_process = graceful_exit(reactor)
     root = RootService(exit_process, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
@@ -74,7 +83,9 @@ def root_service(config: Config, reactor: Any, observer: Observer | None) -> Roo
     on_chain = ScopedServices(
         Sequential(exit_process, operator_errors=OPERATOR_ERRORS),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
-        services=lambda databases: node_services(NodeResources(config, databases, pools, reactor, health)),
+        services=lambda databases: node_services(
+            NodeResources(config, databases, pools, reactor, health, read_config, hang_up)
+        ),
         release=OpenDatabases.close,
     )
     root.addService(on_chain)
@@ -106,6 +117,7 @@ def node_services(resources: NodeResources) -> list[Service]:
         node.reactor_lag,
         *node.production(),
         *node.webhooks(),
+        node.reload,
         *node.operator_listeners(),
         *node.public_listeners(),
         *node.health_listeners(),

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.logger import Logger
 
@@ -18,7 +19,8 @@ from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import BACKLOG_SECONDS, CLEANUP_SECONDS, POLL_SECONDS, WebhookService, build_webhooks
 from svcd.composition.resources import NodeResources
-from svcd.config.schema import Commerce, Config
+from svcd.config.layers import ConfigError
+from svcd.config.schema import Commerce, Config, MerchantSettings
 from svcd.config.types import unix_milliseconds
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.net.addresses import AddressPolicy
@@ -84,16 +86,18 @@ class MerchantServices:
             own=_own_addresses(base.config),
         )
         trust, worker = load_trust(base.config.extra_ca_file), base.pools.callbacks
-        self._merchants = _merchants(base.config)
-        most = look_ups_share(len(self._merchants))
-        self._callers = {
-            merchant.name: PinnedClient(base.reactor, resolver=SystemResolver(worker, most), policy=policy, trust=trust)
-            for merchant in self._merchants
-        }
-        sending = {
-            merchant.name: SendingMerchant(self._callers[merchant.name], merchant.keys) for merchant in self._merchants
-        }
-        sender, database = WebhookSender(self._rules, sending), base.databases.webhooks
+
+        def caller(most: int) -> PinnedClient:
+            return PinnedClient(base.reactor, resolver=SystemResolver(worker, most), policy=policy, trust=trust)
+
+        self._caller = caller
+        self._most = 0
+        self._callers: dict[str, PinnedClient] = {}
+        self._sending: dict[str, SendingMerchant] = {}
+        self._routes: WebhookRoutes | None = None
+        self._merchants: tuple[Merchant, ...] = ()
+        self._set_merchants(_merchants(base.config.commerce))
+        sender, database = WebhookSender(self._rules, self._sending), base.databases.webhooks
         self._clock = DatabaseClock(base.reactor)
         self._lease: LeaseService | None = None
         self.webhooks = None if database is None else self._build_webhooks(database, sender, status)
@@ -134,6 +138,7 @@ class MerchantServices:
             tester=self._tester,
             now=lambda: milliseconds(self._clock),
         )
+        self._routes = routes
         enabled = not commerce.refusal
         return [
             CommerceRoutes(
@@ -146,6 +151,44 @@ class MerchantServices:
             ProofRoutes(node_context.chain_manager, payments, self._base.pools.verifier),
             routes,
         ]
+
+    async def reload(self, running: Commerce, new: Commerce) -> dict[str, object]:
+        """Serve the merchants of ``new`` instead of those of ``running``; returns the changes for the operator.
+
+        Tokens, secrets and recipients hold from the next request and attempt on. Of a removed merchant nothing is
+        deleted: its watches go on, and its events wait as in :meth:`WebhookDispatcher.enqueue`.
+        """
+        changes = merchant_changes(running, new)
+        webhooks = self.webhooks
+        if webhooks is None:
+            raise ConfigError("webhooks do not work on the running node: correct the configuration, and restart it")
+        self._base.pools.callbacks.grow(look_ups(len(new.all_merchants)))
+        self._set_merchants(_merchants(new))
+        if self._lease is not None:
+            self._lease.settings_changed(shared_settings(new))
+        kept = await webhooks.merchants_changed(changes.added, changes.removed)
+        return {
+            "added": list(changes.added),
+            "changed": [{"name": name, "settings": list(names)} for name, names in changes.changed.items()],
+            "removed": [
+                {"name": name, "watches": kept[name].watches, "undelivered": kept[name].undelivered}
+                for name in changes.removed
+            ],
+        }
+
+    def _set_merchants(self, merchants: tuple[Merchant, ...]) -> None:
+        """Change the callers and senders of the merchants in place, because the routes and the dispatcher have them."""
+        most = look_ups_share(len(merchants))
+        kept = self._callers if most == self._most else {}
+        callers = {merchant.name: kept.get(merchant.name) or self._caller(most) for merchant in merchants}
+        self._most, self._merchants = most, merchants
+        sending = {each.name: SendingMerchant(callers[each.name], each.keys) for each in merchants}
+        self._callers.clear()
+        self._callers.update(callers)
+        self._sending.clear()
+        self._sending.update(sending)
+        if self._routes is not None:
+            self._routes.set_merchants(merchants)
 
     @property
     def role(self) -> Callable[[], str] | None:
@@ -223,9 +266,46 @@ def shared_settings(commerce: Commerce) -> bytes:
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=16, person=b"svcd commerce").digest()
 
 
-def _merchants(config: Config) -> tuple[Merchant, ...]:
+@frozen
+class MerchantChanges:
+    """What differs between the merchants of two configurations, by their names."""
+
+    added: tuple[str, ...]
+    changed: dict[str, tuple[str, ...]]
+    """With the names of the settings."""
+    removed: tuple[str, ...]
+
+
+def merchant_changes(running: Commerce, new: Commerce) -> MerchantChanges:
+    """The merchants that a reload adds, changes and removes."""
+    before = {each.name: _compared(each) for each in running.all_merchants}
+    after = {each.name: _compared(each) for each in new.all_merchants}
+    differing = {
+        name: tuple(key for key, value in settings.items() if value != before[name][key])
+        for name, settings in after.items()
+        if name in before
+    }
+    return MerchantChanges(
+        added=tuple(name for name in after if name not in before),
+        changed={name: keys for name, keys in differing.items() if keys},
+        removed=tuple(name for name in before if name not in after),
+    )
+
+
+def _compared(merchant: MerchantSettings) -> dict[str, object]:
+    return {
+        "token": merchant.token,
+        "previousToken": (merchant.previous_token, merchant.previous_token_until),
+        "readOnlyToken": merchant.read_only_token,
+        "signingSecret": merchant.signing_secret,
+        "previousSigningSecret": merchant.previous_signing_secret,
+        "recipients": frozenset(merchant.recipients),
+    }
+
+
+def _merchants(commerce: Commerce) -> tuple[Merchant, ...]:
     """None where webhooks are switched off or cannot work."""
-    if config.commerce.refusal:
+    if commerce.refusal:
         return ()
     return tuple(
         Merchant(
@@ -237,7 +317,7 @@ def _merchants(config: Config) -> tuple[Merchant, ...]:
             keys=SigningKeys(merchant.signing_secret, merchant.previous_signing_secret),
             recipients=frozenset(merchant.recipients),
         )
-        for merchant in config.commerce.all_merchants
+        for merchant in commerce.all_merchants
     )
 
 

@@ -10,6 +10,7 @@ from svcd.config.schema import Config
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import PoolLoad, ThreadPoolService
+from svcd.process.hangup import HangUp
 
 
 @frozen
@@ -94,6 +95,9 @@ class NodeResources:
     pools: ThreadPools
     reactor: Any
     health: DatabaseHealth
+    read_config: Callable[[], Config]
+    """Loads the configuration again, as at the start; blocks, and raises ConfigError."""
+    hang_up: HangUp
 
     @property
     def node_context(self) -> NodeContext:

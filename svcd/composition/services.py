@@ -21,6 +21,7 @@ from svcd.composition.file_descriptors import (
 )
 from svcd.composition.limits_report import limits_of
 from svcd.composition.merchants import MerchantServices
+from svcd.composition.reload import ReloadService
 from svcd.composition.resources import NodeResources
 from svcd.config.schema import LOOPBACK_HOSTS, Config
 from svcd.metrics.exposition import MetricsRoutes, collect_from
@@ -51,6 +52,7 @@ from svcd.rpc.operator_routes import (
     BackupRoutes,
     DevnetRoutes,
     LimitsRoutes,
+    MerchantRoutes,
     NodeDetails,
     OperatorRoutes,
     ParticipationRoutes,
@@ -102,6 +104,13 @@ class NodeServices:
         narrowed = of_network(node_context.chain_manager.params)
         self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage, narrowed)
         self._merchants = MerchantServices(base, self._status)
+        self.reload = ReloadService(
+            config,
+            read=base.read_config,
+            worker=base.pools.files,
+            merchants=self._merchants.reload,
+            signal=base.hang_up,
+        )
         self._participation = None if config.participation.on_demand else self._producer()
         self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files)
         self._devnet = Devnet(node_context, secrets.token_bytes) if config.network == "devnet" else None
@@ -273,6 +282,7 @@ class NodeServices:
             MetricsRoutes(self._metrics.registry, token=token),
             PeerAdminRoutes(administration, token=token),
             BackupRoutes(self.backups, token=token),
+            MerchantRoutes(self.reload.reload, token=token),
             ParticipationRoutes(self._status, self._participation, token=token),
             LimitsRoutes(limits_of(config), token=token),
         ]
@@ -292,7 +302,9 @@ class NodeServices:
             sample=lambda: [] if network is None else _sample(network),
             clock=self._base.reactor,
             serves_peers=network is not None and not config.p2p.listen,
-            links=lambda: LinkPolicy(config.link_recipients, frozenset(config.pages.return_hosts), config.pages.only),
+            links=lambda: LinkPolicy(
+                self.reload.config.link_recipients, frozenset(config.pages.return_hosts), config.pages.only
+            ),
         )
         return pages_resource(sources, page_hosts(config))
 

@@ -94,6 +94,12 @@ class ThreadPoolService(Service):
         """See :class:`svcd.interfaces.Worker`."""
         return deferToThreadPool(self._reactor, self._pool, self.load.job(function), *args, **kwargs)
 
+    def grow(self, size: int) -> None:
+        """Have at least ``size`` threads; a pool never gets smaller."""
+        if size > self.size:
+            self.size = size
+            self._pool.adjustPoolsize(size, size)
+
     @property
     def dead(self) -> int:
         """How many threads have died."""

@@ -1,6 +1,6 @@
 """The operator's routes, never on the public endpoint (docs/operations.md "Operator interface")."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -176,6 +176,46 @@ class LimitsRoutes:
     def limits(self) -> Renderable:
         """Answer GET /operator/limits."""
         return {"limits": self._records}
+
+
+_CHANGED_MERCHANT: Final = named_object(
+    "ChangedMerchant", {"name": _STRING, "settings": {"type": "array", "items": _STRING}}
+)
+_REMOVED_MERCHANT: Final = named_object(
+    "RemovedMerchant",
+    {"name": _STRING, "watches": COUNT, "undelivered": COUNT},
+    about="A merchant without a place in the configuration: its active webhooks, and those with events that wait.",
+)
+
+
+class MerchantRoutes:
+    """Reloads the merchants; ``reload`` raises HttpError 409 and changes nothing where the configuration is wrong."""
+
+    def __init__(self, reload: Callable[[], Awaitable[Renderable]], *, token: str | None) -> None:
+        self.token = token
+        self._reload = reload
+
+    @Route(
+        "POST",
+        "/operator/merchants/reload",
+        "Read the configuration again, and add, change and remove merchants",
+        bucket="operator",
+        guards=(BEARER,),
+        answers={
+            200: object_schema(
+                {
+                    "added": {"type": "array", "items": _STRING},
+                    "changed": {"type": "array", "items": _CHANGED_MERCHANT},
+                    "removed": {"type": "array", "items": _REMOVED_MERCHANT},
+                    "left": {"type": "array", "items": _STRING},
+                }
+            )
+        },
+        errors={409: "The configuration cannot be used, or webhooks are not enabled; nothing has changed."},
+    )
+    async def reload(self) -> Renderable:
+        """Answer POST /operator/merchants/reload."""
+        return await self._reload()
 
 
 _ENABLED: Final = Field("enabled", Bool(), "Whether to make blocks.")

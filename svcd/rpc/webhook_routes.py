@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, Unpack
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, TIME, WHOLE_NUMBER
@@ -256,6 +256,10 @@ class WebhookRoutes:
         self._rules = rules
         self._callers = callers
         self._tester = tester
+
+    def set_merchants(self, merchants: tuple[Merchant, ...]) -> None:
+        """Serve these merchants from the next request on; ``callers`` has one for each of them."""
+        self.policy = evolve(self.policy, merchants=merchants)
 
     @Route(
         "POST",

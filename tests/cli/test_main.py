@@ -62,6 +62,7 @@ def test_the_command_tree() -> None:
         "node faucet",
         "node backup",
         "node limits",
+        "node merchants reload",
         "node participation",
         "node reorganise",
         "node peers add",

@@ -364,6 +364,32 @@ def test_events_of_a_merchant_that_is_not_configured_are_kept_until_its_return(
     assert again.dispatcher.counts().delivered == 1
 
 
+def test_a_merchant_that_is_removed_and_configured_again_loses_no_event(log: list[LogEvent]) -> None:
+    """Not even while an attempt waits for its time."""
+    outbox, clock = MemoryOutbox(), Clock()
+    network = Network(clock)
+    books = SendingMerchant(network, SigningKeys(SECRET))
+    sending = {"books": books}
+    sender = WebhookSender(Rules.for_callbacks(), sending)
+    dispatcher = WebhookDispatcher(outbox, sender, clock=clock, chance=lambda: 0.5)
+    world = World(clock, outbox, network, dispatcher, log)
+    network.answers["shop"] = replying(503)
+    queue = evolve(outbox.add("shop/1", "", now=world.now, merchant="books"), merchant="books")
+    dispatcher.enqueue([queue])
+    assert world.sent() == 1
+    sending.clear()
+    dispatcher.merchants_changed()
+    world.pass_time(24 * HOUR)
+    assert world.sent() == 1
+    assert any("the configuration has no merchant books" in told for told in world.said(LogLevel.warn))
+    assert dispatcher.counts() == evolve(counts(), failed=1)
+    network.answers["shop"] = replying(200)
+    sending["books"] = books
+    dispatcher.merchants_changed()
+    dispatcher.resume([queue], [])
+    assert dispatcher.counts().delivered == 1
+
+
 def test_a_url_that_the_rules_no_longer_allow_is_not_called(world: World, log: list[LogEvent]) -> None:
     world.send("shop/1", url="http://shop.example.com/")
     world.send("shop/2", url="https://localhost/")

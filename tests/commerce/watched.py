@@ -68,6 +68,13 @@ class Queues:
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
         self.breakers = list(breakers)
 
+    def merchants_changed(self) -> None:
+        self.pending.clear()
+
+    def resume(self, queues: Iterable[WatchQueue], breakers: Iterable[BreakerRow]) -> None:
+        self.restore(breakers)
+        self.enqueue(queues)
+
     def forget(self) -> None:
         self.pending.clear()
 
