@@ -248,24 +248,37 @@ class WebhookService(Service):
         """Deliver the waiting events of a callback's receiver soon, because it has just accepted a test."""
         self._dispatcher.hurry(merchant, receiver_of(callback_url))
 
-    async def merchants_changed(self, added: Collection[str], removed: Collection[str]) -> dict[str, Kept]:
-        """Deliver what waits of the merchants that are new; returns what is kept of the removed ones, by name."""
+    async def change_merchants(
+        self, apply: Callable[[], object], *, added: Collection[str] = (), removed: Collection[str] = ()
+    ) -> dict[str, Kept]:
+        """Call ``apply``, which changes the sender's merchants, and deliver what waits of those that are new.
+
+        Returns what is kept of the removed ones, by name.
+
+        Raises:
+            DatabaseUnavailable, sqlite3.OperationalError: nothing has changed.
+        """
+        queues, breakers, kept = list[WatchQueue](), list[BreakerRow](), dict[str, Kept]()
+        term = self._resumed_in
+        if added or removed:
+            now = milliseconds(self._context.clock)
+            queues, breakers, kept = await self._worker.run(self._waiting_of, now, tuple(added), tuple(removed))
+        # From here on nothing waits: a queue that the worker returns later finds the new merchants.
+        apply()
         self._dispatcher.merchants_changed()
-        if not added and not removed:
-            return {}
-        now, term = milliseconds(self._context.clock), self._resumed_in
-        queues, watches = await self._worker.run(self._waiting_and_watches, now, tuple(removed))
-        resumed = [queue for queue in queues if queue.merchant in added]
-        breakers = await self._worker.run(self._subscriptions.breakers, resumed)
         # Otherwise the next step reads all queues, or another node delivers.
         if term is not None and self._resumed_in == term:
-            self._dispatcher.resume(resumed, breakers)
-        undelivered = Counter(queue.merchant for queue in queues)
-        return {name: Kept(watches[name], undelivered[name]) for name in removed}
+            self._dispatcher.resume(queues, breakers)
+        return kept
 
-    def _waiting_and_watches(self, now: int, merchants: Sequence[str]) -> tuple[list[WatchQueue], dict[str, int]]:
-        count = self._subscriptions.repository.watches.count_active
-        return self._subscriptions.queues(now), {name: count(name) for name in merchants}
+    def _waiting_of(
+        self, now: int, added: Sequence[str], removed: Sequence[str]
+    ) -> tuple[list[WatchQueue], list[BreakerRow], dict[str, Kept]]:
+        queues, count = self._subscriptions.queues(now), self._subscriptions.repository.watches.count_active
+        undelivered = Counter(queue.merchant for queue in queues)
+        resumed = [queue for queue in queues if queue.merchant in added]
+        kept = {name: Kept(count(name), undelivered[name]) for name in removed}
+        return resumed, self._subscriptions.breakers(resumed), kept
 
     async def _register(self, request: WatchRequest) -> Registration:
         if self.shared:

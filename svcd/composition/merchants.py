@@ -3,6 +3,7 @@
 import hashlib
 import json
 import secrets
+import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -34,6 +35,7 @@ from svcd.node.status import Status
 from svcd.process.timers import Periodic
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
 from svcd.rpc.webhook_routes import Merchant, WebhookPolicy, WebhookRoutes
+from svcd.store.database import DatabaseUnavailable
 from svcd.store.lease_store import LeaseStore
 
 _LOOK_UPS: Final = 16
@@ -157,16 +159,25 @@ class MerchantServices:
 
         Tokens, secrets and recipients hold from the next request and attempt on. Of a removed merchant nothing is
         deleted: its watches go on, and its events wait as in :meth:`WebhookDispatcher.enqueue`.
+
+        Raises:
+            ConfigError: webhooks do not work, or their database does not answer; nothing has changed.
         """
         changes = merchant_changes(running, new)
         webhooks = self.webhooks
         if webhooks is None:
             raise ConfigError("webhooks do not work on the running node: correct the configuration, and restart it")
-        self._base.pools.callbacks.grow(look_ups(len(new.all_merchants)))
-        self._set_merchants(_merchants(new))
-        if self._lease is not None:
-            self._lease.settings_changed(shared_settings(new))
-        kept = await webhooks.merchants_changed(changes.added, changes.removed)
+
+        def apply() -> None:
+            self._base.pools.callbacks.grow(look_ups(len(new.all_merchants)))
+            self._set_merchants(_merchants(new))
+            if self._lease is not None:
+                self._lease.settings_changed(shared_settings(new))
+
+        try:
+            kept = await webhooks.change_merchants(apply, added=changes.added, removed=changes.removed)
+        except (DatabaseUnavailable, sqlite3.OperationalError) as error:
+            raise ConfigError(f"the webhooks' database does not answer: {error}") from error
         return {
             "added": list(changes.added),
             "changed": [{"name": name, "settings": list(names)} for name, names in changes.changed.items()],

@@ -14,12 +14,20 @@ from svcd.commerce.dispatcher import WebhookDispatcher
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
-from svcd.commerce.subscriptions import WatchRequest
-from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS, PAUSE_SECONDS, PauseBudget, WebhookContext, WebhookService
+from svcd.commerce.subscriptions import Subscriptions, WatchRequest
+from svcd.commerce.webhook_service import (
+    MAX_PAUSES_SECONDS,
+    PAUSE_SECONDS,
+    Kept,
+    PauseBudget,
+    WebhookContext,
+    WebhookService,
+)
 from svcd.interfaces import milliseconds
 from svcd.net.calls import CallFailed
 from svcd.net.targets import Rules
 from svcd.node.devnet import Devnet
+from svcd.store.database import DatabaseUnavailable
 from tests.chains import address_of
 from tests.commerce.test_dispatcher import Network
 from tests.commerce.watched import Queues, Watched
@@ -330,3 +338,37 @@ def test_the_operator_sees_watches_and_the_age_of_the_oldest_event(measured: Mea
     result_of(webhooks.refresh_backlog())
     assert webhooks.record() == NOTHING | {"waiting": 1, "oldestWaitingSince": str(expired)}
     result_of(Deferred.fromCoroutine(webhooks.stopService()))
+
+
+# Merchants that come and go
+
+
+def test_what_is_kept_of_a_removed_merchant_is_counted_and_comes_back_with_it(watched: Watched) -> None:
+    paid, other = watched.register(merchant="books")["id"], watched.register(reference="order-2", merchant="books")
+    watched.pay("5000 from alice to bob for order-1")
+    changes: list[str] = []
+
+    def change(**names: tuple[str, ...]) -> dict[str, Kept]:
+        changing = watched.webhooks.change_merchants(lambda: changes.append("applied"), **names)
+        return result_of(Deferred.fromCoroutine(changing))
+
+    assert other["active"] is True
+    assert change(removed=("books", "maps")) == {"books": Kept(2, 1), "maps": Kept(0, 0)}
+    assert watched.queues.pending == {}
+    assert change(added=("maps",)) == {}
+    assert watched.queues.pending == {}
+    assert change(added=("books",)) == {}
+    assert list(watched.queues.pending) == [paid]
+    assert changes == ["applied"] * 3
+
+
+def test_a_database_that_does_not_answer_leaves_the_merchants_as_they_are(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DatabaseUnavailable("no connection")
+
+    monkeypatch.setattr(Subscriptions, "queues", fail)
+    changing = watched.webhooks.change_merchants(lambda: pytest.fail("applied"), removed=("books",))
+    with pytest.raises(DatabaseUnavailable):
+        result_of(Deferred.fromCoroutine(changing))

@@ -73,9 +73,9 @@ class Receiver:
         return self.answers[-1]
 
 
-def client_of(
+def routes_of(
     watched: Watched, *answers: Any, offer: WebhookPolicy = OFFER, receiver: Receiver | None = None
-) -> Client:
+) -> WebhookRoutes:
     receiver = receiver or Receiver()
     reactor: Any = watched.clock
     resolver = Answers(*(answers or (["93.184.215.14"],)))
@@ -86,7 +86,7 @@ def client_of(
     sending = {merchant.name: SendingMerchant(receiver, merchant.keys) for merchant in offer.merchants}
     chain = watched.database.subscriptions.repository.chain
     tester = CallbackTester(WebhookSender(rules, sending), chain, watched.clock, new_id=lambda: "7" * 32)
-    routes = WebhookRoutes(
+    return WebhookRoutes(
         watched.node.params,
         offer,
         webhooks=webhooks,
@@ -95,6 +95,13 @@ def client_of(
         tester=tester,
         now=lambda: milliseconds(watched.clock),
     )
+
+
+def client_of(watched: Watched, *answers: Any, **given: Any) -> Client:
+    return client_for(watched, routes_of(watched, *answers, **given))
+
+
+def client_for(watched: Watched, routes: WebhookRoutes) -> Client:
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, watched.clock))
     site = watched.node.sites.public([routes], public)
     return Client(site, published(site), watched.clock, CLIENT)
@@ -593,3 +600,12 @@ def test_a_read_only_token_changes_and_sends_nothing(watched: Watched, path: str
     assert response.status == 403
     assert response.json["error"] == "this token is read-only: it lists and shows webhooks; use the management token"
     assert client.get(f"{PATH}/{identifier}", **bearing(TOKEN)).json["subscription"]["active"] is True
+
+
+def test_the_merchants_are_those_of_the_last_reload(watched: Watched) -> None:
+    routes = routes_of(watched)
+    client = client_for(watched, routes)
+    assert client.get(PATH, **bearing(TOKEN)).status == 200
+    routes.set_merchants((MERCHANTS[1],))
+    assert client.get(PATH, **bearing(TOKEN)).status == 401
+    assert client.get(PATH, **bearing(BOOKS)).status == 200
