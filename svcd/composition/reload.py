@@ -57,12 +57,12 @@ class ReloadService(Service):
     def startService(self) -> None:
         """Reload on SIGHUP from now on."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._signal.action = self._hung_up
+        self._signal.begin(self._hung_up)
 
     async def stopService(self) -> None:
         """Let a reload in progress end."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self._signal.action = None
+        self._signal.end()
         await self._tasks.drained()
 
     async def reload(self) -> dict[str, object]:

@@ -1,19 +1,31 @@
-"""SIGHUP, which by default ends a process: the node reads its configuration again instead."""
+"""SIGHUP, which by default ends a process: the node reads its configuration again instead.
 
+A node in the foreground still ends when its terminal is closed, of which the same signal tells.
+"""
+
+import os
 import signal
 from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
-from attrs import define
+from attrs import define, field
 from twisted.logger import Logger
 
 
 class SignalReactor(Protocol):
-    """The reactor's method that is needed here (twisted.internet.interfaces.IReactorFromThreads)."""
+    """The reactor's methods that are needed here (twisted.internet.interfaces)."""
 
     def callFromThread(self, call: Callable[[], object], /) -> object:  # noqa: N802
         """Call in the reactor's thread as soon as the reactor runs; safe from signal handlers."""
+
+    def stop(self) -> object:
+        """Stop the services and end the process."""
+
+
+def at_terminal() -> bool:
+    """Whether standard input is a terminal that is still there."""
+    return os.isatty(0)
 
 
 @define
@@ -21,7 +33,9 @@ class HangUp:
     """Calls ``action`` in the reactor's thread for each SIGHUP; None while the node starts and stops."""
 
     reactor: SignalReactor
-    action: Callable[[], object] | None = None
+    terminal: Callable[[], bool] = at_terminal
+    action: Callable[[], object] | None = field(init=False, default=None)
+    _began_at_terminal: bool = field(init=False, default=False)
 
     _log = Logger()
 
@@ -29,11 +43,23 @@ class HangUp:
         """Handle SIGHUP from now on; to be called in the main thread."""
         signal.signal(signal.SIGHUP, self._handle)
 
+    def begin(self, action: Callable[[], object]) -> None:
+        """Call ``action`` from now on; after the process has left its terminal, if it runs in the background."""
+        self._began_at_terminal = self.terminal()
+        self.action = action
+
+    def end(self) -> None:
+        """Call nothing from now on."""
+        self.action = None
+
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.reactor.callFromThread(self._act)
 
     def _act(self) -> None:
-        if self.action is None:
+        if self._began_at_terminal and not self.terminal():
+            self._log.info("the terminal was closed: the node stops")
+            self.reactor.stop()
+        elif self.action is None:
             self._log.warn("SIGHUP: the node is starting or stopping, and reads no configuration now")
         else:
             self.action()

@@ -22,8 +22,15 @@ HOOKS = "[commerce.webhooks]\nenabled = true\n"
 
 
 class Immediate:
+    """Runs what comes from threads at once, and counts how often it is stopped."""
+
+    stops = 0
+
     def callFromThread(self, call: Callable[[], object], /) -> object:  # noqa: N802
         return call()
+
+    def stop(self) -> None:
+        self.stops += 1
 
 
 class Reloading:
@@ -32,7 +39,9 @@ class Reloading:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.applied: list[tuple[str, ...]] = []
-        self.signal = HangUp(Immediate())
+        self.reactor = Immediate()
+        self.at_terminal = False
+        self.signal = HangUp(self.reactor, lambda: self.at_terminal)
         self.write(books="b")
         self.service = ReloadService(
             self.read(), read=self.read, worker=InlineWorker(), merchants=self.apply, signal=self.signal
@@ -100,6 +109,16 @@ def test_a_wrong_file_changes_nothing(reloading: Reloading, wrong: dict[str, str
     assert error.value.status == 409
     assert re.match(f"nothing has changed: .*{why}", error.value.sentence)
     assert (reloading.applied, reloading.service.config) == ([], before)
+
+
+def test_a_node_in_the_foreground_ends_with_its_terminal(reloading: Reloading) -> None:
+    reloading.at_terminal = True
+    reloading.service.startService()
+    reloading.signal._act()
+    assert (len(reloading.applied), reloading.reactor.stops) == (1, 0), "a signal of somebody at the terminal"
+    reloading.at_terminal = False
+    reloading.signal._act()
+    assert (len(reloading.applied), reloading.reactor.stops) == (1, 1)
 
 
 def test_a_signal_reloads_while_the_service_runs(reloading: Reloading) -> None:
