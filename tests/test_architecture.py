@@ -13,12 +13,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-EVERY_PACKAGE = "chain chain_schemas light store node net web p2p commerce rpc pages metrics config process".split()
+EVERY_PACKAGE = (
+    "chain chain_schemas keyfile light store node net web p2p commerce rpc pages metrics config process".split()
+)
 MAY_IMPORT = {
     "chain": set(),
     "chain_schemas": {"chain", "web"},
     "light": {"chain"},
     "interfaces": set(),
+    "keyfile": {"chain"},
     "limits": set(),
     "recent": set(),
     "store": {"chain"},
@@ -29,14 +32,14 @@ MAY_IMPORT = {
     "commerce": {"chain", "light", "store", "node", "net", "web"},
     "rpc": {"chain", "chain_schemas", "store", "node", "net", "web", "commerce", "p2p.administration"},
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields"},
-    "cli": {"chain", "commerce.payment_request"},
-    "cli.wallet": {"cli", "chain", "commerce.payment_request"},
+    "cli": {"chain", "keyfile", "commerce.payment_request"},
+    "cli.wallet": {"cli", "chain", "keyfile", "commerce.payment_request"},
     "cli.merchant": {
         *("cli", "chain", "light", "web"),
         *("commerce.payment_proof", "commerce.payment_request", "commerce.signing"),
     },
-    "cli.operator": {"cli", "chain", "store", "node", "process"},
-    "cli.main": {"cli", "cli.wallet", "cli.merchant", "cli.operator", "chain"},
+    "cli.operator": {"cli", "chain", "keyfile", "store", "node", "process"},
+    "cli.main": {"cli", "cli.wallet", "cli.merchant", "cli.operator", "chain", "keyfile"},
     "config": {"chain.address", "chain.errors", "chain.params", "net.targets"},
     "process": set(),
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
@@ -341,12 +344,14 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
         (directions, "process.logs", "from svcd.chain import params"),
         (directions, "config.schema", "from svcd.chain.block import Block"),
         (directions, "config.schema", "from svcd.net.http_client import PinnedClient"),
-        (directions, "cli.session", "from svcd.cli.wallet import keyfile"),
+        (directions, "cli.session", "from svcd.cli.wallet import mnemonic"),
         (directions, "cli.session", "from svcd.node.chain_manager import ChainManager"),
         (directions, "cli.wallet.send", "from svcd.node.chain_manager import ChainManager"),
         (directions, "cli.wallet.send", "from svcd.cli.merchant.payments import verify_proof"),
         (directions, "cli.wallet.send", "from svcd.cli.main import svc"),
         (directions, "cli.operator.node", "from svcd.rpc.chain_routes import ChainRoutes"),
+        (directions, "keyfile", "from svcd.cli.errors import CommandError"),
+        (directions, "node.miner", "from svcd.keyfile import unseal"),
         (directions, "rpc.chain_routes", "from svcd.tap import makeService"),
         (purity, "chain.work", "import time"),
         (purity, "chain.work", "from os import urandom"),
@@ -397,7 +402,7 @@ def test_a_check_bites(check: Callable[[str, ast.AST], Problems], module: str, s
             "from svcd.web.routes import route\nfrom svcd.rpc import openapi\nimport svcd.chain",
         ),
         (directions, "config.schema", "from svcd.chain.params import NETWORKS"),
-        (directions, "cli.wallet.send", "from svcd.cli import options\nfrom svcd.cli.wallet.keyfile import Keyfile"),
+        (directions, "cli.wallet.send", "from svcd.cli import options\nfrom svcd.cli.wallet.mnemonic import WORDS"),
         (directions, "cli.operator.database", "from svcd.store.database import open_writer"),
         (directions, "web.site", "from svcd.interfaces import Clock"),
         (directions, "chain.block", "import svcd_other"),

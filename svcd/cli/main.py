@@ -32,6 +32,7 @@ from svcd.cli.wallet.history import history
 from svcd.cli.wallet.keys import wallet
 from svcd.cli.wallet.refund import refund
 from svcd.cli.wallet.send import pay_uri, send
+from svcd.keyfile import KeyfileError
 
 PAGES: Final = Path(__file__).with_name("docs")
 """The pages of `svc help`: a link to docs/ in a clone, a folder with its pages in an installed svcd."""
@@ -46,7 +47,7 @@ class ErrorPrintingGroup(click.Group):
         """Run the command; raises click.ClickException."""
         try:
             return super().invoke(ctx)
-        except (CommandError, RuleViolation) as error:
+        except (CommandError, KeyfileError, RuleViolation) as error:
             raise click.ClickException(escape(str(error))) from error
 
 

@@ -12,7 +12,7 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, sign_transfer
-from svcd.cli.wallet.keyfile import render, seal
+from svcd.keyfile import render, seal
 from tests.process_level.running import RunningNode, wait_until
 
 PASSWORD = "correct horse"

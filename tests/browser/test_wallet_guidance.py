@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page
 
-from svcd.cli.wallet.keyfile import parse, unseal
+from svcd.keyfile import parse, unseal
 from tests.browser.chain import (
     COIN,
     FAUCET,

@@ -8,12 +8,13 @@ import click
 from svcd.chain.params import NETWORKS
 from svcd.cli import options
 from svcd.cli.errors import CommandError
+from svcd.cli.prompts import PasswordSource
 from svcd.cli.rendering import property_table
 from svcd.cli.secure_files import read_bounded, read_seed, require_absent, write_new_file
 from svcd.cli.session import Session
-from svcd.cli.wallet.keyfile import MAX_FILE_BYTES, DamagedKeyfile, Keyfile, parse, render, seal, unseal
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
-from svcd.cli.wallet.prompts import PasswordSource, prompt_words, read_words, show_words_once
+from svcd.cli.wallet.prompts import prompt_words, read_words, show_words_once
+from svcd.keyfile import MAX_FILE_BYTES, DamagedKeyfile, Keyfile, parse, render, seal, unseal
 
 _network_choice = click.Choice(list(NETWORKS))
 

@@ -10,8 +10,8 @@ from svcd.chain.transaction import Draft, Transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import Rows, format_coins, pluralize
-from svcd.cli.wallet.keyfile import Keyfile
 from svcd.interfaces import milliseconds
+from svcd.keyfile import Keyfile
 
 MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
 """Milliseconds. A transfer signed with a wrong clock may be refused later, or stay valid longer than intended."""

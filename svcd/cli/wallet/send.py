@@ -20,9 +20,9 @@ from svcd.chain.units import parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
 from svcd.cli.http_client import NodeClient, payment_status
+from svcd.cli.prompts import PasswordSource, confirm
 from svcd.cli.rendering import escape, format_coins, format_time, property_table
 from svcd.cli.session import Session
-from svcd.cli.wallet.keyfile import Keyfile, unseal
 from svcd.cli.wallet.keys import load_keyfile
 from svcd.cli.wallet.payment_link import PaymentLink, parse_link
 from svcd.cli.wallet.pending import PendingFile, Reconciliation, reconcile
@@ -36,8 +36,8 @@ from svcd.cli.wallet.preflight import (
     suggested_fee,
     warnings,
 )
-from svcd.cli.wallet.prompts import PasswordSource, confirm
 from svcd.interfaces import milliseconds
+from svcd.keyfile import Keyfile, unseal
 
 F = TypeVar("F", bound=Callable[..., Any])
 

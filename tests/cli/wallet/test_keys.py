@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from svcd.chain.params import DEVNET
-from svcd.cli.wallet.keyfile import parse, unseal
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
+from svcd.keyfile import parse, unseal
 from svcd.process.datadir import load_or_make
 from tests.cli.terminal import ADDRESS, KEYFILE, PASSWORD, Terminal
 

@@ -13,7 +13,6 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import NETWORKS
 from svcd.chain.signature import public_key_of
 from svcd.cli.errors import CommandError
-from svcd.cli.wallet.keyfile import parse, render, seal, unseal
 from svcd.cli.wallet.mnemonic import (
     ROUNDS,
     derive_child,
@@ -22,6 +21,7 @@ from svcd.cli.wallet.mnemonic import (
     parse_mnemonic,
     seed_from_mnemonic,
 )
+from svcd.keyfile import parse, render, seal, unseal
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "wallet.json").read_text())
 WORDS: list[str] = VECTORS["wallets"][1]["words"].split()

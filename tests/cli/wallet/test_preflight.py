@@ -10,7 +10,6 @@ from svcd.chain.params import DEVNET, MAINNET
 from svcd.chain.transaction import Draft, sign_transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import ResponseObject
-from svcd.cli.wallet.keyfile import parse
 from svcd.cli.wallet.preflight import (
     AccountView,
     SendRequest,
@@ -22,6 +21,7 @@ from svcd.cli.wallet.preflight import (
     review,
     warnings,
 )
+from svcd.keyfile import parse
 from tests.chains import COIN, address_of
 from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, SEED
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from svcd.cli import prompts
 from svcd.cli.errors import CommandError
-from svcd.cli.wallet import prompts
-from svcd.cli.wallet.prompts import PasswordSource
+from svcd.cli.prompts import PasswordSource
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ from svcd.chain.encoding import canonical, exact_fields, parse_json
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.signature import public_key_of
-from svcd.cli.errors import CommandError
 
 FORMAT: Final = "svc-keyfile-v1"
 MIN_ITERATIONS: Final = 600_000
@@ -51,11 +50,15 @@ _TAG_SIZE: Final = 16
 _FIELDS: Final = frozenset(("address", "cipher", "format", "kdf", "network"))
 
 
-class DamagedKeyfile(CommandError):
+class KeyfileError(Exception):
+    """A keyfile cannot be sealed or opened; the text is one sentence that says why, without the password."""
+
+
+class DamagedKeyfile(KeyfileError):
     """The file is not a keyfile of this format, or its content has been changed."""
 
 
-class WrongPassword(CommandError):
+class WrongPassword(KeyfileError):
     """The password does not decrypt the keyfile."""
 
 
@@ -81,7 +84,7 @@ def seal(
 ) -> Keyfile:
     """Encrypt a 32-byte ``seed`` with ``password``, for the network of ``params``.
 
-    ``random`` returns that many secure random bytes. Raises CommandError for a password that is not Unicode text.
+    ``random`` returns that many secure random bytes. Raises KeyfileError for a password that is not Unicode text.
     """
     address = encode_address(key_hash(public_key_of(seed)), params.address_prefix)
     salt, nonce = random(_SALT_SIZE), random(_NONCE_SIZE)
@@ -138,7 +141,7 @@ def _key(password: str, salt: bytes, iterations: int) -> bytes:
     try:
         secret = unicodedata.normalize("NFC", password).encode("utf-8")
     except UnicodeEncodeError:
-        raise CommandError(
+        raise KeyfileError(
             "the password is not valid UTF-8 text; check the encoding of your terminal or file"
         ) from None
     return hashlib.pbkdf2_hmac("sha256", secret, salt, iterations)

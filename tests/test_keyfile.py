@@ -15,10 +15,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from svcd.chain.params import DEVNET, MAINNET, NETWORKS
-from svcd.cli.errors import CommandError
-from svcd.cli.wallet.keyfile import (
+from svcd.keyfile import (
     DamagedKeyfile,
     Keyfile,
+    KeyfileError,
     WrongPassword,
     parse,
     password_problem,
@@ -86,7 +86,7 @@ def test_another_password_does_not_open_it(password: str) -> None:
 
 
 def test_a_password_must_be_valid_unicode() -> None:
-    with pytest.raises(CommandError, match="not valid UTF-8"):
+    with pytest.raises(KeyfileError, match="not valid UTF-8"):
         unseal(sealed(), "\udcff" * 10)
 
 
@@ -192,7 +192,7 @@ def test_new_passwords_have_ten_characters() -> None:
 
 
 def test_the_documented_example_is_this_keyfile() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text("utf-8")
     [example] = re.findall("```json\n(.*?)```", page, re.DOTALL)
     assert example.encode() == KEYFILE
     assert f"`{SEED.hex()}`" in page

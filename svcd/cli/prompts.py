@@ -1,0 +1,80 @@
+"""The prompts of all commands: passwords and confirmations."""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+from attrs import frozen
+
+from svcd.cli.errors import CommandError
+from svcd.cli.secure_files import read_secret_line
+from svcd.keyfile import password_problem
+
+PASSWORD_VARIABLE: Final = "SVC_WALLET_PASSWORD"  # noqa: S105
+
+_Action = Callable[[int, FrameType | None], Any] | int | None
+_DEFAULT_HANDLERS: Final[dict[signal.Signals, _Action]] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a prompt at once.
+
+    With the reactor's handlers they would only ask it to stop, which it cannot do before the prompt returns.
+    """
+    previous = [(number, signal.getsignal(number)) for number in _DEFAULT_HANDLERS]
+    for number, default in _DEFAULT_HANDLERS.items():
+        signal.signal(number, default)
+    try:
+        yield
+    finally:
+        for number, handler in previous:
+            signal.signal(number, handler)
+
+
+def confirm(question: str) -> bool:
+    """Whether the user answers yes; an empty answer is no. Raises click.Abort."""
+    with interruptible():
+        return click.confirm(question, err=True)
+
+
+def prompt_password(question: str, *, twice: bool) -> str:
+    """A password typed without echo; ``twice`` asks for it again. Raises click.Abort."""
+    with interruptible():
+        return click.prompt(
+            question, hide_input=True, confirmation_prompt="Repeat the password" if twice else False, err=True
+        )
+
+
+@frozen
+class PasswordSource:
+    """Where the password of a keyfile comes from: --password-file, else the environment, else a prompt."""
+
+    file: Path | None
+    environ: Mapping[str, str]
+
+    def existing(self) -> str:
+        """The password of a keyfile; raises CommandError or click.Abort."""
+        given = self._given()
+        return prompt_password("Password of the wallet", twice=False) if given is None else given
+
+    def new(self) -> str:
+        """The password for a new keyfile, typed twice; raises CommandError or click.Abort."""
+        given = self._given()
+        password = prompt_password("New password, at least 10 characters", twice=True) if given is None else given
+        problem = password_problem(password)
+        if problem is not None:
+            raise CommandError(problem)
+        return password
+
+    def _given(self) -> str | None:
+        if self.file is not None:
+            return read_secret_line(self.file, "the password")
+        return self.environ.get(PASSWORD_VARIABLE) or None
