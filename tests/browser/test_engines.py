@@ -160,10 +160,10 @@ def test_a_forged_link(tab: Tab, chain: Chain) -> None:
     # In the wallet, from the checkout and from a link with a label
     tab.click('#payment [data-offer] a[href^="/wallet/"]')
     unlock(tab)
-    assert tab.text("#review-unlisted").startswith(told)
+    assert tab.text("[data-error=unlisted]").startswith(told)
     tab.go(wallet_path(payment_uri(order, recipient=mallory, rest=LABEL)) + BACK)
     unlock(tab)
-    assert tab.text("#review-unlisted").startswith(told)
+    assert tab.text("[data-error=unlisted]").startswith(told)
     assert tab.text("#review-recipient") == mallory
     assert tab.texts("#review-label") == []
 
@@ -171,4 +171,4 @@ def test_a_forged_link(tab: Tab, chain: Chain) -> None:
     tab.go(wallet_path(payment_uri(order, rest=LABEL)) + BACK)
     unlock(tab)
     assert tab.text("#review-label") == "Your order at shop.example"
-    assert tab.texts("#review-unlisted") == []
+    assert tab.texts("[data-error=unlisted]") == []
