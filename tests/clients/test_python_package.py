@@ -39,12 +39,15 @@ def test_the_changelog_names_the_version() -> None:
 
 PROGRAM = """
 from svc_pay import (
-    DEVNET, AsyncClient, Client, EventName, Key, Order, Payment, State, WatchEvent, Webhook, check_proof, sign_transfer,
+    DEVNET, AsyncClient, Client, EventName, Key, Order, Payment, Quote, RateSource, State, WatchEvent, Webhook,
+    check_proof, order_amount, sign_transfer,
 )
 
 
 def sell(node: Client, webhook: Webhook, body: bytes, headers: dict[str, str]) -> str:
-    order: Order = node.payment_request("svcd1…", 5, reference="order-1").order
+    rates = RateSource.function("EUR", lambda: ("0.5", 1), max_age=60)
+    quote: Quote = order_amount("2.50", rates.currency, rates.rate())
+    order: Order = node.payment_request("svcd1…", quote.amount, reference="order-1").order
     names: list[EventName] = ["payment.confirmed"]
     node.register(order, "https://shop.example.com/paid", events=names)
     paid: Payment = node.wait_for(order, State.CONFIRMED, timeout=60)
@@ -61,6 +64,8 @@ async def pay(node: AsyncClient, key: Key) -> str:
 
 
 def wrong(node: Client, webhook: Webhook) -> None:
+    order_amount(2.5, "EUR", RateSource.fixed("EUR", 1).rate())  # type: ignore[arg-type]
+    RateSource.function("EUR", lambda: 0.5, max_age=60)  # type: ignore[arg-type,return-value]
     node.payment_request("svcd1…", 2.5)  # type: ignore[arg-type]
     node.payment_request("svcd1…", 5, refrence="order-1")  # type: ignore[call-arg]
     node.payment("order-1")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ export const MINIMUM_FEE = 10_000n;
 /** How many confirmations an order requires that does not say. */
 export const DEFAULT_CONFIRMATIONS = 12;
 /** The greatest number on the wire, 2^53 − 1. */
-const GREATEST = 9_007_199_254_740_991n;
+export const GREATEST = 9_007_199_254_740_991n;
 
 export const MAINNET = Object.freeze({
   name: "mainnet",

@@ -43,5 +43,8 @@ export class WaitTimeout extends SvcPayError {}
 /** A callback is not from the node, or is too old; answer it with 401. */
 export class InvalidSignature extends SvcPayError {}
 
+/** There is no rate that may be used now: do not sell until there is one. */
+export class RateRefused extends SvcPayError {}
+
 /** A proof does not prove the payment. */
 export class InvalidProof extends SvcPayError {}

@@ -45,6 +45,8 @@ export class InvalidInput extends SvcPayError {}
 export class NodeUnreachable extends SvcPayError {}
 /** The answer is not one of a svcd node. */
 export class InvalidAnswer extends SvcPayError {}
+/** There is no rate that may be used now: do not sell until there is one. */
+export class RateRefused extends SvcPayError {}
 /** The node refused the request; the message is its sentence. */
 export class ApiError extends SvcPayError {
   constructor(status: number, sentence: string, retryAfter?: number | null);
@@ -486,6 +488,75 @@ export class Client {
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
   broadcast(transfer: SignedTransfer): Promise<string>;
 }
+
+// Prices in money
+
+/** What one coin costs in a currency, at a moment. */
+export interface Rate {
+  readonly currency: string;
+  /** A decimal string. */
+  readonly price: string;
+  /** When the rate was that, in Unix milliseconds. */
+  readonly at: number;
+  /** For how many seconds it may be used; null for a fixed rate. */
+  readonly maxAge: number | null;
+}
+
+/** The amount of an order and how it was calculated: store it with the order. */
+export interface Quote {
+  /** Base units to be paid. */
+  amount: string;
+  /** The price of the goods in the currency, a decimal. */
+  price: string;
+  currency: string;
+  /** What one coin cost in the currency, a decimal. */
+  rate: string;
+  /** When, in Unix milliseconds. */
+  rateAt: string;
+}
+
+/** A decimal above 0 such as "12.50", or an integer; a number with a fraction is refused, because it is rounded. */
+export type Price = string | number;
+
+/** Where a shop's rate of one currency comes from: made by `fixed`, `function` or `url`. */
+export class RateSource {
+  private constructor();
+  readonly currency: string;
+  /** The same rate at any time. */
+  static fixed(currency: string, price: Price): RateSource;
+  /** What `read` gives or promises: the price of a coin, or an array of it and its time in Unix milliseconds.
+   *
+   * It is called again when its last rate is older than `maxAge` seconds.
+   */
+  static function(
+    currency: string,
+    read: () => Price | [Price, number] | Promise<Price | [Price, number]>,
+    options: { maxAge: number },
+  ): RateSource;
+  /** The number at `path` in the JSON at `url`: names and places with dots between them, or an array of them.
+   *
+   * The server is asked again when its last rate is older than `maxAge` seconds. The URL must begin with https://, or
+   * with http:// and a loopback address, and no redirect is followed.
+   */
+  static url(
+    currency: string,
+    url: string,
+    path: string | readonly (string | number)[],
+    options: { maxAge: number; fetch?: typeof globalThis.fetch },
+  ): RateSource;
+  /** The rate; `now` is the Unix time in seconds.
+   *
+   * Rejects with RateRefused if there is none that may be used now, and with what a function throws.
+   */
+  rate(options?: { now?: number }): Promise<Rate>;
+}
+
+/** The amount of an order for goods of a price, rounded up to 8 decimals of a coin; store all of it with the order.
+ *
+ * `now` is the Unix time in seconds. Throws RateRefused for a rate that may not be used, and InvalidInput for a price
+ * that is not one, is in another currency, or is more than a payment can be.
+ */
+export function orderAmount(price: Price, currency: string, rate: Rate, options?: { now?: number }): Quote;
 
 /** The checkout of a payment request at `node`, the URL under which buyers reach it. */
 export function checkoutUrl(

@@ -22,10 +22,12 @@ export {
   InvalidProof,
   InvalidSignature,
   NodeUnreachable,
+  RateRefused,
   SvcPayError,
   WaitTimeout,
 } from "./errors.js";
 export { isSettled } from "./members.js";
 export { checkProof } from "./proof.js";
+export { orderAmount, RateSource } from "./rates.js";
 export { Key, signTransfer } from "./wallet.js";
 export { concerns, EVENT_NAMES, isWatchEvent, noticeOf, settles, Webhook } from "./webhooks.js";

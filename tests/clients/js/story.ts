@@ -4,8 +4,8 @@
 import { createServer } from "node:http";
 import { buffer } from "node:stream/consumers";
 import { createInterface } from "node:readline";
-import { ApiError, checkProof, Client, DEVNET, ImpossibleAmount, isSettled, isWatchEvent, Key, Webhook, formatAmount } from "svc-pay";
-import type { Event, Order, Payment, WatchEvent } from "svc-pay";
+import { ApiError, checkProof, Client, DEVNET, ImpossibleAmount, isSettled, isWatchEvent, Key, orderAmount, RateSource, Webhook, formatAmount } from "svc-pay";
+import type { Event, Order, Payment, Quote, WatchEvent } from "svc-pay";
 
 const [url = "", token = "", secret = "", seed = ""] = process.argv.slice(2);
 const shop = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
@@ -59,7 +59,10 @@ must(test.status === 200 && events[0]?.event === "webhook.test", "the test of th
 const forged = await fetch(callback, { method: "POST", body: "{}" });
 must(forged.status === 401, "a forged callback");
 
-const { order } = await node.paymentRequest({ recipient: shop, amount: 500_000_000n, confirmations: 2 });
+const rates = RateSource.function("EUR", async () => ["0.50", Date.now()], { maxAge: 60 });
+const quote: Quote = orderAmount("2.50", rates.currency, await rates.rate());
+must(quote.amount === "500000000" && quote.price === "2.50" && quote.rate === "0.50", "the amount of the order");
+const { order } = await node.paymentRequest({ recipient: shop, amount: quote.amount, confirmations: 2 });
 const stored: Order = JSON.parse(JSON.stringify(order));
 const wanted = { events: ["payment.confirmed", "payment.reorged"] } as const;
 const watch = await node.register(stored, callback, wanted);

@@ -26,6 +26,7 @@ from svc_pay.errors import (
     InvalidSignature,
     NodeUnreachable,
     NotFound,
+    RateRefused,
     SvcPayError,
     TooManyRequests,
     Unauthorized,
@@ -49,6 +50,7 @@ from svc_pay.model import (
     Work,
 )
 from svc_pay.proof import ProvenPayment, check_proof
+from svc_pay.rates import Price, Quote, Rate, RateSource, order_amount
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
 from svc_pay.webhooks import EVENT_NAMES, Alarm, Event, EventName, WatchEvent, Webhook
 
@@ -85,7 +87,12 @@ __all__ = [
     "Order",
     "Payment",
     "PaymentRequest",
+    "Price",
     "ProvenPayment",
+    "Quote",
+    "Rate",
+    "RateRefused",
+    "RateSource",
     "ReceivedTransfer",
     "SignedTransfer",
     "State",
@@ -104,6 +111,7 @@ __all__ = [
     "check_proof",
     "format_amount",
     "network_of",
+    "order_amount",
     "parse_amount",
     "refund_reference",
     "sign_transfer",

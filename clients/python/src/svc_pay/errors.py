@@ -73,6 +73,10 @@ class InvalidProof(SvcPayError):
     """A proof does not prove the payment."""
 
 
+class RateRefused(SvcPayError):
+    """There is no rate that may be used now: do not sell until there is one."""
+
+
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,
