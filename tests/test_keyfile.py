@@ -11,15 +11,24 @@ from typing import Any
 import pytest
 from attrs import evolve
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id as OtherArgon2id
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from svcd import keyfile as keyfiles
+from svcd.chain.encoding import canonical
 from svcd.chain.params import DEVNET, MAINNET, NETWORKS
 from svcd.keyfile import (
+    ARGON2ID,
+    Argon2id,
     DamagedKeyfile,
+    Kdf,
     Keyfile,
     KeyfileError,
+    Pbkdf2,
     WrongPassword,
+    calibrated_pbkdf2,
+    outdated,
     parse,
     password_problem,
     render,
@@ -28,8 +37,9 @@ from svcd.keyfile import (
 )
 from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, SEED
 
-FEW = 1
-"""Iterations where their number is not what is tried."""
+FEW = Pbkdf2(iterations=1)
+"""The cost where it is not what is tried."""
+VECTORS = json.loads((Path(__file__).parent / "vectors" / "wallet.json").read_text("utf-8"))
 
 seeds = st.binary(min_size=32, max_size=32)
 passwords = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -37,14 +47,97 @@ networks = st.sampled_from(sorted(NETWORKS.values(), key=lambda params: params.n
 
 
 def sealed(password: str = PASSWORD) -> Keyfile:
-    return seal(SEED, password, params=DEVNET, random=os.urandom, iterations=FEW)
+    return seal(SEED, password, params=DEVNET, random=os.urandom, kdf=FEW)
 
 
-def test_webcrypto_encrypts_to_the_same_bytes() -> None:
-    given = iter([bytes(range(16)), bytes(range(16, 28))])
-    keyfile = seal(SEED, PASSWORD, params=DEVNET, random=lambda size: next(given))
-    assert render(keyfile) == KEYFILE
-    assert keyfile.address == ADDRESS
+def kdf_of(vector: dict[str, Any]) -> Kdf:
+    """The cost in a test vector."""
+    costs = {name: cost for name, cost in vector["kdf"].items() if name not in ("name", "salt")}
+    return Argon2id(**costs) if vector["kdf"]["name"] == "Argon2id" else Pbkdf2(**costs)
+
+
+@pytest.mark.parametrize("vector", VECTORS["keyfiles"], ids=lambda vector: f"{vector['network']} {vector['kdf']}")
+def test_the_bytes_of_a_keyfile(vector: dict[str, Any]) -> None:
+    fixed = iter([bytes.fromhex(vector["kdf"]["salt"]), bytes.fromhex(vector["nonce"])])
+    seed, params, file = bytes.fromhex(vector["seed"]), NETWORKS[vector["network"]], vector["file"].encode()
+    sealed = seal(seed, vector["password"], params=params, random=lambda _: next(fixed), kdf=kdf_of(vector))
+    assert render(sealed) == file
+    opened = parse(file)
+    assert opened == sealed
+    assert (opened.address, (opened.public_key or b"").hex()) == (vector["address"], vector["publicKey"])
+    assert unseal(opened, vector["password"]) == seed
+
+
+@pytest.mark.parametrize("vector", VECTORS["keyfiles"], ids=lambda vector: f"{vector['network']} {vector['kdf']}")
+def test_other_libraries_open_it_as_the_documentation_says(vector: dict[str, Any]) -> None:
+    file = json.loads(vector["file"])
+    cipher, kdf = file.pop("cipher"), file["kdf"]
+    password, salt = unicodedata.normalize("NFC", vector["password"]).encode(), bytes.fromhex(kdf["salt"])
+    if kdf["name"] == "Argon2id":
+        memory, lanes = kdf["memory"], kdf["parallelism"]
+        other = OtherArgon2id(salt=salt, length=32, iterations=kdf["iterations"], lanes=lanes, memory_cost=memory)
+        key = other.derive(password)
+    else:
+        key = hashlib.pbkdf2_hmac("sha256", password, salt, kdf["iterations"])
+    data = json.dumps(file, separators=(",", ":"), sort_keys=True).encode()
+    assert (key.hex(), data.decode()) == (vector["key"], vector["additionalData"])
+    seed = AESGCM(key).decrypt(bytes.fromhex(cipher["nonce"]), bytes.fromhex(cipher["ciphertext"]), data)
+    assert seed.hex() == vector["seed"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["formerKeyfiles"], ids=lambda vector: vector["network"])
+def test_files_of_the_former_format_are_opened_and_outdated(vector: dict[str, Any]) -> None:
+    former = parse(vector["file"].encode())
+    assert unseal(former, vector["password"]).hex() == vector["seed"]
+    assert render(former) == vector["file"].encode()
+    assert outdated(former)
+    with pytest.raises(WrongPassword):
+        unseal(evolve(former, address=OTHER), vector["password"])
+    with pytest.raises(DamagedKeyfile, match=r"kdf\.name must be one of PBKDF2-SHA-256"):
+        parse(vector["file"].replace("PBKDF2-SHA-256", "Argon2id").encode())
+
+
+@pytest.mark.parametrize(
+    ("kdf", "expected"),
+    [
+        (ARGON2ID, False),
+        (Argon2id(iterations=1, memory=262_144, parallelism=1), False),
+        (Argon2id(iterations=2, memory=65_536, parallelism=4), True),
+        (Pbkdf2(iterations=1_000_000), False),
+        (Pbkdf2(iterations=999_999), True),
+    ],
+)
+def test_files_that_cost_less_than_new_ones_are_outdated(kdf: Kdf, expected: bool) -> None:
+    assert outdated(evolve(sealed(), kdf=kdf)) is expected
+
+
+def test_the_command_line_seals_with_argon2id_as_rfc_9106_recommends() -> None:
+    keyfile = seal(SEED, PASSWORD, params=DEVNET, random=os.urandom)
+    assert json.loads(render(keyfile))["kdf"] == {
+        "name": "Argon2id",
+        "iterations": 3,
+        "memory": 65_536,
+        "parallelism": 4,
+        "salt": keyfile.salt.hex(),
+    }
+    assert unseal(keyfile, PASSWORD) == SEED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "iterations"), [(0.1, 2_000_000), (0.13, 1_500_000), (1.0, 1_000_000), (0.0, 10_000_000)]
+)
+def test_rounds_for_browsers_take_a_second(seconds: float, iterations: int) -> None:
+    times = iter([0.0, seconds])
+    assert calibrated_pbkdf2(lambda: next(times)) == Pbkdf2(iterations=iterations)
+
+
+def test_too_little_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise keyfiles.HashingError("Memory allocation error")
+
+    monkeypatch.setattr(keyfiles, "hash_secret_raw", fail)
+    with pytest.raises(KeyfileError, match="takes 64 MiB of memory: Memory allocation error"):
+        seal(SEED, PASSWORD, params=DEVNET, random=os.urandom)
 
 
 def test_a_keyfile_from_a_browser_can_be_decrypted() -> None:
@@ -61,15 +154,20 @@ def test_passwords_are_normalised() -> None:
 
 @given(seeds, passwords, networks)
 def test_a_sealed_seed_can_be_unsealed(seed: bytes, password: str, params: Any) -> None:
-    keyfile = seal(seed, password, params=params, random=os.urandom, iterations=FEW)
+    keyfile = seal(seed, password, params=params, random=os.urandom, kdf=FEW)
     assert keyfile.address.startswith(f"{params.address_prefix}1q")
     assert unseal(keyfile, password) == seed
 
 
-@given(networks, st.integers(600_000, 10_000_000), st.binary(min_size=48, max_size=48))
-def test_a_rendered_keyfile_can_be_parsed(params: Any, iterations: int, ciphertext: bytes) -> None:
-    made = seal(SEED, PASSWORD, params=params, random=os.urandom, iterations=FEW)
-    keyfile = evolve(made, iterations=iterations, ciphertext=ciphertext)
+costs = st.builds(Pbkdf2, iterations=st.integers(600_000, 10_000_000)) | st.builds(
+    Argon2id, iterations=st.integers(2, 32), memory=st.integers(19_456, 262_144), parallelism=st.integers(1, 16)
+)
+
+
+@given(networks, costs, st.binary(min_size=48, max_size=48))
+def test_a_rendered_keyfile_can_be_parsed(params: Any, kdf: Kdf, ciphertext: bytes) -> None:
+    made = seal(SEED, PASSWORD, params=params, random=os.urandom, kdf=FEW)
+    keyfile = evolve(made, kdf=kdf, ciphertext=ciphertext)
     assert parse(render(keyfile)) == keyfile
 
 
@@ -100,21 +198,36 @@ def test_a_changed_ciphertext_cannot_be_decrypted(position: int, change: int) ->
 
 
 @pytest.mark.parametrize(
-    "change", [{"params": MAINNET}, {"salt": bytes(16)}, {"nonce": bytes(12)}, {"iterations": 2}, {"address": "svcd1q"}]
+    "change",
+    [
+        {"params": MAINNET},
+        {"salt": bytes(16)},
+        {"nonce": bytes(12)},
+        {"kdf": Pbkdf2(iterations=2)},
+        {"address": "svcd1q"},
+        {"public_key": bytes(32)},
+        {"public_key": None},
+    ],
 )
 def test_nothing_in_the_file_can_be_exchanged(change: dict[str, Any]) -> None:
     with pytest.raises(WrongPassword):
         unseal(evolve(sealed(), **change), PASSWORD)
 
 
+def test_address_and_public_key_of_another_do_not_open() -> None:
+    other = seal(bytes(32), PASSWORD, params=DEVNET, random=os.urandom, kdf=FEW)
+    forged = evolve(sealed(), address=other.address, public_key=other.public_key)
+    with pytest.raises(WrongPassword):
+        unseal(forged, PASSWORD)
+
+
 def test_a_key_of_another_address_is_rejected() -> None:
-    key = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), bytes(16), FEW)
-    ciphertext = AESGCM(key).encrypt(bytes(12), SEED, f"{OTHER}\nsvc-keyfile-v1\ndevnet".encode())
-    invalid_response = Keyfile(
-        params=DEVNET, address=OTHER, iterations=FEW, salt=bytes(16), nonce=bytes(12), ciphertext=ciphertext
-    )
-    with pytest.raises(DamagedKeyfile, match=f"not that of {OTHER}"):
-        unseal(invalid_response, PASSWORD)
+    other = seal(bytes(32), PASSWORD, params=DEVNET, random=lambda size: bytes(size), kdf=FEW)
+    readable = {name: value for name, value in json.loads(render(other)).items() if name != "cipher"}
+    key = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), bytes(16), 1)
+    invalid = evolve(other, ciphertext=AESGCM(key).encrypt(bytes(12), SEED, canonical(readable)))
+    with pytest.raises(DamagedKeyfile, match=f"not that of {other.address}"):
+        unseal(invalid, PASSWORD)
 
 
 def test_whitespace_between_json_tokens_is_allowed() -> None:
@@ -135,6 +248,12 @@ def changed(path: str, value: object) -> bytes:
     return json.dumps(whole).encode()
 
 
+def argon2id(**costs: int) -> bytes:
+    """The keyfile with Argon2id at these costs."""
+    kdf = {"name": "Argon2id", "iterations": 3, "memory": 65_536, "parallelism": 4, "salt": "00" * 16}
+    return changed("kdf", {**kdf, **costs})
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
@@ -147,8 +266,22 @@ def changed(path: str, value: object) -> bytes:
         (changed("kdf.extra", 1), 'kdf has an unknown field "extra"'),
         (changed("cipher.nonce", ...), "cipher lacks the field nonce"),
         (changed("kdf", "none"), "kdf must be a JSON object"),
-        (changed("format", "svc-keyfile-v2"), 'format must be "svc-keyfile-v1", not "svc-keyfile-v2"'),
-        (changed("kdf.name", "scrypt"), 'kdf.name must be "PBKDF2-SHA-256", not "scrypt"'),
+        (changed("format", "svc-keyfile-v3"), 'format must be "svc-keyfile-v2", not "svc-keyfile-v3"'),
+        (changed("format", "svc-keyfile-v1"), 'the keyfile has an unknown field "publicKey"'),
+        (changed("kdf.name", "scrypt"), 'kdf.name must be one of Argon2id, PBKDF2-SHA-256, not "scrypt"'),
+        (changed("kdf.name", ["Argon2id"]), "kdf.name must be one of Argon2id, PBKDF2-SHA-256"),
+        (changed("kdf.name", ...), "kdf.name must be one of Argon2id, PBKDF2-SHA-256, not null"),
+        (changed("kdf.name", "Argon2id"), "kdf lacks the field memory"),
+        (argon2id(iterations=33), "kdf.iterations must be an integer from 2 to 32, not 33"),
+        (argon2id(iterations=1), "kdf.iterations must be an integer from 2 to 32, not 1"),
+        (argon2id(memory=262_145), "kdf.memory must be an integer from 19456 to 262144, not 262145"),
+        (argon2id(memory=4_294_967_295), "kdf.memory must be an integer from 19456 to 262144"),
+        (argon2id(memory=19_455), "kdf.memory must be an integer from 19456 to 262144, not 19455"),
+        (argon2id(parallelism=0), "kdf.parallelism must be an integer from 1 to 16, not 0"),
+        (argon2id(parallelism=17), "kdf.parallelism must be an integer from 1 to 16, not 17"),
+        (changed("publicKey", "00" * 32), "its address is not that of its publicKey"),
+        (changed("publicKey", "00" * 31), "publicKey must be 64 lower-case hex digits"),
+        (changed("publicKey", ...), "the keyfile lacks the field publicKey"),
         (changed("cipher.name", "AES-128-GCM"), 'cipher.name must be "AES-256-GCM"'),
         (changed("network", "testnet"), 'network must be one of mainnet, devnet, not "testnet"'),
         (changed("network", ["devnet"]), "network must be one of"),

@@ -12,7 +12,7 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, sign_transfer
-from svcd.keyfile import render, seal
+from svcd.keyfile import Pbkdf2, render, seal
 from tests.process_level.running import RunningNode, wait_until
 
 PASSWORD = "correct horse"
@@ -46,7 +46,8 @@ class Account:
     def keyfile(self, folder: Path) -> Path:
         """A keyfile of it, under PASSWORD."""
         path = folder / f"{self.address}.json"
-        path.write_bytes(render(seal(self.seed, PASSWORD, params=DEVNET, random=secrets.token_bytes)))
+        kdf = Pbkdf2(iterations=1_000_000)
+        path.write_bytes(render(seal(self.seed, PASSWORD, params=DEVNET, random=secrets.token_bytes, kdf=kdf)))
         return path
 
 

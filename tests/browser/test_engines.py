@@ -1,10 +1,12 @@
 """The pages in the three browser engines: from a look at the chain to a payment that the network takes back."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from svcd.keyfile import Keyfile, Pbkdf2, outdated, parse, unseal
 from tests.browser.chain import PASSWORD, SHOP, Account, Chain, checkout_path, fresh, payment_uri, wallet_path
 from tests.browser.engines import ChromiumTab, Tab, firefox, webkit
 from tests.browser.watching import Watched
@@ -134,6 +136,59 @@ def test_a_payment_that_the_network_takes_back(tab: Tab, chain: Chain) -> None:
     tab.see('#payment-state[data-state=confirmed][data-confirmations="2"]')
     assert tab.texts("#payment-fallen") == []
     assert [each["txid"] for each in chain.paid(address, order)] == [txid]
+
+
+KEEP = """(text) => {
+  const opening = indexedDB.open("svc-wallet");
+  opening.onsuccess = () => {
+    const writing = opening.result.transaction("keyfile", "readwrite");
+    writing.objectStore("keyfile").put(JSON.parse(text), "keyfile");
+    writing.oncomplete = () => { opening.result.close(); document.body.dataset.tested = "kept"; };
+  };
+  return true;
+}"""
+"""Stores a keyfile, as an earlier version of the page has."""
+KEPT = """() => {
+  const opening = indexedDB.open("svc-wallet");
+  opening.onsuccess = () => {
+    const reading = opening.result.transaction("keyfile").objectStore("keyfile").get("keyfile");
+    reading.onsuccess = () => {
+      opening.result.close();
+      document.body.dataset.tested = JSON.stringify(reading.result);
+    };
+  };
+  return true;
+}"""
+"""Puts the stored keyfile where the test can read it."""
+
+
+def kept(tab: Tab) -> Keyfile:
+    """The keyfile that the browser stores."""
+    tab.evaluate(KEPT)
+    tab.see("body[data-tested]")
+    return parse(tab.attribute("body", "data-tested").encode())
+
+
+def test_an_older_keyfile_is_encrypted_anew_when_it_is_unlocked(tab: Tab, vectors: Path) -> None:
+    [former, *_] = json.loads((vectors / "wallet.json").read_text("utf-8"))["formerKeyfiles"]
+    tab.go("/wallet/")
+    tab.see("body[data-view=welcome]")
+    tab.evaluate(KEEP, former["file"])
+    tab.see("body[data-tested=kept]")
+    tab.reload()
+    tab.type("#unlock-password", former["password"], enter=True)
+    tab.see("body[data-view=home]")
+    renewed = kept(tab)
+    assert not outdated(renewed)
+    assert isinstance(renewed.kdf, Pbkdf2)
+    assert renewed.kdf.iterations >= 1_000_000
+    assert unseal(renewed, former["password"]).hex() == former["seed"]
+
+    # The next time it is opened as it is
+    tab.reload()
+    tab.type("#unlock-password", former["password"], enter=True)
+    tab.see("body[data-view=home]")
+    assert kept(tab) == renewed
 
 
 LABEL, BACK = "&label=Your%20order%20at%20shop.example", "&returnUrl=https%3A%2F%2Fshop.example%2Fthanks"

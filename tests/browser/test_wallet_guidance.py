@@ -1,13 +1,15 @@
 """What the wallet tells somebody to whom something happens: coins that are missing, that arrive, that go back."""
 
 import csv
+import secrets
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page
 
-from svcd.keyfile import parse, unseal
+from svcd.chain.params import DEVNET
+from svcd.keyfile import Pbkdf2, parse, render, seal, unseal
 from tests.browser.chain import (
     COIN,
     FAUCET,
@@ -186,7 +188,15 @@ def test_too_little_for_a_new_recipient_is_not_signed(wallet: WalletPage) -> Non
     assert wallet.page.is_disabled("#sign")
 
 
-def test_the_password_is_changed(wallet: WalletPage, tmp_path: Path) -> None:
+def test_the_password_is_changed_and_guessing_never_becomes_cheaper(
+    watched: Watched, account: Account, tmp_path: Path
+) -> None:
+    costly = seal(account.seed, PASSWORD, params=DEVNET, random=secrets.token_bytes, kdf=Pbkdf2(iterations=3_000_000))
+    path = tmp_path / "costly.json"
+    path.write_bytes(render(costly))
+    wallet = WalletPage.opened(watched)
+    wallet.bring(path)
+    wallet.view("home")
     page, other = wallet.page, WalletPage.opened(wallet.watched)
     other.unlock()
     other.view("home")
@@ -209,5 +219,7 @@ def test_the_password_is_changed(wallet: WalletPage, tmp_path: Path) -> None:
     other.error("wrong-password")
     other.unlock("another horse")
     other.view("home")
-    keyfile = wallet.download("#settings-keyfile", tmp_path / "keyfile.json")
-    assert unseal(parse(keyfile), "another horse")
+    keyfile = parse(wallet.download("#settings-keyfile", tmp_path / "keyfile.json"))
+    assert unseal(keyfile, "another horse")
+    assert isinstance(keyfile.kdf, Pbkdf2)
+    assert keyfile.kdf.iterations >= 3_000_000

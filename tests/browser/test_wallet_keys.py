@@ -116,11 +116,14 @@ def test_words_and_keyfile_of_the_command_line_open_in_the_browser(
 
     by_file = WalletPage.opened(watch())
     by_file.bring(tmp_path / "new.json")
+    assert "svc wallet export --browser --to FILE" in by_file.error("keyfile-argon2id")
+    svc("wallet", "export", "--browser", "--keyfile", "new.json", "--to", "browser.json")
+    by_file.bring(tmp_path / "browser.json")
     by_file.view("home")
     assert address_of(by_file) == address
     by_file.navigate("Settings")
     again = by_file.download("#settings-keyfile", tmp_path / "again.json")
-    assert again == (tmp_path / "new.json").read_bytes()
+    assert again == (tmp_path / "browser.json").read_bytes()
 
     by_words = WalletPage.opened(watch(), "/wallet/#import")
     by_words.view("import")
@@ -136,7 +139,7 @@ def test_the_browser_keeps_the_locked_key_and_nothing_else(wallet: WalletPage, a
     stored = wallet.page.evaluate(STORED)
     assert account.seed.hex() not in json.dumps(stored)
     assert [keyfile["address"] for keyfile in stored["keyfile"]] == [account.address]
-    assert set(stored["keyfile"][0]) == {"address", "cipher", "format", "kdf", "network"}
+    assert set(stored["keyfile"][0]) == {"address", "cipher", "format", "kdf", "network", "publicKey"}
     assert stored["stores"] == ["keyfile", "payments"]
     assert (stored["databases"], stored["elsewhere"]) == (["svc-wallet"], 0)
 

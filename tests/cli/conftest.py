@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
+from svcd import keyfile as keyfiles
 from svcd.chain.params import DEVNET
 from tests.cli.terminal import ADDRESS, KEYFILE, Terminal
 from tests.rpc.node import Node, Settings
@@ -22,12 +23,14 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 stretch = cache(hashlib.pbkdf2_hmac)
+fill = cache(keyfiles.hash_secret_raw)
 
 
 @pytest.fixture
 def stretched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache PBKDF2, which is slow on purpose, for the passwords of the tests."""
+    """Cache PBKDF2 and Argon2id, which are slow on purpose, for the passwords of the tests."""
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", stretch)
+    monkeypatch.setattr(keyfiles, "hash_secret_raw", fill)
 
 
 @pytest.fixture

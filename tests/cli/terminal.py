@@ -27,15 +27,16 @@ T = TypeVar("T")
 HERE = IPv4Address("TCP", "127.0.0.1", 8645)
 TURNS = 2000
 
-# The seed, the password and the address of the keyfile in `KEYFILE`, which WebCrypto of Node.js 20 made.
+# The seed, the password and the address of the keyfile in `KEYFILE`, which WebCrypto makes too (tests/vectors).
 SEED = bytes.fromhex("0b986d6af996cfaa9e7eea624b6a25de212cb6f0ef52ab420390e85fe72c2050")
 PASSWORD = "Schlüssel für svc"
 ADDRESS = "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"
 KEYFILE = (
-    b'{"address":"svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt","cipher":{"ciphertext":"4df0dd511dca825e4c3ecf300cc4'
-    b'12884ba5649bcc3294ebff3ad2d3d39819d278f5b3df1463e1f7c19337b8537b9764","name":"AES-256-GCM","nonce":"1011121314'
-    b'15161718191a1b"},"format":"svc-keyfile-v1","kdf":{"iterations":600000,"name":"PBKDF2-SHA-256","salt":"00010203'
-    b'0405060708090a0b0c0d0e0f"},"network":"devnet"}\n'
+    b'{"address":"svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt","cipher":{"ciphertext":"b0b1b0f06a192517e6cefd'
+    b'2c1807270f7b126cc9e663b9d2b22cc289fd0d77c760d7e273113b5a57e7b026507d6ee3b6","name":"AES-256-GCM","nonce"'
+    b':"101112131415161718191a1b"},"format":"svc-keyfile-v2","kdf":{"iterations":1000000,"name":"PBKDF2-SHA-25'
+    b'6","salt":"000102030405060708090a0b0c0d0e0f"},"network":"devnet","publicKey":"5a8cf6c530cc54a52f4f55d69e'
+    b'4b1bca1be021e5f1d52562e26cfa6d90402795"}\n'
 )
 OTHER = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 

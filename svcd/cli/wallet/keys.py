@@ -1,5 +1,6 @@
 """`svc wallet new|import|export|address`: the key of a wallet, its words and its keyfile."""
 
+import time
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,17 @@ from svcd.cli.secure_files import read_bounded, read_seed, require_absent, write
 from svcd.cli.session import Session
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
 from svcd.cli.wallet.prompts import prompt_words, read_words, show_words_once
-from svcd.keyfile import MAX_FILE_BYTES, DamagedKeyfile, Keyfile, parse, render, seal, unseal
+from svcd.keyfile import (
+    MAX_FILE_BYTES,
+    DamagedKeyfile,
+    Keyfile,
+    Pbkdf2,
+    calibrated_pbkdf2,
+    parse,
+    render,
+    seal,
+    unseal,
+)
 
 _network_choice = click.Choice(list(NETWORKS))
 
@@ -139,27 +150,41 @@ def import_(
 
 @wallet.command()
 @click.option("--to", type=click.Path(path_type=Path), metavar="FILE", help="Write to a new file of mode 0600.")
+@click.option(
+    "--browser",
+    is_flag=True,
+    help="Encrypt the copy as the browser wallet can decrypt it, with PBKDF2 in place of Argon2id; needs the password.",
+)
 @options.keyfile_option
+@options.password_option
 @options.json_option
 @click.pass_obj
-def export(session: Session, to: Path | None, keyfile: Path) -> None:
+def export(session: Session, to: Path | None, browser: bool, keyfile: Path, password_file: Path | None) -> None:
     """Print the keyfile, or copy it, to open the wallet elsewhere with the same password.
 
-    The browser wallet and `svc wallet import --from` can read it. The words cannot be shown again: the file contains
-    the key derived from them, and the derivation cannot be reversed.
+    `svc wallet import --from` can read it, and with --browser the browser wallet. The words cannot be shown again: the
+    file contains the key derived from them, and the derivation cannot be reversed.
 
     \b
     Example:
       svc wallet export --to /media/safe/wallet.json
+      svc wallet export --browser --to for-the-browser.json
       svc wallet export | ssh other.example "umask 077; cat > wallet.json"
     """
+    if to is not None:
+        require_absent(to, "--to")
     opened = load_keyfile(keyfile)
+    if browser:
+        password = PasswordSource(password_file, session.runtime.environ).existing()
+        seed = unseal(opened, password)
+        kdf = calibrated_pbkdf2(time.perf_counter)
+        opened = seal(seed, password, params=opened.params, random=session.runtime.random, kdf=kdf)
     if to is None:
         click.echo(render(opened), nl=False)
     else:
         write_new_file(to, render(opened), "--to")
         session.print_result(_as_json(opened, to), _as_text(opened, to))
-    click.echo(_NO_WORDS, err=True)
+    click.echo(_NO_WORDS if isinstance(opened.kdf, Pbkdf2) else f"{_NO_WORDS} {_NOT_FOR_BROWSERS}", err=True)
 
 
 @wallet.command()
@@ -201,6 +226,7 @@ _WORDS_NOT_SHOWN: Final = (
     "Keep a copy of the keyfile and the password: the 24 words were not shown, because this is not a terminal"
     f" (--words-to writes them to a file). {_LOSS}"
 )
+_NOT_FOR_BROWSERS: Final = "The browser wallet cannot decrypt it; --browser makes a copy that it can."
 _NO_WORDS: Final = (
     "This is the keyfile; the password decrypts it. The 24 words cannot be shown again: the file contains only the key"
     " derived from them."

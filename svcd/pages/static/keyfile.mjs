@@ -1,6 +1,7 @@
-// The keyfile "svc-keyfile-v1": a seed of 32 bytes, sealed by a password (docs/command-line.md "The keyfile").
+// The keyfile "svc-keyfile-v2": a seed of 32 bytes, sealed by a password (docs/command-line.md "The keyfile").
 //
-// The same JSON is what the browser keeps, what people download, and what the command line reads and writes.
+// The same JSON is what the browser keeps, what people download, and what the command line reads and writes. Keyfiles
+// under Argon2id are read, but browsers cannot open them. Files of the former format are opened and sealed anew.
 
 import { addressOf, checkAddress } from "./address.mjs";
 import { bytesOf, hexOf, utf8 } from "./bytes.mjs";
@@ -19,14 +20,26 @@ import { canonical } from "./transaction.mjs";
  * @property {string} format
  * @property {NetworkName} network
  * @property {{ ciphertext: string, name: string, nonce: string }} cipher
- * @property {{ iterations: number, name: string, salt: string }} kdf
+ * @property {{ iterations: number, name: string, salt: string, memory?: number, parallelism?: number }} kdf
+ * @property {string} [publicKey] missing in the former format
  */
 
-const FORMAT = "svc-keyfile-v1";
-const KDF = "PBKDF2-SHA-256";
+const FORMAT = "svc-keyfile-v2";
+const FORMER_FORMAT = "svc-keyfile-v1";
+const PBKDF2 = "PBKDF2-SHA-256";
+const ARGON2ID = "Argon2id";
 const CIPHER = "AES-256-GCM";
-const MIN_ITERATIONS = 600_000;
-const MAX_ITERATIONS = 10_000_000;
+/** What a file may say of the cost: less makes guessing cheap, more would let a file keep a program busy for minutes.
+ * @type {Record<string, Record<string, [number, number]>>} */
+const BOUNDS = {
+  [PBKDF2]: { iterations: [600_000, 10_000_000] },
+  [ARGON2ID]: { iterations: [2, 32], memory: [19_456, 262_144], parallelism: [1, 16] },
+};
+/** Rounds of PBKDF2 in a new file, at least. */
+const MIN_ITERATIONS = 1_000_000;
+const [, MAX_ITERATIONS] = BOUNDS[PBKDF2].iterations;
+/** Rounds by which the computer's speed is measured. */
+const PROBE = 200_000;
 const MAX_BYTES = 4096;
 
 /** The least characters of a new password. */
@@ -47,34 +60,52 @@ async function cipherKey(password, salt, iterations, use) {
   return crypto.subtle.deriveKey(kdf, secret, { name: "AES-GCM", length: 256 }, false, [use]);
 }
 
-/** @type {(keyfile: Pick<Keyfile, "address" | "format" | "network">) => Bytes} */
-const additionalData = (keyfile) => utf8(`${keyfile.address}\n${keyfile.format}\n${keyfile.network}`);
+/** The rounds of PBKDF2 that take this computer about a second, and no fewer than a new file has at least.
+ * @type {(clock?: () => number) => Promise<number>} */
+export async function calibrated(clock = () => performance.now()) {
+  const start = clock();
+  // WebKitGTK 2.50 derives nothing from an empty password.
+  await cipherKey("password", new Uint8Array(16), PROBE, "encrypt");
+  const rounds = (PROBE * 1000) / Math.max(clock() - start, 1);
+  return Math.min(Math.max(Math.round(rounds / 100_000) * 100_000, MIN_ITERATIONS), MAX_ITERATIONS);
+}
+
+/** Everything that can be read without the password: nothing of it can be changed without the password either.
+ * @type {(keyfile: Omit<Keyfile, "cipher">) => Bytes} */
+function additionalData({ address, format, kdf, network, publicKey = "" }) {
+  if (format === FORMER_FORMAT) return utf8(`${address}\n${format}\n${network}`);
+  return utf8(canonical({ address, format, kdf, network, publicKey }));
+}
 
 /** The keyfile that holds `seed` under `password` on `network`; `random(n)` gives n bytes that nobody can guess.
  * @param {Bytes} seed
  * @param {string} password
  * @param {Network} network
  * @param {(size: number) => Bytes} random
+ * @param {number} iterations
  * @returns {Promise<Keyfile>} */
-export async function seal(seed, password, network, random, iterations = MIN_ITERATIONS) {
+export async function seal(seed, password, network, random, iterations) {
   const salt = random(16);
   const nonce = random(12);
   const { publicKey } = await keyOf(seed);
-  const open = { address: await addressOf(publicKey, network), format: FORMAT, network: network.name };
-  const key = await cipherKey(password, salt, iterations, "encrypt");
-  const gcm = { name: "AES-GCM", iv: nonce, additionalData: additionalData(open) };
-  const ciphertext = new Uint8Array(await crypto.subtle.encrypt(gcm, key, seed));
-  return {
-    ...open,
-    cipher: { ciphertext: hexOf(ciphertext), name: CIPHER, nonce: hexOf(nonce) },
-    kdf: { iterations, name: KDF, salt: hexOf(salt) },
+  const readable = {
+    address: await addressOf(publicKey, network),
+    format: FORMAT,
+    kdf: { iterations, name: PBKDF2, salt: hexOf(salt) },
+    network: network.name,
+    publicKey: hexOf(publicKey),
   };
+  const key = await cipherKey(password, salt, iterations, "encrypt");
+  const gcm = { name: "AES-GCM", iv: nonce, additionalData: additionalData(readable) };
+  const ciphertext = new Uint8Array(await crypto.subtle.encrypt(gcm, key, seed));
+  return { ...readable, cipher: { ciphertext: hexOf(ciphertext), name: CIPHER, nonce: hexOf(nonce) } };
 }
 
-/** The seed in a keyfile; throws `wrong-password`.
+/** The seed in a keyfile; throws `wrong-password` or `keyfile-argon2id`.
  * @type {(keyfile: Keyfile, password: string) => Promise<Bytes>} */
 async function seedIn(keyfile, password) {
-  const { iterations, salt } = keyfile.kdf;
+  const { iterations, name, salt } = keyfile.kdf;
+  must(name === PBKDF2, "keyfile-argon2id", message("wallet-script.keyfile-argon2id"));
   const key = await cipherKey(password, bytesOf(salt), iterations, "decrypt");
   const gcm = { name: "AES-GCM", iv: bytesOf(keyfile.cipher.nonce), additionalData: additionalData(keyfile) };
   try {
@@ -84,25 +115,34 @@ async function seedIn(keyfile, password) {
   }
 }
 
-/** The keyfile under another password; throws `wrong-password`.
+/** The keyfile under another password, with at least as many rounds as before; throws what `unseal` throws.
  * @param {Keyfile} keyfile
  * @param {string} password
  * @param {string} newPassword
  * @param {(size: number) => Bytes} random */
-export async function reseal(keyfile, password, newPassword, random) {
+export async function reseal(keyfile, password, newPassword, random, calibrate = calibrated) {
   const seed = await seedIn(keyfile, password);
-  const sealed = await seal(seed, newPassword, NETWORKS[keyfile.network], random);
+  const iterations = Math.max(keyfile.kdf.iterations, await calibrate());
+  const sealed = await seal(seed, newPassword, NETWORKS[keyfile.network], random, iterations);
   seed.fill(0);
+  must(sealed.address === keyfile.address, "damaged-keyfile", message("wallet-script.keyfile-not-own"));
   return sealed;
 }
 
-/** The key in a keyfile, as keyOf gives it; throws `wrong-password` or `damaged-keyfile`.
+/** Whether a new file would resist guessing or changes better, so that this one should be sealed anew.
+ * @type {(keyfile: Keyfile) => boolean} */
+export function outdated({ format, kdf }) {
+  return format === FORMER_FORMAT || (kdf.name === PBKDF2 && kdf.iterations < MIN_ITERATIONS);
+}
+
+/** The key in a keyfile, as keyOf gives it; throws `wrong-password`, `keyfile-argon2id` or `damaged-keyfile`.
  * @type {(keyfile: Keyfile, password: string) => Promise<Key>} */
 export async function unseal(keyfile, password) {
   const seed = await seedIn(keyfile, password);
   const opened = await keyOf(seed);
   seed.fill(0);
-  const own = (await addressOf(opened.publicKey, NETWORKS[keyfile.network])) === keyfile.address;
+  const { address, publicKey = hexOf(opened.publicKey) } = keyfile;
+  const own = (await addressOf(opened.publicKey, NETWORKS[keyfile.network])) === address && hexOf(opened.publicKey) === publicKey;
   must(own, "damaged-keyfile", message("wallet-script.keyfile-not-own"));
   return opened;
 }
@@ -142,30 +182,48 @@ function fieldsOf(text) {
   }
 }
 
-/** The keyfile in the text of a file for `network`; throws `damaged-keyfile` or `keyfile-of-other-network`.
- * @type {(text: string, network: Network) => Keyfile} */
-export function parse(text, network) {
-  if (text.length > MAX_BYTES) throw damaged(`it has more than ${MAX_BYTES} characters`);
-  const keyfile = exact(/** @type {Keyfile} */ (fieldsOf(text)), "address,cipher,format,kdf,network", "the keyfile");
-  if (keyfile.format !== FORMAT) throw damaged(`its format must be ${FORMAT}`);
-  const kdf = exact(keyfile.kdf, "iterations,name,salt", "kdf");
-  const cipher = exact(keyfile.cipher, "ciphertext,name,nonce", "cipher");
-  if (kdf.name !== KDF) throw damaged(`kdf.name must be ${KDF}`);
-  if (cipher.name !== CIPHER) throw damaged(`cipher.name must be ${CIPHER}`);
-  // Fewer rounds make guessing cheap; more would let a file keep the browser busy for ever.
-  const bearable =
-    Number.isInteger(kdf.iterations) && kdf.iterations >= MIN_ITERATIONS && kdf.iterations <= MAX_ITERATIONS;
-  if (!bearable) throw damaged(`kdf.iterations must be a whole number from ${MIN_ITERATIONS} to ${MAX_ITERATIONS}`);
+/** @type {(kdf: Keyfile["kdf"], format: string) => void} */
+function checkKdf(kdf, format) {
+  const known = kdf?.name === PBKDF2 || (kdf?.name === ARGON2ID && format === FORMAT);
+  if (!known) throw damaged(`kdf.name must be ${PBKDF2}${format === FORMAT ? ` or ${ARGON2ID}` : ""}`);
+  const bounds = BOUNDS[kdf.name];
+  exact(kdf, [...Object.keys(bounds), "name", "salt"].sort().join(), "kdf");
+  for (const [cost, [least, most]] of Object.entries(bounds)) {
+    const value = /** @type {Record<string, unknown>} */ (kdf)[cost];
+    const bearable = typeof value === "number" && Number.isInteger(value) && value >= least && value <= most;
+    if (!bearable) throw damaged(`kdf.${cost} must be a whole number from ${least} to ${most}`);
+  }
   hex(kdf.salt, 16, "kdf.salt");
+}
+
+/** The keyfile in the text of a file for `network`; throws `damaged-keyfile` or `keyfile-of-other-network`.
+ * @type {(text: string, network: Network) => Promise<Keyfile>} */
+export async function parse(text, network) {
+  if (text.length > MAX_BYTES) throw damaged(`it has more than ${MAX_BYTES} characters`);
+  const value = /** @type {Keyfile} */ (fieldsOf(text));
+  const former = value?.format === FORMER_FORMAT;
+  const keyfile = exact(value, `address,cipher,format,kdf,network${former ? "" : ",publicKey"}`, "the keyfile");
+  if (!former && keyfile.format !== FORMAT) throw damaged(`its format must be ${FORMAT}`);
+  checkKdf(keyfile.kdf, keyfile.format);
+  const cipher = exact(keyfile.cipher, "ciphertext,name,nonce", "cipher");
+  if (cipher.name !== CIPHER) throw damaged(`cipher.name must be ${CIPHER}`);
   hex(cipher.nonce, 12, "cipher.nonce");
   hex(cipher.ciphertext, 48, "cipher.ciphertext");
   if (!Object.hasOwn(NETWORKS, keyfile.network)) throw damaged("its network is unknown");
   checkOwnAddress(keyfile);
+  if (keyfile.publicKey !== undefined) await checkPublicKey(keyfile.publicKey, keyfile);
   // No value holds a blank, so whatever is longer than the canonical text says something twice or in another notation.
   if (text.replace(/[ \t\r\n]/g, "").length !== canonical(keyfile).length) throw damaged("it says something twice");
   const sentence = message("wallet-script.keyfile-of-other", { other: keyfile.network, network: network.name });
   must(keyfile.network === network.name, "keyfile-of-other-network", sentence);
   return keyfile;
+}
+
+/** @type {(publicKey: string, keyfile: Keyfile) => Promise<void>} */
+async function checkPublicKey(publicKey, { address, network }) {
+  hex(publicKey, 32, "publicKey");
+  const own = (await addressOf(bytesOf(publicKey), NETWORKS[network])) === address;
+  if (!own) throw damaged("its address is not that of its publicKey");
 }
 
 /** @type {(keyfile: Keyfile) => void} */

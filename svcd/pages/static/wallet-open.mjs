@@ -2,7 +2,7 @@
 
 import { message } from "./texts.mjs";
 import { byId, download, element, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
-import { checkPassword, parse, render, seal, unseal } from "./keyfile.mjs";
+import { calibrated, checkPassword, outdated, parse, render, reseal, seal, unseal } from "./keyfile.mjs";
 import { readWords, seedOfWords, WORD_COUNT, wordList, wordsOf } from "./mnemonic.mjs";
 import { must, Problem } from "./problem.mjs";
 
@@ -120,7 +120,7 @@ export class Creating {
     checkPassword(password);
     must(password === again, "password-mismatch", message("wallet-script.passwords-differ"));
     const seed = await seedOfWords(this.#words);
-    const keyfile = await seal(seed, password, this.#app.network, random);
+    const keyfile = await seal(seed, password, this.#app.network, random, await calibrated());
     seed.fill(0);
     const key = await unseal(keyfile, password);
     await this.#app.adopt(keyfile, key);
@@ -136,10 +136,11 @@ export function wireKeyfile(app) {
     const [file = null] = byId("import-file", HTMLInputElement).files ?? [];
     must(file, "damaged-keyfile", message("wallet-script.choose-keyfile"));
     must(file.size <= MAX_FILE, "damaged-keyfile", message("wallet-script.keyfile-large"));
-    const keyfile = parse(await file.text(), app.network);
+    const keyfile = await parse(await file.text(), app.network);
     try {
-      const key = await unseal(keyfile, byId("import-password", HTMLInputElement).value);
-      await app.adopt(keyfile, key);
+      const password = byId("import-password", HTMLInputElement).value;
+      const key = await unseal(keyfile, password);
+      await app.adopt(outdated(keyfile) ? await reseal(keyfile, password, password, random) : keyfile, key);
     } catch (problem) {
       if (problem instanceof Problem && problem.code === "wrong-password") {
         problem.field = byId("import-password", HTMLInputElement);
@@ -151,12 +152,24 @@ export function wireKeyfile(app) {
   });
 }
 
+/** Seal an older keyfile as new ones are, under the same password; it stays as it is if the browser cannot store that.
+ * @type {(app: Wallet, password: string) => Promise<void>} */
+async function renew(app, password) {
+  const keyfile = await reseal(app.keyfile, password, password, random);
+  try {
+    await app.replace(keyfile);
+  } catch (problem) {
+    if (!(problem instanceof Problem && problem.code === "no-storage")) throw problem;
+  }
+}
+
 /** Wire the form that unlocks.
  * @type {(app: Wallet) => void} */
 export function wireUnlock(app) {
   onSubmit(byId("unlock-form"), byId("unlock-error"), async () => {
     const field = byId("unlock-password", HTMLInputElement);
     const key = await unseal(app.keyfile, field.value);
+    if (outdated(app.keyfile)) await renew(app, field.value);
     field.value = "";
     app.unlocked(key);
   });

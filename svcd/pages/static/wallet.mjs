@@ -340,7 +340,7 @@ async function open() {
   const until = untilInSearch(location.search);
   const link = uri === null ? null : linkOf(uri, returnUrl, until, network);
   const kept = await store.keyfile();
-  const keyfile = kept && parse(render(kept), network);
+  const keyfile = kept && (await parse(render(kept), network));
   const wallet = new Wallet({ node, store, channel, network, keyfile, link });
   // Not before: a page that could not look into the store must not offer to make a wallet.
   addEventListener("hashchange", () => wallet.route());

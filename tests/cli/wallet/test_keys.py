@@ -8,7 +8,7 @@ import pytest
 
 from svcd.chain.params import DEVNET
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
-from svcd.keyfile import parse, unseal
+from svcd.keyfile import Argon2id, Pbkdf2, parse, unseal
 from svcd.process.datadir import load_or_make
 from tests.cli.terminal import ADDRESS, KEYFILE, PASSWORD, Terminal
 
@@ -157,8 +157,24 @@ def test_export_prints_or_copies_the_keyfile(terminal: Terminal, wallet: Path) -
     assert json.loads(terminal.ok("wallet", "export", "--to", "copy.json", "--json").out) == described
     copy = terminal.folder / "copy.json"
     assert (copy.read_bytes(), stat.S_IMODE(copy.stat().st_mode)) == (KEYFILE, 0o600)
+    assert "--browser" not in told.err
     sentence = "copy.json exists already and is never overwritten; choose another file with --to"
     assert terminal.failure("wallet", "export", "--to", "copy.json") == sentence
+
+
+def test_export_for_browsers_encrypts_with_pbkdf2(terminal: Terminal) -> None:
+    terminal.ok("wallet", "new", "--network", "devnet", env=KNOWN)
+    told = terminal.ok("wallet", "export")
+    own = parse(told.out.encode())
+    assert isinstance(own.kdf, Argon2id)
+    assert "The browser wallet cannot decrypt it; --browser makes a copy that it can." in told.err
+    sentence = terminal.failure("wallet", "export", "--browser", env={"SVC_WALLET_PASSWORD": "another one"})
+    assert sentence.startswith("the password does not decrypt the keyfile")
+    copy = parse(terminal.ok("wallet", "export", "--browser", env=KNOWN).out.encode())
+    assert isinstance(copy.kdf, Pbkdf2)
+    assert copy.kdf.iterations >= 1_000_000
+    assert (copy.address, copy.params) == (own.address, own.params)
+    assert unseal(copy, PASSWORD) == unseal(own, PASSWORD)
 
 
 def test_new_uses_mainnet_by_default(terminal: Terminal) -> None:

@@ -21,7 +21,6 @@ from svcd.cli.wallet.mnemonic import (
     parse_mnemonic,
     seed_from_mnemonic,
 )
-from svcd.keyfile import parse, render, seal, unseal
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "wallet.json").read_text())
 WORDS: list[str] = VECTORS["wallets"][1]["words"].split()
@@ -76,14 +75,3 @@ def test_a_wrong_word_is_named_by_its_position() -> None:
 def test_new_words_are_always_valid(entropy: bytes) -> None:
     words = generate_mnemonic(lambda _: entropy)
     assert parse_mnemonic(" ".join(words)) == words
-
-
-@pytest.mark.parametrize("vector", VECTORS["keyfiles"], ids=lambda vector: vector["network"])
-def test_the_bytes_of_a_keyfile(vector: dict[str, Any]) -> None:
-    fixed = iter([bytes.fromhex(vector["salt"]), bytes.fromhex(vector["nonce"])])
-    seed, params = bytes.fromhex(vector["seed"]), NETWORKS[vector["network"]]
-    sealed = seal(
-        seed, vector["password"], params=params, random=lambda _: next(fixed), iterations=vector["iterations"]
-    )
-    assert render(sealed) == vector["file"].encode()
-    assert unseal(parse(vector["file"].encode()), vector["password"]) == seed

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
 import { checkSupport, keyOf } from "../../../svcd/pages/static/ed25519.mjs";
-import { checkPassword, parse, render, reseal, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
+import { calibrated, checkPassword, outdated, parse, render, reseal, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -26,60 +26,119 @@ test("keys are made in browsers that refuse what WebKitGTK 2.50 and Firefox 140 
   assert.equal(await codeOf(checkSupport()), "no-ed25519");
 });
 
-const { keyfiles } = vectors("wallet");
+const { keyfiles: all, formerKeyfiles } = vectors("wallet");
+const keyfiles = all.filter(({ kdf }) => kdf.name === "PBKDF2-SHA-256");
+const [argon2id] = all.filter(({ kdf }) => kdf.name === "Argon2id");
+const atRandom = (size) => crypto.getRandomValues(new Uint8Array(size));
 const { keys } = vectors("svc_protocol").networks.devnet;
 const [first] = keyfiles;
 const { devnet, mainnet } = NETWORKS;
 
 for (const vector of keyfiles) {
   const network = NETWORKS[vector.network];
-  const { seed, password, salt, nonce, iterations, file } = vector;
+  const { seed, password, kdf, nonce, file } = vector;
 
   test(`${vector.network}: the bytes of a keyfile`, async () => {
-    const random = (size) => bytesOf(size === 16 ? salt : nonce);
-    assert.equal(render(await seal(bytesOf(seed), password, network, random, iterations)), file);
+    const random = (size) => bytesOf(size === 16 ? kdf.salt : nonce);
+    assert.equal(render(await seal(bytesOf(seed), password, network, random, kdf.iterations)), file);
   });
 
   test(`${vector.network}: opened with the password`, async () => {
-    const keyfile = parse(file, network);
+    const keyfile = await parse(file, network);
     assert.equal(keyfile.address, vector.address);
+    assert.equal(outdated(keyfile), false);
     const { publicKey, privateKey } = await unseal(keyfile, password);
-    assert.equal(publicKey.length, 32);
+    assert.equal(hexOf(publicKey), vector.publicKey);
     assert.equal(privateKey.extractable, false);
   });
 }
 
+for (const vector of formerKeyfiles) {
+  test(`${vector.network}: a file of the former format is opened, and sealed anew under the same password`, async () => {
+    const former = await parse(vector.file, NETWORKS[vector.network]);
+    assert.equal(outdated(former), true);
+    const before = await unseal(former, vector.password);
+    const renewed = await reseal(former, vector.password, vector.password, atRandom, () => Promise.resolve(1_000_000));
+    assert.deepEqual(await parse(render(renewed), NETWORKS[vector.network]), renewed);
+    assert.equal(outdated(renewed), false);
+    assert.equal(renewed.kdf.iterations, 1_000_000);
+    assert.deepEqual((await unseal(renewed, vector.password)).publicKey, before.publicKey);
+    const moved = { ...former, address: first.address };
+    assert.equal(vector.address === first.address || (await codeOf(unseal(moved, vector.password))) === "wrong-password", true);
+  });
+}
+
+test("a keyfile under Argon2id is read, and told apart from a wrong password", async () => {
+  const keyfile = await parse(argon2id.file, NETWORKS[argon2id.network]);
+  assert.equal(keyfile.address, argon2id.address);
+  assert.equal(outdated(keyfile), false);
+  assert.equal(await codeOf(unseal(keyfile, argon2id.password)), "keyfile-argon2id");
+});
+
+test("the rounds for about a second are measured, within their bounds", async () => {
+  const taking = (milliseconds) => {
+    const times = [0, milliseconds];
+    return calibrated(() => times.shift());
+  };
+  assert.equal(await taking(100), 2_000_000);
+  assert.equal(await taking(130), 1_500_000);
+  assert.equal(await taking(1_000), 1_000_000);
+  assert.equal(await taking(0), 10_000_000);
+});
+
+test("a change of password never lowers the rounds", async () => {
+  const two = await seal(bytesOf(first.seed), "old", devnet, atRandom, 2_000_000);
+  const anew = await reseal(two, "old", "new", atRandom, () => Promise.resolve(1_000_000));
+  assert.equal(anew.kdf.iterations, 2_000_000);
+  const more = await reseal(two, "old", "new", atRandom, () => Promise.resolve(2_500_000));
+  assert.equal(more.kdf.iterations, 2_500_000);
+});
+
+test("a file of fewer rounds than new ones have is outdated", async () => {
+  const few = await seal(bytesOf(first.seed), "old", devnet, atRandom, 999_999);
+  assert.equal(outdated(await parse(render(few), devnet)), true);
+  assert.equal(outdated(await seal(bytesOf(first.seed), "old", devnet, atRandom, 1_000_000)), false);
+});
+
 test("the key that comes out is the one that went in", async () => {
-  const { publicKey } = await unseal(parse(first.file, devnet), first.password);
+  const { publicKey } = await unseal(await parse(first.file, devnet), first.password);
   assert.equal(hexOf(publicKey), keys.find(({ seed }) => seed === first.seed).publicKey);
 });
 
 test("a password is the same however its accents are composed", async () => {
-  await unseal(parse(first.file, devnet), first.password.normalize("NFD"));
+  await unseal(await parse(first.file, devnet), first.password.normalize("NFD"));
 });
 
 test("a wrong password", async () => {
-  assert.equal(await codeOf(unseal(parse(first.file, devnet), `${first.password} `)), "wrong-password");
+  assert.equal(await codeOf(unseal(await parse(first.file, devnet), `${first.password} `)), "wrong-password");
 });
 
 test("an address that was exchanged does not open", async () => {
-  const other = { ...parse(first.file, devnet), address: keys[1].address };
-  assert.equal(await codeOf(unseal(other, first.password)), "wrong-password");
+  const own = await parse(first.file, devnet);
+  const { address, publicKey } = keys[1];
+  for (const change of [{ address }, { publicKey }, { address, publicKey }, { kdf: { ...own.kdf, iterations: 1 } }]) {
+    assert.equal(await codeOf(unseal({ ...own, ...change }, first.password)), "wrong-password");
+  }
 });
 
-test("blanks and another order of members are allowed", () => {
+test("blanks and another order of members are allowed", async () => {
   const value = JSON.parse(first.file);
   const turned = Object.fromEntries(Object.entries(value).reverse());
-  assert.deepEqual(parse(JSON.stringify(turned, null, 2), devnet), value);
+  assert.deepEqual(await parse(JSON.stringify(turned, null, 2), devnet), value);
 });
 
 test("a keyfile of another network", async () => {
-  assert.equal(await codeOf(() => parse(first.file, mainnet)), "keyfile-of-other-network");
+  assert.equal(await codeOf(parse(first.file, mainnet)), "keyfile-of-other-network");
 });
 
 const edited = (edit) => {
   const value = JSON.parse(first.file);
   edit(value);
+  return JSON.stringify(value);
+};
+const costly = (change) => {
+  const value = JSON.parse(argon2id.file);
+  Object.assign(value.kdf, change);
   return JSON.stringify(value);
 };
 const DAMAGED = {
@@ -89,10 +148,22 @@ const DAMAGED = {
   null: "null",
   "too long": first.file.trimEnd() + " ".repeat(4096),
   "a member twice": first.file.replace('{"address"', '{"network":"mainnet","address"'),
-  "a number in another notation": first.file.replace("600000", "6e5"),
+  "a number in another notation": first.file.replace("1000000", "1e6"),
   "an unknown member": edited((value) => Object.assign(value, { note: "x" })),
   "a member too few": edited((value) => delete value.kdf),
-  "another format": edited((value) => Object.assign(value, { format: "svc-keyfile-v2" })),
+  "another format": edited((value) => Object.assign(value, { format: "svc-keyfile-v3" })),
+  "the former format with a public key": edited((value) => Object.assign(value, { format: "svc-keyfile-v1" })),
+  "no public key": edited((value) => delete value.publicKey),
+  "a public key of another address": edited((value) => Object.assign(value, { publicKey: keys[1].publicKey })),
+  "a short public key": edited((value) => Object.assign(value, { publicKey: "00" })),
+  "another kdf": edited((value) => Object.assign(value.kdf, { name: "toString" })),
+  "no kdf": edited((value) => Object.assign(value, { kdf: null })),
+  "Argon2id without its costs": edited((value) => Object.assign(value.kdf, { name: "Argon2id" })),
+  "Argon2id of more memory than is allowed": costly({ memory: 262_145 }),
+  "Argon2id of too little memory": costly({ memory: 19_455 }),
+  "Argon2id of too many passes": costly({ iterations: 33 }),
+  "Argon2id of too many lanes": costly({ parallelism: 17 }),
+  "Argon2id in the former format": formerKeyfiles[0].file.replace("PBKDF2-SHA-256", "Argon2id"),
   "another network": edited((value) => Object.assign(value, { network: "toString" })),
   "too few rounds": edited((value) => Object.assign(value.kdf, { iterations: 599_999 })),
   "too many rounds": edited((value) => Object.assign(value.kdf, { iterations: 10_000_001 })),
@@ -105,14 +176,14 @@ const DAMAGED = {
 };
 
 for (const [name, text] of Object.entries(DAMAGED)) {
-  test(`damaged: ${name}`, async () => assert.equal(await codeOf(() => parse(text, devnet)), "damaged-keyfile"));
+  test(`damaged: ${name}`, async () => assert.equal(await codeOf(parse(text, devnet)), "damaged-keyfile"));
 }
 
 test("a changed ciphertext does not open", async () => {
   const changed = edited((value) =>
     Object.assign(value.cipher, { ciphertext: value.cipher.ciphertext.replace(/^./, "f") }),
   );
-  assert.equal(await codeOf(unseal(parse(changed, devnet), first.password)), "wrong-password");
+  assert.equal(await codeOf(unseal(await parse(changed, devnet), first.password)), "wrong-password");
 });
 
 test("a new password has at least 10 characters", async () => {
@@ -123,10 +194,10 @@ test("a new password has at least 10 characters", async () => {
 });
 
 test("another password for the same key", async () => {
-  const old = parse(first.file, NETWORKS[first.network]);
-  assert.equal(await codeOf(reseal(old, "wrong", "another horse", (size) => new Uint8Array(size))), "wrong-password");
-  const anew = await reseal(old, first.password, "another horse", (size) => crypto.getRandomValues(new Uint8Array(size)));
-  assert.equal(parse(render(anew), NETWORKS[first.network]).address, first.address);
+  const old = await parse(first.file, NETWORKS[first.network]);
+  assert.equal(await codeOf(reseal(old, "wrong", "another horse", atRandom)), "wrong-password");
+  const anew = await reseal(old, first.password, "another horse", atRandom);
+  assert.equal((await parse(render(anew), NETWORKS[first.network])).address, first.address);
   const [before, after] = await Promise.all([unseal(old, first.password), unseal(anew, "another horse")]);
   assert.deepEqual(after.publicKey, before.publicKey);
   assert.equal(await codeOf(unseal(anew, first.password)), "wrong-password");
