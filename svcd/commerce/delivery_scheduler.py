@@ -183,6 +183,11 @@ def _merged(one: _Heap, other: _Heap) -> _Heap:
     return large
 
 
+def _as_urgent(queue: WatchQueue, *others: WatchQueue | None) -> WatchQueue:
+    """``queue``, urgent if it or one of the others is."""
+    return evolve(queue, urgent=queue.urgent or any(other is not None and other.urgent for other in others))
+
+
 @define(eq=False)
 class _ActiveDelivery:
     receiver: Receiver
@@ -195,7 +200,7 @@ class DeliveryScheduler:
     """All queues that wait or are being delivered. Call ``begin`` until it returns None, and again at ``next_at``."""
 
     def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
-        self.resize(max_in_flight)
+        self._max_in_flight = max_in_flight
         self._kept: dict[str, OpenBreaker] = {}
         self._receivers: dict[str, Receiver] = {}
         self._waiting: dict[str, QueueEntry] = {}
@@ -205,10 +210,16 @@ class DeliveryScheduler:
         self._serial = count(1)
         self._open_breakers = 0
 
-    def resize(self, max_in_flight: int) -> None:
-        """Have so many deliveries in flight at most from now on; a receiver that is called already keeps its share."""
+    def resize(self, max_in_flight: int, now: int) -> None:
+        """Have so many deliveries in flight at most from now on; those that have begun go on."""
         self._max_in_flight = max_in_flight
-        self._max_per_receiver = min(MAX_IN_FLIGHT_PER_RECEIVER, max_in_flight // 2)
+        for receiver in self._receivers.values():
+            receiver.max_in_flight = self._max_per_receiver
+            self._place(receiver, now)
+
+    @property
+    def _max_per_receiver(self) -> int:
+        return min(MAX_IN_FLIGHT_PER_RECEIVER, self._max_in_flight // 2)
 
     @property
     def waiting(self) -> int:
@@ -231,8 +242,12 @@ class DeliveryScheduler:
         return len(self._receivers)
 
     def restore(self, receiver: str, breaker: OpenBreaker) -> None:
-        """Restore an open breaker, stored before, as soon as a queue of the receiver is scheduled."""
-        self._kept[receiver] = breaker
+        """Restore an open breaker, stored before, as soon as a queue of the receiver is scheduled.
+
+        A receiver in memory has a breaker already, which is newer.
+        """
+        if receiver not in self._receivers:
+            self._kept[receiver] = breaker
 
     def breaker(self, receiver: str) -> OpenBreaker | None:
         """The breaker of a receiver if it is open."""
@@ -240,14 +255,15 @@ class DeliveryScheduler:
         return None if found is None else found.breaker.kept()
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
-        """Add a queue, or change its due time."""
+        """Add a queue, or change its due time; an urgent one stays urgent until its delivery."""
         active = self._deliveries.get(queue.watch)
         if active is not None:
-            active.rescheduled = None if active.cancelled else queue
+            active.rescheduled = None if active.cancelled else _as_urgent(queue, active.rescheduled)
             return
         entry = self._waiting.get(queue.watch)
         if entry is not None:
-            if entry.queue == queue and entry.queue.urgent >= queue.urgent:
+            queue = _as_urgent(queue, entry.queue)
+            if entry.queue == queue and entry.queue.urgent == queue.urgent:
                 self._hurry(queue, now)
                 return
             # Remove the entry alone: the receiver and its breaker must stay.
@@ -304,15 +320,16 @@ class DeliveryScheduler:
         receiver = active.receiver
         change = receiver.record(delivery, outcome, now)
         self._open_breakers += (change is BreakerChange.OPENED) - (change is BreakerChange.CLOSED)
+        accepted, renewed = outcome is DeliveryOutcome.ACCEPTED, active.rescheduled
+        following, wakeable = renewed, True
         if again is not None and not active.cancelled:
-            accepted, renewed = outcome is DeliveryOutcome.ACCEPTED, active.rescheduled
-            urgent = (renewed is not None and renewed.urgent) or (delivery.queue.urgent and not accepted)
-            again, early_in_vain = evolve(again, urgent=urgent or again.urgent), delivery.early and not accepted
-            self._add(again, now, wakeable=outcome is not DeliveryOutcome.REJECTED and not early_in_vain)
+            following = _as_urgent(again, renewed, None if accepted else delivery.queue)
+            early_in_vain = delivery.early and not accepted
+            wakeable = outcome is not DeliveryOutcome.REJECTED and not early_in_vain
+        if following is not None:
+            self._add(following, now, wakeable=wakeable)
             if renewed is not None and renewed.urgent:
-                self._hurry(again, now)
-        elif active.rescheduled is not None:
-            self._add(active.rescheduled, now, wakeable=True)
+                self._hurry(following, now)
         self._place(receiver, now)
         return change
 

@@ -133,7 +133,7 @@ class WebhookDispatcher:
     def merchants_changed(self) -> None:
         """Share the deliveries anew among the sender's merchants, of which some are new and others are gone."""
         self._absent_merchants -= self._sender.merchants.keys()
-        self._scheduler.resize(in_flight_share(len(self._sender.merchants)))
+        self._scheduler.resize(in_flight_share(len(self._sender.merchants)), self._now())
         self._start_deliveries()
 
     def resume(self, queues: Iterable[WatchQueue], breakers: Iterable[BreakerRow]) -> None:

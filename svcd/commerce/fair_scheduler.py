@@ -45,11 +45,11 @@ class FairScheduler:
     _schedulers: dict[str, DeliveryScheduler] = field(init=False, factory=dict)
     """By merchant; the least recently served one comes first."""
 
-    def resize(self, share: int) -> None:
+    def resize(self, share: int, now: int) -> None:
         """Give each merchant so many deliveries in flight from now on."""
         self._share = share
         for scheduler in self._schedulers.values():
-            scheduler.resize(share)
+            scheduler.resize(share, now)
 
     @property
     def waiting(self) -> int:

@@ -1,12 +1,13 @@
-"""What Lanes must do, said in the simplest way: every question looks at every queue."""
+"""What the DeliveryScheduler must do, in the simplest way: every question looks at every queue."""
 
-from attrs import define, field
+from attrs import define, evolve, field
 
-from svcd.commerce.circuit_breaker import DeliveryOutcome
+from svcd.commerce.circuit_breaker import DeliveryOutcome, OpenBreaker
 from svcd.commerce.delivery_scheduler import DeliveryKind
 from svcd.store.webhook_events import WatchQueue
 
 PAUSES = (1, 2, 4, 8, 30, 120, 600, 1800)
+HURRIED = 15_000
 LONGEST = (sum(PAUSES) + (1 + 2 + 4 + 8 + 12 + 24 + 24) * 3600) * 1200
 
 
@@ -24,6 +25,15 @@ class Breaker:
     broken_since: int | None = None
     probes: int = 0
     probe_at: int = 0
+    hurried_at: int | None = None
+
+    def closed(self) -> "Breaker":
+        return Breaker(hurried_at=self.hurried_at)
+
+    def hurry(self, now: int) -> None:
+        at = now if self.hurried_at is None else max(now, self.hurried_at + HURRIED)
+        if self.broken_since is not None and at < self.probe_at:
+            self.probe_at = self.hurried_at = at
 
 
 @define
@@ -33,18 +43,37 @@ class NaiveScheduler:
     woken: dict[str, WatchQueue] = field(factory=dict)
     cancelled: set[str] = field(factory=set)
     breakers: dict[str, Breaker] = field(factory=dict)
+    """Of every host that is known."""
+    kept: dict[str, Breaker] = field(factory=dict)
+    """Of hosts that are not known yet."""
     orders: int = 0
+    max_in_flight: int = 32
 
-    def put(self, queue: WatchQueue) -> None:
+    def put(self, queue: WatchQueue, now: int) -> None:
         if queue.watch in self.in_flight:
             if queue.watch not in self.cancelled:
-                self.woken[queue.watch] = queue
-        elif queue.watch not in self.waiting or self.waiting[queue.watch].queue != queue:
+                self.woken[queue.watch] = as_urgent(queue, self.woken.get(queue.watch))
+            return
+        waits = self.waiting.get(queue.watch)
+        queue = as_urgent(queue, None if waits is None else waits.queue)
+        if waits is None or waits.queue != queue or waits.queue.urgent != queue.urgent:
             self.add(queue, not_wakeable=False)
+        if queue.urgent and queue.due <= now:
+            self.hurry(queue.receiver, now)
 
     def add(self, queue: WatchQueue, *, not_wakeable: bool) -> None:
         self.orders += 1
         self.waiting[queue.watch] = Waits(queue, self.orders, not_wakeable=not_wakeable)
+        if queue.receiver not in self.breakers:
+            self.breakers[queue.receiver] = self.kept.pop(queue.receiver, Breaker())
+
+    def hurry(self, host: str, now: int) -> None:
+        if host in self.breakers:
+            self.breakers[host].hurry(now)
+
+    def restore(self, host: str, breaker: OpenBreaker) -> None:
+        if host not in self.breakers:
+            self.kept[host] = Breaker(0, breaker.opened_at, breaker.probes, breaker.probe_at)
 
     def cancel(self, watch: str) -> None:
         self.waiting.pop(watch, None)
@@ -67,7 +96,7 @@ class NaiveScheduler:
 
     def deliveries(self, now: int) -> dict[str, tuple[WatchQueue, DeliveryKind, bool]]:
         """By host: its next delivery."""
-        if len(self.in_flight) >= 32:
+        if len(self.in_flight) >= self.max_in_flight:
             return {}
         found = {}
         for host in self.hosts():
@@ -77,19 +106,21 @@ class NaiveScheduler:
         return found
 
     def delivery_of(self, host: str, now: int) -> tuple[WatchQueue, DeliveryKind, bool] | None:
-        breaker = self.breakers.get(host, Breaker())
+        breaker = self.breakers[host]
         under_way = sum(queue.receiver == host for queue, *_ in self.in_flight.values())
         waiting = sorted(
             (each for each in self.waiting.values() if each.queue.receiver == host),
             key=lambda e: (e.queue.due, e.order),
         )
-        if under_way >= (4 if breaker.broken_since is None else 1):
+        if under_way >= (min(4, self.max_in_flight // 2) if breaker.broken_since is None else 1):
             return None
         if breaker.broken_since is not None and now < breaker.probe_at:
             old = [each for each in waiting if max(each.queue.due, breaker.broken_since) + LONGEST <= now]
             return (old[0].queue, DeliveryKind.GIVE_UP, False) if old else None
         ripe = [each for each in waiting if each.woken_early or each.queue.due <= now]
         kind = DeliveryKind.ATTEMPT if breaker.broken_since is None else DeliveryKind.PROBE
+        if kind is DeliveryKind.PROBE:
+            ripe = [each for each in ripe if each.queue.urgent and each.queue.due <= now] or ripe
         return (ripe[0].queue, kind, ripe[0].queue.due > now) if ripe else None
 
     def take(self, watch: str, delivery: tuple[WatchQueue, DeliveryKind, bool]) -> None:
@@ -98,7 +129,7 @@ class NaiveScheduler:
 
     def end(self, watch: str, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> None:
         queue, kind, early = self.in_flight.pop(watch)
-        breaker = self.breakers.setdefault(queue.receiver, Breaker())
+        breaker = self.breakers[queue.receiver]
         closes = outcome is DeliveryOutcome.ERROR and breaker.broken_since is not None
         if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED) or closes:
             for each in self.waiting.values():
@@ -106,24 +137,34 @@ class NaiveScheduler:
                     not each.not_wakeable or breaker.broken_since is not None
                 ):
                     each.woken_early = True
-            self.breakers[queue.receiver] = Breaker()
+            self.breakers[queue.receiver] = breaker.closed()
         elif outcome is DeliveryOutcome.ERROR:
-            self.breakers[queue.receiver] = Breaker()
+            self.breakers[queue.receiver] = breaker.closed()
         elif outcome is DeliveryOutcome.FAILED:
             breaker.failures += 1
             if breaker.broken_since is not None and kind is DeliveryKind.PROBE:
                 breaker.probes += 1
                 breaker.probe_at = now + min(PAUSES[min(breaker.probes, 7)], 300) * 1000
             elif breaker.broken_since is None and breaker.failures >= 5:
-                self.breakers[queue.receiver] = Breaker(breaker.failures, now, 0, now + 1000)
-        self.go_on(watch, outcome, again, early=early)
+                self.breakers[queue.receiver] = Breaker(breaker.failures, now, 0, now + 1000, breaker.hurried_at)
+        self.go_on(queue, outcome, again, now, early=early)
         self.forget()
 
-    def go_on(self, watch: str, outcome: DeliveryOutcome, again: WatchQueue | None, *, early: bool) -> None:
-        if again is not None and watch not in self.cancelled:
-            in_vain = early and outcome is not DeliveryOutcome.ACCEPTED
-            self.add(again, not_wakeable=in_vain or outcome is DeliveryOutcome.REJECTED)
-        elif watch in self.woken:
-            self.add(self.woken[watch], not_wakeable=False)
-        self.woken.pop(watch, None)
-        self.cancelled.discard(watch)
+    def go_on(
+        self, queue: WatchQueue, outcome: DeliveryOutcome, again: WatchQueue | None, now: int, *, early: bool
+    ) -> None:
+        accepted, renewed = outcome is DeliveryOutcome.ACCEPTED, self.woken.pop(queue.watch, None)
+        if again is not None and queue.watch not in self.cancelled:
+            following = as_urgent(as_urgent(again, renewed), None if accepted else queue)
+            self.add(following, not_wakeable=(early and not accepted) or outcome is DeliveryOutcome.REJECTED)
+        elif renewed is not None:
+            following = renewed
+            self.add(renewed, not_wakeable=False)
+        if renewed is not None and renewed.urgent and following.due <= now:
+            self.hurry(queue.receiver, now)
+        self.cancelled.discard(queue.watch)
+
+
+def as_urgent(queue: WatchQueue, other: WatchQueue | None) -> WatchQueue:
+    """The queue, urgent if one of the two is."""
+    return evolve(queue, urgent=queue.urgent or (other is not None and other.urgent))

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
+from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
 from svcd.commerce.delivery_scheduler import Delivery, DeliveryKind, DeliveryScheduler
 from svcd.commerce.retry_policy import RETRY_PERIOD
 from svcd.store.webhook_events import WatchQueue
@@ -326,9 +326,9 @@ class SchedulerModel(RuleBasedStateMachine):
         self.deliveries: dict[str, Delivery] = {}
         self.passed_over: dict[str, set[str]] = {}
 
-    @rule(host=st.sampled_from(HOSTS[:4]), number=st.integers(0, 9), wait=st.integers(-2, 20))
-    def put(self, host: str, number: int, wait: int) -> None:
-        self._put(WatchQueue(f"{host}/{number}", host, self.now + wait * SECOND))
+    @rule(host=st.sampled_from(HOSTS[:4]), number=st.integers(0, 9), wait=st.integers(-2, 20), urgent=st.booleans())
+    def put(self, host: str, number: int, wait: int, urgent: bool) -> None:
+        self._put(WatchQueue(f"{host}/{number}", host, self.now + wait * SECOND, urgent=urgent))
 
     @rule(hosts=st.integers(1, 12), wait=st.integers(-2, 3))
     def put_many(self, hosts: int, wait: int) -> None:
@@ -338,7 +338,29 @@ class SchedulerModel(RuleBasedStateMachine):
 
     def _put(self, queue: WatchQueue) -> None:
         self.scheduler.schedule(queue, self.now)
-        self.naive.put(queue)
+        self.naive.put(queue, self.now)
+        self._look()
+
+    @rule(host=st.sampled_from(HOSTS))
+    def hurry(self, host: str) -> None:
+        """As after a test that the receiver has accepted."""
+        self.scheduler.hurry(host, self.now)
+        self.naive.hurry(host, self.now)
+        self._look()
+
+    @rule(host=st.sampled_from(HOSTS), open_for=st.integers(0, 40), wait=st.integers(-2, 300), probes=st.integers(0, 9))
+    def restore(self, host: str, open_for: int, wait: int, probes: int) -> None:
+        """As by a new leader, or for a merchant that is configured again."""
+        breaker = OpenBreaker(self.now - open_for * SECOND, self.now + wait * SECOND, probes)
+        self.scheduler.restore(host, breaker)
+        self.naive.restore(host, breaker)
+
+    @rule(most=st.sampled_from([2, 3, 8, 32]))
+    def resize(self, most: int) -> None:
+        """As when merchants are added or removed."""
+        self.scheduler.resize(most, self.now)
+        self.naive.max_in_flight = most
+        self._look()
 
     @rule(host=st.sampled_from(HOSTS[:4]), number=st.integers(0, 9))
     def cancel(self, host: str, number: int) -> None:
@@ -364,6 +386,7 @@ class SchedulerModel(RuleBasedStateMachine):
             return False
         host = delivery.queue.receiver
         assert possible[host] == (delivery.queue, delivery.kind, delivery.early)
+        assert possible[host][0].urgent == delivery.queue.urgent
         assert all(host not in seen for other, seen in self.passed_over.items() if other != host)
         for seen in self.passed_over.values():
             seen.add(host)
@@ -421,9 +444,13 @@ class SchedulerModel(RuleBasedStateMachine):
     @invariant()
     def nothing_is_forgotten(self) -> None:
         assert self.scheduler.waiting == len(self.naive.waiting)
-        assert self.scheduler.in_flight == len(self.naive.in_flight) <= 32
+        assert self.scheduler.in_flight == len(self.naive.in_flight)
         assert self.scheduler.receivers == len(self.naive.hosts())
         assert self.scheduler.open_breakers == self.naive.broken()
+        for host, breaker in self.naive.breakers.items():
+            since = breaker.broken_since
+            expected = None if since is None else OpenBreaker(since, breaker.probe_at, breaker.probes)
+            assert self.scheduler.breaker(host) == expected
         if self.naive.deliveries(self.now):
             at = self.scheduler.next_at(self.now)
             assert at is not None
