@@ -74,7 +74,7 @@ async def service_of(
     webhooks.startService()
     yield webhooks
     await webhooks.stopService()
-    threads.stopService()
+    await threads.stopService()
 
 
 @frozen

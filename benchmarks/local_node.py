@@ -38,7 +38,7 @@ async def opened(path: Path, reactor: Any) -> AsyncIterator[NodeContext]:
             await node_context.close()
     finally:
         for pool in pools:
-            pool.stopService()
+            await pool.stopService()
 
 
 async def feed(chain_manager: ChainManager, batches: Iterable[Sequence[bytes]]) -> None:

@@ -148,7 +148,7 @@ async def webhooks_of(
         finally:
             await opened.close()
     finally:
-        pool.stopService()
+        await pool.stopService()
 
 
 async def until(reactor: Any, condition: Callable[[], bool], seconds: float = 120) -> None:

@@ -130,7 +130,7 @@ async def catch_up(path: Path, urls: Sequence[str], height: int, reactor: Any) -
                 network.peers.drop(peer)
             return seconds
     finally:
-        threads.stopService()
+        await threads.stopService()
 
 
 @frozen

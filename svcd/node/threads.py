@@ -4,16 +4,15 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Final, ParamSpec, TypeVar, cast
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, execute
+from twisted.internet.defer import Deferred, execute, fail
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.threadpool import ThreadPool
+from twisted.python.failure import Failure
 
 from svcd.interfaces import Clock
 
@@ -73,54 +72,88 @@ class PoolLoad:
             self.waiting += change
 
 
-class ThreadPoolService(Service):
-    """A worker on ``size`` threads, which waits for their jobs when it stops; one thread runs its jobs in order.
+class PoolStopped(Exception):
+    """The threads of a pool have ended, or finish the last jobs: no other job can run there."""
 
-    With ``patience`` it waits so many seconds at most, and the remaining jobs end with the process: for queries that
-    change nothing and that another host may leave unanswered for minutes.
+
+class ThreadPoolService(Service):
+    """A worker on ``size`` threads, which finish their jobs when it stops; one thread runs its jobs in order.
+
+    Jobs that arrive before the start are queued. The threads are daemons: what does not end by the deadline of the stop
+    ends with the process. With ``patience`` a stop waits for so many seconds at most, for queries that change nothing
+    and that another host may leave unanswered for minutes.
     """
 
     def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str, patience: float | None = None) -> None:
         self.name = name
         self.load = PoolLoad(cast(Clock, reactor))
-        self._reactor = reactor
-        self._pool = ThreadPool(minthreads=size, maxthreads=size, name=name)
-        self._patience = patience
-        if patience is not None:
-            self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
         self.size = size
+        self._reactor = reactor
+        self._patience = patience
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+        self._stopped = False
+        self._ended: Deferred[None] = Deferred()
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """See :class:`svcd.interfaces.Worker`."""
-        return deferToThreadPool(self._reactor, self._pool, self.load.job(function), *args, **kwargs)
+        """See :class:`svcd.interfaces.Worker`; fails with PoolStopped after the beginning of the stop."""
+        if self._stopped:
+            return fail(PoolStopped(f"the threads of the pool {self.name} have stopped: no other job can run there"))
+        result: Deferred[T] = Deferred()
+        job = self.load.job(function)
+
+        def work() -> None:
+            try:
+                value = job(*args, **kwargs)
+            except Exception:
+                self._reactor.callFromThread(result.errback, Failure())  # type: ignore[no-untyped-call]
+            else:
+                self._reactor.callFromThread(result.callback, value)
+
+        self._jobs.put(work)
+        return result
 
     def grow(self, size: int) -> None:
         """Have at least ``size`` threads; a pool never gets smaller."""
-        if size > self.size:
-            self.size = size
-            self._pool.adjustPoolsize(size, size)
+        self.size = max(self.size, size)
+        if self.running:
+            self._start_threads()
 
     @property
     def dead(self) -> int:
         """How many threads have died."""
-        return sum(not thread.is_alive() for thread in self._pool.threads) if self.running else 0
+        return sum(not thread.is_alive() for thread in self._threads) if self.running else 0
 
     def startService(self) -> None:
         """Start the threads."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._pool.start()
+        self._start_threads()
 
-    def stopService(self) -> None:
-        """Let the threads finish their jobs, and end them."""
+    def stopService(self) -> Deferred[None]:
+        """Accept no more jobs; the Deferred fires when the threads have finished theirs, or the patience is over."""
         super().stopService()  # type: ignore[no-untyped-call]
-        threads = list(self._pool.threads)
-        if self._patience is not None:
-            # Otherwise the pool would wait for them.
-            self._pool.threads.clear()
-        self._pool.stop()
-        until = time.monotonic() + (self._patience or 0.0)
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        self._stopped = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        # A thread of its own waits for the others, so that the reactor does not.
+        Thread(target=self._wait_for_threads, name=f"{self.name}-end", daemon=True).start()
+        return self._ended
+
+    def _start_threads(self) -> None:
+        for number in range(len(self._threads), self.size):
+            thread = Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _wait_for_threads(self) -> None:
+        until = None if self._patience is None else time.monotonic() + self._patience
+        for thread in self._threads:
+            thread.join(None if until is None else max(until - time.monotonic(), 0))
+        self._reactor.callFromThread(self._ended.callback, None)
 
 
 def check_threads(pools: Iterable[ThreadPoolService], end: Callable[[], object]) -> None:

@@ -13,7 +13,7 @@ from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
 
-from svcd.node.threads import PoolLoad, ThreadPoolService, check_threads, tune_interpreter
+from svcd.node.threads import PoolLoad, PoolStopped, ThreadPoolService, check_threads, tune_interpreter
 
 ExpectedErrors = Callable[..., list[LogEvent]]
 
@@ -28,7 +28,7 @@ async def test_one_thread_does_its_work_in_order_and_off_the_reactor() -> None:
             [service.run(lambda n=n: done.append((n, threading.current_thread().name))) for n in range(20)]  # type: ignore[misc]
         )
     finally:
-        service.stopService()
+        await service.stopService()
     assert [number for number, _ in done] == list(range(20))
     assert len({name for _, name in done}) == 1
     assert threading.current_thread().name not in {name for _, name in done}
@@ -45,9 +45,36 @@ async def test_stopping_waits_for_the_work_that_was_taken_on() -> None:
         done.append(number)
 
     results = [service.run(slow, number) for number in range(5)]
-    service.stopService()
+    stopped = service.stopService()
+    assert not stopped.called, "the reactor does not wait for the threads"
+    await stopped
     assert done == [0, 1, 2, 3, 4]
-    await gatherResults(results)
+    assert all(result.called for result in results)
+
+
+@pytest.mark.socket
+async def test_a_job_after_the_stop_fails_at_once() -> None:
+    service = ThreadPoolService(reactor, size=1, name="writer")
+    service.startService()
+    stopped = service.stopService()
+    with pytest.raises(PoolStopped, match="the threads of the pool writer have stopped"):
+        await service.run(int)
+    await stopped
+
+
+@pytest.mark.socket
+async def test_a_pool_can_grow_before_and_after_its_start() -> None:
+    service, met = ThreadPoolService(reactor, size=1, name="test"), threading.Barrier(3)
+    service.grow(2)
+    service.startService()
+    service.grow(3)
+    service.grow(1)
+    try:
+        # Each waits for the two others, each in a thread of its own.
+        await gatherResults([service.run(met.wait, 60) for _ in range(3)])
+    finally:
+        await service.stopService()
+    assert service.size == 3
 
 
 @pytest.mark.socket
@@ -58,7 +85,7 @@ async def test_an_exception_in_a_thread_comes_back() -> None:
         with pytest.raises(ZeroDivisionError):
             await service.run(lambda: 1 // 0)
     finally:
-        service.stopService()
+        await service.stopService()
 
 
 def test_a_job_waits_until_a_thread_begins_it() -> None:
@@ -103,7 +130,7 @@ async def test_the_load_of_a_pool_is_known() -> None:
         await gatherResults(results)
     finally:
         go_on.set()
-        service.stopService()
+        await service.stopService()
     assert load.waiting == 0
     assert len(times) == 4
     assert all(waited >= 0 and worked >= 0 for waited, worked in times)
@@ -150,19 +177,22 @@ class Ended:
         return False
 
 
-def test_a_thread_that_has_died_is_told_and_ends_the_node(expected_errors: Callable[..., list[LogEvent]]) -> None:
+@pytest.mark.socket
+async def test_a_thread_that_has_died_is_reported_and_ends_the_node(
+    expected_errors: Callable[..., list[LogEvent]],
+) -> None:
     ended: list[str] = []
-    service = ThreadPoolService(reactor, size=2, name="writer")  # type: ignore[arg-type]
+    service = ThreadPoolService(reactor, size=2, name="writer")
     check = partial(check_threads, [service], lambda: ended.append("at once"))
     service.startService()
     try:
         check()
         assert (service.dead, ended) == (0, [])
-        service._pool.threads.append(Ended())  # type: ignore[arg-type]
+        service._threads.append(Ended())  # type: ignore[arg-type]
         check()
-        service._pool.threads.pop()
+        service._threads.pop()
     finally:
-        service.stopService()
+        await service.stopService()
     check()
     assert ended == ["at once"]
     (event,) = expected_errors()
@@ -177,22 +207,24 @@ def test_what_would_end_a_thread_is_an_error_like_others() -> None:
         PoolLoad(Clock()).job(work)()
 
 
-def test_a_pool_waits_no_longer_than_its_patience() -> None:
+@pytest.mark.socket
+async def test_a_pool_waits_no_longer_than_its_patience() -> None:
     asked, answered = threading.Event(), threading.Event()
 
     def ask() -> None:
         asked.set()
         answered.wait(30)
 
-    service = ThreadPoolService(reactor, size=1, name="resolver", patience=0.01)  # type: ignore[arg-type]
+    service = ThreadPoolService(reactor, size=1, name="resolver", patience=0.01)
     service.startService()
-    service.run(ask)
+    result = service.run(ask)
     assert asked.wait(30)
     (thread,) = [thread for thread in threading.enumerate() if "resolver" in thread.name]
-    service.stopService()
+    await service.stopService()
     try:
         assert thread.is_alive()
         assert thread.daemon
     finally:
         answered.set()
+        await result
         thread.join(30)

@@ -85,7 +85,7 @@ async def run(reactor: Any, batches: Path, database: Path, statement: int | None
         await node_context.close()
     finally:
         for service in (verifier, writer):
-            service.stopService()
+            await service.stopService()
     say(f"statements={statements.count}")
 
 
