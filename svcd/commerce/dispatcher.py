@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
 from svcd.commerce.delivery_scheduler import Delivery, DeliveryKind
@@ -257,8 +258,12 @@ class WebhookDispatcher:
         self._running.add(running)
         running.addBoth(self._ended, running)
 
-    def _ended(self, _: object, running: Deferred[None]) -> None:
+    def _ended(self, result: Failure | None, running: Deferred[None]) -> None:
         self._running.discard(running)
+        if isinstance(result, Failure):
+            self.log.failure(
+                "a delivery ended in an error; its watch may get its next events only after a restart", result
+            )
         self._start_deliveries()
 
     # One delivery
@@ -285,7 +290,8 @@ class WebhookDispatcher:
             )
         elif change is BreakerChange.CLOSED:
             self.log.info("callbacks to {receiver} succeed again", receiver=delivery.queue.receiver)
-        if change is not BreakerChange.NONE or delivery.kind is not DeliveryKind.ATTEMPT:
+        changed = change is not BreakerChange.NONE or delivery.kind is not DeliveryKind.ATTEMPT
+        if changed and not self._aborted:
             await self._keep_breaker(scheduler, delivery.queue)
 
     async def _keep_breaker(self, scheduler: FairScheduler, queue: WatchQueue) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, execute, succeed
+from twisted.internet.defer import Deferred, execute
 
 from svcd.commerce.circuit_breaker import OpenBreaker
 from svcd.commerce.outbox import OutboundEvent
@@ -107,11 +107,7 @@ class MemoryOutbox:
         return self._do("refused", event.watch, lambda: self._refused(event, error, due, due_if_followed))
 
     def keep_breaker(self, merchant: str, receiver: str, breaker: OpenBreaker | None, term: int) -> "Deferred[None]":
-        self.breakers.pop((merchant, receiver), None)
-        if breaker is not None:
-            row = BreakerRow(merchant, receiver, breaker.opened_at, breaker.probe_at, breaker.probes)
-            self.breakers[merchant, receiver] = row
-        return succeed(None)
+        return self._do("keep_breaker", receiver, lambda: self._keep_breaker(merchant, receiver, breaker))
 
     def gone(self, event: OutboundEvent, now: int) -> "Deferred[None]":
         return self._do("gone", event.watch, lambda: self.cancel(event.watch))
@@ -128,6 +124,12 @@ class MemoryOutbox:
 
     def _waiting(self, watch: str) -> Row | None:
         return next((row for row in self.rows.get(watch, []) if row.state == "waiting"), None)
+
+    def _keep_breaker(self, merchant: str, receiver: str, breaker: OpenBreaker | None) -> None:
+        self.breakers.pop((merchant, receiver), None)
+        if breaker is not None:
+            row = BreakerRow(merchant, receiver, breaker.opened_at, breaker.probe_at, breaker.probes)
+            self.breakers[merchant, receiver] = row
 
     def _delivered(self, event: OutboundEvent) -> WatchQueue | None:
         self._row_of(event).state = "delivered"

@@ -11,6 +11,7 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
+from svcd.commerce.fair_scheduler import FairScheduler
 from svcd.commerce.leadership import DatabaseClock, Leadership, NotLeader
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
 from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
@@ -709,6 +710,54 @@ def test_a_stop_does_not_wait_for_an_outbox_that_fails(world: World, expected_er
     assert has_result(stopped)
     assert world.clock.getDelayedCalls() == []
     expected_errors(OSError)
+
+
+def test_a_stop_begins_nothing_with_an_outbox_that_fails_and_an_open_breaker(world: World) -> None:
+    """The probe that a stop cancels must not have its breaker stored, again and again."""
+    world.network.answers["shop"] = replying(503)
+    world.send(*(f"shop/{number}" for number in range(6)))
+    assert world.outbox.breakers
+    world.network.answers["shop"] = None
+    world.pass_time(HOUR)
+    assert world.dispatcher.counts().in_flight == 1, "a probe"
+    world.outbox.faults, asked = 10**6, len(world.outbox.asked)
+    stopped = world.dispatcher.stop()
+    world.clock.advance(5)
+    assert has_result(stopped)
+    assert len(world.outbox.asked) == asked
+    assert world.clock.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stop_ends_what_waits_to_store_a_breaker(world: World, expected_errors: Any, when: str) -> None:
+    world.network.answers["shop"] = replying(503)
+    world.send(*(f"shop/{number}" for number in range(4)))
+    world.network.answers["shop"] = None
+    world.send("shop/9")
+    world.outbox.faults = 10**6
+    stopped = world.dispatcher.stop() if when == "after" else None
+    world.network.open[0].callback(replying(503))
+    stopped = stopped or world.dispatcher.stop()
+    world.clock.advance(5)
+    assert has_result(stopped)
+    assert world.clock.getDelayedCalls() == []
+    expected_errors(OSError)
+
+
+def test_an_error_of_the_dispatcher_itself_is_logged(
+    world: World, expected_errors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error outside of the attempt itself was thrown away with the result of the delivery."""
+    world.network.answers["shop"] = replying(503)
+    with monkeypatch.context() as patch:
+        patch.setattr(FairScheduler, "breaker", lambda *_: {}["lost"])
+        world.send(*(f"shop/{number}" for number in range(5)))
+    (event,) = expected_errors(KeyError)
+    assert formatEvent(event).startswith("a delivery ended in an error")
+    assert world.dispatcher.counts().in_flight == 0
+    world.network.answers["shop"] = replying(200)
+    world.pass_time(HOUR)
+    assert world.dispatcher.counts().delivered == 5
 
 
 # The log
