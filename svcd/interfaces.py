@@ -12,6 +12,9 @@ T = TypeVar("T")
 class Timer(Protocol):
     """A call that is due later (twisted.internet.interfaces.IDelayedCall)."""
 
+    def active(self) -> bool:
+        """Whether the call is still to come."""
+
     def cancel(self) -> None:
         """Do not call."""
 

@@ -143,9 +143,8 @@ class PaymentWaiters(Service):
             payee = (entry.transfer.reference or "", entry.transfer.recipient)
             self._look_at(self._by_payee.get(payee, {}))
 
-    def stopService(self) -> None:
-        """Answer all waiting verifications, and let none wait any more."""
-        super().stopService()  # type: ignore[no-untyped-call]
+    def stop_accepting(self) -> None:
+        """Answer all waiting verifications, and let none wait any more; see `svcd.process.sequential`."""
         self._ended = True
         for waiter in [waiter for waiters in self._by_payee.values() for waiter in waiters]:
             waiter.wake()

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from attrs import define, field, frozen
 from twisted.application.service import Service
@@ -159,6 +159,7 @@ class WebhookService(Service):
         self._resumed_in: int | None = None
         """The term in which the queues on disk were passed to the dispatcher; None while it has none."""
         self._failing = False
+        self._dispatcher_stopped: Deferred[None] | None = None
         self._pauses = self._new_pauses()
         self._tasks = TaskGroup()
         self._backlog = Backlog(0, None)
@@ -174,10 +175,16 @@ class WebhookService(Service):
         super().startService()  # type: ignore[no-untyped-call]
         self.poll()
 
+    def stop_accepting(self) -> None:
+        """Begin no delivery from now on; see `svcd.process.sequential.StopsAccepting`."""
+        if self._dispatcher_stopped is None:
+            self._dispatcher_stopped = self._dispatcher.stop()
+
     async def stopService(self) -> None:
         """Let the current step and the deliveries in flight end; the outbox keeps the rest for the next start."""
         super().stopService()  # type: ignore[no-untyped-call]
-        await self._dispatcher.stop()
+        self.stop_accepting()
+        await cast("Deferred[None]", self._dispatcher_stopped)
         await self._tasks.drained()
 
     # Notifications

@@ -17,14 +17,19 @@ A service that cannot start stops those that have started; one line in the log s
 Stop. The first SIGTERM or SIGINT stops the reactor (`svcd/process/shutdown.py`), which stops the services in the
 reverse order, each after the one behind it has stopped:
 
-1. systemd is told STOPPING=1;
-2. a backup is given up, and the known peers are saved;
-3. the port for health checks closes, verifications that wait are answered, the public listeners close, then the
-   operator's; open connections get `[limits] drainSeconds` to finish;
-4. webhooks and the production of blocks stop, then the checks;
-5. the databases are closed, which marks the shutdown as clean;
-6. the thread pools finish their work and end; those that only wait for others are abandoned after STOP_PATIENCE;
-7. the lock on the data directory is released.
+1. at once, all ports close, verifications that wait are answered, and no delivery of a webhook begins; connections get
+   `[limits] drainSeconds` to finish their requests, while the next steps go on;
+2. systemd is told STOPPING=1;
+3. a backup is given up, and the known peers are saved;
+4. the listeners stop when their connections have been drained;
+5. webhooks and the production of blocks stop, then the checks;
+6. the databases are closed, which marks the shutdown as clean;
+7. the thread pools finish their work and end; those that only wait for others are abandoned after STOP_PATIENCE;
+8. the lock on the data directory is released.
+
+All of this has one deadline (`svcd/process/shutdown.py:StopDeadline`): a part that has not stopped ABORT_SECONDS after
+`drainSeconds` is cut off and named in the log; CLOSE_SECONDS later, that holds for the databases and the threads, too.
+Committed data is safe on disk, as after a crash.
 
 Then the reactor stops, twistd removes its pid file, and the process ends: with status 0, or with 1 if the node stopped
 itself (`svcd/node/database_health.py`, `svcd/process/datadir.py`).
@@ -51,12 +56,14 @@ from svcd.process.datadir import DataDirectory, SeedFileError
 from svcd.process.hangup import HangUp
 from svcd.process.logs import Observer
 from svcd.process.sequential import RootService, ScopedServices, Sequential
-from svcd.process.shutdown import StopSignals, exit_now, graceful_exit
+from svcd.process.shutdown import StopDeadline, StopSignals, exit_now, graceful_exit
 from svcd.process.timers import Periodic
 from svcd.store.database import DatabaseError
 
 OPERATOR_ERRORS: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
 """Errors whose text is for the operator: no traceback is needed."""
+ABORT_SECONDS: Final = 1.0
+"""How much longer than `drainSeconds` a service may take to stop: the connections are aborted meanwhile."""
 STOP_PATIENCE: Final = 2.0
 """How many seconds a stop waits for DNS look-ups, or a backup that is being given up."""
 
@@ -72,7 +79,8 @@ def root_service(
     hang_up = HangUp(reactor)
     hang_up.install()
     exit_process = graceful_exit(reactor)
-    root = RootService(exit_process, observer=observer, operator_errors=OPERATOR_ERRORS)
+    deadline = StopDeadline(reactor, config.limits.drain_seconds + ABORT_SECONDS)
+    root = RootService(exit_process, deadline, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
@@ -81,12 +89,12 @@ def root_service(
     root.addService(Periodic(reactor, 1.0, watch, what="checking the threads"))
     health = DatabaseHealth(lambda: exit_process(1))
     on_chain = ScopedServices(
-        Sequential(exit_process, operator_errors=OPERATOR_ERRORS),
+        Sequential(exit_process, deadline, operator_errors=OPERATOR_ERRORS),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
         services=lambda databases: node_services(
             NodeResources(config, databases, pools, reactor, health, read_config, hang_up)
         ),
-        release=OpenDatabases.close,
+        release=lambda databases: databases.close(deadline),
     )
     root.addService(on_chain)
     tune_interpreter()

@@ -1,9 +1,11 @@
 """The resources that the services of a node are built from: configuration, databases, thread pools, reactor."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import asdict, frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.config.schema import Config
@@ -11,6 +13,7 @@ from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import PoolLoad, ThreadPoolService
 from svcd.process.hangup import HangUp
+from svcd.process.shutdown import CLOSE_SECONDS, CutOff, StopDeadline
 
 
 @frozen
@@ -48,6 +51,8 @@ class OpenDatabases:
     node: NodeContext
     webhooks: WebhookDatabase | None
 
+    _log: ClassVar[Logger] = Logger()
+
     @property
     def trouble(self) -> str:
         """Why a database cannot be written, as of the last attempt; "" if all can."""
@@ -65,11 +70,13 @@ class OpenDatabases:
         for disk in (*self.node.disks, *([] if self.webhooks is None else [self.webhooks.disk])):
             await disk.try_again()
 
-    async def close(self) -> None:
-        """Close all, the last opened first."""
+    async def close(self, deadline: StopDeadline) -> None:
+        """Close all, the last opened first; one on PostgreSQL that does not answer must not keep the chain's open."""
         try:
             if self.webhooks is not None:
-                await self.webhooks.close()
+                await deadline.bound(Deferred.fromCoroutine(self.webhooks.close()), more=CLOSE_SECONDS / 2)
+        except CutOff:
+            self._log.warn("the webhooks' database does not answer and is cut off; its transactions are rolled back")
         finally:
             await self.node.close()
 

@@ -1,7 +1,7 @@
 """A service that listens on an endpoint, and fails to start with one sentence where it cannot."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from twisted.application.service import Service
 from twisted.internet import tcp
@@ -67,6 +67,7 @@ class ListenerService(Service):
         self._description = description
         self._drain = drain
         self._port: Port | None = None
+        self._closing: Deferred[None] | None = None
 
     @property
     def address(self) -> IAddress | None:
@@ -80,12 +81,19 @@ class ListenerService(Service):
             CannotStart: the address is in use, or the system does not allow it.
         """
         super().startService()  # type: ignore[no-untyped-call]
+        self._closing = None
         return Deferred.fromCoroutine(self._listen())
+
+    def stop_accepting(self) -> None:
+        """Close the port, and begin to drain the open connections; see `svcd.process.sequential.StopsAccepting`."""
+        if self._closing is None:
+            self._closing = Deferred.fromCoroutine(self._close())
 
     def stopService(self) -> Deferred[None]:
         """Close the port; the Deferred fires when the open connections have been drained."""
         super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._close())
+        self.stop_accepting()
+        return cast("Deferred[None]", self._closing)
 
     async def _listen(self) -> None:
         try:

@@ -10,15 +10,21 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeVar, cast
 
-from attrs import define
+from attrs import define, field
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.interfaces import Clock
+
+T = TypeVar("T")
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-SignalHandler = Callable[[int, FrameType | None], object]
+CLOSE_SECONDS: Final = 3.0
+"""What a stop keeps of its time for closing the databases."""
 
 
 class Reactor(Protocol):
@@ -32,18 +38,64 @@ class Reactor(Protocol):
     ) -> object:
         """Call in a phase of start or shutdown."""
 
-    def callFromThread(self, call: Callable[[], object], /) -> object:  # noqa: N802
+    def callFromThread(self, call: Callable[..., object], /, *args: object) -> object:  # noqa: N802
         """Call in the reactor's thread as soon as the reactor runs; safe from any thread and from signal handlers."""
 
     def stop(self) -> None:
         """Stop: services first, then the reactor."""
 
 
+class CutOff(Exception):
+    """A part of the node had not stopped by the deadline of the stop."""
+
+
+@define
+class StopDeadline:
+    """The one deadline of a stop, which all parts of the node share."""
+
+    clock: Clock
+    seconds: float
+    """From the beginning of the stop until requests, deliveries and other work in progress are cut off."""
+    _began: float | None = field(default=None, init=False)
+
+    def begin(self) -> None:
+        """The stop begins now, unless it has begun already."""
+        if self._began is None:
+            self._began = self.clock.seconds()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning of the stop."""
+        return 0.0 if self._began is None else self.clock.seconds() - self._began
+
+    def bound(self, work: Deferred[T], *, more: float = 0.0, cancel: bool = True) -> Deferred[T]:
+        """A Deferred of the result of ``work``; it fails with CutOff ``more`` seconds after the deadline.
+
+        ``work`` is cancelled then, unless ``cancel`` is false; nothing waits for what it does after that.
+        """
+        bounded: Deferred[T] = Deferred()
+
+        def cut_off() -> None:
+            if cancel:
+                work.cancel()
+            bounded.errback(CutOff())
+
+        def ended(result: T | Failure) -> None:
+            if timer.active():
+                timer.cancel()
+                bounded.callback(cast(T, result))
+
+        timer = self.clock.callLater(max(self.seconds + more - self.elapsed, 0.0), cut_off)
+        work.addBoth(ended)
+        return bounded
+
+
 @define
 class StopSignals:
-    """Passes the first SIGTERM or SIGINT on to Twisted, and answers later ones with a line in the log.
+    """Stops the reactor on the first SIGTERM or SIGINT, and answers later ones with a line in the log.
 
-    Twisted's own handler would stop the reactor a second time and log a traceback (docs/operations.md "Stopping").
+    Twisted's own handlers would stop the reactor a second time and log a traceback, and end the process by the signal
+    after a stop without errors, where operators and containers expect status 0 (docs/operations.md "Stopping").
     """
 
     reactor: Reactor
@@ -52,32 +104,32 @@ class StopSignals:
     _log = Logger()
 
     def install(self) -> None:
-        """Wrap Twisted's signal handlers as soon as the reactor has installed them."""
-        self.reactor.callWhenRunning(self._wrap_handlers)
+        """Replace Twisted's signal handlers as soon as the reactor has installed them."""
+        self.reactor.callWhenRunning(self._replace_handlers)
         # A node that stops because of a failure may get a signal as well.
         self.reactor.addSystemEventTrigger("before", "shutdown", self._shutdown_began)
 
     def _shutdown_began(self) -> None:
         self._stopping = True
 
-    def _wrap_handlers(self) -> None:
+    def _replace_handlers(self) -> None:
         for number in STOP_SIGNALS:
-            handler: Any = signal.getsignal(number)
-            if callable(handler):
-                signal.signal(number, self._only_first(handler))
+            # A signal that the parent process ignores, as of a background job of a shell, has no handler.
+            if callable(signal.getsignal(number)):
+                signal.signal(number, self._handle)
 
-    def _only_first(self, handler: SignalHandler) -> SignalHandler:
-        def handle(number: int, frame: FrameType | None) -> None:
-            if self._stopping:
-                self.reactor.callFromThread(self._log_repeated)
-                return
-            self._stopping = True
-            handler(number, frame)
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        first, self._stopping = not self._stopping, True
+        self.reactor.callFromThread(self._stop if first else self._log_repeated, signal.Signals(number).name)
 
-        return handle
+    def _stop(self, name: str) -> None:
+        self._log.info("{signal}: the node stops", signal=name)
+        self.reactor.stop()
 
-    def _log_repeated(self) -> None:
-        self._log.info("stopping already; SIGKILL ends the process at once, and committed data is safe")
+    def _log_repeated(self, name: str) -> None:
+        self._log.info(
+            "{signal}: stopping already; SIGKILL ends the process at once, and committed data is safe", signal=name
+        )
 
 
 def graceful_exit(reactor: Reactor) -> Callable[[int], None]:

@@ -87,7 +87,7 @@ class Member:
         """End it as an operator does who has told the load balancer before."""
         self.serving = False
         self.node.terminate()
-        assert self.node.wait_ended() == -signal.SIGTERM, self.node.output
+        assert self.node.wait_ended() == 0, self.node.output
         self._check_log()
 
     def signal(self, number: signal.Signals) -> None:

@@ -238,7 +238,7 @@ def test_of_many_each_is_looked_at_and_answered(open_node: Callable[..., Node]) 
 
 def test_the_end_of_the_node_answers_those_who_wait_and_lets_none_wait(node: Node) -> None:
     waiting = [ask(node, "unpaid", reference=f"order-{number}") for number in range(2)]
-    node.waiters.stopService()
+    node.waiters.stop_accepting()
     assert [state(each) for each in waiting] == ["unpaid", "unpaid"]
     assert state(ask(node, "unpaid")) == "unpaid"
 

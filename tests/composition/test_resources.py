@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.composition.resources import OpenDatabases, open_databases
 from svcd.node.threads import InlineWorker
+from svcd.process.shutdown import CLOSE_SECONDS, StopDeadline
 from svcd.store.database import DatabaseError
 from tests.support import result_of
 
@@ -45,7 +48,7 @@ def database_that(log: list[str], *, closes: bool = True) -> WebhookDatabase:
 
 
 def close(files: OpenDatabases) -> None:
-    result_of(Deferred.fromCoroutine(files.close()))
+    result_of(Deferred.fromCoroutine(files.close(StopDeadline(Clock(), 10))))
 
 
 def test_the_webhooks_are_closed_before_the_chain() -> None:
@@ -56,6 +59,24 @@ def test_the_webhooks_are_closed_before_the_chain() -> None:
 
     close(files_of(log, opening))
     assert log == ["webhooks closed", "chain closed"]
+
+
+def test_a_webhook_database_that_does_not_answer_does_not_keep_the_chain_open() -> None:
+    log: list[str] = []
+
+    class Stuck(InlineWorker):
+        def run(self, *_: Any, **__: Any) -> Any:
+            return Deferred()
+
+    async def opening() -> WebhookDatabase:
+        return evolve(database_that(log), worker=Stuck())
+
+    clock = Clock()
+    closed = Deferred.fromCoroutine(files_of(log, opening).close(StopDeadline(clock, 10)))
+    clock.advance(10)
+    assert (log, closed.called) == ([], False)
+    clock.advance(CLOSE_SECONDS / 2)
+    assert (log, closed.called) == (["chain closed"], True)
 
 
 def test_without_webhooks_there_is_the_chain_alone() -> None:

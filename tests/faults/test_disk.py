@@ -65,7 +65,7 @@ def test_a_disk_that_becomes_read_only(disk: Disk, shop: Shop, killed: bool) -> 
         shop.node.kill()
     else:
         shop.node.terminate()
-        assert shop.node.wait_ended() == -15
+        assert shop.node.wait_ended() == 0
     disk.unmount()
     disk.mount()
     shop.start()
