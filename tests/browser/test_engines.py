@@ -1,12 +1,13 @@
 """The pages in the three browser engines: from a look at the chain to a payment that the network takes back."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from svcd.keyfile import Keyfile, Pbkdf2, outdated, parse, unseal
+from tests.browser.between import Between, Reply, between
 from tests.browser.chain import PASSWORD, SHOP, Account, Chain, checkout_path, fresh, payment_uri, wallet_path
 from tests.browser.engines import ChromiumTab, Tab, firefox, webkit
 from tests.browser.watching import Watched
@@ -36,6 +37,13 @@ def chain(node: RunningNode) -> Chain:
     return Chain(node)
 
 
+@pytest.fixture(scope="module")
+def liar(node: RunningNode) -> Iterator[Between]:
+    """A server that passes itself off as the node."""
+    with between(node) as server:
+        yield server
+
+
 @pytest.fixture(
     params=[
         pytest.param("chromium", marks=needs("chromium")),
@@ -43,10 +51,12 @@ def chain(node: RunningNode) -> Chain:
         pytest.param("webkit", marks=needs("WebKitWebDriver", "Xvfb")),
     ]
 )
-def tab(request: pytest.FixtureRequest, node: RunningNode, tmp_path: Path) -> Iterator[Tab]:
+def tab(request: pytest.FixtureRequest, node: RunningNode, liar: Between, tmp_path: Path) -> Iterator[Tab]:
     """A tab in each engine, in which nothing may go wrong unseen."""
     if request.param == "chromium":
         watched: Watched = request.getfixturevalue("watched")
+        watched.others.add(liar.url)
+        watched.forgiven.append("status of 400")
         # It is watched to the end of the test.
         yield ChromiumTab(watched.page(), node.url)
         return
@@ -227,3 +237,58 @@ def test_a_forged_link(tab: Tab, chain: Chain) -> None:
     unlock(tab)
     assert tab.text("#review-label") == "Your order at shop.example"
     assert tab.texts("[data-error=unlisted]") == []
+
+
+def test_a_liar_that_relays_and_answers_400(tab: Tab, chain: Chain, liar: Between) -> None:
+    """It hides what it has relayed, too, and lies about the nonce: the buyer pays once."""
+    tab.origin = liar.url
+    address, order = make_wallet(tab), fresh("liar")
+    chain.fund(address)
+
+    def hide(path: str, node: Callable[[], Reply]) -> Reply | None:
+        if path == "/rpc/broadcast":
+            node()
+            return Reply.json(400, {"ok": False, "error": "the pool is full"})
+        if path.startswith("/rpc/transaction/"):
+            return Reply.json(404, {"ok": False, "error": "no block holds it", "mempool": False})
+        if path.startswith("/rpc/commerce/payment/"):
+            return Reply.json(200, {"ok": True, "payment": {"state": "unpaid"}})
+        if "/transactions" in path or path.startswith("/rpc/mempool/"):
+            return Reply.json(200, {"ok": True, "transactions": [], "next": None})
+        return None
+
+    def lie(path: str, node: Callable[[], Reply]) -> Reply | None:
+        if path.startswith("/rpc/balance/"):
+            account = {"balance": "9000000000", "pendingBalance": "9000000000", "nonce": "0", "pendingNonce": "0"}
+            return Reply.json(200, {"ok": True, "account": account})
+        return hide(path, node)
+
+    # It waits at the node, under the nonce that a second transfer would have
+    liar.lie = hide
+    tab.go(wallet_path(payment_uri(order)))
+    unlock(tab)
+    tab.click("#sign")
+    tab.see("#payment-state[data-state=refused]")
+    tab.see("#payment-again[data-error=nonce-waits]")
+    txid = tab.text("#payment-txid")
+    assert tab.texts("#sign-again") == []
+
+    # It is paid, and has used that nonce
+    chain.node.mine(1)
+    tab.reload()
+    unlock(tab)
+    tab.see("#payment-again[data-error=nonce-used]")
+    assert tab.texts("#sign-again") == []
+
+    # The liar denies that, too: a second transfer has the same nonce, so no block takes it
+    liar.lie = lie
+    tab.reload()
+    unlock(tab)
+    tab.click("#sign-again")
+    tab.see("#payment-state[data-state=refused]")
+    liar.lie = None
+    tab.reload()
+    unlock(tab)
+    tab.see("#payment-state[data-state=confirming]")
+    assert tab.text("#payment-txid") == txid
+    assert [each["txid"] for each in chain.paid(address, order)] == [txid]

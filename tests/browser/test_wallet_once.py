@@ -1,5 +1,7 @@
 """Whatever a person, a browser or a network does: what is signed is paid once. Counted on the chain."""
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,10 +104,18 @@ def test_an_answer_that_never_comes(wallet: WalletPage, account: Account, chain:
     assert int(chain.node.account(account.address)["nonce"]) == 1
 
 
-def test_another_device_took_the_place_and_it_is_signed_anew(
-    wallet: WalletPage, account: Account, chain: Chain
-) -> None:
+DAY = 24 * 3600 * 1000
+REJECTED = {"ok": False, "error": "the pool is full: for this transfer the fee must exceed 23456 base units"}
+
+
+def refused(route: Any) -> None:
+    """The node refuses a transfer."""
+    route.fulfill(status=400, content_type="application/json", body=json.dumps(REJECTED))
+
+
+def test_another_device_took_the_nonce(wallet: WalletPage, account: Account, chain: Chain) -> None:
     order, page = fresh("stale"), wallet.page
+    page.clock.install()
     wallet.follow(payment_uri(order))
     wallet.may_sign()
     wallet.watched.context.route(BROADCAST, lost)
@@ -116,12 +126,73 @@ def test_another_device_took_the_place_and_it_is_signed_anew(
     chain.node.mine(1)
     wallet.watched.context.unroute(BROADCAST)
     wallet.error("nonce-stale")
+    wallet.error("nonce-used")
+    assert not page.is_visible("#sign-again")
+
+    # Only the clock of this device ends that, and then the person is asked
+    late = {"time": str(int(time.time() * 1000) + DAY + 700_000)}
+    wallet.watched.answers("**/rpc/status", lambda body: body["status"].update(late))
+    page.clock.fast_forward(DAY + 700_000)
+    wallet.unlock()
     page.click("#sign-again")
-    wallet.state("pending")
-    assert wallet.tell("#payment-txid") != txid
+    assert "another node" in wallet.error("nonce-ask")
+    assert wallet.tell("#payment-txid") == txid
+    page.click("#sign-again")
+    page.wait_for_selector(f'#payment-txid:not([href="/tx/{txid}"])')
     wallet.watched.forgive("net::ERR_FAILED")
     wallet.watched.forgive("/rpc/broadcast")
-    assert len(chain.paid(account.address, order)) == 1
+
+
+def test_a_payment_is_not_signed_again_while_another_one_waits_under_its_nonce(
+    wallet: WalletPage, account: Account, chain: Chain
+) -> None:
+    first, second, page = fresh("first"), fresh("second"), wallet.page
+    wallet.follow(payment_uri(first))
+    wallet.may_sign()
+    wallet.watched.context.route(BROADCAST, refused)
+    page.click("#sign")
+    wallet.state("refused")
+    page.wait_for_selector("#sign-again:visible")
+    wallet.watched.context.unroute(BROADCAST)
+    wallet.follow(payment_uri(second))
+    wallet.may_sign()
+    page.click("#sign")
+    wallet.state("pending")
+    chain.wait_for(account.address, waiting=1)
+
+    # Its own fee would not replace the other, one that has risen would
+    wallet.watched.answers("**/rpc/fees", lambda body: body["fees"].update(suggestedFee="90000"))
+    wallet.follow(payment_uri(first))
+    wallet.state("refused")
+    assert "would be replaced" in wallet.error("nonce-waits")
+    assert not page.is_visible("#sign-again")
+    assert not page.is_visible("#try-again")
+    page.evaluate("document.getElementById('sign-again').click()")
+    page.wait_for_selector("#payment-error[data-error=fee-raised]")
+    page.evaluate("document.getElementById('sign-again').click()")
+    page.wait_for_selector("#payment-error[data-error=nonce-waits]")
+    wallet.watched.forgive("400")
+    assert len(chain.paid(account.address, second)) == 1
+    assert chain.paid(account.address, first) == []
+
+
+def test_an_order_that_was_signed_in_the_form_is_not_paid_from_its_link(
+    wallet: WalletPage, account: Account, chain: Chain
+) -> None:
+    order, page = fresh("typed"), wallet.page
+    wallet.navigate("Send")
+    for field, text in {"recipient": SHOP, "amount": "2.5", "reference": order}.items():
+        page.fill(f"#send-{field}", text)
+    page.click("#send-done")
+    wallet.may_sign()
+    wallet.watched.context.route(BROADCAST, refused)
+    page.click("#sign")
+    wallet.state("refused")
+    wallet.follow(payment_uri(order))
+    wallet.error("already-signed")
+    assert page.is_disabled("#sign")
+    wallet.watched.forgive("400")
+    assert chain.paid(account.address, order) == []
 
 
 def test_an_order_that_somebody_else_has_paid(wallet: WalletPage, account: Account, chain: Chain) -> None:

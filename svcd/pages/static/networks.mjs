@@ -8,6 +8,7 @@
  * @property {string} chainId
  * @property {string} prefix of addresses
  * @property {number} blockSeconds the time between blocks, on average
+ * @property {number} slotSeconds the length of a slot
  * @property {string} genesisHash
  */
 
@@ -29,6 +30,9 @@ export const ACCOUNT_MINIMUM = 1_000_000n;
 /** From this number of confirmations on, nobody expects a reorganisation to take a payment back. */
 export const DEEP = 100;
 
+/** When slot 0 begins on both networks, in Unix milliseconds. */
+export const GENESIS_TIME = 1_793_491_200_000;
+
 /** For how long after its timestamp a transfer can enter a block, in milliseconds. */
 export const LIFETIME = 86_400_000;
 
@@ -40,6 +44,7 @@ export const NETWORKS = Object.freeze({
     chainId: "SVC-MAINNET",
     prefix: "svc",
     blockSeconds: 60,
+    slotSeconds: 10,
     genesisHash: "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
   }),
   devnet: Object.freeze({
@@ -48,6 +53,7 @@ export const NETWORKS = Object.freeze({
     chainId: "SVC-DEVNET",
     prefix: "svcd",
     blockSeconds: 2,
+    slotSeconds: 1,
     genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
   }),
 });

@@ -1,7 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { coins, inCoins, wireNumber } from "./amounts.mjs";
-import { ACCOUNT_MINIMUM, MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
+import { ACCOUNT_MINIMUM, GENESIS_TIME, MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
@@ -9,7 +9,8 @@ import { message } from "./texts.mjs";
 /** @import { Entry } from "./statement-csv.mjs" */
 /** @import { Payload, Transfer } from "./transaction.mjs" */
 /** @typedef {Record<string, unknown>} Fields of an answer, which may hold anything. */
-/** @typedef {{ network: Network, height: bigint, tip: string, syncing: boolean, time: number }} View */
+/** @typedef {{ network: Network, height: bigint, tip: string, tipTime: number, syncing: boolean, time: number }} View
+ * whose times are in Unix milliseconds: tipTime is that of the newest block, and time that of the node's clock. */
 /** @typedef {{ balance: bigint, pendingBalance: bigint, nonce: bigint, pendingNonce: bigint }} Account in base units. */
 /** @typedef {{ confirmations: number, blockHeight: string, blockTime: number }} Place */
 /** @typedef {{ recipient: string, amount: bigint, reference: string, confirmations: number }} Order */
@@ -90,7 +91,7 @@ export class Node {
     return /** @type {Fields} */ (found);
   }
 
-  /** What the node is on now: network, height, whether it is syncing, and its clock in Unix milliseconds.
+  /** What the node is on now: network, newest block, whether it is syncing, and its clock.
    * Throws `wrong-network` for a network that is not exactly one of networks.mjs.
    * @type {() => Promise<View>} */
   async view() {
@@ -107,7 +108,8 @@ export class Node {
     must(stayed, "wrong-network", message("wallet-script.chain-moved", { network: network.name }));
     const height = numberIn(status, "height");
     const syncing = status.syncState !== "synced";
-    return { network, height, tip: String(status.hash), syncing, time: Number(numberIn(status, "time")) };
+    const tipTime = GENESIS_TIME + Number(numberIn(status, "slot")) * network.slotSeconds * 1000;
+    return { network, height, tip: String(status.hash), tipTime, syncing, time: Number(numberIn(status, "time")) };
   }
 
   /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`.
@@ -132,6 +134,7 @@ export class Node {
     const account = await this.#get(`/rpc/balance/${address}`, "account");
     const names = ["balance", "pendingBalance", "nonce", "pendingNonce"];
     const [balance, pendingBalance, nonce, pendingNonce] = names.map((name) => numberIn(account, name));
+    if (pendingNonce < nonce) throw odd();
     return { balance, pendingBalance, nonce, pendingNonce };
   }
 

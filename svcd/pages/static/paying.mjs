@@ -1,12 +1,14 @@
 // From an intent to a transfer on the chain, and never to two of them.
 //
-// An intent has an id. What was signed for it is kept before it is sent, under that id; whoever asks again, be it by a
-// double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
+// An intent has an id. What was signed for it is kept before it is sent, under that id, and is never forgotten; whoever
+// asks again, be it by a double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is
+// always safe. What may be signed after a refusal is in signed.mjs.
 
 import { placeOf } from "./node.mjs";
 import { judge, needsBalance, spendable } from "./review.mjs";
 import { DEEP, LIFETIME } from "./networks.mjs";
-import { Problem } from "./problem.mjs";
+import { must, Problem } from "./problem.mjs";
+import { countedAs, holderOf, mayBePaid, nextNonce, nonceAgain, nonceOf, signedOf } from "./signed.mjs";
 import { message } from "./texts.mjs";
 import { signTransfer } from "./transaction.mjs";
 
@@ -14,6 +16,7 @@ import { signTransfer } from "./transaction.mjs";
 /** @import { Network } from "./networks.mjs" */
 /** @import { Account, Node, Place, View } from "./node.mjs" */
 /** @import { Judgement } from "./review.mjs" */
+/** @import { Signed } from "./signed.mjs" */
 /** @import { Transfer } from "./transaction.mjs" */
 /** @typedef {"signed" | "pending" | "confirming" | "confirmed" | "refused"} PaymentState */
 /**
@@ -26,7 +29,8 @@ import { signTransfer } from "./transaction.mjs";
  * @property {string | null} label
  * @property {string | null} [returnUrl]
  * @property {number | null} [until] when the order expires, in Unix milliseconds
- * @property {bigint} [fee] in base units
+ * @property {bigint} [fee] in base units, as it was shown
+ * @property {bigint} [nonce] as it was shown
  * @property {boolean} fromLink
  */
 /** @typedef {Omit<Intent, "amount"> & { amount: bigint | null, listed?: boolean }} OpenIntent
@@ -36,6 +40,7 @@ import { signTransfer } from "./transaction.mjs";
  * @property {string} id of the intent
  * @property {string} txid
  * @property {Transfer} transfer
+ * @property {Signed[]} [earlier] what else was signed for the intent; a block may have taken it all the same
  * @property {number} wanted confirmations
  * @property {string | null} label
  * @property {string | null} [returnUrl]
@@ -57,6 +62,7 @@ import { signTransfer } from "./transaction.mjs";
  */
 /** @typedef {(work: () => Promise<Payment>) => Promise<Payment>} Exclusive */
 /** @typedef {{ key: Key, sender: string, network: Network }} Signing */
+/** @typedef {{ account: Account, own: Payment[], view: View, nonce: bigint }} Reviewed */
 
 /** The id of the intent behind a payment link: one order of one shop, paid once from one address.
  *
@@ -75,9 +81,16 @@ export function hasFallen({ state, deepest = state }) {
   return DEPTHS.indexOf(deepest) >= DEPTHS.indexOf("confirming") && DEPTHS.indexOf(state) < DEPTHS.indexOf(deepest);
 }
 
-/** Whether nothing more is expected to happen to a payment by itself.
- * @type {(payment: Payment) => boolean} */
-const isSettled = ({ state, confirmations }) => state === "refused" || (state === "confirmed" && confirmations >= DEEP);
+/** Whether a payment is watched without being handed in: in a block, or refused and not too old for a block.
+ * @type {(payment: Payment, now: number) => boolean} */
+function isWatched(payment, now) {
+  const { state, confirmations } = payment;
+  if (state === "refused") return signedOf(payment).some((signed) => mayBePaid(signed, now));
+  return state === "confirmed" && confirmations < DEEP;
+}
+
+/** @type {(payment: Payment) => boolean} */
+const isOpen = ({ state }) => state !== "refused" && state !== "confirmed";
 
 /** Signs and follows payments.
  *
@@ -110,7 +123,9 @@ export class Paying {
   }
 
   /** What there is to know before `intent` is signed, judged: see review.mjs. Without a `fee` it has the node's.
-   * @type {(intent: Intent, sender: string) => Promise<Judgement & { account: Account, view: View }>} */
+   *
+   * `nonce` is the one that a first transfer of the intent gets.
+   * @type {(intent: Intent, sender: string) => Promise<Judgement & Reviewed>} */
   async review(intent, sender) {
     const { recipient, reference } = intent;
     const [view, account, received, fee, paid, own] = await Promise.all([
@@ -122,78 +137,121 @@ export class Paying {
       this.of(sender),
     ]);
     const available = spendable(account, own, intent.id);
-    const known = { sender, view, received, fee, paid, available, now: this.#clock() };
-    return { ...judge(intent, known), account, view };
+    const known = { sender, view, received, fee, paid, available, own, now: this.#clock() };
+    return { ...judge(intent, known), account, own, view, nonce: nextNonce(account, own) };
   }
 
   /** The signed payment of `intent`, made now unless there is one. It is kept, and not yet sent.
    *
-   * `again` is the txid of a refused payment of the same intent that is to be signed anew. Throws what review.mjs
-   * blocks for.
+   * `again` is the txid of a refused payment of the same intent that is to be signed again; `anew` says that the person
+   * takes the risk of another nonce (see signed.mjs). Throws what review.mjs blocks for, what signed.mjs throws, and
+   * `review-changed` if the nonce is not the one of the intent.
    * @param {Intent} intent
    * @param {Signing} signing
-   * @param {string | null} again
+   * @param {{ again?: string | null, anew?: boolean }} options
    * @returns {Promise<Payment>} */
-  sign(intent, { key, sender, network }, again = null) {
+  sign(intent, { key, sender, network }, { again = null, anew = false } = {}) {
     return this.#exclusive(async () => {
-      const earlier = await this.#store.payment(intent.id);
+      let earlier = await this.#store.payment(intent.id);
       if (earlier !== null && (earlier.txid !== again || earlier.state !== "refused")) return earlier;
       await this.settle(sender, intent.id);
-      if (earlier !== null && (await this.#node.transaction(earlier.txid)) !== null) return earlier;
-      const { account, fee, blocked } = await this.review(intent, sender);
+      if (earlier !== null) earlier = await this.look(earlier);
+      if (earlier !== null && earlier.state !== "refused") return earlier;
+      const { account, own, fee, blocked, nonce: next } = await this.review(intent, sender);
       if (blocked !== null) throw blocked;
-      const nonce = nonceFor(earlier, account);
       const signedAt = this.#clock();
+      const nonce = earlier === null ? next : nonceAgain(earlier, { account, own, now: signedAt }, anew);
+      must((intent.nonce ?? nonce) === nonce, "review-changed", message("wallet-script.review-changed"));
       const { recipient, amount, reference } = intent;
       const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
       const { txid, transfer } = await signTransfer(draft, key, network);
-      const { confirmations: wanted, label, id, returnUrl = null, until = null } = intent;
+      const { id, confirmations: wanted, label, returnUrl = null, until = null } = intent;
       const about = { id, txid, transfer, wanted, label, returnUrl, until, signedAt };
+      const before = earlier === null ? [] : signedOf(earlier);
       /** @type {Payment} */
-      const payment = { ...about, state: "signed", deepest: "signed", confirmations: 0, problem: null };
+      const payment = { ...about, earlier: before, state: "signed", deepest: "signed", confirmations: 0, problem: null };
       await this.#store.keep(payment);
       return payment;
     });
   }
 
+  /** Why a refused payment cannot be signed again at present, or null.
+   * @type {(payment: Payment) => Promise<Problem | null>} */
+  async whyNotAgain(payment) {
+    const sender = payment.transfer.senderAddress;
+    const [account, own] = await Promise.all([this.#node.account(sender), this.of(sender)]);
+    try {
+      nonceAgain(payment, { account, own, now: this.#clock() }, true);
+      return null;
+    } catch (problem) {
+      if (problem instanceof Problem) return problem;
+      throw problem;
+    }
+  }
+
   /** Follow all payments of `sender` that are not settled, but for the one of the intent `except`.
    *
    * The node counts what waits there into the next nonce, so before anything is signed it must have all that was, and
-   * also what a reorganisation has taken back. Payments that are confirmed are asked for once for each `tip`, the hash
-   * of the newest block, where it is given.
+   * also what a reorganisation has taken back. Payments that are confirmed, and those that are refused and may still be
+   * paid, are asked for once for each `tip`, the hash of the newest block, where it is given.
    * @type {(sender: string, except?: string | null, tip?: string | null) => Promise<void>} */
   async settle(sender, except = null, tip = null) {
     const same = tip !== null && tip === this.#settledAt;
-    const own = await this.of(sender);
     // The oldest first, because a transfer waits for those with earlier nonces.
-    const open = own.filter((payment) => payment.id !== except && !isSettled(payment)).reverse();
-    const confirmed = open.filter(({ state }) => state === "confirmed");
-    const others = open.filter(({ state }) => state !== "confirmed");
-    if (confirmed.length > 0 && !same) {
+    const own = (await this.of(sender)).filter(({ id }) => id !== except).reverse();
+    const watched = own.filter((payment) => isWatched(payment, this.#clock()));
+    if (watched.length > 0 && !same) {
       // One question for all of them, in the common case that the newest transfers have them.
       const { transfers } = await this.#node.transfers(sender);
       const newest = new Map(transfers.map((record) => [record.txid, record]));
-      for (const payment of confirmed) {
-        const record = newest.get(payment.txid);
-        await (record === undefined ? this.follow(payment) : this.#found(payment, placeOf(record)));
+      for (const payment of watched) {
+        const record = signedOf(payment).map(({ txid }) => newest.get(txid)).find((each) => each !== undefined);
+        if (record !== undefined) await this.#found(countedAs(payment, record.txid), placeOf(record));
+        else await (payment.state === "refused" ? this.look(payment) : this.follow(payment));
       }
     }
-    for (const payment of others) await this.follow(payment);
+    for (const payment of own.filter(isOpen)) await this.follow(payment);
     this.#settledAt = tip;
   }
 
-  /** The payment as it stands now; it is handed to the node (again) if no block holds it.
+  /** The payment as it is now; the same bytes are handed to the node (again) if no block holds them.
+   *
+   * A refused payment is not handed in while another payment from here has its nonce: it might replace that one.
    * @type {(payment: Payment) => Promise<Payment>} */
   async follow(payment) {
-    const found = await this.#node.transaction(payment.txid);
-    if (found !== null) return this.#found(payment, found);
-    try {
-      await this.#node.broadcast(payment.txid, payment.transfer);
-    } catch (problem) {
-      if (!(problem instanceof Problem) || problem.code !== "rejected") throw problem;
-      return this.#refused(payment, problem);
+    const found = await this.#inBlock(payment);
+    if (found !== null) return found;
+    const own = payment.state === "refused" ? await this.of(payment.transfer.senderAddress) : [];
+    if (holderOf(own, nonceOf(payment), payment.id) !== null) return this.#notPaid(payment, payment.problem);
+    const sendable = signedOf(payment).filter(({ transfer }) => transfer.nonce === payment.transfer.nonce);
+    /** @type {Problem | null} */
+    let refusal = null;
+    for (const { txid, transfer } of sendable) {
+      try {
+        await this.#node.broadcast(txid, transfer);
+        return await this.#renew(countedAs(payment, txid), { state: "pending", confirmations: 0, problem: null });
+      } catch (problem) {
+        if (!(problem instanceof Problem) || problem.code !== "rejected") throw problem;
+        refusal ??= problem;
+      }
     }
-    return this.#renew(payment, { state: "pending", confirmations: 0, problem: null });
+    return (await this.#inBlock(payment)) ?? this.#notPaid(payment, refusal);
+  }
+
+  /** A refused payment as it is now, which is handed to no node.
+   * @type {(payment: Payment) => Promise<Payment>} */
+  async look(payment) {
+    return (await this.#inBlock(payment)) ?? this.#notPaid(payment, payment.problem);
+  }
+
+  /** The payment, if a block holds one of its transfers.
+   * @type {(payment: Payment) => Promise<Payment | null>} */
+  async #inBlock(payment) {
+    for (const { txid } of signedOf(payment)) {
+      const place = await this.#node.transaction(txid);
+      if (place !== null) return this.#found(countedAs(payment, txid), place);
+    }
+    return null;
   }
 
   /** @type {(payment: Payment, place: Place) => Promise<Payment>} */
@@ -210,18 +268,18 @@ export class Paying {
     return this.#store.renew({ ...payment, ...nowhere, ...changes, state, deepest: DEPTHS[depth] });
   }
 
-  /** @type {(payment: Payment, rejected: Problem) => Promise<Payment>} */
-  async #refused(payment, rejected) {
-    const { senderAddress, nonce } = payment.transfer;
-    const account = await this.#node.account(senderAddress);
-    const found = await this.#node.transaction(payment.txid);
-    if (found !== null) return this.#found(payment, found);
-    const { code, message } = this.#why(payment, account, BigInt(nonce)) ?? rejected;
-    return this.#renew(payment, { state: "refused", confirmations: 0, problem: { code, sentence: message } });
+  /** @type {(payment: Payment, reason: Payment["problem"] | Problem) => Promise<Payment>} */
+  async #notPaid(payment, reason) {
+    const account = await this.#node.account(payment.transfer.senderAddress);
+    const told = reason instanceof Problem ? { code: reason.code, sentence: reason.message } : reason;
+    const why = this.#why(payment, account);
+    const problem = why === null ? told : { code: why.code, sentence: why.message };
+    return this.#renew(payment, { state: "refused", confirmations: 0, problem });
   }
 
-  /** @type {(payment: Payment, account: Account, own: bigint) => Problem | null} */
-  #why(payment, { nonce, pendingNonce }, own) {
+  /** @type {(payment: Payment, account: Account) => Problem | null} */
+  #why(payment, { nonce, pendingNonce }) {
+    const own = nonceOf(payment);
     if (nonce > own) {
       return new Problem("nonce-stale", message("wallet-script.nonce-taken"));
     }
@@ -233,11 +291,4 @@ export class Paying {
     }
     return null;
   }
-}
-
-// Of two transfers with one nonce only one can ever be paid, so a refused one is signed anew under its own if it can.
-/** @type {(earlier: Payment | null, account: Account) => bigint} */
-function nonceFor(earlier, account) {
-  const own = earlier === null ? null : BigInt(earlier.transfer.nonce);
-  return own !== null && own >= account.nonce ? own : account.pendingNonce;
 }

@@ -3,20 +3,23 @@
 import { coins } from "./amounts.mjs";
 import { ACCOUNT_MINIMUM, GREATEST, MINIMUM_FEE } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
-import { message } from "./texts.mjs";
+import { signedBefore } from "./signed.mjs";
+import { localTime, message } from "./texts.mjs";
 
 /** @import { Account, Found, View } from "./node.mjs" */
 /** @import { Payment } from "./paying.mjs" */
 /** @typedef {Pick<Payment, "id" | "state" | "transfer">} OwnPayment */
-/** @typedef {{ recipient: string, amount: bigint, fromLink: boolean, until?: number | null }} Judged */
+/** @typedef {{ id: string, recipient: string, amount: bigint, reference: string | null, fromLink: boolean,
+ *   until?: number | null }} Judged */
 /**
  * @typedef {object} Known
  * @property {string} sender
- * @property {Pick<View, "syncing" | "time">} view
+ * @property {Pick<View, "network" | "syncing" | "time" | "tipTime">} view
  * @property {bigint} fee
  * @property {bigint} available
  * @property {bigint | null} received
  * @property {Found | null} paid
+ * @property {Payment[]} own
  * @property {number} now
  */
 /**
@@ -29,6 +32,7 @@ import { message } from "./texts.mjs";
  */
 
 const MAX_CLOCK_DIFFERENCE = 5 * 60 * 1000;
+const OLD_TIP = 60 * 60 * 1000;
 
 /** What transfers that were signed here and are in no block yet will take from the balance, in base units.
  * @type {(payments: Pick<Payment, "state" | "transfer">[]) => bigint} */
@@ -56,11 +60,12 @@ export function spendable({ balance, pendingBalance }, own, id = null) {
  * @type {(intent: Pick<Judged, "recipient" | "amount">, sender: string) => boolean} */
 export const needsBalance = ({ recipient, amount }, sender) => recipient !== sender && amount < ACCOUNT_MINIMUM;
 
-/** Judge an intent (`recipient`, `amount`, `fromLink`, `until`) by what is known.
+/** Judge an intent by what is known.
  *
  * `known` has the sender, the node's view, `fee` and `available` (see `spendable`) in base units, `received` (the
  * recipient's balance in base units, or null if it does not matter), `paid` (a payment that somebody has made for the
- * same order, or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base units,
+ * same order, or null), the payments that were signed here (`own`), and `now`, the time of this device in Unix
+ * milliseconds. The answer has fee, total and balance after in base units,
  * `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
  * @type {(intent: Judged, known: Known) => Judgement} */
 export function judge(intent, known) {
@@ -72,14 +77,20 @@ export function judge(intent, known) {
   if (toSelf) warnings.push(new Problem("self-payment", message("wallet-script.self-payment")));
   if (fee > MINIMUM_FEE) warnings.push(raised());
   if (paid && !intent.fromLink) warnings.push(alreadyPaid(paid));
+  const before = paid ? null : signedBefore(intent, known.own, known.now);
+  if (before && !intent.fromLink) warnings.push(alreadySigned(before));
+  // Nobody makes blocks on a devnet unless asked to.
+  const { network, time, tipTime } = known.view;
+  if (network.name === "mainnet" && known.now - tipTime > OLD_TIP) warnings.push(oldTip(tipTime));
   const faults = [
     known.view.syncing &&
       new Problem("node-syncing", message("wallet-script.node-syncing")),
     paid && intent.fromLink && alreadyPaid(paid),
-    Math.abs(known.now - known.view.time) > MAX_CLOCK_DIFFERENCE &&
+    before && intent.fromLink && alreadySigned(before),
+    Math.max(Math.abs(known.now - time), tipTime - known.now) > MAX_CLOCK_DIFFERENCE &&
       new Problem("clock", message("wallet-script.clock")),
     typeof intent.until === "number" &&
-      known.view.time >= intent.until &&
+      time >= intent.until &&
       new Problem("link-expired", message("wallet-script.link-expired")),
     total > GREATEST && new Problem("amount", message("wallet-script.amount-total")),
     total + ACCOUNT_MINIMUM > available && insufficient(intent, total + ACCOUNT_MINIMUM - available),
@@ -124,4 +135,14 @@ const ALREADY_PAID = {
 /** @type {(paid: Found) => Problem} */
 function alreadyPaid({ state }) {
   return new Problem("already-paid", message(ALREADY_PAID[state]));
+}
+
+/** @type {(before: Payment) => Problem} */
+function alreadySigned({ signedAt }) {
+  return new Problem("already-signed", message("wallet-script.already-signed", { time: localTime(signedAt) }));
+}
+
+/** @type {(tipTime: number) => Problem} */
+function oldTip(tipTime) {
+  return new Problem("tip-old", message("wallet-script.tip-old", { time: localTime(tipTime) }));
 }

@@ -5,6 +5,7 @@ import { coins } from "./amounts.mjs";
 import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
+import { signedOf } from "./signed.mjs";
 import { message, timeLeft } from "./texts.mjs";
 import { returnUrlOf } from "./uri.mjs";
 import { visible } from "./visible.mjs";
@@ -57,6 +58,11 @@ export class Following {
   #payment = null;
   /** @type {bigint} */
   #fee = 0n;
+  /** Why it cannot be signed again; undefined before that is known.
+   * @type {Problem | null | undefined} */
+  #why = undefined;
+  /** Whether the person was asked to confirm another nonce. */
+  #asked = false;
   /** @type {Poller | null} */
   #poller = null;
   #turn = 0;
@@ -67,7 +73,7 @@ export class Following {
     /** @type {(problem: unknown) => void} */
     const failed = (problem) => tell(byId("payment-error"), problem);
     onCopy(byId("payment-copy"), () => this.#payment?.txid ?? "", byId("payment-live"));
-    onClick(byId("try-again"), () => this.#follow(), failed);
+    onClick(byId("try-again"), () => this.#follow(true), failed);
     onClick(byId("payment-print"), () => globalThis.print());
     onClick(byId("sign-again"), () => this.#signAgain(), failed);
   }
@@ -90,14 +96,16 @@ export class Following {
   async #open(txid, turn) {
     const own = await this.#app.paying.of(this.#app.keyfile.address);
     if (turn !== this.#turn) return;
-    const payment = own.find((each) => each.txid === txid);
+    const payment = own.find((each) => signedOf(each).some((signed) => signed.txid === txid));
     if (payment === undefined) {
       this.#app.go("history", { replace: true });
       return;
     }
+    this.#why = undefined;
+    this.#asked = false;
     this.#fill(payment);
     show("payment");
-    this.#follow();
+    this.#follow(payment.state !== "refused");
   }
 
   #leave() {
@@ -106,16 +114,23 @@ export class Following {
     this.#poller = null;
   }
 
-  #follow() {
+  /** Ask what has become of the payment until nothing more can; `handIn`: give it to the node although it was refused.
+   * @type {(handIn: boolean) => Promise<void>} */
+  #follow(handIn) {
     this.#poller?.end();
+    const { paying } = this.#app;
     const poller = new Poller(
       async () => {
         if (this.#payment === null) return true;
-        const payment = await this.#app.paying.follow(this.#payment);
+        const payment = await (handIn ? paying.follow(this.#payment) : paying.look(this.#payment));
+        const why = payment.state === "refused" ? await paying.whyNotAgain(payment) : undefined;
         if (this.#poller !== poller) return true;
+        handIn = payment.state !== "refused";
+        this.#why = why;
         this.#fill(payment);
         if (payment.problem?.code === "rejected") this.#adviseFee(poller);
-        return payment.state === "confirmed" ? SLOW : payment.state === "refused";
+        if (payment.state === "refused") return why === null || SLOW;
+        return payment.state === "confirmed" ? SLOW : false;
       },
       (problem) => tell(byId("payment-error"), problem),
     );
@@ -175,7 +190,9 @@ export class Following {
     byId("payment-actions").hidden = state !== "refused";
     byId("payment-print").hidden = state !== "confirmed";
     byId("try-again").hidden = problem?.code !== "rejected";
-    byId("sign-again").hidden = state !== "refused";
+    // What waits under the same nonce would be replaced, and of what may be paid already there must not be another.
+    byId("sign-again").hidden = state !== "refused" || this.#why !== null;
+    tell(byId("payment-again"), this.#why ?? null);
   }
 
   /** @type {(shop: { url: string, host: string } | null, state: PaymentState) => void} */
@@ -210,6 +227,11 @@ export class Following {
       fee: this.#fee,
       fromLink: id.startsWith("link "),
     };
-    await this.#app.pay(intent, txid);
+    try {
+      await this.#app.pay(intent, { again: txid, anew: this.#asked });
+    } catch (problem) {
+      this.#asked = problem instanceof Problem && problem.code === "nonce-ask";
+      throw problem;
+    }
   }
 }

@@ -33,6 +33,8 @@ export class Spending {
   #intent = null;
   /** @type {bigint | undefined} */
   #fee = undefined;
+  /** @type {bigint | undefined} */
+  #nonce = undefined;
   /** @type {Poller | null} */
   #poller = null;
   #scanning;
@@ -251,7 +253,8 @@ export class Spending {
     byId("review-label-value").hidden = label === null;
     byId("review-until").replaceChildren(until === null ? "" : moment(until));
     byId("review-until-name").hidden = byId("review-until").hidden = until === null;
-    this.#fee = undefined;
+    this.#fee = this.#nonce = undefined;
+    write(byId("review-nonce"), "…");
     for (const id of ["review-fee", "review-total", "review-after"]) {
       delete byId(id).dataset.shown;
       write(byId(id), "…");
@@ -263,9 +266,11 @@ export class Spending {
     byId("sign", HTMLButtonElement).disabled = true;
   }
 
-  /** @type {(judgement: Judgement) => void} */
-  #judged({ fee, total, after, warnings, blocked }) {
+  /** @type {(judgement: Judgement & { nonce: bigint }) => void} */
+  #judged({ fee, total, after, warnings, blocked, nonce }) {
     this.#fee = fee;
+    this.#nonce = nonce;
+    write(byId("review-nonce"), nonce.toString());
     writeAmount(byId("review-fee"), fee);
     writeAmount(byId("review-total"), total);
     if (after < 0n) {
@@ -299,7 +304,7 @@ export class Spending {
   async #sign() {
     // A lock forgets it.
     must(this.#intent !== null, "locked", message("wallet-script.locked"));
-    // What is signed is what was shown, whatever the node suggests by now.
-    if (await this.#app.pay({ ...this.#reviewed, fee: this.#fee })) this.forget();
+    // What is signed is what was shown, whatever the node says by now.
+    if (await this.#app.pay({ ...this.#reviewed, fee: this.#fee, nonce: this.#nonce })) this.forget();
   }
 }

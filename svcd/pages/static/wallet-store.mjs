@@ -2,6 +2,7 @@
 
 import { render } from "./keyfile.mjs";
 import { Problem } from "./problem.mjs";
+import { haveSameSigned } from "./signed.mjs";
 import { message } from "./texts.mjs";
 
 /** @import { Keyfile } from "./keyfile.mjs" */
@@ -105,14 +106,14 @@ export class Store {
     return this.#write(PAYMENTS, (payments) => payments.put(payment));
   }
 
-  /** Keep what is new of a payment, unless its intent has been signed anew meanwhile; gives the payment that is kept.
+  /** Keep what is new of a payment, unless its intent has been signed again meanwhile; gives the payment that is kept.
    * @type {(payment: Payment) => Promise<Payment>} */
   async renew(payment) {
     let kept = payment;
     await this.#write(PAYMENTS, (payments) => {
       const reading = payments.get(payment.id);
       reading.onsuccess = () => {
-        if (reading.result?.txid === payment.txid) payments.put(payment);
+        if (reading.result && haveSameSigned(reading.result, payment)) payments.put(payment);
         else if (reading.result) kept = reading.result;
       };
     });

@@ -226,14 +226,14 @@ export class Wallet {
     else this.go(awaited, { replace: true });
   }
 
-  /** Sign and keep the payment of `intent` (`again`: see paying.mjs) and show it; throws `locked` and what `sign` does.
+  /** Sign and keep the payment of `intent` (`options`: see paying.mjs), show it; throws `locked` and what `sign` does.
    *
    * Says whether it is shown. If the wallet was locked meanwhile it is not: it is followed once that is open again.
-   * @type {(intent: Intent, again?: string | null) => Promise<boolean>} */
-  async pay(intent, again = null) {
+   * @type {(intent: Intent, options?: { again?: string, anew?: boolean }) => Promise<boolean>} */
+  async pay(intent, options = {}) {
     must(this.#key !== null, "locked", message("wallet-script.locked"));
     const [key, sender] = [this.#key, this.keyfile.address];
-    const { txid } = await this.paying.sign(intent, { key, sender, network: this.network }, again);
+    const { txid } = await this.paying.sign(intent, { key, sender, network: this.network }, options);
     const shown = this.#key === key;
     if (shown) this.go(`payment=${txid}`, { replace: true });
     else if (this.#key === null) this.#awaited = `payment=${txid}`;

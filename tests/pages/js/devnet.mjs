@@ -1,7 +1,7 @@
 // A devnet of one node in memory, reached through `fetch`: enough of docs/http.md to pay on it.
 
 import { hexOf } from "../../../svcd/pages/static/bytes.mjs";
-import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
+import { GENESIS_TIME, NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { txidOf } from "../../../svcd/pages/static/transaction.mjs";
 
 export const NOW = 1_795_170_187_000;
@@ -19,22 +19,24 @@ export class Devnet {
   pool = new Map();
   chain = new Map();
   asked = [];
-  /** What stands between the page and the node: given the path, it may throw or give a Response. */
+  /** What stands between the page and the node: given path and body, it may throw or give a Response. */
   between = () => null;
 
   fetch = async (path, { body } = {}) => {
     this.asked.push(path);
-    const instead = await this.between(path);
+    const instead = await this.between(path, body);
     if (instead) return instead;
     const [status, answer] = await this.#answer(new URL(path, "http://node"), body && JSON.parse(body));
     return new Response(JSON.stringify(answer), { status });
   };
 
-  /** Put all that waits into a block, and `more` empty ones on top. */
+  /** Put what waits into a block, in the order of the nonces, and `more` empty ones on top. */
   mine(more = 0) {
     this.height += 1;
-    for (const [txid, transfer] of this.pool) {
+    const waiting = [...this.pool].sort(([, one], [, other]) => Number(one.nonce) - Number(other.nonce));
+    for (const [txid, transfer] of waiting) {
       const { senderAddress: sender, payload } = transfer;
+      if (transfer.nonce !== `${this.nonces.get(sender) ?? 0n}`) continue;
       this.balances.set(sender, this.balances.get(sender) - BigInt(payload.amount) - BigInt(transfer.fee));
       this.nonces.set(sender, BigInt(transfer.nonce) + 1n);
       this.chain.set(txid, { ...transfer, txid, blockHeight: `${this.height}`, blockTime: `${this.now}` });
@@ -43,12 +45,14 @@ export class Devnet {
     this.height += more;
   }
 
+  #slot = () => Math.floor((this.now - GENESIS_TIME) / (1000 * NETWORKS.devnet.slotSeconds));
+
   #confirmations = ({ blockHeight }) => (blockHeight ? this.height - Number(blockHeight) + 1 : 0);
 
   #answer({ pathname, searchParams }, body) {
     const last = pathname.split("/").at(-1);
     if (pathname === "/rpc/status")
-      return [200, { status: { ...this.status, height: `${this.height}`, time: `${this.now}` } }];
+      return [200, { status: { slot: `${this.#slot()}`, ...this.status, height: `${this.height}`, time: `${this.now}` } }];
     if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
     if (pathname === "/rpc/fees") return this.fees ? [200, { fees: this.fees }] : [404, { ok: false, error: "no path" }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
@@ -68,7 +72,9 @@ export class Devnet {
     const waiting = [...this.pool.values()].filter(({ senderAddress }) => senderAddress === address);
     const balance = this.balances.get(address) ?? 0n;
     const left = waiting.reduce((sum, { fee, payload }) => sum - BigInt(fee) - BigInt(payload.amount), balance);
-    const next = nonce + BigInt(waiting.length);
+    const numbers = new Set(waiting.map((transfer) => transfer.nonce));
+    let next = nonce;
+    while (numbers.has(`${next}`)) next += 1n;
     return { balance: `${balance}`, pendingBalance: `${left}`, nonce: `${nonce}`, pendingNonce: `${next}` };
   }
 
@@ -96,10 +102,13 @@ export class Devnet {
   async #take(transfer) {
     const txid = hexOf(await txidOf(transfer, NETWORKS.devnet));
     if (this.chain.has(txid) || this.pool.has(txid)) return [200, { txid, state: "known" }];
-    const { balance, nonce, pendingNonce } = this.#account(transfer.senderAddress);
+    const { balance, nonce } = this.#account(transfer.senderAddress);
     if (BigInt(transfer.nonce) < BigInt(nonce))
       return refusal(`nonce ${transfer.nonce} is already used; the next one is ${nonce}`);
-    if (BigInt(transfer.nonce) < BigInt(pendingNonce))
+    const [replaced, other] = [...this.pool].find(
+      ([, { senderAddress, nonce }]) => senderAddress === transfer.senderAddress && nonce === transfer.nonce,
+    ) ?? [];
+    if (other !== undefined && 10n * BigInt(transfer.fee) < 11n * BigInt(other.fee))
       return refusal(`nonce ${transfer.nonce} is taken by a waiting transfer`);
     if (BigInt(transfer.payload.amount) + BigInt(transfer.fee) > BigInt(balance))
       return refusal("the balance is short");
@@ -107,6 +116,7 @@ export class Devnet {
     if (BigInt(balance) - amount - BigInt(transfer.fee) < least) return refusal("the sender keeps too little");
     if (BigInt(this.#account(transfer.payload.recipient).balance) + amount < least)
       return refusal("the recipient gets too little");
+    if (replaced !== undefined) this.pool.delete(replaced);
     this.pool.set(txid, transfer);
     return [200, { txid, state: "accepted" }];
   }

@@ -23,7 +23,7 @@ test("the network and the view of the node", async () => {
   const node = opened();
   assert.equal((await node.network()).name, "devnet");
   const { network, ...view } = await node.view();
-  assert.deepEqual(view, { height: 0n, tip: "aa", syncing: false, time: NOW });
+  assert.deepEqual(view, { height: 0n, tip: "aa", tipTime: NOW, syncing: false, time: NOW });
   assert.equal(network.prefix, "svcd");
 });
 
@@ -39,6 +39,11 @@ const STRANGE = {
 for (const [name, edit] of Object.entries(STRANGE)) {
   test(`wrong network: ${name}`, async () => assert.equal(await codeOf(opened(edit).network()), "wrong-network"));
 }
+
+test("a next nonce before that of the chain makes no sense", async () => {
+  const account = { balance: "1", pendingBalance: "1", nonce: "2", pendingNonce: "1" };
+  assert.equal(await codeOf(answering({ account }).account(ADDRESS)), "node-unreachable");
+});
 
 test("the fee is the node's suggestion, within bounds", async () => {
   for (const suggestedFee of ["10000", "34567", "1000000"])

@@ -8,6 +8,7 @@ import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
 import { hasFallen, linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
 import { Devnet } from "./devnet.mjs";
+import { Memory } from "./memory.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
 const COIN = 100_000_000n;
@@ -16,19 +17,6 @@ const network = NETWORKS.devnet;
 const key = await keyOf(bytesOf(vectors("svc_protocol").networks.devnet.keys[0].seed));
 const sender = await addressOf(key.publicKey, network);
 const signer = { key, sender, network };
-
-class Memory {
-  kept = new Map();
-  payment = async (id) => structuredClone(this.kept.get(id) ?? null);
-  payments = async () => structuredClone([...this.kept.values()]);
-  keep = async (payment) => void this.kept.set(payment.id, structuredClone(payment));
-  renew = async (payment) => {
-    const now = this.kept.get(payment.id);
-    if (now && now.txid !== payment.txid) return now;
-    await this.keep(payment);
-    return payment;
-  };
-}
 
 /** One piece of work after the other, as the browser's locks do for all tabs together. */
 function turns() {
@@ -125,7 +113,7 @@ test("a confirmed order stays paid, also after the tab was closed", async () => 
   await paying.follow(first);
   devnet.mine(5);
   assert.equal((await tab().sign(LINK, signer)).txid, first.txid);
-  assert.equal((await tab().sign(LINK, signer, first.txid)).txid, first.txid);
+  assert.equal((await tab().sign(LINK, signer, { again: first.txid })).txid, first.txid);
 });
 
 test("a link that leaves the amount open is one intent, whatever amount is chosen", async () => {
@@ -213,40 +201,139 @@ async function overtaken() {
   return { ...all, payment };
 }
 
-test("a nonce that another device has taken: wait for its transfer, then sign anew", async () => {
-  const { devnet, paying, payment } = await overtaken();
+/** A day by the clock of this device, and the time that two clocks may differ. */
+const DAY = 86_400_000 + 600_000;
+
+test("a nonce that another device has taken: its transfer is not replaced, and nothing else is signed for a day", async () => {
+  const { devnet, paying, payment, store } = await overtaken();
   const waiting = await paying.follow(payment);
   assert.deepEqual([waiting.state, waiting.problem.code], ["refused", "nonce-stale"]);
-  const same = await paying.sign(LINK, signer, payment.txid);
-  assert.equal(same.transfer.nonce, "0");
-  assert.equal((await paying.follow(same)).problem.code, "nonce-stale");
+  assert.equal(await codeOf(paying.sign(LINK, signer, { again: payment.txid })), "nonce-waits");
+  assert.equal((await paying.whyNotAgain(waiting)).code, "nonce-waits");
   devnet.mine();
-  const used = await paying.follow(same);
+  const used = await paying.look(waiting);
   assert.deepEqual([used.state, used.problem.code], ["refused", "nonce-stale"]);
-  assert.equal((await paying.sign(LINK, signer)).txid, same.txid);
-  const anew = await paying.sign(LINK, signer, same.txid);
-  assert.equal(anew.transfer.nonce, "1");
+  assert.equal((await paying.sign(LINK, signer)).txid, payment.txid);
+  devnet.now += DAY;
+  assert.equal(await codeOf(paying.sign(LINK, signer, { again: payment.txid, anew: true })), "nonce-used");
+  assert.equal((await paying.whyNotAgain(used)).code, "nonce-used");
+  devnet.now += 1;
+  assert.equal(await codeOf(paying.sign(LINK, signer, { again: payment.txid })), "nonce-ask");
+  assert.deepEqual([await paying.whyNotAgain(used), store.kept.get(LINK.id).txid], [null, payment.txid]);
+  const anew = await paying.sign(LINK, signer, { again: payment.txid, anew: true });
+  assert.deepEqual([anew.transfer.nonce, anew.earlier.map(({ txid }) => txid)], ["1", [payment.txid]]);
   assert.equal((await paying.follow(anew)).state, "pending");
 });
 
-test("following what was signed anew meanwhile follows the new one", async () => {
-  const { devnet, paying, payment, store } = await overtaken();
-  devnet.mine();
-  await paying.follow(payment);
-  const anew = await paying.sign(LINK, signer, payment.txid);
-  assert.equal((await paying.follow(payment)).txid, anew.txid);
-  assert.equal(store.kept.get(LINK.id).txid, anew.txid);
+/** A refused payment, while another one waits under its nonce. */
+async function besides() {
+  const all = opened();
+  const { devnet, paying } = all;
+  devnet.fees.suggestedFee = "30000";
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
+  const first = await paying.follow(await paying.sign(LINK, signer));
+  assert.equal(first.problem.code, "rejected");
+  devnet.between = () => null;
+  devnet.fees.suggestedFee = "10000";
+  const second = await paying.follow(await paying.sign(sent("other"), signer));
+  assert.deepEqual([second.state, second.transfer.nonce], ["pending", first.transfer.nonce]);
+  return { ...all, first, second };
+}
+
+test("a payment is not signed again while another one waits under its nonce", async () => {
+  const { devnet, paying, first, second } = await besides();
+  const again = { ...LINK, fee: 50_000n };
+  assert.equal(await codeOf(paying.sign(again, signer, { again: first.txid })), "nonce-waits");
+  assert.deepEqual([...devnet.pool.keys()], [second.txid]);
 });
 
-test("two clicks on signing anew sign once", async () => {
-  const { devnet, paying, payment, tab } = await overtaken();
+test("nor is what was refused handed in again then, although its fee would replace the other", async () => {
+  const { devnet, paying, first, second } = await besides();
+  assert.equal((await paying.follow(first)).problem.code, "nonce-stale");
+  await paying.look(first);
+  await paying.settle(sender);
+  assert.deepEqual([...devnet.pool.keys()], [second.txid]);
+});
+
+test("what was signed again is paid once, by whichever of its transfers a block takes", async () => {
+  const { devnet, paying, store } = opened();
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
+  const first = await paying.follow(await paying.sign(LINK, signer));
+  devnet.now += 1;
+  const second = await paying.sign({ ...LINK, fee: 20_000n }, signer, { again: first.txid });
+  assert.deepEqual([second.transfer.nonce, second.earlier], ["0", [{ txid: first.txid, transfer: first.transfer }]]);
+  assert.equal((await paying.follow(second)).state, "refused");
+  devnet.between = () => null;
+  devnet.pool.set(first.txid, first.transfer);
   devnet.mine();
-  await paying.follow(payment);
-  const [one, other] = await Promise.all([
-    paying.sign(LINK, signer, payment.txid),
-    tab().sign(LINK, signer, payment.txid),
-  ]);
-  assert.equal(one.txid, other.txid);
+  await paying.settle(sender);
+  const paid = store.kept.get(LINK.id);
+  assert.deepEqual([paid.state, paid.txid, paid.earlier[0].txid], ["confirming", first.txid, second.txid]);
+  assert.equal((await paying.sign(LINK, signer, { again: first.txid })).txid, first.txid);
+  devnet.mine(2);
+  assert.equal((await paying.follow(await paying.sign(LINK, signer))).state, "confirmed");
+});
+
+test("what was signed first is sent if the node takes that instead", async () => {
+  const { devnet, paying } = opened();
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
+  const first = await paying.follow(await paying.sign({ ...LINK, fee: 20_000n }, signer));
+  devnet.now += 1;
+  const second = await paying.sign({ ...LINK, fee: 21_000n }, signer, { again: first.txid });
+  devnet.between = () => null;
+  devnet.pool.set(first.txid, first.transfer);
+  const followed = await paying.follow(second);
+  assert.deepEqual([followed.state, followed.txid, devnet.pool.size], ["pending", first.txid, 1]);
+});
+
+test("following what was signed again meanwhile follows the new one", async () => {
+  const { devnet, paying, store } = opened();
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
+  const first = await paying.follow(await paying.sign(LINK, signer));
+  devnet.now += 1;
+  const second = await paying.sign(LINK, signer, { again: first.txid });
+  assert.equal((await paying.follow(first)).txid, second.txid);
+  assert.equal(store.kept.get(LINK.id).txid, second.txid);
+});
+
+test("two clicks on signing again sign once", async () => {
+  const { devnet, paying, tab } = opened();
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
+  const { txid } = await paying.follow(await paying.sign(LINK, signer));
+  devnet.now += 1;
+  const clicks = [paying, tab()].map((each) => each.sign(LINK, signer, { again: txid }));
+  const [one, other] = await Promise.all(clicks);
+  assert.deepEqual([one.txid === other.txid, one.txid === txid, other.earlier.length], [true, false, 1]);
+});
+
+test("a payment from here keeps its nonce, whatever the node says is the next one", async () => {
+  const { devnet, paying } = opened();
+  const first = await paying.follow(await paying.sign(sent("a"), signer));
+  const account = { balance: "900000000", pendingBalance: "900000000", nonce: "0", pendingNonce: "0" };
+  const lie = new Response(JSON.stringify({ account }));
+  devnet.between = (path) => (path.startsWith("/rpc/balance/") ? lie.clone() : null);
+  assert.deepEqual([first.transfer.nonce, (await paying.sign(sent("b"), signer)).transfer.nonce], ["0", "1"]);
+});
+
+test("the nonce that was shown is the one that is signed", async () => {
+  const { paying, store } = opened();
+  const { nonce } = await paying.review(LINK, sender);
+  await paying.sign(sent("a"), signer);
+  assert.equal(await codeOf(paying.sign({ ...LINK, nonce }, signer)), "review-changed");
+  assert.equal(store.kept.has(LINK.id), false);
+  assert.equal((await paying.sign({ ...LINK, nonce: 1n }, signer)).transfer.nonce, "1");
+});
+
+test("an order that was signed as another intent is not signed from its link", async () => {
+  const { devnet, paying } = opened();
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
+  const typed = { ...ORDER, id: "send a", fromLink: false };
+  await paying.follow(await paying.sign(typed, signer));
+  assert.equal(await codeOf(paying.sign(LINK, signer)), "already-signed");
+  const { blocked, warnings } = await paying.review({ ...typed, id: "send b" }, sender);
+  assert.deepEqual([blocked, warnings.map(({ code }) => code)], [null, ["already-signed"]]);
+  devnet.now += DAY + 1;
+  assert.equal((await paying.review(LINK, sender)).blocked, null);
 });
 
 test("any other refusal is told with its reason, and can be tried again", async () => {
@@ -267,7 +354,7 @@ test("a transfer that has waited for a day is void", async () => {
   devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"expired"}', { status: 400 }) : null);
   assert.equal((await paying.follow(payment)).problem.code, "expired");
   devnet.between = () => null;
-  const anew = await paying.sign(LINK, signer, payment.txid);
+  const anew = await paying.sign(LINK, signer, { again: payment.txid });
   assert.deepEqual([anew.transfer.nonce, anew.transfer.timestamp], ["0", String(devnet.now)]);
 });
 
@@ -310,7 +397,7 @@ test("a payment that was taken back and is void is refused, and can be signed an
   const refused = await paying.follow(paid);
   assert.deepEqual([refused.state, refused.problem.code, hasFallen(refused)], ["refused", "expired", true]);
   devnet.between = () => null;
-  assert.equal((await paying.sign(LINK, signer, refused.txid)).transfer.nonce, "0");
+  assert.equal((await paying.sign(LINK, signer, { again: refused.txid })).transfer.nonce, "0");
 });
 
 test("what is confirmed is asked for once for each tip, and what is deep no more", async () => {

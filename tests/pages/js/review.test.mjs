@@ -1,18 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { judge, needsBalance, spendable, underWay } from "../../../svcd/pages/static/review.mjs";
 
 const COIN = 100_000_000n;
 const LEAST = 1_000_000n;
-const INTENT = { recipient: "bob", amount: 25n * COIN, fromLink: true };
+const INTENT = { id: "a", recipient: "bob", amount: 25n * COIN, reference: "A", fromLink: true };
 const KNOWN = {
   sender: "alice",
-  view: { syncing: false, time: 1_000_000 },
+  view: { network: NETWORKS.mainnet, syncing: false, time: 1_000_000, tipTime: 1_000_000 },
   fee: 10_000n,
   available: 100n * COIN,
   received: null,
   paid: { state: "unpaid" },
+  own: [],
   now: 1_000_000,
 };
 const codes = ({ blocked, warnings }) => [blocked?.code ?? null, warnings.map(({ code }) => code)];
@@ -107,7 +109,10 @@ test("nothing is signed for an order that has expired by the node's clock", () =
 });
 
 test("nothing is signed for a node that is catching up, nor by a wrong clock", () => {
-  assert.equal(judge(INTENT, { ...KNOWN, view: { syncing: true, time: 1_000_000 } }).blocked.code, "node-syncing");
+  const { view } = KNOWN;
+  assert.equal(judge(INTENT, { ...KNOWN, view: { ...view, syncing: true } }).blocked.code, "node-syncing");
+  assert.equal(judge(INTENT, { ...KNOWN, view: { ...view, tipTime: 1_300_000 } }).blocked, null);
+  assert.equal(judge(INTENT, { ...KNOWN, view: { ...view, tipTime: 1_300_001 } }).blocked.code, "clock");
   assert.equal(judge(INTENT, { ...KNOWN, now: 1_300_000 }).blocked, null);
   assert.equal(judge(INTENT, { ...KNOWN, now: 1_300_001 }).blocked.code, "clock");
   assert.equal(judge(INTENT, { ...KNOWN, now: 699_999 }).blocked.code, "clock");
@@ -125,4 +130,13 @@ test("what is under way: signed and waiting transfers, those to oneself with the
   });
   assert.equal(underWay([payment("signed", "bob"), payment("pending", "alice")]), 20_005n);
   assert.equal(underWay([payment("confirming", "bob"), payment("confirmed", "bob"), payment("refused", "bob")]), 0n);
+});
+
+test("a newest block of more than an hour ago is warned of, but on a devnet, which has blocks when it is asked", () => {
+  const view = { ...KNOWN.view, time: 10_000_000, tipTime: 10_000_000 - 3_600_000 };
+  const known = { ...KNOWN, view, now: 10_000_000 };
+  assert.deepEqual(codes(judge(INTENT, known)), [null, []]);
+  assert.deepEqual(codes(judge(INTENT, { ...known, view: { ...view, tipTime: view.tipTime - 1 } })), [null, ["tip-old"]]);
+  const devnet = { ...view, network: NETWORKS.devnet, tipTime: 0 };
+  assert.deepEqual(codes(judge(INTENT, { ...known, view: devnet })), [null, []]);
 });

@@ -1,0 +1,102 @@
+// Which transfers were signed for a payment, how long each may still be paid, and which nonce the next one may have.
+//
+// One payment is never two, whatever a node answers: transfers that are signed for one intent share one nonce, and of
+// two transfers with one nonce a chain holds at most one. The word of a node alone never releases that nonce.
+
+import { LIFETIME } from "./networks.mjs";
+import { Problem } from "./problem.mjs";
+import { localTime, message } from "./texts.mjs";
+
+/** @import { Account } from "./node.mjs" */
+/** @import { Payment } from "./paying.mjs" */
+/** @import { Transfer } from "./transaction.mjs" */
+/** @typedef {{ txid: string, transfer: Transfer }} Signed */
+
+// Milliseconds. The clocks of this device and of whoever makes the blocks may differ by five minutes either way.
+const MARGIN = 10 * 60 * 1000;
+
+/** Everything that was signed for the intent of a payment, the one that counts first.
+ * @type {(payment: Pick<Payment, "txid" | "transfer" | "earlier">) => Signed[]} */
+export const signedOf = ({ txid, transfer, earlier = [] }) => [{ txid, transfer }, ...earlier];
+
+/** The payment with another of its transfers as the one that counts.
+ * @type {(payment: Payment, txid: string) => Payment} */
+export function countedAs(payment, txid) {
+  const all = signedOf(payment);
+  const [counts] = all.filter((each) => each.txid === txid);
+  return { ...payment, ...counts, earlier: all.filter((each) => each !== counts) };
+}
+
+/** Whether two records of a payment hold the same transfers: if not, one was made before the intent was signed again.
+ * @type {(one: Payment, other: Payment) => boolean} */
+export function haveSameSigned(one, other) {
+  const [first, second] = [one, other].map((payment) =>
+    signedOf(payment)
+      .map(({ txid }) => txid)
+      .sort()
+      .join(),
+  );
+  return first === second;
+}
+
+/** Until when a block may take a transfer, by the clock of this device, in Unix milliseconds.
+ * @type {(signed: Signed) => number} */
+const lastTime = ({ transfer }) => Number(transfer.timestamp) + LIFETIME + MARGIN;
+
+/** Whether a block may still take a transfer, by the clock of this device.
+ * @type {(signed: Signed, now: number) => boolean} */
+export const mayBePaid = (signed, now) => now <= lastTime(signed);
+
+/** @type {(payment: Payment) => bigint} */
+export const nonceOf = ({ transfer }) => BigInt(transfer.nonce);
+
+/** The payment of another intent that has the nonce, and is not refused.
+ * @type {(own: Payment[], nonce: bigint, id: string | null) => Payment | null} */
+export function holderOf(own, nonce, id) {
+  return own.find((each) => each.id !== id && each.state !== "refused" && nonceOf(each) === nonce) ?? null;
+}
+
+/** The nonce for an intent that was never signed: the node's next one that no payment from here has.
+ * @type {(account: Account, own: Payment[]) => bigint} */
+export function nextNonce({ pendingNonce }, own) {
+  let nonce = pendingNonce;
+  while (holderOf(own, nonce, null) !== null) nonce += 1n;
+  return nonce;
+}
+
+/** The nonce under which a refused payment may be signed again; throws why there is none at present.
+ *
+ * It is the payment's own, as long as that is free; `nonce-waits` if another transfer waits under it, which would be
+ * replaced. If the node says that another transfer has used it, the payment itself may have been paid, and the node may
+ * hide that: throws `nonce-used` until all that was signed for the payment is too old for a block by the clock of this
+ * device, and from then on `nonce-ask`, unless the person has chosen `anew`.
+ * @type {(payment: Payment, known: { account: Account, own: Payment[], now: number }, anew: boolean) => bigint} */
+export function nonceAgain(payment, { account, own, now }, anew) {
+  const nonce = nonceOf(payment);
+  const holder = holderOf(own, nonce, payment.id);
+  const used = account.nonce > nonce || holder?.state === "confirming" || holder?.state === "confirmed";
+  if (!used && (holder !== null || account.pendingNonce > nonce)) {
+    throw new Problem("nonce-waits", message("wallet-script.again-waits"));
+  }
+  if (!used) return nonce;
+  const until = Math.max(...signedOf(payment).map(lastTime));
+  if (now <= until) throw new Problem("nonce-used", message("wallet-script.again-used", { time: localTime(until) }));
+  if (!anew) throw new Problem("nonce-ask", message("wallet-script.again-ask"));
+  return nextNonce(account, own);
+}
+
+/** A payment of another intent that was signed here for the same order and was or may still be paid, or null.
+ * @type {(intent: { id: string, recipient: string, amount: bigint, reference: string | null }, own: Payment[],
+ *   now: number) => Payment | null} */
+export function signedBefore({ id, recipient, amount, reference }, own, now) {
+  if (reference === null) return null;
+  const same = own.find(
+    (each) =>
+      each.id !== id &&
+      each.transfer.payload.recipient === recipient &&
+      each.transfer.payload.paymentReference === reference &&
+      BigInt(each.transfer.payload.amount) === amount &&
+      (each.state !== "refused" || signedOf(each).some((signed) => mayBePaid(signed, now))),
+  );
+  return same ?? null;
+}
