@@ -17,8 +17,9 @@ from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import TableColumn, format_time, pluralize, table
 from svcd.cli.session import Session
 from svcd.cli.wallet.keys import load_keyfile
-from svcd.cli.wallet.pending import PendingFile, PendingTransfer, reconcile
+from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, reconcile
 from svcd.cli.wallet.preflight import fetch_account_view
+from svcd.interfaces import milliseconds
 
 MAX_LIMIT: Final = 100
 _CURSOR: Final = re.compile("[0-9]{1,16}-[0-9]{1,16}")
@@ -31,6 +32,13 @@ _COLUMNS: Final = (
     TableColumn("depth", align_right=True),
     TableColumn("txid", min_width=11),
 )
+
+_ANSWERS: Final = {
+    NodeAnswer.ACCEPTED: ("pending", "waiting"),
+    NodeAnswer.NONE: ("no response", "unanswered"),
+    NodeAnswer.REFUSED: ("refused", "refused"),
+}
+"""For people, and for programs."""
 
 
 def _cursor(text: str) -> str:
@@ -95,7 +103,7 @@ def history(session: Session, limit: int, before: str | None, keyfile: Path) -> 
     async def work(node: NodeClient) -> _HistoryPage:
         view = await fetch_account_view(node, opened)
         key = decode_address(opened.address, opened.params.address_prefix)
-        own = (await reconcile(node, PendingFile(keyfile, opened.params), key, view, prune=False)).pending
+        own = reconcile(PendingFile(keyfile, opened.params), key, view, milliseconds(node.clock)).pending
         cursor = "" if before is None else f"&before={before}"
         response = await node.get(f"/rpc/address/{opened.address}/transactions?limit={limit}{cursor}")
         following = response.text("next") if "next" in response else None
@@ -114,8 +122,10 @@ def _lines(page: _HistoryPage, width: int | None) -> Iterator[str]:
     yield table(_COLUMNS, rows, width) if rows else f"no transfer from or to {page.address} yet"
     if page.other_pending:
         yield f"\n{pluralize(page.other_pending, 'pending transfer')} of this address sent from elsewhere"
-    if any(not pending.acknowledged for pending in page.pending):
+    if any(pending.answer is NodeAnswer.NONE for pending in page.pending):
         yield "\nno response: repeat the command that sent it to send the same transfer again"
+    if any(pending.answer is NodeAnswer.REFUSED for pending in page.pending):
+        yield "\nrefused: the node may have sent it on all the same; repeat the command to send the same transfer again"
     if page.next is not None:
         yield f"\nolder transfers: svc wallet history --before {page.next}"
 
@@ -146,7 +156,7 @@ def _pending_row(pending: PendingTransfer, page: _HistoryPage) -> list[str]:
         "itself" if to_itself else recipient,
         transfer.reference or "",
         format_amount(transfer.fee),
-        "pending" if pending.acknowledged else "no response",
+        _ANSWERS[pending.answer][0],
         transfer.txid.hex(),
     ]
 
@@ -156,7 +166,7 @@ def _pending_json(pending: PendingTransfer, params: NetworkParams) -> dict[str, 
     reference = {} if transfer.reference is None else {"reference": transfer.reference}
     return {
         "txid": transfer.txid.hex(),
-        "state": "waiting" if pending.acknowledged else "unanswered",
+        "state": _ANSWERS[pending.answer][1],
         "recipient": _recipient(transfer, params),
         "amount": str(transfer.amount),
         "fee": str(transfer.fee),

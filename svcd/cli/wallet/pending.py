@@ -1,12 +1,14 @@
-"""Transfers that this wallet has signed and that are not in a block yet.
+"""Transfers that this wallet has signed.
 
-They are stored beside the keyfile until a block includes them, so that a transfer that got no response is sent again
-unchanged, and never signed anew. The file is the keyfile's name plus ``.outbox``, mode 0600: canonical JSON without
-secrets.
+Each is stored beside the keyfile before it is sent, and kept whatever a node answers: the node may have relayed it. It
+is dropped only when this computer's clock says that no block can include it any more, and then only from the oldest
+``MAX_VOID`` on. The file is the keyfile's name plus ``.outbox``, mode 0600: canonical JSON without secrets.
+svcd/cli/wallet/repeat.py uses it so that repeating a command does not pay twice.
 """
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -24,21 +26,49 @@ from svcd.cli.secure_files import lock_file, read_bounded, replace_file
 from svcd.cli.wallet.preflight import AccountView, SendRequest
 
 FORMAT: Final = "svc-outbox-v1"
-MAX_BYTES: Final = 1024 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""About twenty thousand transfers."""
+MAX_VOID: Final = 1000
+"""So many transfers are kept that no block can include any more, the newest: a block may have included them before."""
+MARGIN: Final = 60 * 60 * 1000
+"""Milliseconds that a transfer is kept beyond its day: a reorganisation may go back so far, and clocks differ."""
 _NOT_FOUND: Final = 404
+
+
+class NodeAnswer(Enum):
+    """What a node has answered to a transfer; the value is that of ``answered`` in the file."""
+
+    NONE = False
+    ACCEPTED = True
+    REFUSED = "refused"
 
 
 @frozen
 class PendingTransfer:
-    """A signed transfer; ``acknowledged`` says whether a node has confirmed receiving it."""
+    """A signed transfer and what a node has answered to it."""
 
     transfer: Transfer
-    acknowledged: bool
+    answer: NodeAnswer = NodeAnswer.NONE
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether a node has confirmed receiving it."""
+        return self.answer is NodeAnswer.ACCEPTED
+
+
+def is_too_old(transfer: Transfer, params: NetworkParams, now: int) -> bool:
+    """Whether a block of the time ``now``, in Unix milliseconds, cannot include the transfer (docs/protocol.md 4)."""
+    return transfer.timestamp < now - 1000 * params.transaction_past_seconds
+
+
+def is_void(transfer: Transfer, params: NetworkParams, now: int) -> bool:
+    """Whether no block can include the transfer any more, at the time ``now`` of this computer in Unix milliseconds."""
+    return is_too_old(transfer, params, now - MARGIN)
 
 
 @frozen
 class PendingFile:
-    """The pending transfers of one keyfile. Every method raises CommandError if the file cannot be read or written."""
+    """The signed transfers of one keyfile. Every method raises CommandError if the file cannot be read or written."""
 
     keyfile: Path
     params: NetworkParams
@@ -65,17 +95,15 @@ class PendingFile:
                 " `svc wallet history`, and move the file away if nothing is missing there"
             ) from None
 
-    def save(self, transfer: Transfer, *, acknowledged: bool) -> None:
-        """Add or update a transfer, and sync the file to disk."""
-        others = [pending for pending in self.load() if pending.transfer.txid != transfer.txid]
-        self._write([*others, PendingTransfer(transfer, acknowledged)])
-
-    def remove(self, txids: Collection[bytes]) -> None:
-        """Remove transfers."""
-        before = self.load()
-        after = [pending for pending in before if pending.transfer.txid not in txids]
-        if len(after) != len(before):
-            self._write(after)
+    def save(self, transfer: Transfer, answer: NodeAnswer, *, now: int) -> None:
+        """Add or update a transfer, and sync the file to disk; ``now`` is this computer's time in Unix milliseconds."""
+        # In its place: the order is that of the signatures.
+        stored = {pending.transfer.txid: pending for pending in self.load()}
+        stored[transfer.txid] = PendingTransfer(transfer, answer)
+        void = [txid for txid, pending in stored.items() if is_void(pending.transfer, self.params, now)]
+        for txid in void[: max(len(void) - MAX_VOID, 0)]:
+            del stored[txid]
+        self._write(list(stored.values()))
 
     def _parse(self, data: bytes) -> list[PendingTransfer]:
         fields = exact_fields(parse_json(data), frozenset(("format", "transfers")), "the outbox")
@@ -85,49 +113,53 @@ class PendingFile:
         transfers = []
         for item in items:
             members = exact_fields(item, frozenset(("answered", "transaction")), "transfer")
-            transfer = parse_transfer(members["transaction"], self.params)
-            transfers.append(PendingTransfer(transfer, members["answered"] is True))
+            answered = members["answered"]
+            known = answered is True or answered == NodeAnswer.REFUSED.value
+            answer = NodeAnswer(answered) if known else NodeAnswer.NONE
+            transfers.append(PendingTransfer(parse_transfer(members["transaction"], self.params), answer))
         return transfers
 
     def _write(self, transfers: list[PendingTransfer]) -> None:
         items = [
-            {"answered": pending.acknowledged, "transaction": parse_wire_object(pending.transfer.wire)}
+            {"answered": pending.answer.value, "transaction": parse_wire_object(pending.transfer.wire)}
             for pending in transfers
         ]
-        replace_file(self.path, canonical({"format": FORMAT, "transfers": items}) + b"\n")
+        data = canonical({"format": FORMAT, "transfers": items}) + b"\n"
+        if len(data) > MAX_BYTES:
+            raise CommandError(
+                f"{self.path} is full: it holds {len(transfers)} transfers of the last day; pay from another wallet, or"
+                " wait until tomorrow"
+            )
+        replace_file(self.path, data)
 
 
 @frozen
 class Reconciliation:
-    """The stored transfers of one account, compared with what the node knows."""
+    """The stored transfers of one account, oldest first, compared with what the node knows."""
 
+    stored: tuple[PendingTransfer, ...]
+    """All of them."""
     pending: tuple[PendingTransfer, ...]
-    """Transfers that a block may still include."""
-    confirmed: dict[bytes, Transfer]
-    """Transfers that were never acknowledged and are in a block, by txid."""
-
-    @property
-    def unacknowledged(self) -> list[Transfer]:
-        """Pending transfers that no node is known to have."""
-        return [pending.transfer for pending in self.pending if not pending.acknowledged]
+    """Those that a block may still include, if the node's view of the account is right."""
 
     def acknowledged(self, nonce: int | None) -> Transfer | None:
         """The pending transfer with ``nonce`` that a node has, if any: the one stored last."""
         found = [each.transfer for each in self.pending if each.acknowledged and each.transfer.nonce == nonce]
         return found[-1] if found else None
 
-    def find_attempt(self, request: SendRequest, params: NetworkParams) -> Transfer | None:
-        """An earlier transfer for the same ``request`` that was never acknowledged, if any."""
-        for transfer in (*self.confirmed.values(), *self.unacknowledged):
-            if _matches(request, transfer, params):
-                return transfer
-        return None
+    def refused(self, nonce: int) -> Transfer | None:
+        """The pending transfer with ``nonce`` that a node has refused, if any: the one stored last."""
+        found = [each for each in self.pending if each.answer is NodeAnswer.REFUSED and each.transfer.nonce == nonce]
+        return found[-1].transfer if found else None
 
     def check_nonce_is_free(self, request: SendRequest, params: NetworkParams) -> None:
         """Raise CommandError if an unacknowledged transfer would silently be replaced by one with the same nonce."""
         if request.nonce is not None:
             return
-        for transfer in self.unacknowledged:
+        for each in self.pending:
+            if each.answer is not NodeAnswer.NONE:
+                continue
+            transfer = each.transfer
             recipient = encode_address(transfer.recipient, params.address_prefix)
             raise CommandError(
                 f"no node acknowledged the earlier transfer of {format_coins(transfer.amount)} to {recipient}"
@@ -136,56 +168,33 @@ class Reconciliation:
             )
 
 
-async def reconcile(
-    node: NodeClient, file: PendingFile, sender: bytes, view: AccountView, *, prune: bool = True
-) -> Reconciliation:
-    """Compare the stored transfers of ``sender`` with the node's view; raises CommandError.
-
-    ``prune`` removes the transfers from ``file`` that are in a block or can no longer be.
-    """
-    pending: list[PendingTransfer] = []
-    settled: list[bytes] = []
-    confirmed: dict[bytes, Transfer] = {}
-    for stored in file.load():
-        transfer = stored.transfer
-        if transfer.sender != sender or _can_be_included(transfer, view):
-            pending.append(stored)
-            continue
-        settled.append(transfer.txid)
-        if not stored.acknowledged and await _is_in_block(node, transfer):
-            confirmed[transfer.txid] = transfer
-    if prune:
-        file.remove(settled)
-    return Reconciliation(
-        tuple(_as_seen(stored, view) for stored in pending if stored.transfer.sender == sender), confirmed
-    )
+def reconcile(file: PendingFile, sender: bytes, view: AccountView, now: int) -> Reconciliation:
+    """Compare the stored transfers of ``sender`` with the node's view, at this computer's time; raises CommandError."""
+    stored = tuple(_as_seen(each, view) for each in file.load() if each.transfer.sender == sender)
+    pending = tuple(each for each in stored if _may_be_included(each.transfer, view, now))
+    return Reconciliation(stored, pending)
 
 
 def _as_seen(stored: PendingTransfer, view: AccountView) -> PendingTransfer:
     """Not acknowledged if the node no longer has the transfer: a power failure may have lost it."""
-    return evolve(stored, acknowledged=stored.acknowledged and stored.transfer.nonce < view.pending_nonce)
+    lost = stored.acknowledged and stored.transfer.nonce >= view.pending_nonce
+    return evolve(stored, answer=NodeAnswer.NONE) if lost else stored
 
 
-def _can_be_included(transfer: Transfer, view: AccountView) -> bool:
-    """Whether a block on the tip may include the transfer: its nonce is unused and it has not expired."""
-    oldest = view.tip_time - 1000 * view.params.transaction_past_seconds
-    return transfer.nonce >= view.nonce and transfer.timestamp >= oldest
+def _may_be_included(transfer: Transfer, view: AccountView, now: int) -> bool:
+    """Whether a block may still include the transfer: its nonce is unused, and its day is not over by both clocks."""
+    return transfer.nonce >= view.nonce and not is_void(transfer, view.params, min(now, view.tip_time + MARGIN))
 
 
-async def _is_in_block(node: NodeClient, transfer: Transfer) -> bool:
-    try:
-        await node.get(f"/rpc/transaction/{transfer.txid.hex()}")
-    except ErrorResponse as response:
-        if response.status == _NOT_FOUND:
-            return False
-        raise
-    return True
-
-
-def _matches(request: SendRequest, transfer: Transfer, params: NetworkParams) -> bool:
-    recipient = encode_address(transfer.recipient, params.address_prefix)
-    return (
-        (recipient, transfer.amount, transfer.reference) == (request.recipient, request.amount, request.reference)
-        and request.fee in (None, transfer.fee)
-        and request.nonce in (None, transfer.nonce)
-    )
+async def depths(node: NodeClient, transfers: Iterable[Transfer]) -> dict[bytes, int]:
+    """The confirmations of the transfers that the node has in a block, by txid; raises CommandError."""
+    found = {}
+    for transfer in transfers:
+        try:
+            record = (await node.get(f"/rpc/transaction/{transfer.txid.hex()}")).object("transaction")
+        except ErrorResponse as response:
+            if response.status == _NOT_FOUND:
+                continue
+            raise
+        found[transfer.txid] = record.count("confirmations")
+    return found

@@ -16,6 +16,9 @@ from svcd.keyfile import Keyfile
 MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
 """Milliseconds. A transfer signed with a wrong clock may be refused later, or stay valid longer than intended."""
 
+MAX_TIP_AGE: Final = 3 * 60 * 60 * 1000
+"""Milliseconds. A chain whose newest block is older has stopped, or the node does not know the present one."""
+
 MAX_FEE_FACTOR: Final = 100
 """A suggested fee may be so many times the minimum that svc knows: a node cannot make a wallet pay any fee."""
 
@@ -29,6 +32,8 @@ class SendRequest:
     reference: str | None = None
     fee: int | None = None
     nonce: int | None = None
+    again: bool = False
+    """Whether a second payment is wanted if this wallet has made one with the same terms."""
 
 
 @frozen(kw_only=True)
@@ -138,6 +143,26 @@ def check_clock(now: int, node_time: int) -> None:
         )
 
 
+def check_present(now: int, view: AccountView) -> None:
+    """Raise CommandError unless the node's newest block fits the time ``now`` of this computer in Unix milliseconds.
+
+    A node that claims another present could make a wallet sign what the network includes at another time. On devnet,
+    where blocks are made on demand, the newest block may have any age.
+    """
+    ahead = view.tip_time - now
+    if ahead > MAX_CLOCK_DIFFERENCE:
+        raise CommandError(
+            f"the node's newest block is {ahead // 1000} s ahead of this computer's clock, more than the"
+            f" {MAX_CLOCK_DIFFERENCE // 1000} s that are accepted: correct the clock, or use another node"
+        )
+    on_demand = view.params.transaction_future_seconds > view.params.transaction_past_seconds
+    if -ahead > MAX_TIP_AGE and not on_demand:
+        raise CommandError(
+            f"the node's newest block is {-ahead // 60_000} minutes old, more than the {MAX_TIP_AGE // 60_000} that are"
+            " accepted: wait until the node has caught up, or use another node"
+        )
+
+
 def build_draft(request: SendRequest, view: AccountView, now: int, *, received: int | None = None) -> Draft:
     """The transfer to sign at the time ``now`` in Unix milliseconds.
 
@@ -218,13 +243,18 @@ def review(draft: Draft, view: AccountView, sender: str) -> Rows:
     ]
 
 
-def warnings(draft: Draft, view: AccountView, sender: str) -> list[str]:
-    """Warnings about a transfer that is valid but perhaps not intended, one sentence each."""
+def warnings(draft: Draft, view: AccountView, sender: str, *, resent: bool = False) -> list[str]:
+    """Warnings about a transfer that is valid but perhaps not intended, one sentence each.
+
+    The nonce of one that is sent again (``resent``) was judged when it was signed.
+    """
     found = []
     if view.catching_up:
         found.append("the node is still catching up: its balance and nonce may be out of date")
     if draft.recipient == sender:
         found.append("the recipient is the sender: only the fee will be spent")
+    if resent:
+        return found
     pending = view.pending_nonce - view.nonce
     if draft.nonce < view.pending_nonce:
         counted = "counts no pending transfer" if _is_unsure(view, draft.nonce) else "counts what the others spend"

@@ -16,10 +16,11 @@ from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
 from svcd.cli.rendering import format_coins, format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.keys import load_keyfile
-from svcd.cli.wallet.pending import PendingFile, reconcile
+from svcd.cli.wallet.pending import PendingFile, is_void, reconcile
 from svcd.cli.wallet.preflight import AccountView, SendRequest, fetch_account_view
 from svcd.cli.wallet.send import OutgoingPayment, SendResult, send_payment, signing_options
 from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, refund_reference
+from svcd.interfaces import milliseconds
 from svcd.keyfile import Keyfile
 
 _SIGNED: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
@@ -72,6 +73,7 @@ def refund(
     already: int | None,
     fee: int | None,
     nonce: int | None,
+    again: bool,
     yes: bool,
     keyfile: Path,
     password_file: Path | None,
@@ -93,9 +95,9 @@ def refund(
     async def work(node: NodeClient) -> SendResult:
         view = await fetch_account_view(node, opened)
         payment = await _received(node, opened, txid)
-        request = _refund_of(payment, amount)
         files = keyfile, password_file
-        outgoing = OutgoingPayment.of(session, opened, evolve(request, fee=fee, nonce=nonce), files, assume_yes=yes)
+        request = evolve(_refund_of(payment, amount), fee=fee, nonce=nonce, again=again)
+        outgoing = OutgoingPayment.of(session, opened, request, files, assume_yes=yes)
         refunded = await _refunded(node, view, payment, outgoing.pending)
         click.echo(f"{property_table(_rows(payment, refunded))}\n\nThe refund:", err=True)
 
@@ -211,15 +213,18 @@ async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
 async def _refunded(node: NodeClient, view: AccountView, payment: ReceivedPayment, file: PendingFile) -> int:
     """The sum that this wallet has refunded under the payment's refund reference, in blocks or waiting for one.
 
-    A refund in ``file`` that the node does not know counts as well. Of several with one nonce a block includes one.
+    A refund in ``file`` counts as well, whatever the node says of it, unless its day is over and its nonce is free. Of
+    several with one nonce a block includes one.
     """
     reference = payment.refund_reference
     listed = await sent_under_reference(node, payment.sender, reference, payment.recipient)
-    earlier = await reconcile(node, file, payment.transfer.recipient, view, prune=False)
-    pending = [stored.transfer for stored in earlier.pending]
-    known = {transfer.nonce for transfer in pending if transfer.txid.hex() in listed}
+    now = milliseconds(node.clock)
+    signed = [each.transfer for each in reconcile(file, payment.transfer.recipient, view, now).stored]
+    known = {transfer.nonce for transfer in signed if transfer.txid.hex() in listed}
     unknown: dict[int, int] = {}
-    for transfer in pending:
+    for transfer in signed:
+        if transfer.nonce >= view.nonce and is_void(transfer, view.params, now):
+            continue
         is_refund = (transfer.recipient, transfer.reference) == (payment.transfer.sender, reference)
         if is_refund and transfer.nonce not in known:
             unknown[transfer.nonce] = max(transfer.amount, unknown.get(transfer.nonce, 0))

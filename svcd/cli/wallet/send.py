@@ -1,7 +1,7 @@
 """`svc wallet send` and `svc wallet pay`: check with the node, ask the user, sign, broadcast.
 
-A signed transfer is stored in the pending file before it is sent: if no response arrives, repeating the command sends
-the same bytes again.
+A signed transfer is stored in the pending file before it is sent, and stays there whatever the node answers: repeating
+the command sends the same bytes again (svcd/cli/wallet/repeat.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,27 +21,29 @@ from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
 from svcd.cli.http_client import NodeClient, payment_status
 from svcd.cli.prompts import PasswordSource, confirm
-from svcd.cli.rendering import escape, format_coins, format_time, property_table
+from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.keys import load_keyfile
 from svcd.cli.wallet.payment_link import PaymentLink, parse_link
-from svcd.cli.wallet.pending import PendingFile, Reconciliation, reconcile
+from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, Reconciliation, depths, reconcile
 from svcd.cli.wallet.preflight import (
     AccountView,
     SendRequest,
     build_draft,
+    check_present,
     fetch_account_view,
     recipient_balance,
     review,
     suggested_fee,
     warnings,
 )
+from svcd.cli.wallet.repeat import InBlock, Repetition, Resend, SignAgain, same_terms
 from svcd.interfaces import milliseconds
 from svcd.keyfile import Keyfile, unseal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SERVER_ERROR: Final = 500
+_INVALID: Final = 400
 
 
 def signing_options(command: F) -> F:
@@ -59,6 +61,11 @@ def signing_options(command: F) -> F:
             metavar="N",
             callback=options.validated(options.integer(0)),
             help="The nonce of the transfer.  [default: the account's next one, from the node]",
+        ),
+        click.option(
+            "--again",
+            is_flag=True,
+            help="Pay a second time what this wallet has paid already: recipient, amount and reference are the same.",
         ),
         click.option("--yes", is_flag=True, help="Do not ask before signing."),
         options.keyfile_option,
@@ -86,6 +93,7 @@ def send(
     reference: str | None,
     fee: int | None,
     nonce: int | None,
+    again: bool,
     yes: bool,
     keyfile: Path,
     password_file: Path | None,
@@ -93,15 +101,16 @@ def send(
     """Send AMOUNT coins to RECIPIENT.
 
     The transfer is shown, and signed only after you confirm it. The key never leaves this computer: the node receives
-    the signed transfer. If no node responds, repeat the command: the same signed transfer is sent again. A transfer
-    with the same --nonce as a pending one replaces it if its fee is at least 10 % higher. Sender and recipient must
-    each have 0.01 coins after the transfer: the most that you can send is the balance, less the fee and 0.01 coins.
+    the signed transfer. Repeating the command pays nothing twice: the same signed transfer is sent again, or, with a
+    --fee that is at least 10 % higher, replaced by one with the same nonce. --again makes a second payment. Sender and
+    recipient must each have 0.01 coins after the transfer: the most that you can send is the balance, less the fee and
+    0.01 coins.
 
     \b
     Example:
       svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
     """
-    request = SendRequest(recipient=recipient, amount=amount, reference=reference, fee=fee, nonce=nonce)
+    request = SendRequest(recipient=recipient, amount=amount, reference=reference, fee=fee, nonce=nonce, again=again)
     _send(session, load_keyfile(keyfile), request, (keyfile, password_file), assume_yes=yes)
 
 
@@ -114,6 +123,7 @@ def pay_uri(
     uri: str,
     fee: int | None,
     nonce: int | None,
+    again: bool,
     yes: bool,
     keyfile: Path,
     password_file: Path | None,
@@ -134,7 +144,12 @@ def pay_uri(
     link = _parse_order(uri, opened.params)
     terms = link.order.terms
     request = SendRequest(
-        recipient=terms.recipient, amount=terms.amount, reference=terms.reference, fee=fee, nonce=nonce
+        recipient=terms.recipient,
+        amount=terms.amount,
+        reference=terms.reference,
+        fee=fee,
+        nonce=nonce,
+        again=again,
     )
     _send(session, opened, request, (keyfile, password_file), assume_yes=yes, link=link)
 
@@ -250,31 +265,52 @@ async def send_payment(node: NodeClient, payment: OutgoingPayment) -> SendResult
 
 
 async def _send_locked(node: NodeClient, payment: OutgoingPayment) -> SendResult:
-    sender = payment.keyfile.address
+    sender, request = payment.keyfile.address, payment.request
     view = await fetch_account_view(node, payment.keyfile)
-    key = decode_address(sender, view.params.address_prefix)
-    earlier = await reconcile(node, payment.pending, key, view)
-    view = evolve(view, replaced=earlier.acknowledged(payment.request.nonce))
-    attempt = earlier.find_attempt(payment.request, view.params)
-    for transfer in earlier.confirmed.values():
-        amount, recipient = format_coins(transfer.amount), _draft_of(transfer, view).recipient
-        click.echo(f"The earlier transfer {transfer.txid.hex()} of {amount} to {recipient} is in a block.", err=True)
-    if attempt is not None and attempt.txid in earlier.confirmed:
-        click.echo("It is this payment, which had got no response: nothing is signed or sent.", err=True)
-        return SendResult(_draft_of(attempt, view), sender, attempt.txid.hex(), "in a block")
-    if attempt is not None:
-        transfer = _confirm_resend(payment, attempt, view)
+    now = milliseconds(node.clock)
+    check_present(now, view)
+    earlier = reconcile(payment.pending, decode_address(sender, view.params.address_prefix), view, now)
+    same = [each.transfer for each in same_terms(request, earlier.stored, view.params)]
+    repetition = Repetition(request=request, stored=earlier.stored, view=view, depths=await depths(node, same), now=now)
+    step = repetition.step(judged=payment.objections is not None)
+    if isinstance(step, InBlock):
+        return _tell_in_block(payment, step, view, now)
+    if isinstance(step, Resend):
+        transfer = _confirm_resend(payment, step.stored, view)
     else:
-        transfer = await _sign_new(node, payment, view, earlier)
-    state = await _broadcast(node, transfer, payment.pending)
+        replaced = step.replaced if isinstance(step, SignAgain) else None
+        transfer = await _sign_new(node, payment, view, earlier, same if replaced else [])
+    state = await _broadcast(node, payment, transfer)
     return SendResult(_draft_of(transfer, view), sender, transfer.txid.hex(), state)
 
 
-def _confirm_resend(payment: OutgoingPayment, transfer: Transfer, view: AccountView) -> Transfer:
-    """The transfer of an attempt without a response, once the user has confirmed."""
-    _show(payment, _draft_of(transfer, view), view)
+def _tell_in_block(payment: OutgoingPayment, step: InBlock, view: AccountView, now: int) -> SendResult:
+    """The result of a command that repeats a payment which is in a block."""
+    transfer = step.transfer
+    depth = pluralize(step.confirmations, "confirmation")
     click.echo(
-        f"This transfer was signed at {format_time(transfer.timestamp)}, and no node responded. It is sent again"
+        f"This payment was signed at {format_time(transfer.timestamp)} and is in a block, with {depth}: nothing is"
+        " signed or sent. Add --again to pay it a second time.",
+        err=True,
+    )
+    payment.pending.save(transfer, NodeAnswer.ACCEPTED, now=now)
+    return SendResult(_draft_of(transfer, view), payment.keyfile.address, transfer.txid.hex(), "in a block")
+
+
+_ANSWERS: Final = {
+    NodeAnswer.ACCEPTED: "and a node has accepted it",
+    NodeAnswer.NONE: "and no node responded",
+    NodeAnswer.REFUSED: "and the node refused it, but may have sent it on all the same",
+}
+
+
+def _confirm_resend(payment: OutgoingPayment, stored: PendingTransfer, view: AccountView) -> Transfer:
+    """The transfer of an earlier attempt, once the user has confirmed that it is sent again."""
+    transfer = stored.transfer
+    view = evolve(view, replaced=transfer)
+    _show(payment, _draft_of(transfer, view), view, resent=True)
+    click.echo(
+        f"This transfer was signed at {format_time(transfer.timestamp)}, {_ANSWERS[stored.answer]}. It is sent again"
         " unchanged, so it can be paid only once.",
         err=True,
     )
@@ -282,20 +318,29 @@ def _confirm_resend(payment: OutgoingPayment, transfer: Transfer, view: AccountV
     return transfer
 
 
-async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountView, earlier: Reconciliation) -> Transfer:
-    """A newly signed transfer, once the user has confirmed."""
-    earlier.check_nonce_is_free(payment.request, view.params)
-    _check_not_expired(payment, node)
+async def _sign_new(
+    node: NodeClient, payment: OutgoingPayment, view: AccountView, earlier: Reconciliation, same: list[Transfer]
+) -> Transfer:
+    """A newly signed transfer, once the user has confirmed.
+
+    ``same`` are earlier transfers of this payment: the new one has their nonce, so that one of them is paid at most.
+    """
     request = payment.request
+    if same:
+        request = evolve(request, nonce=same[-1].nonce)
+    earlier.check_nonce_is_free(request, view.params)
+    _check_not_expired(payment, node)
     if request.fee is None:
         request = evolve(request, fee=await suggested_fee(node, view.params))
     received = await recipient_balance(node, request, view.params)
+    view = evolve(view, replaced=earlier.acknowledged(request.nonce))
     draft = build_draft(request, view, milliseconds(node.clock), received=received)
     _show(payment, draft, view)
+    _warn_of_earlier(draft, earlier, same)
     if payment.request.fee is None and draft.fee > view.params.minimum_fee:
         minimum = format_coins(view.params.minimum_fee)
         click.echo(f"Warning: the node suggests this fee, which is above the minimum of {minimum}.", err=True)
-    await _warn_if_paid(node, payment, view)
+    await _warn_if_paid(node, payment, view, same)
     for sentence in [] if payment.objections is None else await payment.objections(node, view):
         if payment.assume_yes:
             raise CommandError(f"{sentence}; omit --yes to decide yourself")
@@ -308,7 +353,25 @@ async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountVie
     return sign_transfer(draft, seed=seed, params=view.params)
 
 
-def _show(payment: OutgoingPayment, draft: Draft, view: AccountView) -> None:
+def _warn_of_earlier(draft: Draft, earlier: Reconciliation, same: list[Transfer]) -> None:
+    """Name the transfers of which only one can be paid, because ``draft`` has their nonce."""
+    if same:
+        click.echo(
+            f"This payment was signed at {format_time(same[-1].timestamp)} as {same[-1].txid.hex()}. The new transfer"
+            " has the same nonce, so only one of the two can be paid.",
+            err=True,
+        )
+        return
+    refused = earlier.refused(draft.nonce)
+    if refused is not None:
+        click.echo(
+            f"Warning: the node refused the transfer {refused.txid.hex()} with this nonce. If it has sent it on all the"
+            " same, only one of the two can be paid.",
+            err=True,
+        )
+
+
+def _show(payment: OutgoingPayment, draft: Draft, view: AccountView, *, resent: bool = False) -> None:
     rows = list(review(draft, view, payment.keyfile.address))
     link = payment.link
     if link is not None and link.order.label is not None:
@@ -316,7 +379,7 @@ def _show(payment: OutgoingPayment, draft: Draft, view: AccountView) -> None:
     if link is not None and link.until is not None:
         rows.insert(5, ("pay before", format_time(link.until)))
     click.echo(property_table(rows), err=True)
-    for sentence in warnings(draft, view, payment.keyfile.address):
+    for sentence in warnings(draft, view, payment.keyfile.address, resent=resent):
         click.echo(f"Warning: {sentence}.", err=True)
 
 
@@ -334,8 +397,11 @@ def _check_not_expired(payment: OutgoingPayment, node: NodeClient) -> None:
         )
 
 
-async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView) -> None:
-    """Warn that the order is already paid; with --yes, raise CommandError if it is, or if that cannot be known."""
+async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView, same: list[Transfer]) -> None:
+    """Warn that the order is already paid; with --yes, raise CommandError if it is, or if that cannot be known.
+
+    The transfers ``same`` do not count: the new one replaces them.
+    """
     if payment.link is None:
         return
     if view.catching_up and payment.assume_yes:
@@ -344,37 +410,41 @@ async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: Accoun
         )
     status = await payment_status(node, payment.link.order.terms)
     state = status.text("state")
-    if state == "unpaid":
+    if state == "unpaid" or status.text("txid") in {transfer.txid.hex() for transfer in same}:
         return
     paid = f"this order is already paid ({escape(state)}, {escape(status.text('txid'))})"
-    if payment.assume_yes:
+    if payment.assume_yes and not payment.request.again:
         raise CommandError(f"{paid}; omit --yes to pay it again")
     click.echo(f"Warning: {paid}.", err=True)
 
 
-async def _broadcast(node: NodeClient, transfer: Transfer, pending: PendingFile) -> str:
-    """Send the transfer and return its state, ``accepted`` or ``known``; raises CommandError."""
-    # Even if this attempt fails, an earlier one may have reached a node: if the transfer were not in the file, the
-    # payment would be signed anew and paid twice.
-    first_attempt = all(stored.transfer.txid != transfer.txid for stored in pending.load())
-    pending.save(transfer, acknowledged=False)
+async def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Transfer) -> str:
+    """Send the transfer and return its state, ``accepted`` or ``known``; raises CommandError.
+
+    It stays in the file whatever happens: also a node that refuses it may have sent it on.
+    """
+    pending = payment.pending
+    before = {each.transfer.txid: each.answer for each in pending.load()}.get(transfer.txid)
+    pending.save(transfer, NodeAnswer.NONE, now=milliseconds(node.clock))
     try:
         response = await node.post("/rpc/broadcast", {"transaction": parse_wire_object(transfer.wire)})
         if response.text("txid") != transfer.txid.hex():
             raise NoValidResponse(f"the node returns another txid, {response.text('txid')}")
         state = response.text("state")
     except CommandError as error:
-        unknown = isinstance(error, NoValidResponse) or (
-            isinstance(error, ErrorResponse) and error.status >= _SERVER_ERROR
-        )
-        if unknown or not first_attempt:
+        repeat = "repeat the command without --again" if payment.request.again else "repeat the command"
+        refused = isinstance(error, ErrorResponse) and error.status == _INVALID
+        if refused and before in (None, NodeAnswer.REFUSED):
+            pending.save(transfer, NodeAnswer.REFUSED, now=milliseconds(node.clock))
             raise CommandError(
-                f"{error}. The transfer {transfer.txid.hex()} may still have been sent: repeat the command to send the"
-                " same signed transfer again, which can be paid only once"
+                f"{error}. The transfer {transfer.txid.hex()} is kept, because the node may have sent it on all the"
+                f" same: {repeat} to send it again; another payment gets its nonce, so only one of them can be paid"
             ) from None
-        pending.remove([transfer.txid])
-        raise
-    pending.save(transfer, acknowledged=True)
+        raise CommandError(
+            f"{error}. The transfer {transfer.txid.hex()} may still have been sent: {repeat} to send the"
+            " same signed transfer again, which can be paid only once"
+        ) from None
+    pending.save(transfer, NodeAnswer.ACCEPTED, now=milliseconds(node.clock))
     return state
 
 

@@ -36,8 +36,8 @@ def test_history_fits_the_terminal(rich: Node, terminal: Terminal) -> None:
 
 
 def test_history_continues_at_the_cursor(rich: Node, terminal: Terminal) -> None:
-    for _ in range(3):
-        terminal.ok("wallet", "send", OTHER, 1, "--yes", env=KNOWN)
+    for amount in (1, 2, 3):
+        terminal.ok("wallet", "send", OTHER, amount, "--yes", env=KNOWN)
     terminal.ok("node", "mine", 1)
     first = json.loads(terminal.ok("wallet", "history", "--limit", 2, "--json").out)
     assert (len(first["transactions"]), first["waiting"], first["otherWaiting"]) == (2, [], 0)

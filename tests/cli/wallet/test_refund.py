@@ -12,7 +12,7 @@ from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import ResponseObject
-from svcd.cli.wallet.pending import PendingFile
+from svcd.cli.wallet.pending import NodeAnswer, PendingFile
 from svcd.cli.wallet.refund import sent_under_reference
 from svcd.commerce.payment_request import refund_reference
 from tests.chains import COIN
@@ -131,7 +131,8 @@ def test_a_refund_that_only_the_wallet_knows_counts(rich: Node, terminal: Termin
     )
     file = PendingFile(wallet, DEVNET)
     for fee in (10_000, 20_000):
-        file.save(sign_transfer(evolve(draft, fee=fee), seed=SEED, params=DEVNET), acknowledged=True)
+        transfer = sign_transfer(evolve(draft, fee=fee), seed=SEED, params=DEVNET)
+        file.save(transfer, NodeAnswer.ACCEPTED, now=draft.timestamp)
     assert "0.5 coins of the 2 coins" in refusal(terminal, paid, "--nonce", "1")
     assert waiting(rich) == []
 

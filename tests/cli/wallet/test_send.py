@@ -12,14 +12,13 @@ from twisted.internet.error import ConnectError
 
 from svcd.chain.params import DEVNET, FAUCET_SEED, MAINNET
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
-from svcd.cli.http_client import NodeClient, public_endpoint
 from svcd.cli.rendering import format_coins
-from svcd.cli.wallet.pending import PendingFile, reconcile
+from svcd.cli.wallet.pending import NodeAnswer, PendingFile, reconcile
 from svcd.cli.wallet.preflight import AccountView
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri
 from tests.chains import COIN, address_of
 from tests.cli.conftest import START_SLOT
-from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Fixed, Terminal, site_of
+from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, SEED, Fixed, Terminal, site_of
 from tests.rpc.node import Node, Settings
 from tests.submitting import submitted
 
@@ -78,8 +77,8 @@ def test_send_as_json(rich: Node, terminal: Terminal) -> None:
 
 
 def test_a_second_transfer_takes_the_next_nonce(rich: Node, terminal: Terminal) -> None:
-    for nonce in ("0", "1"):
-        sent = json.loads(terminal.ok("wallet", "send", OTHER, 1, "--yes", "--json", env=KNOWN).out)
+    for amount, nonce in ((1, "0"), (2, "1")):
+        sent = json.loads(terminal.ok("wallet", "send", OTHER, amount, "--yes", "--json", env=KNOWN).out)
         assert sent["nonce"] == nonce
 
 
@@ -216,8 +215,13 @@ def test_a_new_recipient_must_get_the_account_minimum(rich: Node, terminal: Term
 
 def test_a_rejected_transfer_is_reported_verbatim(rich: Node, terminal: Terminal) -> None:
     sentence = terminal.failure("wallet", "send", OTHER, 1, "--nonce", 17, "--yes", env=KNOWN)
-    assert sentence == "nonce 17 is too far ahead; at most 15 may wait now"
-    assert outbox(terminal).load() == [], "it was not sent"
+    (kept,) = outbox(terminal).load()
+    assert kept.answer is NodeAnswer.REFUSED
+    assert sentence == (
+        f"nonce 17 is too far ahead; at most 15 may wait now. The transfer {kept.transfer.txid.hex()} is kept, because"
+        " the node may have sent it on all the same: repeat the command to send it again; another payment gets its"
+        " nonce, so only one of them can be paid"
+    )
 
 
 def test_a_recipient_of_another_network_is_refused(rich: Node, terminal: Terminal) -> None:
@@ -352,7 +356,8 @@ def test_pay_accepts_a_checkout_link_and_contacts_only_the_node(rich: Node, term
     assert "label          Tea (unverified, from the link)" in told.err
     (entry,) = rich.node_context.transaction_pool.mempool.entries()
     assert (entry.transfer.amount, entry.transfer.reference) == (2 * COIN, "order-17")
-    assert "this order is already paid" in terminal.failure(*PAY, "--yes", env=KNOWN), "both are one order"
+    again = json.loads(terminal.ok(*PAY, "--yes", "--json", env=KNOWN).out)
+    assert (again["txid"], again["state"]) == (entry.transfer.txid.hex(), "known"), "both are one order"
 
 
 def test_pay_refuses_an_order_that_has_expired(rich: Node, terminal: Terminal) -> None:
@@ -375,6 +380,7 @@ def test_invisible_characters_in_a_label_are_escaped(rich: Node, terminal: Termi
 
 def test_pay_warns_if_the_order_is_already_paid(rich: Node, terminal: Terminal) -> None:
     terminal.ok(*PAY, "--yes", env=KNOWN)
+    outbox(terminal).path.unlink()  # As if another wallet had paid it.
     for state in ("pending", "confirming"):
         result = terminal.invoke(*PAY, typed="n\n")
         assert f"Warning: this order is already paid ({state}, " in result.stderr
@@ -477,7 +483,7 @@ def test_a_rejected_attempt_does_not_remove_an_unacknowledged_one(
     first = waiting(rich)
     real = terminal.public.site
     turned = _Closed() if status is None else site_of(Fixed((status, BUSY)), terminal.clock)
-    terminal.public.site = _Between(real, turned, number=4)
+    terminal.public.site = _Between(real, turned)
     assert "may still have been sent: repeat the command" in terminal.failure(*SEND, "--yes", env=KNOWN)
     terminal.public.site = real
     lost.append(1)
@@ -493,12 +499,12 @@ def test_an_attempt_that_is_confirmed_meanwhile_is_not_paid_again(
     (first,) = waiting(rich)
     terminal.ok("node", "mine", 1)
     lost.append(1)
-    told = terminal.ok(*SEND, "--json")
-    assert (json.loads(told.out)["txid"], json.loads(told.out)["state"]) == (first, "in a block")
-    assert "nothing is signed or sent" in told.err
-    assert (waiting(rich), outbox(terminal).load()) == ([], [])
-    terminal.ok(*SEND, "--yes", env=KNOWN)
-    assert len(waiting(rich)) == 1
+    for words in (SEND, (*SEND, "--yes")):
+        told = terminal.ok(*words, "--json")
+        assert (json.loads(told.out)["txid"], json.loads(told.out)["state"]) == (first, "in a block")
+        assert "is in a block, with 1 confirmation: nothing is signed or sent. Add --again" in told.err
+        assert waiting(rich) == []
+    assert json.loads(terminal.ok(*SEND, "--again", "--yes", "--json", env=KNOWN).out)["nonce"] == "1"
     expected_errors(OSError)
 
 
@@ -518,7 +524,7 @@ def test_another_payment_does_not_silently_replace_an_unacknowledged_one(termina
     terminal.ok("node", "mine", 1)
     told = terminal.ok("wallet", "send", OTHER, 4, "--yes", "--json", env=KNOWN)
     assert json.loads(told.out)["nonce"] == "1"
-    assert [kept.transfer.amount for kept in outbox(terminal).load()] == [4 * COIN]
+    assert [kept.transfer.amount for kept in outbox(terminal).load()] == [COIN, 3 * COIN, 4 * COIN]
 
 
 @define
@@ -535,30 +541,52 @@ class _Between:
         return (self.other if self.count == self.number else self.node).buildProtocol(address)
 
 
-@pytest.mark.parametrize(("hours", "left"), [(24, 1), (25, 0)])
-def test_expired_transfers_are_removed(terminal: Terminal, rich: Node, hours: int, left: int) -> None:
-    real = terminal.public.site
-    terminal.public.site = _Between(real, site_of(Fixed((200, b"<html>")), terminal.clock))
-    terminal.failure(*SEND, "--yes", env=KNOWN)
+def view_of(**changed: Any) -> AccountView:
+    """A node's view of an account that has sent nothing."""
+    amounts = {"balance": 0, "nonce": 0, "pending_nonce": 0, "pending_balance": 0}
+    return AccountView(**{"params": DEVNET, "tip_time": 0, "catching_up": False, **amounts, **changed})
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize(("own", "tip", "left"), [(25, 30, 1), (26, 23, 1), (26, 26, 0)])
+def test_a_transfer_waits_until_its_day_is_over_by_both_clocks(
+    terminal: Terminal, rich: Node, own: int, tip: int, left: int
+) -> None:
+    terminal.ok(*SEND, "--yes", env=KNOWN)
     (kept,) = outbox(terminal).load()
-    tip_time = kept.transfer.timestamp + hours * 3_600_000
-    view = AccountView(
-        params=DEVNET,
-        balance=0,
-        nonce=0,
-        pending_nonce=0,
-        pending_balance=0,
-        tip_time=tip_time,
-        catching_up=False,
+    signed = kept.transfer.timestamp
+    view = view_of(tip_time=signed + tip * HOUR)
+    found = reconcile(outbox(terminal), kept.transfer.sender, view, signed + own * HOUR)
+    assert len(found.pending) == left
+    assert len(found.stored) == len(outbox(terminal).load()) == 1
+
+
+def test_only_the_oldest_void_transfers_are_dropped(terminal: Terminal, wallet: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("svcd.cli.wallet.pending.MAX_VOID", 2)
+    file, start = outbox(terminal), int(terminal.clock.seconds() * 1000)
+
+    def save(nonce: int, now: int) -> None:
+        draft = Draft(recipient=OTHER, amount=COIN, fee=10_000, nonce=nonce, timestamp=start + nonce)
+        file.save(sign_transfer(draft, seed=SEED, params=DEVNET), NodeAnswer.ACCEPTED, now=now)
+
+    for nonce in range(5):
+        save(nonce, start)
+    save(4, start + 25 * HOUR + 4)
+    assert [each.transfer.nonce for each in file.load()] == [2, 3, 4], "4 is not void yet"
+    save(2, start + 25 * HOUR + 4)
+    assert [each.transfer.nonce for each in file.load()] == [2, 3, 4], "in the order of the signatures"
+
+
+def test_a_file_that_would_not_be_read_again_is_not_written(terminal: Terminal, rich: Node, monkeypatch: Any) -> None:
+    monkeypatch.setattr("svcd.cli.wallet.pending.MAX_BYTES", 1000)
+    terminal.ok(*SEND, "--yes", env=KNOWN)
+    assert terminal.failure("wallet", "send", OTHER, 2, "--yes", env=KNOWN) == (
+        "wallet.json.outbox is full: it holds 2 transfers of the last day; pay from another wallet, or wait until"
+        " tomorrow"
     )
-    terminal.public.site = site_of(Fixed((404, b'{"ok":false,"error":"none"}')), terminal.clock)
-
-    async def look(reactor: Any) -> Any:
-        place = public_endpoint("http://127.0.0.1:8645")
-        node = NodeClient(terminal.public.agent(reactor), place, clock=terminal.clock)
-        return await reconcile(node, outbox(terminal), kept.transfer.sender, view)
-
-    assert len(terminal.run(look).pending) == len(outbox(terminal).load()) == left
+    assert len(waiting(rich)) == len(outbox(terminal).load()) == 1
 
 
 def test_an_error_while_reconciling_removes_nothing(terminal: Terminal, rich: Node) -> None:
