@@ -139,7 +139,6 @@ def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, term
     """The event as compact JSON of at most 4 KiB; ``now`` is the time of its creation in Unix milliseconds."""
     payment = payment_record(terms, event.observation, event.state)
     tip, node = payment.pop("tip"), payment.pop("node")
-    alarm = event.alarm
     return canonical(
         {
             "id": event_id(watch_id, event.epoch, event.sequence),
@@ -156,11 +155,31 @@ def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, term
             "payment": payment,
             "tip": tip,
             "node": node,
-            **({} if alarm is None else {"alarm": {"kind": alarm.kind, "sentence": alarm.sentence}}),
-            **({} if event.mismatch is None else {"mismatch": _mismatch_record(event.mismatch)}),
-            **({} if event.drop is None else {"dropped": _drop_record(event.drop)}),
+            **_subject(event),
         }
     )
+
+
+def event_summary(event: WebhookEvent) -> dict[str, object]:
+    """What the list of events shows of an event besides its delivery, under the names of the body."""
+    observation, location = event.observation, event.observation.location
+    payment: dict[str, object] = {"state": event.state.value, "confirmations": observation.confirmations}
+    if observation.txid is not None:
+        payment["txid"] = observation.txid.hex()
+    if location is not None:
+        payment |= {"blockHash": location.block_hash.hex(), "blockHeight": str(location.height)}
+    tip = {"height": str(observation.tip.height), "hash": observation.tip.hash.hex()}
+    return {"payment": payment, "tip": tip, **_subject(event)}
+
+
+def _subject(event: WebhookEvent) -> dict[str, object]:
+    """What the event is about besides the payment."""
+    alarm = event.alarm
+    return {
+        **({} if alarm is None else {"alarm": {"kind": alarm.kind, "sentence": alarm.sentence}}),
+        **({} if event.mismatch is None else {"mismatch": _mismatch_record(event.mismatch)}),
+        **({} if event.drop is None else {"dropped": _drop_record(event.drop)}),
+    }
 
 
 def _drop_record(drop: Drop) -> dict[str, object]:

@@ -67,6 +67,12 @@ def next_attempt_after_refusal(refusals: int, now: int, *, chance: float, follow
     return now + _jittered(HURRIED_REFUSAL_DELAY if followed else REFUSAL_DELAYS[refusals - 1], chance)
 
 
+def attempts_left(attempts: int, refusals: int) -> int:
+    """How many attempts a waiting event still has if it fails on in the way in which it has failed so far."""
+    left = MAX_ATTEMPTS - attempts
+    return max(min(left, MAX_REFUSALS - refusals) if refusals else left, 1)
+
+
 def _jittered(delay: int, chance: float) -> int:
     return delay + int(delay * _JITTER_PERCENT * (2 * chance - 1)) // 100
 

@@ -1,5 +1,6 @@
 """The merchants' operations on watches: register, list, show, cancel, redeliver (docs/webhooks.md)."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -9,16 +10,19 @@ from svcd.commerce.chain_follower import ChainFollower, StepContext
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import Observation, payment_record, payment_state
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.commerce.retry_policy import MAX_RETRY_DELAY
+from svcd.commerce.retry_policy import MAX_RETRY_DELAY, attempts_left
 from svcd.commerce.watch import MAX_TOLD_BEFORE_SMALL, MAX_TOLD_MISMATCHES, EndReason, Watch
 from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
 from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
 from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue, receiver_of
+from svcd.store.webhook_store import WatchRow
 
 PAGE_SCAN: Final = 2_000
 """Watches that are read for one page: a state that few of a million watches have must not delay other requests."""
 MAX_WATCHES_OF_PAYMENT: Final = 32
 """A step evaluates all watches of a payment at once, so a merchant has few of each."""
+ENDED_KEPT_MS: Final = 30 * 86_400_000
+"""How long an ended watch can be shown, and reports mismatched transfers."""
 MAX_CONFIRMED_FACTOR: Final = 4
 """Confirmed watches count towards this multiple of the limit on unconfirmed ones."""
 LIMITS: Final = (
@@ -56,6 +60,8 @@ class Selection:
     after: str | None
     """The id of the last watch of the page before."""
     limit: int
+    reference: str | None = None
+    """Of the order."""
 
 
 @frozen
@@ -213,7 +219,7 @@ class Subscriptions:
         row = self.repository.watches.watch(identifier)
         if row is None or row.merchant != merchant:
             return None
-        return self._shown(watch_of(row))
+        return self._shown(row)
 
     def page(self, merchant: str, selection: Selection) -> WatchPage:
         """A page of a merchant's watches, newest first. Raises UnknownWatch for an unknown ``after``."""
@@ -225,10 +231,11 @@ class Subscriptions:
                 host=selection.host,
                 scan=PAGE_SCAN,
                 limit=selection.limit,
+                reference=selection.reference,
             )
         except KeyError as error:
             raise UnknownWatch from error
-        return WatchPage([self._shown(watch_of(row)) for row in rows], following)
+        return WatchPage([self._shown(row) for row in rows], following)
 
     def redeliver(self, merchant: str, identifier: str, event_id: str, now: int) -> Redelivery | None:
         """Queue an event for redelivery, with its bytes and its id; None if the merchant has no such event.
@@ -248,7 +255,7 @@ class Subscriptions:
             if self.repository.shared:
                 self.repository.events.ask_again(identifier)
         # The request brings the receiver's next probe forward.
-        shown = self._events(identifier, probed=False)
+        shown = self._events(identifier, probe_at=0)
         return Redelivery(next(each for each in shown if each["id"] == event_id), [] if queue is None else [queue])
 
     def cancel(self, merchant: str, identifier: str, now: int) -> dict[str, object] | None:
@@ -286,17 +293,24 @@ class Subscriptions:
             emptied = self.repository.events.forget_bodies(kept_since, _CLEANUP_BATCH)
         return CleanupResult(abandoned, max(abandoned, forgotten, emptied) < _CLEANUP_BATCH)
 
-    def _shown(self, watch: Watch) -> dict[str, object]:
-        return {**_record(watch, self.follower.lookup.find(watch.terms)), "events": self._events(watch.id)}
+    def _shown(self, row: WatchRow) -> dict[str, object]:
+        watch = watch_of(row)
+        breaker = self.repository.events.open_breaker(row.merchant, receiver_of(row.callback_url))
+        record = _record(watch, self.follower.lookup.find(watch.terms))
+        if row.ended_at is not None:
+            record["endedAt"] = str(row.ended_at)
+            if row.told_mismatches is not None:
+                record["mismatchesUntil"] = str(row.ended_at + ENDED_KEPT_MS)
+        if breaker is not None:
+            record["breaker"] = {"openedAt": str(breaker.opened_at), "nextProbeAt": str(breaker.probe_at)}
+        record["events"] = self._events(watch.id, probe_at=0 if breaker is None else breaker.probe_at)
+        return record
 
-    def _events(self, identifier: str, *, probed: bool = True) -> list[dict[str, object]]:
-        """The API's form of the newest events; if ``probed``, none is sent before the receiver's next probe."""
-        events, next_attempt = self.repository.events, None
-        head = events.head(identifier)
-        if head is not None:
-            probe_at = events.probe_at(head.merchant, receiver_of(head.callback_url)) if probed else None
-            next_attempt = (head.event.sequence, max(head.due, probe_at or 0))
-        return [_event_record(event, next_attempt) for event in events.events(identifier)]
+    def _events(self, identifier: str, *, probe_at: int) -> list[dict[str, object]]:
+        """The API's form of the newest events, of which none is sent before ``probe_at``."""
+        head = self.repository.events.head(identifier)
+        next_attempt = None if head is None else (head.event.sequence, max(head.due, probe_at))
+        return [_event_record(event, next_attempt) for event in self.repository.events.events(identifier)]
 
     def _of_payment(self, request: WatchRequest) -> list[Watch]:
         terms, watches = request.terms, self.repository.watches
@@ -359,6 +373,8 @@ def _record(watch: Watch, observation: Observation) -> dict[str, object]:
         record["sinceHeight"] = str(terms.since_height)
     if watch.pay_until is not None:
         record["payUntil"] = str(watch.pay_until)
+    if watch.active and watch.close_height is not None:
+        record["closesAtHeight"] = str(watch.close_height)
     if watch.active and EventType.MISMATCHED in watch.events and watch.told_mismatches is None:
         record["moreMismatches"] = True
     if watch.ending is not None:
@@ -372,6 +388,8 @@ def _event_record(event: EventRow, next_attempt: tuple[int, int] | None) -> dict
     record: dict[str, object] = {
         "id": event.id,
         "event": event.name,
+        "epoch": event.epoch,
+        "sequence": event.sequence,
         "createdAt": str(event.created_at),
         "attempts": event.earlier_attempts + event.attempts,
         "lastAttemptAt": _time(event.attempted_at),
@@ -380,8 +398,12 @@ def _event_record(event: EventRow, next_attempt: tuple[int, int] | None) -> dict
         "nextAttemptAt": _time(due),
         "lastError": event.last_error,
     }
+    if event.fate == "waiting":
+        record["attemptsLeft"] = attempts_left(event.attempts, event.refusals)
     if event.fate in _SHOWN_FATES:
         record[event.fate] = True
+    if event.summary is not None:
+        record["content"] = json.loads(event.summary)
     return record
 
 

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from attrs import evolve, frozen
 
+from svcd.chain.encoding import canonical
 from svcd.commerce.events import (
     DEFAULT_EVENTS,
     SUPERSEDES,
@@ -14,6 +15,7 @@ from svcd.commerce.events import (
     WebhookEvent,
     event_body,
     event_id,
+    event_summary,
 )
 from svcd.commerce.leadership import NotLeader
 from svcd.commerce.payment import PaymentLocation, PaymentState
@@ -130,6 +132,7 @@ class WatchRepository:
                 name=event.type.value,
                 body=event_body(event, chain=self.chain, watch_id=watch.id, terms=watch.terms, now=now),
                 created_at=now,
+                summary=canonical(event_summary(event)).decode(),
             )
             for event in told
         ]

@@ -23,7 +23,15 @@ from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
-from svcd.commerce.subscriptions import Backlog, Registration, Selection, Subscriptions, WatchPage, WatchRequest
+from svcd.commerce.subscriptions import (
+    ENDED_KEPT_MS,
+    Backlog,
+    Registration,
+    Selection,
+    Subscriptions,
+    WatchPage,
+    WatchRequest,
+)
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.changes import ChainChange
@@ -39,8 +47,6 @@ POLL_SECONDS: Final = 1.0
 BACKLOG_SECONDS: Final = 10.0
 CLEANUP_SECONDS: Final = 3600.0
 _DAY_MS: Final = 86_400_000
-_ENDED_KEPT_MS: Final = 30 * _DAY_MS
-"""How long an ended watch can be shown."""
 _UNDELIVERED_KEPT_MS: Final = 7 * _DAY_MS
 """An event is abandoned after this time even if no attempt was due because another event's retries came first."""
 
@@ -405,7 +411,7 @@ class WebhookService(Service):
                 result = await self._worker.run(
                     self._subscriptions.clean_up,
                     now - _UNDELIVERED_KEPT_MS,
-                    now - _ENDED_KEPT_MS,
+                    now - ENDED_KEPT_MS,
                     now - self._context.keep_days * _DAY_MS,
                     term,
                 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from svcd.chain_schemas import ADDRESS, BASE_UNITS, CHAIN_ID, COUNT, GENESIS_HASH, HASH, NETWORK_ID, TIME
+from svcd.chain_schemas import ADDRESS, BASE_UNITS, CHAIN_ID, COUNT, GENESIS_HASH, HASH, NETWORK_ID, TIME, WHOLE_NUMBER
 from svcd.commerce.events import LATE, DropReason, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_list import AmountMismatch
@@ -101,6 +101,28 @@ DROPPED_EVENT: Final = _event(
     constant(EventType.DROPPED.value),
     {**_OF_WATCH, "dropped": _DROP},
     "A pending payment has left the mempool without a block.",
+)
+CONTENT: Final = named_object(
+    "EventContent",
+    {
+        "payment": named_object(
+            "ShortPayment",
+            {
+                "state": schemas.STATE.schema,
+                "confirmations": COUNT,
+                "txid": HASH,
+                "blockHash": HASH,
+                "blockHeight": WHOLE_NUMBER,
+            },
+            optional=["txid", "blockHash", "blockHeight"],
+        ),
+        "tip": schemas.TIP,
+        "mismatch": _MISMATCH,
+        "dropped": _DROP,
+        "alarm": _ALARM,
+    },
+    optional=["mismatch", "dropped", "alarm"],
+    about="What an event says, in short.",
 )
 ALARM_EVENT: Final = _event(
     "AlarmEvent",

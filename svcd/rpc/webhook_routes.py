@@ -20,7 +20,7 @@ from svcd.net.calls import CallFailed
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import BadTarget, Rules, Target
 from svcd.rpc import fields, schemas
-from svcd.rpc.event_schemas import EVENT_ID, SUBSCRIPTION_ID
+from svcd.rpc.event_schemas import CONTENT, EVENT_ID, SUBSCRIPTION_ID
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_null
 from svcd.web.responses import HttpError, Renderable, service_unavailable, too_many_requests
@@ -66,6 +66,9 @@ STATE: Final = Field(
 HOST: Final = Field(
     "host", Text(more={"examples": ["shop.example.com"]}), "Only webhooks with a callback at this host.", default=None
 )
+REFERENCE: Final = Field(
+    "reference", fields.REFERENCE.type, "Only webhooks of the order with this reference.", default=None
+)
 AFTER: Final = Field("after", SUBSCRIPTION_ID, "The `next` of the page before.", default=None)
 PAGE_LIMIT: Final = Field("limit", Int(1, MAX_PAGE), "How many webhooks to return at most.", default=20)
 EVENTS: Final = Field(
@@ -84,8 +87,11 @@ _EVENT: Final = named_object(
     {
         "id": EVENT_ID.schema,
         "event": _EVENT_NAMES.one.schema,
+        "epoch": COUNT,
+        "sequence": COUNT,
         "createdAt": TIME,
         "attempts": {"type": "integer", "minimum": 0},
+        "attemptsLeft": COUNT,
         "lastAttemptAt": _TIME_OR_NULL,
         "lastStatus": _STATUS_OR_NULL,
         "deliveredAt": _TIME_OR_NULL,
@@ -95,8 +101,9 @@ _EVENT: Final = named_object(
         "abandoned": _FLAG,
         "refused": _FLAG,
         "dropped": _FLAG,
+        "content": CONTENT,
     },
-    optional=("superseded", "abandoned", "refused", "dropped"),
+    optional=("attemptsLeft", "superseded", "abandoned", "refused", "dropped", "content"),
     about="An event of a subscription, and the result of its delivery.",
 )
 _SUBSCRIPTION: Final = named_object(
@@ -114,15 +121,22 @@ _SUBSCRIPTION: Final = named_object(
         "createdAt": TIME,
         "expiresAt": TIME,
         "payUntil": TIME,
+        "closesAtHeight": WHOLE_NUMBER,
         "payment": schemas.PAYMENT,
         "sinceHeight": WHOLE_NUMBER,
         "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
+        "endedAt": TIME,
+        "mismatchesUntil": TIME,
+        "breaker": named_object("ReceiverBreaker", {"openedAt": TIME, "nextProbeAt": TIME}),
         "moreMismatches": _FLAG,
         "existing": _FLAG,
         "warning": {"type": "string"},
         "events": {"type": "array", "items": _EVENT, "maxItems": 32},
     },
-    optional=("payUntil", "sinceHeight", "ending", "moreMismatches", "existing", "warning", "events"),
+    optional=(
+        *("payUntil", "closesAtHeight", "sinceHeight", "ending", "endedAt", "mismatchesUntil", "breaker"),
+        *("moreMismatches", "existing", "warning", "events"),
+    ),
 )
 SUBSCRIPTION: Final = named_object("SubscriptionAnswer", {"subscription": _SUBSCRIPTION})
 SUBSCRIPTIONS: Final = object_schema(
@@ -230,7 +244,7 @@ _NO_LOOK_UP: Final = (
     "Webhooks do not work on this node, or not now; if callbackUrl's host cannot be looked up, `Retry-After` says "
     "after how many seconds to ask again."
 )
-_MAX_PAGE_BYTES: Final = 640 * 1024
+_MAX_PAGE_BYTES: Final = 1536 * 1024
 _UNKNOWN: Final = "There is no webhook of that id, or it has been over for more than 30 days."
 
 
@@ -385,14 +399,21 @@ class WebhookRoutes:
         bucket="webhooks",
         by_size=_MAX_PAGE_BYTES,
         guards=_READING,
-        query_fields=(STATE, HOST, AFTER, PAGE_LIMIT),
+        query_fields=(REFERENCE, STATE, HOST, AFTER, PAGE_LIMIT),
         answers={200: SUBSCRIPTIONS},
     )
     async def page(
-        self, *, state: str | None, host: str | None, after: str | None, limit: int, merchant: Merchant
+        self,
+        *,
+        reference: str | None,
+        state: str | None,
+        host: str | None,
+        after: str | None,
+        limit: int,
+        merchant: Merchant,
     ) -> Renderable:
         """Answer GET /rpc/commerce/webhooks."""
-        selection = Selection(state=state, host=host, after=after, limit=limit)
+        selection = Selection(state=state, host=host, after=after, limit=limit, reference=reference)
         try:
             page = await self._service.page(merchant.name, selection)
         except UnknownWatch as error:

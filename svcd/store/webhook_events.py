@@ -42,6 +42,8 @@ class EventRow:
     """Attempts before that."""
     due: int | None = None
     """When the next attempt is due after one that failed; None if at once."""
+    summary: str | None = None
+    """What the event says, as JSON, which outlives the body; None if an earlier version stored the event."""
 
 
 @frozen
@@ -221,10 +223,10 @@ class EventStore:
         held_back = {number for (number, _), front in zip(waiting, fronts, strict=True) if front and not front[0][0]}
         events = [each.event for each in new]
         self._db.executemany(
-            "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0)",
+            "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, summary, fate, attempts) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0)",
             [
-                (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at)
+                (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at, event.summary)
                 for number, event in zip(numbers, events, strict=True)
             ],
         )
@@ -320,13 +322,14 @@ class EventStore:
             if (of_receiver := [stored[merchant, at] for at in _stored_as(receiver) if (merchant, at) in stored])
         ]
 
-    def probe_at(self, merchant: str, receiver: str) -> int | None:
-        """When the next probe of a receiver is due; None if its circuit breaker is closed."""
-        (at,) = self._db.execute(
-            "SELECT max(probe_at) FROM open_breaker WHERE merchant = ? AND host IN (?, ?)",
+    def open_breaker(self, merchant: str, receiver: str) -> BreakerRow | None:
+        """The stored circuit breaker of a receiver, the one with the latest probe; None if it is closed."""
+        row = self._db.execute(
+            "SELECT opened_at, probe_at, probes FROM open_breaker WHERE merchant = ? AND host IN (?, ?) "
+            "ORDER BY probe_at DESC LIMIT 1",
             (merchant, *_stored_as(receiver)),
         ).fetchone()
-        return None if at is None else int(at)
+        return None if row is None else BreakerRow(merchant, receiver, *row)
 
     def keep_breaker(self, breaker: BreakerRow) -> None:
         """Store that a circuit breaker is open, or its newest probe."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from attrs import field, fields, frozen
 
-from svcd.store.sql_connection import SqlConnection
+from svcd.store.sql_connection import SqlConnection, Values
 from svcd.store.webhook_events import WatchPlace
 
 
@@ -237,12 +237,21 @@ class WebhookStore:
         return 0 if row is None else int(row[0])
 
     def page(
-        self, merchant: str, *, after: str | None, state: str | None, host: str | None, scan: int, limit: int
+        self,
+        merchant: str,
+        *,
+        after: str | None,
+        state: str | None,
+        host: str | None,
+        scan: int,
+        limit: int,
+        reference: str | None = None,
     ) -> tuple[list[WatchRow], str | None]:
         """The newest ``limit`` watches of a merchant, and the id after which the next page begins.
 
-        ``state`` is as told by `lastState`. At most ``scan`` watches are looked at, so a page may have fewer than
-        ``limit`` although others follow. Raises KeyError if the merchant has no watch ``after``.
+        ``state`` is as told by `lastState`; ``reference`` is that of the order, None for all. At most ``scan`` watches
+        are looked at, so a page may have fewer than ``limit`` although others follow. Raises KeyError if the merchant
+        has no watch ``after``.
         """
         below = _MAX_NUMBER
         if after is not None:
@@ -253,17 +262,21 @@ class WebhookStore:
                 raise KeyError(after)
             (below,) = row
         scanned = "SELECT * FROM watch WHERE merchant = ? AND number < ? ORDER BY number DESC LIMIT ?"
+        of: Values = (merchant, below, scan)
+        if reference is not None:
+            scanned = scanned.replace("merchant = ?", "merchant = ? AND reference = ?")
+            of = (merchant, reference, below, scan)
         told = "CASE WHEN ending = 'expired' THEN ending ELSE state END"
         rows = self._db.execute(
             f"SELECT {_COLUMNS} FROM ({scanned}) AS scanned "
             f"WHERE coalesce(?, host) = host AND coalesce(?, {told}) = {told} ORDER BY number DESC LIMIT ?",
-            (merchant, below, scan, host, state, limit),
+            (*of, host, state, limit),
         ).fetchall()
         watches = list(map(_watch, rows))
         if len(watches) == limit:
             return watches, watches[-1].id
         last = self._db.execute(
-            f"SELECT id, count(*) OVER () FROM ({scanned}) AS scanned ORDER BY number LIMIT 1", (merchant, below, scan)
+            f"SELECT id, count(*) OVER () FROM ({scanned}) AS scanned ORDER BY number LIMIT 1", of
         ).fetchone()
         return watches, last[0] if last is not None and last[1] == scan else None
 

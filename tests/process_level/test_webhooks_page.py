@@ -134,8 +134,8 @@ def test_the_story_of_an_order(shop: Shop) -> None:
     events = watch["events"]
     assert [event["event"] for event in events][:2] == ["payment.reorged", "payment.confirmed"]
     members = {"id", "event", "createdAt", "attempts", "lastAttemptAt", "lastStatus", "deliveredAt", "nextAttemptAt"}
-    members |= {"lastError"}
-    assert all(event.keys() - {"superseded"} == members for event in events)
+    members |= {"lastError", "epoch", "sequence", "content"}
+    assert all(event.keys() - {"superseded", "attemptsLeft"} == members for event in events)
     assert all(f"`{member}`" in TEXT for member in members)
 
     listed = json.loads(shop.run("?state=pending"))
