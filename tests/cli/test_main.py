@@ -49,6 +49,7 @@ def test_the_command_tree() -> None:
         "webhook events",
         "webhook redeliver",
         "webhook test",
+        "webhook watch",
         "webhook listen",
         "webhook move",
         "webhook restored",

@@ -341,6 +341,11 @@ def test_commands_and_networks_are_completed(shell: str) -> None:
     assert all(name in commands for name in ("new", "import", "export", "address", "send", "pay", "history"))
     assert "devnet" in completion(shell, "complete", "wallet", "new", "--network", "d")
     assert "--since-height" in completion(shell, "complete", "verify", "--since")
+    assert "watch" in completion(shell, "complete", "webhook", "w")
+    states = completion(shell, "complete", "webhook", "list", "--state", "confirm")
+    assert "confirming" in states
+    assert "pending" not in states
+    assert "payment.dropped" in completion(shell, "complete", "webhook", "register", "--event", "payment.d")
     topics = completion(shell, "complete", "help", "paym")
     assert "payment-proof" in topics
     assert "payments" in topics

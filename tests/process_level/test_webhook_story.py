@@ -2,6 +2,7 @@
 
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,17 @@ from tests.net.certificates import Signed, make_authority, sign
 from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
 from tests.process_level.conftest import Nodes
 from tests.process_level.receiver import Behaviour, Receiver
-from tests.process_level.running import DEADLINE, Answer, HTTPConnection, RunningNode, exchange, free_port, wait_until
+from tests.process_level.running import (
+    BIN,
+    DEADLINE,
+    ENVIRONMENT,
+    Answer,
+    HTTPConnection,
+    RunningNode,
+    exchange,
+    free_port,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
@@ -76,6 +87,7 @@ class Shop:
             self.books(BOOKS_SECRET),
         )
         self.port = free_port()
+        self.commands: list[subprocess.Popen[str]] = []
         self.node = self.start()
 
     def books(self, *secrets: str) -> str:
@@ -164,6 +176,18 @@ class Shop:
         events = [event for event in list(self.receiver.events) if event["event"] == "node.alarm"]
         return [(event["subscriptionId"], event["alarm"]["kind"]) for event in events]
 
+    def svc(self, *words: str) -> "subprocess.Popen[str]":
+        """A command of `svc webhook` at this node."""
+        process = subprocess.Popen(
+            [BIN / "svc", "webhook", *words, "--url", f"http://127.0.0.1:{self.port}"],
+            env={**ENVIRONMENT, "SVC_MANAGE_TOKEN": TOKEN.replace(" ", "-")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.commands.append(process)
+        return process
+
     def hears(self, *names: str) -> None:
         """Wait until these events, and no others, have come."""
         wait_until(lambda: len(self.receiver.names) >= len(names), f"{names}; there came {self.receiver.names}")
@@ -178,7 +202,11 @@ def receiver() -> Receiver:
 @pytest.fixture
 def shop(nodes: Nodes, receiver: Receiver, authority: Signed, certificate: Signed, tmp_path: Path) -> Iterator[Shop]:
     with receiver.serving(certificate, tmp_path):
-        yield Shop(nodes, receiver, authority)
+        shop = Shop(nodes, receiver, authority)
+        yield shop
+        for process in shop.commands:
+            process.kill()
+            process.communicate()
         nodes.stop()
 
 
@@ -394,11 +422,17 @@ def test_a_delivery_is_seen_and_repeated(shop: Shop, certificate: Signed, tmp_pa
     """A shop that has lost an event asks for it again; a kill between the request and the delivery loses nothing."""
     shop.fund("customer")
     order = shop.order("order-1")
+    follower = shop.svc("watch", "order-1")
+    assert follower.stderr is not None
+    assert follower.stderr.readline() == "order-1  unpaid 0 of 3\n"
     shop.pay("customer", order["request"])
     for _ in range(REQUIRED):
         shop.node.mine(1)
     wait_until(lambda: _last(shop.receiver, order["watch"]) == "payment.confirmed", "the confirmation")
     wait_until(lambda: all(map(_is_settled, shop.watch(order["watch"])["events"])), "the last line in the book")
+    story, _ = shop.svc("show", "order-1").communicate(timeout=DEADLINE)
+    assert "  payment.confirmed: confirmed, 3 of 3 confirmations\n    block " in story
+    assert "\nnext: the watch closes at " in story
     (listed,) = shop.ask("GET", "/rpc/commerce/webhooks?state=confirmed&host=localhost").json["subscriptions"]
     confirmed = listed["events"][0]
     assert (confirmed["event"], confirmed["attempts"], confirmed["lastStatus"]) == ("payment.confirmed", 1, 200)
@@ -412,12 +446,20 @@ def test_a_delivery_is_seen_and_repeated(shop: Shop, certificate: Signed, tmp_pa
     shop.node.kill()
     before = len(shop.receiver.events)
     shop.receiver.behaviour = Behaviour()
+    assert follower.stderr.readline().startswith("no answer, asking again until there is one: ")
     shop.start()
     wait_until(lambda: len(shop.receiver.events) > before, "the event again")
+    assert follower.stderr.readline() == "the node answers again\n"
     assert {event["id"] for event in shop.receiver.events[before:]} == {confirmed["id"]}
     # The receiver also holds the bodies under one id against each other.
     shop.receiver.check()
     wait_until(lambda: shop.watch(order["watch"])["events"][0]["nextAttemptAt"] is None, "the note of the delivery")
+
+    shop.ask("POST", f"/rpc/commerce/webhooks/{order['watch']}/cancel")
+    told, _ = follower.communicate(timeout=DEADLINE)
+    lines = [line.split("  ", 1)[1] for line in told.splitlines()]
+    assert (follower.returncode, lines[-1]) == (0, "order-1  ended: cancelled")
+    assert lines.count("order-1  payment.confirmed  confirmed 3 of 3") == 1
     again = shop.watch(order["watch"])["events"][0]
     assert int(again["deliveredAt"]) > int(confirmed["deliveredAt"])
     assert again["attempts"] >= 2

@@ -24,6 +24,7 @@ from twisted.web.resource import Resource
 
 from svcd.cli.errors import CommandError, NoValidResponse
 from svcd.cli.http_client import ResponseObject, parse_object
+from svcd.cli.merchant.story import subject_of
 from svcd.cli.rendering import escape, format_time
 from svcd.cli.secure_files import read_bounded
 from svcd.commerce.signing import BadSignature, verify
@@ -146,19 +147,10 @@ def _event(event: ResponseObject, body: bytes) -> ReceivedEvent:
         id=event.text("id"),
         name=name,
         payment=_payment(event.object("payment")) if name.startswith("payment.") else "",
-        subject=_subject(event),
+        subject=subject_of(event),
         synced="node" not in event or event.object("node").value("synced") is True,
         body=body,
     )
-
-
-def _subject(event: ResponseObject) -> str:
-    if "mismatch" in event:
-        mismatch = event.object("mismatch")
-        return f"{mismatch.text('kind')}: {mismatch.text('amountSvc')} coins"
-    if "dropped" in event:
-        return event.object("dropped").text("reason")
-    return event.object("alarm").text("kind") if "alarm" in event else ""
 
 
 def _payment(payment: ResponseObject) -> str:

@@ -1,7 +1,7 @@
 """`svc webhook …`: the watches of a merchant at a node, and a listener to test callbacks with (docs/webhooks.md)."""
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -13,6 +13,7 @@ from svcd.chain.units import parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, NoValidResponse
 from svcd.cli.http_client import NodeClient, ResponseObject
+from svcd.cli.merchant.following import PATH, Follower, find_watch, order
 from svcd.cli.merchant.listener import (
     CallbackListener,
     CallbackResource,
@@ -23,19 +24,28 @@ from svcd.cli.merchant.listener import (
     parse_listen_address,
     tls_options,
 )
-from svcd.cli.rendering import TableColumn, escape, format_coins, format_time, pluralize, property_table, table
+from svcd.cli.merchant.story import active_text, event_text, is_waiting, watch_text
+from svcd.cli.rendering import TableColumn, escape, table
 from svcd.cli.secure_files import read_secret_line
 from svcd.cli.session import Session
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
 
 TOKEN_VARIABLE: Final = "SVC_MANAGE_TOKEN"  # noqa: S105
 TTL_SECONDS: Final = (60, 604_800)
+STATES: Final = ("unpaid", "pending", "confirming", "confirmed", "expired")
+"""The states by which watches are listed."""
+EVENTS: Final = (
+    *("payment.pending", "payment.confirming", "payment.confirmed", "payment.reorged", "payment.expired"),
+    *("payment.dropped", "payment.mismatched", "node.alarm"),
+)
+"""The events that a watch can send."""
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, as shells have it: the watches have not ended."""
 MAX_PAGE: Final = 50
 """Watches in one response, at most."""
 MIN_SECRET: Final = 32
 """Characters in a node's signing secret, at least."""
 
-_PATH: Final = "/rpc/commerce/webhooks"
 _TOKEN: Final = re.compile("[!-~]+")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,6 +58,12 @@ def _watch_id(text: str) -> str:
     return text
 
 
+def _each_order(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Orders as a click callback checks them."""
+    parse = options.validated(order)
+    return tuple(str(parse(context, parameter, text)) for text in texts)
+
+
 def _event_id(text: str) -> str:
     """The id of an event; raises ValueError."""
     if not re.fullmatch("svcevt_[0-9a-f]{32}", text):
@@ -55,14 +71,29 @@ def _event_id(text: str) -> str:
     return text
 
 
+def _words(words: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes what has been typed in a shell to one of these words."""
+    return lambda _context, _parameter, typed: [word for word in words if word.startswith(typed)]
+
+
 def _token_option(command: F) -> F:
-    """``--token-file``, the parameter ``token_file``."""
-    return click.option(
-        "--token-file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help=f"Read the node's management token from a file of mode 0600; {TOKEN_VARIABLE} may contain it instead.",
+    """``--token-file``, the parameter ``token_file``, of a command that changes or sends something."""
+    return _token_file(
+        f"Read the node's management token from a file of mode 0600; {TOKEN_VARIABLE} may contain it instead. A "
+        "read-only token is not enough."
     )(command)
+
+
+def _reading_token_option(command: F) -> F:
+    """The same of a command that only reads."""
+    return _token_file(
+        f"Read the node's management token or read-only token from a file of mode 0600; {TOKEN_VARIABLE} may contain "
+        "it instead."
+    )(command)
+
+
+def _token_file(text: str) -> Callable[[F], F]:
+    return click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help=text)
 
 
 @click.group()
@@ -70,12 +101,13 @@ def webhook() -> None:
     """Have a node notify a shop of payments, and receive its callbacks.
 
     A watch is for one order: the node calls a URL whenever the state of the order's payment changes. All commands
-    except `listen` need the management token that the node has for the merchant.
+    except `listen` need a token that the node has for the merchant: `show`, `watch`, `list` and `events` the
+    management token or the read-only token, the others the management token.
 
     \b
     Example:
       svc webhook listen --secret-file devnet/signing-secret
-      svc webhook show svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file devnet/manage-token
+      svc webhook show order-17 --token-file devnet/manage-token
     """
 
 
@@ -107,6 +139,7 @@ def webhook() -> None:
     "events",
     metavar="NAME",
     multiple=True,
+    shell_complete=_words(EVENTS),
     help="An event to send, such as payment.confirmed; may be repeated.  "
     "[default: all but payment.dropped and node.alarm]",
 )
@@ -156,30 +189,63 @@ def register(
 
     async def create(node: NodeClient) -> ResponseObject:
         try:
-            return await node.post(_PATH, body)
+            return await node.post(PATH, body)
         except NoValidResponse as error:
             raise CommandError(
                 f"{error}. The watch may still have been created; repeating the command shows it and creates no second"
                 " one"
             ) from None
 
-    _print_watch(session, token_file, create)
+    async def begin(node: NodeClient) -> ResponseObject:
+        return (await create(node)).object("subscription")
+
+    _print_watch(session, token_file, begin)
 
 
 @webhook.command()
-@click.argument("id", callback=options.validated(_watch_id))
-@_token_option
+@click.argument("wanted", metavar="ORDER", callback=options.validated(order))
+@_reading_token_option
 @options.node_option
 @options.json_option
 @click.pass_obj
-def show(session: Session, id: str, token_file: Path | None) -> None:  # noqa: A002
-    """Show the watch ID: its terms, the state of the payment, and the delivery of its events.
+def show(session: Session, wanted: str, token_file: Path | None) -> None:
+    """Show the watch of ORDER, its story and what is next; ORDER is a reference or the id of a watch.
+
+    The story has each event, oldest first: its time, the payment's state, its block and the newest block (tip) at that
+    time, and how it was delivered. A read-only token is enough.
 
     \b
     Example:
-      svc webhook show svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
+      svc webhook show order-17 --token-file manage-token
+      svc webhook show svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file read-only-token
     """
-    _print_watch(session, token_file, lambda node: node.get(f"{_PATH}/{id}"))
+    _print_watch(session, token_file, lambda node: find_watch(node, wanted), reads=True)
+
+
+@webhook.command("watch")
+@click.argument("orders", metavar="ORDER...", nargs=-1, required=True, callback=_each_order)
+@_reading_token_option
+@options.node_option
+@options.json_option
+@click.pass_context
+def follow(context: click.Context, orders: tuple[str, ...], token_file: Path | None) -> None:
+    """Print each new event of the watches of these ORDERs in a line, until all of them have ended.
+
+    An ORDER is a reference or the id of a watch. The lines have the time, the order, the event, the payment's state and
+    its confirmations; with --json each is a JSON object. While the node is away the command asks again. Ctrl-C ends it
+    with exit status 130. A read-only token is enough.
+
+    \b
+    Example:
+      svc webhook watch order-17 order-18 --token-file manage-token
+      svc webhook watch svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --json --token-file read-only-token
+    """
+    session: Session = context.obj
+    token = _token(session, token_file, reads=True)
+    try:
+        session.with_node(lambda node: Follower(node, session.as_json).follow(orders), token=token)
+    except click.Abort:
+        context.exit(INTERRUPTED)
 
 
 @webhook.command()
@@ -195,11 +261,20 @@ def cancel(session: Session, id: str, token_file: Path | None) -> None:  # noqa:
     Example:
       svc webhook cancel svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
     """
-    _print_watch(session, token_file, lambda node: node.post(f"{_PATH}/{id}/cancel", {}))
+
+    async def end(node: NodeClient) -> ResponseObject:
+        return (await node.post(f"{PATH}/{id}/cancel", {})).object("subscription")
+
+    _print_watch(session, token_file, end)
 
 
 @webhook.command("list")
-@click.option("--state", metavar="STATE", help="Only watches in this state: unpaid, pending, confirming, …")
+@click.option(
+    "--state",
+    metavar="STATE",
+    shell_complete=_words(STATES),
+    help=f"Only watches in this state: {', '.join(STATES[:-1])} or {STATES[-1]}.",
+)
 @click.option("--host", metavar="HOST", help="Only watches with a callback at this host.")
 @click.option("--after", metavar="ID", callback=options.validated(_watch_id), help="Begin after this watch.")
 @click.option(
@@ -210,7 +285,7 @@ def cancel(session: Session, id: str, token_file: Path | None) -> None:  # noqa:
     callback=options.validated(options.integer(1, MAX_PAGE)),
     help="How many watches to print at most.",
 )
-@_token_option
+@_reading_token_option
 @options.node_option
 @options.json_option
 @click.pass_obj
@@ -221,18 +296,19 @@ def list_watches(
 
     \b
     Example:
-      svc webhook list --state pending --token-file manage-token
+      svc webhook list --state pending --token-file read-only-token
     """
     given = {"state": state, "host": host, "after": after, "limit": limit}
     query = urlencode({name: value for name, value in given.items() if value is not None})
-    page = session.with_node(lambda node: node.get(f"{_PATH}?{query}"), token=_token(session, token_file))
+    token = _token(session, token_file, reads=True)
+    page = session.with_node(lambda node: node.get(f"{PATH}?{query}"), token=token)
     rows = [
         (
             watch.text("id"),
             watch.text("reference"),
             watch.text("lastState"),
-            _active(watch),
-            str(sum(map(_is_waiting, watch.objects("events")))),
+            active_text(watch),
+            str(sum(map(is_waiting, watch.objects("events")))),
         )
         for watch in page.objects("subscriptions")
     ]
@@ -244,21 +320,24 @@ def list_watches(
 
 
 @webhook.command("events")
-@click.argument("id", callback=options.validated(_watch_id))
-@_token_option
+@click.argument("wanted", metavar="ORDER", callback=options.validated(order))
+@_reading_token_option
 @options.node_option
 @options.json_option
 @click.pass_obj
-def list_events(session: Session, id: str, token_file: Path | None) -> None:  # noqa: A002
-    """List the newest events of the watch ID and how they were delivered, newest first.
+def list_events(session: Session, wanted: str, token_file: Path | None) -> None:
+    """List the newest events of the watch of ORDER and how they were delivered, newest first.
+
+    ORDER is a reference or the id of a watch.
 
     \b
     Example:
-      svc webhook events svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
+      svc webhook events order-17 --token-file read-only-token
     """
-    answer = session.with_node(lambda node: node.get(f"{_PATH}/{id}"), token=_token(session, token_file))
-    watch = answer.object("subscription")
-    text = "\n\n".join(map(_event_text, watch.objects("events"))) or "no events"
+    token = _token(session, token_file, reads=True)
+    watch = session.with_node(lambda node: find_watch(node, wanted), token=token)
+    required = watch.count("requiredConfirmations")
+    text = "\n\n".join(event_text(event, required) for event in watch.objects("events")) or "no events"
     session.print_result({"events": watch.value("events")}, text)
 
 
@@ -277,9 +356,9 @@ def redeliver(session: Session, id: str, event: str, token_file: Path | None) ->
       svc webhook redeliver svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d \\
         svcevt_9c145d42cea4a65cfdec37f4aa0ed02c --token-file manage-token
     """
-    path = f"{_PATH}/{id}/events/{event}/redeliver"
+    path = f"{PATH}/{id}/events/{event}/redeliver"
     answer = session.with_node(lambda node: node.post(path, {}), token=_token(session, token_file)).object("event")
-    session.print_result(answer.members, _event_text(answer))
+    session.print_result(answer.members, event_text(answer))
 
 
 @webhook.command("test")
@@ -296,7 +375,7 @@ def send_test(session: Session, callback_url: str, token_file: Path | None) -> N
       svc webhook test https://shop.example.org/paid --token-file manage-token
     """
     body = {"callbackUrl": callback_url}
-    answer = session.with_node(lambda node: node.post(f"{_PATH}/test", body), token=_token(session, token_file))
+    answer = session.with_node(lambda node: node.post(f"{PATH}/test", body), token=_token(session, token_file))
     test = answer.object("test")
     seconds = f"{test.count('milliseconds') / 1000:.3f} s"
     if "error" in test:
@@ -305,95 +384,36 @@ def send_test(session: Session, callback_url: str, token_file: Path | None) -> N
 
 
 def _print_watch(
-    session: Session, token_file: Path | None, request: Callable[[NodeClient], Coroutine[Any, Any, ResponseObject]]
+    session: Session,
+    token_file: Path | None,
+    request: Callable[[NodeClient], Coroutine[Any, Any, ResponseObject]],
+    *,
+    reads: bool = False,
 ) -> None:
-    """Send a request with the management token, and print the watch in its response; raises CommandError."""
-    watch = session.with_node(request, token=_token(session, token_file)).object("subscription")
-    session.print_result(watch.members, watch_text(watch))
+    """Send a request with the token, and print the watch that it gives; raises CommandError."""
+
+    async def work(node: NodeClient) -> tuple[ResponseObject, int]:
+        return await request(node), int(1000 * node.clock.seconds())
+
+    watch, now = session.with_node(work, token=_token(session, token_file, reads=reads))
+    session.print_result(watch.members, watch_text(watch, now))
 
 
-def _token(session: Session, token_file: Path | None) -> str:
-    """The management token from the file or the environment; raises CommandError or click.UsageError."""
+def _token(session: Session, token_file: Path | None, *, reads: bool = False) -> str:
+    """The token from the file or the environment; raises CommandError or click.UsageError.
+
+    ``reads`` says whether a read-only token is enough.
+    """
+    name = "management token or read-only token" if reads else "management token"
     if token_file is not None:
         token = read_secret_line(token_file, "the token").strip()
     else:
         token = session.runtime.environ.get(TOKEN_VARIABLE, "").strip()
         if not token:
-            raise click.UsageError(f"the management token is missing: give --token-file, or set {TOKEN_VARIABLE}")
+            raise click.UsageError(f"the {name} is missing: give --token-file, or set {TOKEN_VARIABLE}")
     if not _TOKEN.fullmatch(token):
-        raise CommandError("the management token must be printable ASCII without spaces; copy it again")
+        raise CommandError("the token must be printable ASCII without spaces; copy it again")
     return token
-
-
-def watch_text(watch: ResponseObject) -> str:
-    """A watch as text; raises CommandError."""
-    events = watch.objects("events") if "events" in watch else []
-    payment = watch.object("payment")
-    rows = [
-        ("watch", watch.text("id")),
-        ("active", _active(watch)),
-        ("reference", watch.text("reference")),
-        ("recipient", watch.text("recipient")),
-        ("amount", format_coins(watch.number("amount"))),
-        ("confirmations", f"{watch.count('requiredConfirmations')} required"),
-        ("last state", watch.text("lastState")),
-        ("payment", _payment(payment)),
-    ]
-    if "txid" in payment:
-        rows.append(("txid", payment.text("txid")))
-    rows += [
-        ("callback", watch.text("callbackUrl")),
-        ("created", format_time(watch.number("createdAt"))),
-        ("expires", format_time(watch.number("expiresAt"))),
-    ]
-    if "sinceHeight" in watch:
-        rows.append(("since height", str(watch.number("sinceHeight"))))
-    if "events" in watch:
-        rows.append(("events", str(len(events))))
-    return "\n\n".join([property_table(rows), *map(_event_text, events)])
-
-
-def _active(watch: ResponseObject) -> str:
-    if watch.value("active") is True:
-        return "yes"
-    return f"no, {watch.text('ending')}" if "ending" in watch else "no"
-
-
-def _payment(payment: ResponseObject) -> str:
-    confirmations, required = payment.count("confirmations"), payment.count("requiredConfirmations")
-    return f"{payment.text('state')}, {confirmations} of {pluralize(required, 'confirmation')}"
-
-
-def _event_text(event: ResponseObject) -> str:
-    title = f"  {event.text('event')}, {format_time(event.number('createdAt'))}"
-    return "\n".join(map(escape, (title, f"    {event.text('id')}", f"    {_delivery(event)}")))
-
-
-def _is_waiting(event: ResponseObject) -> bool:
-    settled = "deliveredAt" in event or any(event.members.get(name) is True for name in _OUTCOMES)
-    return "nextAttemptAt" in event or not settled
-
-
-def _delivery(event: ResponseObject) -> str:
-    attempts = pluralize(event.count("attempts"), "attempt")
-    if "lastStatus" in event:
-        attempts += f", last answer {event.count('lastStatus')}"
-    if "deliveredAt" in event and "nextAttemptAt" not in event:
-        return f"delivered {format_time(event.number('deliveredAt'))}, {attempts}"
-    error = f", last error: {event.text('lastError')}" if "lastError" in event else ""
-    if "nextAttemptAt" in event:
-        again = "to be delivered again" if "deliveredAt" in event else "not delivered"
-        return f"{again}: {attempts}{error}, next attempt {format_time(event.number('nextAttemptAt'))}"
-    outcome = next((text for name, text in _OUTCOMES.items() if event.members.get(name) is True), "not delivered")
-    return f"{outcome}: {attempts}{error}"
-
-
-_OUTCOMES: Final = {
-    "superseded": "not delivered, superseded by a newer event",
-    "abandoned": "not delivered, given up",
-    "refused": "not delivered, refused by the receiver",
-    "dropped": "not delivered, dropped when the watch ended",
-}
 
 
 @webhook.command()

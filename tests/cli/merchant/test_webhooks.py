@@ -19,32 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import frozen
 from twisted.web.resource import Resource
 
-from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
-from svcd.commerce.signing import SigningKeys
-from svcd.interfaces import milliseconds
-from svcd.net.addresses import AddressPolicy
-from svcd.net.calls import Reply
-from svcd.net.http_client import PinnedClient
-from svcd.net.targets import Rules, Target
-from svcd.net.trust import load_trust
-from svcd.rpc.webhook_routes import Merchant, WebhookPolicy, WebhookRoutes
-from svcd.web.rate_limits import Clients, Rate, RateLimiter
+from tests.cli.merchant.conftest import TOKEN
 from tests.cli.merchant.events import OLD_SECRET, SECRET, encoded, event, headers
 from tests.cli.merchant.test_listener import write_key
 from tests.cli.terminal import OTHER, Terminal, site_of
 from tests.cli.test_chain_commands import rows
 from tests.commerce.watched import Watched
 from tests.net.certificates import sign
-from tests.net.conftest import Answers
-from tests.rpc.node import COMMON, UNLIMITED, PublicSite
 
 SVC = str(Path(sys.executable).parent / "svc")
 DEADLINE = 120.0
 
-TOKEN = "management-token-of-these-tests-0123"
 WATCH_ID = "svcwh_" + "5b1f7d26" * 4
 CALLBACK = "https://shop.example.org/paid"
 TXID = "ab" * 32
@@ -117,7 +104,8 @@ REGISTER = ("webhook", "register", "order-17", OTHER, "25", "--callback", CALLBA
 
 def test_register_sends_only_required_fields_by_default(terminal: Terminal, keeping: Keeping) -> None:
     keeping.answer = (201, keeping.answer[1])
-    told = rows(terminal.ok(*REGISTER, env=ENVIRONMENT).out)
+    table, end = terminal.ok(*REGISTER, env=ENVIRONMENT).out.split("\n\n")
+    told = rows(table)
     body = {"reference": "order-17", "recipient": OTHER, "amountBaseUnits": "2500000000", "callbackUrl": CALLBACK}
     assert keeping.asked == [(b"POST", b"/rpc/commerce/webhooks", body)]
     assert keeping.tokens == [f"Bearer {TOKEN}"]
@@ -134,6 +122,7 @@ def test_register_sends_only_required_fields_by_default(terminal: Terminal, keep
         "created": "2026-11-20 00:00:01 UTC",
         "expires": "2026-11-21 00:00:01 UTC",
     }
+    assert end == "next: the payment must be confirmed by 2026-11-21 00:00:01 UTC; otherwise payment.expired\n"
 
 
 def test_register_sends_every_given_option(terminal: Terminal, keeping: Keeping) -> None:
@@ -163,38 +152,6 @@ def test_show_and_cancel_request_one_watch(terminal: Terminal, keeping: Keeping)
     assert keeping.asked == [(b"GET", path, None), (b"POST", path + b"/cancel", {})]
 
 
-def test_show_prints_payment_and_deliveries(terminal: Terminal, keeping: Keeping) -> None:
-    payment = {"state": "confirming", "txid": TXID, "confirmations": 1, "requiredConfirmations": 1}
-    events = [
-        delivery(attempts=3, lastError="status 500", nextAttemptAt="1795132921000"),
-        delivery(attempts=1, deliveredAt="1795132802000"),
-        delivery(superseded=True),
-        delivery(superseded=True, attempts=2),
-        delivery(abandoned=True, attempts=13, lastError="timeout"),
-        delivery(refused=True, attempts=3, lastError="status 400"),
-        delivery(dropped=True),
-        delivery(),
-    ]
-    keeping.answer[1]["subscription"] = watch(payment=payment, events=events, sinceHeight="40")
-    text = terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT).out
-    told = rows(text.partition("\n\n")[0])
-    assert (told["payment"], told["txid"]) == ("confirming, 1 of 1 confirmation", TXID)
-    assert (told["since height"], told["events"]) == ("40", "8")
-    heads, ids, ends = (text.partition("\n\n")[2].replace("\n\n", "\n").splitlines()[n::3] for n in range(3))
-    assert set(heads) == {"  payment.confirming, 2026-11-20 00:00:01 UTC"}
-    assert set(ids) == {"    svcevt_" + "0" * 32}
-    assert ends == [
-        "    not delivered: 3 attempts, last error: status 500, next attempt 2026-11-20 00:02:01 UTC",
-        "    delivered 2026-11-20 00:00:02 UTC, 1 attempt",
-        "    not delivered, superseded by a newer event: 0 attempts",
-        "    not delivered, superseded by a newer event: 2 attempts",
-        "    not delivered, given up: 13 attempts, last error: timeout",
-        "    not delivered, refused by the receiver: 3 attempts, last error: status 400",
-        "    not delivered, dropped when the watch ended: 0 attempts",
-        "    not delivered: 0 attempts",
-    ]
-
-
 def test_a_node_cannot_drive_the_terminal(terminal: Terminal, keeping: Keeping) -> None:
     keeping.answer[1]["subscription"] = watch(
         lastState="\x1b[2J", events=[delivery(lastError="\x1b[2J", event="\x1b]0;")]
@@ -219,9 +176,12 @@ def test_the_token_comes_from_a_private_file_or_the_environment(terminal: Termin
 
 
 def test_without_a_token_no_request_is_sent(terminal: Terminal, keeping: Keeping) -> None:
-    for words in (REGISTER, ("webhook", "show", WATCH_ID), ("webhook", "cancel", WATCH_ID)):
-        sentence = "the management token is missing: give --token-file, or set SVC_MANAGE_TOKEN"
-        assert terminal.misuse(*words) == sentence
+    missing = "is missing: give --token-file, or set SVC_MANAGE_TOKEN"
+    for words in (REGISTER, ("webhook", "cancel", WATCH_ID), ("webhook", "test", CALLBACK)):
+        assert terminal.misuse(*words) == f"the management token {missing}"
+    for name in ("show", "watch", "events", "list"):
+        words = ("webhook", name, *([] if name == "list" else [WATCH_ID]))
+        assert terminal.misuse(*words) == f"the management token or read-only token {missing}"
     split = {"SVC_MANAGE_TOKEN": "one\r\nX-Other: two"}
     assert "printable ASCII" in terminal.failure("webhook", "show", WATCH_ID, env=split)
     assert keeping.asked == []
@@ -237,7 +197,11 @@ def test_without_a_response_the_command_can_be_repeated(terminal: Terminal, keep
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("show", "svcwh_1"), "the id of a watch is svcwh_ and 32 lower-case hex digits"),
+        (("show", "a b"), "paymentReference must be 1 to 64"),
+        (("events", "a/b"), "paymentReference must be 1 to 64"),
+        (("watch",), "Missing argument 'ORDER...'"),
+        (("watch", "order-1", "a b"), "paymentReference must be 1 to 64"),
+        (("redeliver", "svcwh_1", "svcevt_1"), "the id of a watch is svcwh_ and 32 lower-case hex digits"),
         (("cancel", "../status"), "the id of a watch is svcwh_ and 32 lower-case hex digits"),
         (("register", "a b", OTHER, "1", "--callback", CALLBACK), "paymentReference must be 1 to 64"),
         (("register", "a", OTHER, "-1", "--callback", CALLBACK), "amount must be a decimal"),
@@ -271,45 +235,6 @@ def test_a_short_secret_is_rejected(terminal: Terminal) -> None:
 # Against the routes of a node
 
 
-@frozen
-class Answering:
-    """A receiver that answers 204 after a while, or 500 at the path /broken."""
-
-    terminal: Terminal
-
-    async def call(self, method: str, target: Target, **_: Any) -> Reply:
-        self.terminal.clock.rightNow += 0.042
-        return Reply(status=500 if target.path == "/broken" else 204, headers={}, body=b"")
-
-
-@pytest.fixture
-def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
-    """An in-memory node with webhooks, behind the terminal."""
-    watched = Watched(tmp_path, terminal.clock)
-    reactor: Any = terminal.clock
-    policy = AddressPolicy(allow_private=False)
-    caller = PinnedClient(reactor, resolver=Answers(["93.184.215.14"]), policy=policy, trust=load_trust())
-    merchant = Merchant(name="default", token=TOKEN, keys=SigningKeys("s" * 32))
-    offer = WebhookPolicy(problem="", merchants=(merchant,), default_ttl=86_400, max_ttl=604_800)
-    rules = Rules.for_callbacks()
-    callers = {"default": caller}
-    sender = WebhookSender(rules, {"default": SendingMerchant(Answering(terminal), merchant.keys)})
-    tester = CallbackTester(sender, watched.database.subscriptions.repository.chain, terminal.clock, lambda: "7" * 32)
-    routes = WebhookRoutes(
-        watched.node.params,
-        offer,
-        webhooks=watched.webhooks,
-        rules=rules,
-        callers=callers,
-        tester=tester,
-        now=lambda: milliseconds(watched.clock),
-    )
-    public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, terminal.clock))
-    terminal.public.site = watched.node.sites.public([routes], public)
-    yield watched
-    watched.close()
-
-
 def test_the_life_of_a_watch(terminal: Terminal, watched: Watched) -> None:
     bob = watched.node.address("bob")
     words = (
@@ -334,12 +259,13 @@ def test_the_life_of_a_watch(terminal: Terminal, watched: Watched) -> None:
     watched.pay("5000 from alice to bob for order-1")
     text = terminal.ok("webhook", "show", begun["id"], env=ENVIRONMENT).out
     told = rows(text.partition("\n\n")[0])
-    assert (told["active"], told["payment"], told["events"]) == ("yes", "pending, 0 of 2 confirmations", "1")
-    assert "  payment.pending, " in text
+    assert (told["active"], told["payment"]) == ("yes", "pending, 0 of 2 confirmations")
+    assert "  payment.pending: pending, 0 of 2 confirmations\n" in text
 
     text = terminal.ok("webhook", "cancel", begun["id"], env=ENVIRONMENT).out
     assert rows(text)["active"] == "no, cancelled"
-    assert text.endswith("    not delivered, dropped when the watch ended: 0 attempts\n")
+    assert "\n    not delivered, dropped when the watch ended: 0 attempts\n" in text
+    assert text.endswith("\nnext: nothing, the watch was cancelled\n")
 
 
 def test_deliveries_are_listed_and_repeated(terminal: Terminal, watched: Watched) -> None:
@@ -361,10 +287,11 @@ def test_deliveries_are_listed_and_repeated(terminal: Terminal, watched: Watched
 
     (body,) = watched.events()
     text = terminal.ok("webhook", "events", ids[0], env=ENVIRONMENT).out
-    assert f"    {body['id']}\n    delivered " in text
-    assert text.endswith(", 1 attempt\n")
+    assert re.search(r"\n    delivered .*, 1 attempt\n", text)
+    assert text.endswith(f"    {body['id']}\n")
+    assert terminal.ok("webhook", "events", "order-1", env=ENVIRONMENT).out == text
     text = terminal.ok("webhook", "redeliver", ids[0], body["id"], env=ENVIRONMENT).out
-    assert "    to be delivered again: 1 attempt, next attempt " in text
+    assert re.search(r"\n    to be delivered again: 1 attempt, next attempt .* \(2nd of 17\)\n", text)
     assert watched.events() == [body]
     refused = terminal.failure("webhook", "redeliver", ids[1], body["id"], env=ENVIRONMENT)
     assert refused == "there is no such event of a webhook of that id here"

@@ -1,0 +1,153 @@
+"""Follows watches at a node: `svc webhook watch` (docs/command-line.md)."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, cast
+from urllib.parse import urlencode
+
+import click
+from attrs import define, field, frozen
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from svcd.chain.transaction import check_reference
+from svcd.cli.errors import CommandError, ErrorResponse
+from svcd.cli.http_client import NodeClient, ResponseObject
+from svcd.cli.merchant.story import KEPT_EVENTS, ending_line, event_line, standing_line
+from svcd.cli.rendering import escape
+
+PATH: Final = "/rpc/commerce/webhooks"
+POLL_SECONDS: Final = 2.0
+"""Between two looks at a watch."""
+REQUESTS_PER_SECOND: Final = 5
+"""At most, however many orders are followed: a quarter of what a node allows each client."""
+MAX_RETRY_SECONDS: Final = 30.0
+"""Between two attempts to reach a node that is away, at most."""
+_WATCH: Final = re.compile("svcwh_[0-9a-f]{32}")
+_TRY_AGAIN: Final = (408, 429)
+"""The statuses of refusals that end by themselves."""
+
+
+def order(text: str) -> str:
+    """An order as merchants name it: the id of its watch, or its reference; raises ValueError or RuleViolation."""
+    if not _WATCH.fullmatch(text):
+        check_reference(text)
+    return text
+
+
+async def find_watch(node: NodeClient, wanted: str) -> ResponseObject:
+    """The watch with this id, or the merchant's newest one of the order with this reference; raises CommandError.
+
+    If the reference has others, standard error says so.
+    """
+    if _WATCH.fullmatch(wanted):
+        return (await node.get(f"{PATH}/{wanted}")).object("subscription")
+    page = await node.get(f"{PATH}?{urlencode({'reference': wanted, 'limit': 2})}")
+    watches = page.objects("subscriptions")
+    if not watches:
+        raise CommandError(
+            f"the merchant of this token has no watch of the order {wanted}; `svc webhook list` shows the watches"
+        )
+    if len(watches) > 1:
+        newest = watches[0].text("id")
+        click.echo(escape(f"{wanted} has several watches; the newest is {newest}, give an id for another"), err=True)
+    return watches[0]
+
+
+@define
+class _Followed:
+    """A watch that is being followed."""
+
+    id: str
+    seen: set[str] = field(factory=set)
+    """The ids of its events so far."""
+    ended: bool = False
+
+
+@frozen
+class Follower:
+    """Prints the new events of watches until all have ended."""
+
+    node: NodeClient
+    as_json: bool
+
+    async def follow(self, orders: Sequence[str]) -> None:
+        """Return when all watches of ``orders`` have ended; raises CommandError.
+
+        An error of the first requests is raised. Later ones are reported in a line while the node is away.
+        """
+        followed = await self._begin(orders)
+        failures = 0
+        while active := [each for each in followed if not each.ended]:
+            pause = max(POLL_SECONDS, len(active) / REQUESTS_PER_SECOND)
+            await self._sleep(min(pause * 2**failures, max(pause, MAX_RETRY_SECONDS)))
+            failures = await self._round(active, failures)
+
+    async def _begin(self, orders: Sequence[str]) -> list[_Followed]:
+        followed: dict[str, _Followed] = {}
+        for wanted in orders:
+            watch = await find_watch(self.node, wanted)
+            each = _Followed(watch.text("id"))
+            if each.id in followed:
+                continue
+            followed[each.id] = each
+            self._new_events(each, watch)
+            each.ended = watch.value("active") is not True
+            click.echo(standing_line(watch), err=True)
+        return [*followed.values()]
+
+    async def _round(self, active: Sequence[_Followed], failures: int) -> int:
+        """Look at each watch once; gives the number of failures in a row since the node last answered."""
+        for each in active:
+            try:
+                watch = (await self.node.get(f"{PATH}/{each.id}")).object("subscription")
+            except CommandError as error:
+                if _is_final(error):
+                    raise
+                if failures == 0:
+                    click.echo(escape(f"no answer, asking again until there is one: {error}"), err=True)
+                return min(failures + 1, 10)
+            if failures:
+                failures = 0
+                click.echo("the node answers again", err=True)
+            self._print(each, watch)
+        return failures
+
+    def _print(self, each: _Followed, watch: ResponseObject) -> None:
+        new = self._new_events(each, watch)
+        if len(new) == KEPT_EVENTS:
+            reference = escape(watch.text("reference"))
+            click.echo(f"{reference}: events may be missing, because the node shows the newest {KEPT_EVENTS}", err=True)
+        for event in new:
+            self._put({**_named(watch), **event.members}, event_line(event, watch))
+        if watch.value("active") is not True:
+            each.ended = True
+            ending = {name: watch.value(name) for name in ("ending", "endedAt") if name in watch}
+            self._put({**_named(watch), **ending}, ending_line(watch))
+
+    def _put(self, value: dict[str, object], line: str) -> None:
+        click.echo(json.dumps(value, separators=(",", ":")) if self.as_json else line)
+
+    def _new_events(self, each: _Followed, watch: ResponseObject) -> list[ResponseObject]:
+        """The events that were not seen before, oldest first."""
+        new = [event for event in reversed(watch.objects("events")) if event.text("id") not in each.seen]
+        each.seen = {event.text("id") for event in watch.objects("events")}
+        return new
+
+    async def _sleep(self, seconds: float) -> None:
+        await deferLater(cast(IReactorTime, self.node.clock), seconds, _nothing)
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing after a pause."""
+
+
+def _named(watch: ResponseObject) -> dict[str, object]:
+    """What every line of JSON says of its watch."""
+    return {"subscriptionId": watch.value("id"), **{name: watch.value(name) for name in ("reference", "active")}}
+
+
+def _is_final(error: CommandError) -> bool:
+    """Whether the node refuses the request for good, such as one with a wrong token."""
+    return isinstance(error, ErrorResponse) and 400 <= error.status < 500 and error.status not in _TRY_AGAIN
