@@ -45,8 +45,6 @@ from svcd.chain.signature import public_key_of
 FORMAT: Final = "svc-keyfile-v2"
 FORMER_FORMAT: Final = "svc-keyfile-v1"
 MAX_FILE_BYTES: Final = 4096
-MIN_PASSWORD: Final = 10
-"""Characters in a new password, at least."""
 _PROBE: Final = 200_000
 """Iterations of PBKDF2 by which the speed of the computer is measured."""
 _CIPHER: Final = "AES-256-GCM"
@@ -207,14 +205,6 @@ def parse(data: bytes) -> Keyfile:
         return _parse(data)
     except RuleViolation as violation:
         raise DamagedKeyfile(f"not a keyfile, or a damaged one: {violation.detail}; restore a copy of it") from None
-
-
-def password_problem(password: str) -> str | None:
-    """Why a new password is not acceptable, or None."""
-    length = len(unicodedata.normalize("NFC", password))
-    if length < MIN_PASSWORD:
-        return f"the password has {length} characters; choose one of at least {MIN_PASSWORD}"
-    return None
 
 
 def _cipher(keyfile: Keyfile, password: str) -> AESGCM:

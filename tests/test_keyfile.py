@@ -30,7 +30,6 @@ from svcd.keyfile import (
     calibrated_pbkdf2,
     outdated,
     parse,
-    password_problem,
     render,
     seal,
     unseal,
@@ -315,13 +314,6 @@ def test_arbitrary_bytes_raise_nothing_else(data: bytes) -> None:
         assert parse(data) != parse(KEYFILE)
     except DamagedKeyfile:
         return
-
-
-def test_new_passwords_have_ten_characters() -> None:
-    assert password_problem("123456789é") is None
-    assert password_problem(unicodedata.normalize("NFD", "12345678é")) == (
-        "the password has 9 characters; choose one of at least 10"
-    )
 
 
 def test_the_documented_example_is_this_keyfile() -> None:

@@ -11,8 +11,8 @@ import click
 from attrs import frozen
 
 from svcd.cli.errors import CommandError
+from svcd.cli.passwords import LEAST_LENGTH, password_problem
 from svcd.cli.secure_files import read_secret_line
-from svcd.keyfile import password_problem
 
 PASSWORD_VARIABLE: Final = "SVC_WALLET_PASSWORD"  # noqa: S105
 
@@ -59,6 +59,8 @@ class PasswordSource:
 
     file: Path | None
     environ: Mapping[str, str]
+    random: Callable[[int], bytes] | None = None
+    """Returns that many secure random bytes, for the suggestion of a password at the terminal."""
 
     def existing(self) -> str:
         """The password of a keyfile; raises CommandError or click.Abort."""
@@ -68,8 +70,10 @@ class PasswordSource:
     def new(self) -> str:
         """The password for a new keyfile, typed twice; raises CommandError or click.Abort."""
         given = self._given()
-        password = prompt_password("New password, at least 10 characters", twice=True) if given is None else given
-        problem = password_problem(password)
+        question = f"New password, at least {LEAST_LENGTH} characters"
+        password = prompt_password(question, twice=True) if given is None else given
+        # A suggestion belongs on the terminal of the user, and not into the log of a program.
+        problem = password_problem(password, self.random if given is None else None)
         if problem is not None:
             raise CommandError(problem)
         return password

@@ -202,8 +202,9 @@ def test_the_password_is_changed_and_guessing_never_becomes_cheaper(
     other.view("home")
     wallet.navigate("Settings")
     for old, new, code, field in (
-        ("wrong", "another horse", "wrong-password", "change-old"),
+        ("wrong", "another horse grazes", "wrong-password", "change-old"),
         (PASSWORD, "short", "password-short", "change-new"),
+        (PASSWORD, "Password2024", "password-weak", "change-new"),
     ):
         page.fill("#change-old", old)
         page.fill("#change-new", new)
@@ -211,15 +212,15 @@ def test_the_password_is_changed_and_guessing_never_becomes_cheaper(
         page.click("#change-done")
         wallet.error(code)
         assert page.evaluate("document.activeElement.id") == field
-    page.fill("#change-new", "another horse")
-    page.fill("#change-again", "another horse")
+    page.fill("#change-new", "another horse grazes")
+    page.fill("#change-again", "another horse grazes")
     page.click("#change-done")
     page.wait_for_selector("#change-live >> text=The password is changed")
     other.unlock(PASSWORD)
     other.error("wrong-password")
-    other.unlock("another horse")
+    other.unlock("another horse grazes")
     other.view("home")
     keyfile = parse(wallet.download("#settings-keyfile", tmp_path / "keyfile.json"))
-    assert unseal(keyfile, "another horse")
+    assert unseal(keyfile, "another horse grazes")
     assert isinstance(keyfile.kdf, Pbkdf2)
     assert keyfile.kdf.iterations >= 3_000_000

@@ -75,7 +75,7 @@ def new(session: Session, network: str, words_to: Path | None, keyfile: Path, pa
         require_absent(words_to, "--words-to")
     runtime = session.runtime
     words = generate_mnemonic(runtime.random)
-    password = PasswordSource(password_file, runtime.environ).new()
+    password = PasswordSource(password_file, runtime.environ, runtime.random).new()
     if words_to is not None:
         write_new_file(words_to, f"{' '.join(words)}\n".encode("ascii"), "--words-to")
         advice = _WORDS_IN_FILE.format(words_to)
@@ -131,7 +131,7 @@ def import_(
     if words + (words_from is not None) + (source is not None) + (operator_key is not None) != 1:
         raise click.UsageError("give one of --words, --words-from FILE, --from FILE and --operator-key FILE")
     require_absent(keyfile)
-    password = PasswordSource(password_file, session.runtime.environ)
+    password = PasswordSource(password_file, session.runtime.environ, session.runtime.random)
     if source is not None:
         sealed = load_keyfile(source)
         if network not in (None, sealed.params.name):

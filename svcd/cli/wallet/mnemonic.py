@@ -14,6 +14,7 @@ from attrs import field, frozen
 from mnemonic import Mnemonic
 
 from svcd.cli.errors import CommandError
+from svcd.cli.word_list import bip39_words
 
 WORDS: Final = 24
 ENTROPY_SIZE: Final = 32
@@ -75,4 +76,8 @@ def _split(digest: bytes) -> ExtendedKey:
 
 @cache
 def _word_list() -> Mnemonic:
-    return Mnemonic("english")
+    """The library with its list; raises ValueError if that is not the published one."""
+    library = Mnemonic("english")
+    if tuple(library.wordlist) != bip39_words():
+        raise ValueError("the word list in use is not that of BIP-39")
+    return library

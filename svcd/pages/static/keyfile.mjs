@@ -42,17 +42,6 @@ const [, MAX_ITERATIONS] = BOUNDS[PBKDF2].iterations;
 const PROBE = 200_000;
 const MAX_BYTES = 4096;
 
-/** The least characters of a new password. */
-const MIN_PASSWORD = 10;
-
-/** Throw `password-short` if a new password has too few characters.
- * @type {(password: string) => void} */
-export function checkPassword(password) {
-  const { length } = [...password.normalize("NFC")];
-  const sentence = message("wallet-script.password-short", { count: length, least: MIN_PASSWORD });
-  must(length >= MIN_PASSWORD, "password-short", sentence);
-}
-
 /** @type {(password: string, salt: Bytes, iterations: number, use: KeyUsage) => Promise<CryptoKey>} */
 async function cipherKey(password, salt, iterations, use) {
   const secret = await crypto.subtle.importKey("raw", utf8(password.normalize("NFC")), "PBKDF2", false, ["deriveKey"]);

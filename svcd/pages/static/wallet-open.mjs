@@ -2,31 +2,16 @@
 
 import { message } from "./texts.mjs";
 import { byId, download, element, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
-import { calibrated, checkPassword, outdated, parse, render, reseal, seal, unseal } from "./keyfile.mjs";
-import { readWords, seedOfWords, WORD_COUNT, wordList, wordsOf } from "./mnemonic.mjs";
+import { calibrated, outdated, parse, render, reseal, seal, unseal } from "./keyfile.mjs";
+import { readWords, seedOfWords, WORD_COUNT, wordsOf } from "./mnemonic.mjs";
 import { must, Problem } from "./problem.mjs";
+import { checkPassword, fetchWordList, random } from "./wallet-passwords.mjs";
 
-/** @import { Bytes } from "./bytes.mjs" */
 /** @import { Keyfile } from "./keyfile.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
 
 const QUESTIONS = 3;
 const MAX_FILE = 65_536;
-
-/** Random bytes.
- * @type {(size: number) => Bytes} */
-export const random = (size) => crypto.getRandomValues(new Uint8Array(size));
-
-/** @type {() => Promise<string[]>} */
-async function fetchWordList() {
-  try {
-    const response = await fetch("/static/bip39-english.txt", { signal: AbortSignal.timeout(10_000) });
-    if (!response.ok) throw new RangeError(`status ${response.status}`);
-    return wordList(await response.text());
-  } catch {
-    throw new Problem("node-unreachable", message("wallet-script.no-word-list"));
-  }
-}
 
 /** Places of the words that are asked for: different ones, in their order, none of which can be foreseen.
  * @type {() => number[]} */
@@ -117,7 +102,7 @@ export class Creating {
   async #seal() {
     const password = byId("new-password", HTMLInputElement).value;
     const again = byId("new-password-again", HTMLInputElement).value;
-    checkPassword(password);
+    await checkPassword(password);
     must(password === again, "password-mismatch", message("wallet-script.passwords-differ"));
     const seed = await seedOfWords(this.#words);
     const keyfile = await seal(seed, password, this.#app.network, random, await calibrated());

@@ -2,9 +2,10 @@
 
 import { message } from "./texts.mjs";
 import { about, byId, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
-import { checkPassword, reseal } from "./keyfile.mjs";
+import { reseal } from "./keyfile.mjs";
 import { must } from "./problem.mjs";
-import { downloadKeyfile, random } from "./wallet-open.mjs";
+import { downloadKeyfile } from "./wallet-open.mjs";
+import { checkPassword, random } from "./wallet-passwords.mjs";
 
 /** @import { Wallet } from "./wallet.mjs" */
 

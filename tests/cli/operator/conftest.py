@@ -11,7 +11,7 @@ from tests.cli.conftest import START_SLOT
 from tests.cli.terminal import OTHER, Terminal
 from tests.rpc.node import FAUCET, Node, Settings
 
-KNOWN = {"SVC_WALLET_PASSWORD": "ten letters"}
+KNOWN = {"SVC_WALLET_PASSWORD": "twenty-one letters"}
 
 
 def present() -> Clock:

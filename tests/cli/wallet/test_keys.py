@@ -1,6 +1,7 @@
 """Creating, importing and exporting wallets."""
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -24,11 +25,11 @@ pytestmark = pytest.mark.usefixtures("stretched_once")
 
 
 def test_new_writes_a_private_keyfile(terminal: Terminal) -> None:
-    told = terminal.ok("wallet", "new", "--network", "devnet", typed="ten letters\nten letters\n")
+    told = terminal.ok("wallet", "new", "--network", "devnet", typed="twenty-one letters\ntwenty-one letters\n")
     path = terminal.folder / "wallet.json"
     keyfile = parse(path.read_bytes())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert unseal(keyfile, "ten letters") == seed_from_mnemonic(WORDS)
+    assert unseal(keyfile, "twenty-one letters") == seed_from_mnemonic(WORDS)
     assert keyfile.address in told.out
     assert "Keep a copy" in told.out
 
@@ -78,11 +79,11 @@ def test_new_writes_the_words_to_a_private_file(terminal: Terminal) -> None:
 
 
 def test_import_prompts_for_words(terminal: Terminal) -> None:
-    typed = f"{' '.join(WORDS)}\nten letters\nten letters\n"
+    typed = f"{' '.join(WORDS)}\ntwenty-one letters\ntwenty-one letters\n"
     told = json.loads(terminal.ok("wallet", "import", "--words", "--network", "devnet", "--json", typed=typed).out)
     keyfile = parse((terminal.folder / "wallet.json").read_bytes())
     assert told == {"address": keyfile.address, "network": "devnet", "keyfile": "wallet.json"}
-    assert unseal(keyfile, "ten letters") == seed_from_mnemonic(WORDS)
+    assert unseal(keyfile, "twenty-one letters") == seed_from_mnemonic(WORDS)
 
 
 def test_import_from_a_words_file_restores_the_wallet(terminal: Terminal) -> None:
@@ -123,9 +124,9 @@ def test_import_reads_the_operator_key(terminal: Terminal) -> None:
     seed = bytes(range(32))
     load_or_make(terminal.folder / "operator.key", lambda _: seed)
     words = ("wallet", "import", "--operator-key", "operator.key", "--network", "devnet")
-    terminal.ok(*words, typed="ten letters\nten letters\n")
+    terminal.ok(*words, typed="twenty-one letters\ntwenty-one letters\n")
     keyfile = parse((terminal.folder / "wallet.json").read_bytes())
-    assert (unseal(keyfile, "ten letters"), keyfile.params) == (seed, DEVNET)
+    assert (unseal(keyfile, "twenty-one letters"), keyfile.params) == (seed, DEVNET)
 
 
 @pytest.mark.parametrize("content", ["", "ab" * 31, "AB" * 32, "ab" * 32 + "\nab", " " + "ab" * 32])
@@ -192,16 +193,40 @@ def test_new_never_overwrites_a_file(terminal: Terminal, wallet: Path) -> None:
 
 
 def test_new_requires_a_longer_password(terminal: Terminal) -> None:
-    sentence = "the password has 5 characters; choose one of at least 10"
+    sentence = "the password has 5 characters; choose one of at least 10, for example six random words"
     assert terminal.failure("wallet", "new", env={"SVC_WALLET_PASSWORD": "short"}) == sentence
-    assert terminal.failure("wallet", "new", typed="short\nshort\n") == sentence
+    # Suggested only where nobody else reads it.
+    typed = terminal.failure("wallet", "new", typed="short\nshort\n")
+    assert re.fullmatch(re.escape(sentence) + ": [a-z]+( [a-z]+){5}", typed)
     assert list(terminal.folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("password", "reason"),
+    [
+        ("aaaaaaaaaaaa", "repeats the same characters"),
+        ("abcdefghijklmnop", "consists of neighbouring letters, digits or keys"),
+        ("Password2024!", "consists of common passwords, which are guessed first"),
+    ],
+)
+def test_new_and_import_refuse_passwords_that_are_guessed_first(
+    terminal: Terminal, wallet: Path, password: str, reason: str
+) -> None:
+    wallet.unlink()
+    path = terminal.folder / "words"
+    path.touch(0o600)
+    path.write_text(" ".join(WORDS))
+    sentence = f"the password {reason}; choose for example six random words"
+    known = {"SVC_WALLET_PASSWORD": password}
+    assert terminal.failure("wallet", "new", env=known) == sentence
+    assert terminal.failure("wallet", "import", "--words-from", "words", env=known) == sentence
+    assert [each.name for each in terminal.folder.iterdir()] == ["words"]
+
+
 def test_new_prompts_again_if_the_passwords_differ(terminal: Terminal) -> None:
-    typed = "ten letters\nother letters\nten letters\nten letters\n"
+    typed = "twenty-one letters\nother letters\ntwenty-one letters\ntwenty-one letters\n"
     assert "do not match" in terminal.ok("wallet", "new", typed=typed).err
-    unseal(parse((terminal.folder / "wallet.json").read_bytes()), "ten letters")
+    unseal(parse((terminal.folder / "wallet.json").read_bytes()), "twenty-one letters")
 
 
 def test_new_rejects_unknown_networks(terminal: Terminal) -> None:
