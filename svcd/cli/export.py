@@ -6,16 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.task import deferLater
 
 from svcd.chain.units import format_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
+from svcd.cli.prices import Prices, read_prices, value_of
 from svcd.cli.rendering import format_coins, format_time
 from svcd.cli.session import Session
 
@@ -63,6 +65,22 @@ class Period:
 
 
 @frozen
+class Valuation:
+    """What the changes of a statement were worth, each at the time of its block."""
+
+    currency: str
+    prices: list[str]
+    """Of a coin, for each entry."""
+    values: list[int]
+    """Of the change of each entry, in hundred-millionths of the currency."""
+
+    @property
+    def total(self) -> str:
+        """The sum of the values, a decimal."""
+        return _signed(sum(self.values))
+
+
+@frozen
 class Statement:
     """All entries of an address in a period."""
 
@@ -70,6 +88,7 @@ class Statement:
     entries: list[ResponseObject]
     balance: int
     """After the tip of the last page."""
+    valuation: Valuation | None = None
 
     @property
     def totals(self) -> dict[str, int]:
@@ -85,54 +104,89 @@ class Statement:
         }
 
     def as_json(self) -> dict[str, object]:
-        """For programs; money in base units."""
+        """For programs; coins in base units, prices and values as decimals."""
         totals = {name: str(units) for name, units in self.totals.items()}
-        return {"address": self.address, "entries": [entry.members for entry in self.entries], "totals": totals}
+        entries: list[dict[str, object]] = [dict(entry.members) for entry in self.entries]
+        if (valued := self.valuation) is None:
+            return {"address": self.address, "entries": entries, "totals": totals}
+        for entry, price, worth in zip(entries, valued.prices, valued.values, strict=True):
+            entry |= {"price": price, "value": _signed(worth)}
+        totals["value"] = valued.total
+        return {"address": self.address, "currency": valued.currency, "entries": entries, "totals": totals}
 
     def as_csv(self) -> str:
         """A header and a row for each entry (RFC 4180); money in coins."""
         text = io.StringIO()
         writer = csv.writer(text)
-        writer.writerow(COLUMNS)
-        writer.writerows(_row(entry) for entry in self.entries)
+        if (valued := self.valuation) is None:
+            writer.writerow(COLUMNS)
+            writer.writerows(map(_row, self.entries))
+        else:
+            writer.writerow((*COLUMNS, f"price ({valued.currency})", f"value ({valued.currency})"))
+            for entry, price, worth in zip(self.entries, valued.prices, valued.values, strict=True):
+                writer.writerow((*_row(entry), price, _signed(worth)))
         return text.getvalue()
 
     def summary(self) -> str:
         """The totals in one line."""
         totals = {name: format_coins(units) for name, units in self.totals.items() if name != "change"}
         parts = [f"{name} {text}" for name, text in totals.items()]
-        return f"entries {len(self.entries)}, {', '.join(parts)}, change {_signed(self.totals['change'])} coins"
+        change = f"change {_signed(self.totals['change'])} coins"
+        worth = [] if self.valuation is None else [f"value {self.valuation.total} {self.valuation.currency}"]
+        return ", ".join((f"entries {len(self.entries)}", *parts, change, *worth))
 
 
 @click.command()
 @click.argument("address", callback=options.validated(options.address))
 @click.option("--from", "first", metavar="DATE", callback=options.validated(_date), help="The first day, in UTC.")
 @click.option("--to", "last", metavar="DATE", callback=options.validated(_date), help="The last day, in UTC.")
+@click.option(
+    "--prices",
+    "prices_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Add the value of each change, at the prices of a coin in this CSV file.",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, for spreadsheets; the default.")
 @options.node_option
 @options.json_option
 @click.pass_obj
-def export(session: Session, address: str, first: datetime | None, last: datetime | None, as_csv: bool) -> None:
+def export(
+    session: Session,
+    address: str,
+    first: datetime | None,
+    last: datetime | None,
+    prices_file: Path | None,
+    as_csv: bool,
+) -> None:
     """Print every change of the balance of ADDRESS, oldest first: transfers, fees, and rewards of its blocks.
 
     The time of an entry is that of its block. The changes of a whole export add up to the balance, which the command
     checks. A cell that a spreadsheet could take for a formula begins with an apostrophe. The totals go to standard
     error.
 
+    The first line of a file of prices names the currency, as in time,EUR. Each further line is a time in UTC and the
+    price of a coin from then on, such as 2026-11-30,0.48 or 2026-11-30 14:05:00,0.48, the oldest first. A value is
+    rounded to 8 decimal places.
+
     \b
     Example:
       svc export svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc >books.csv
       svc export svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc --from 2026-10-01 --to 2026-12-31 --json
+      svc export svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc --prices prices.csv >books.csv
     """
     if as_csv and session.as_json:
         raise click.UsageError("give --csv or --json, not both")
     period = Period(first, last)
+    prices = None if prices_file is None else read_prices(prices_file)
     statement = session.with_node(lambda node: _statement(node, address, period))
     if period.is_all and statement.totals["change"] != statement.balance:
         raise CommandError(
             f"the entries add up to {_signed(statement.totals['change'])} coins, and the node says that the balance is"
             f" {format_amount(statement.balance)}: do not use this export, and run `svc db verify` on the node"
         )
+    if prices is not None:
+        statement = evolve(statement, valuation=_valuation(statement, prices))
     click.echo(statement.summary(), err=True)
     if session.as_json:
         session.print_result(statement.as_json(), "")
@@ -162,6 +216,13 @@ async def _page(node: NodeClient, path: str) -> ResponseObject:
         clock: Any = node.clock
         await deferLater(clock, _PAUSE)
     return await node.get(path)
+
+
+def _valuation(statement: Statement, prices: Prices) -> Valuation:
+    """The value of each change at the time of its block; raises CommandError."""
+    found = [prices.at(entry.number("time")) for entry in statement.entries]
+    values = [value_of(_change(entry), price) for entry, price in zip(statement.entries, found, strict=True)]
+    return Valuation(prices.currency, found, values)
 
 
 def _row(entry: ResponseObject) -> Sequence[str]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +91,65 @@ def test_a_period_has_both_its_days(traded: Node, terminal: Terminal) -> None:
     assert terminal.ok("export", ADDRESS, "--from", "2026-11-01", "--to", "2026-11-01").out == whole
     assert books(terminal.ok("export", ADDRESS, "--from", "2026-11-02").out) == []
     assert books(terminal.ok("export", ADDRESS, "--to", "2026-10-31").out) == []
+
+
+# The blocks of `traded` are 2 seconds apart: 00:00:02, 00:00:04 and 00:00:06.
+PRICES = "time,EUR\n2026-11-01,0.5\n2026-11-01 00:00:04,0.48\n2026-11-01 00:00:07,9\n"
+
+
+@pytest.fixture
+def prices(terminal: Terminal) -> Path:
+    """A file of prices."""
+    path = terminal.folder / "prices.csv"
+    path.write_text(PRICES)
+    return path
+
+
+def test_each_change_has_its_value_at_the_time_of_its_block(traded: Node, terminal: Terminal, prices: Path) -> None:
+    told = terminal.ok("export", ADDRESS, "--prices", prices)
+    rows = books(told.out)
+    assert list(rows[0]) == [*export_module.COLUMNS, "price (EUR)", "value (EUR)"]
+    assert [(row["change"], row["price (EUR)"], row["value (EUR)"]) for row in rows] == [
+        ("10", "0.5", "5"),
+        ("2", "0.48", "0.96"),
+        ("-3.0001", "0.48", "-1.440048"),
+    ]
+    assert told.err.endswith(", change 8.9999 coins, value 4.519952 EUR\n")
+    without = books(terminal.ok("export", ADDRESS).out)
+    assert [{name: row[name] for name in export_module.COLUMNS} for row in rows] == without
+
+
+def test_values_in_json_are_decimals(traded: Node, terminal: Terminal, prices: Path) -> None:
+    told = json.loads(terminal.ok("export", ADDRESS, "--prices", prices, "--json").out)
+    assert told["currency"] == "EUR"
+    assert [(entry["price"], entry["value"]) for entry in told["entries"]] == [
+        ("0.5", "5"),
+        ("0.48", "0.96"),
+        ("0.48", "-1.440048"),
+    ]
+    assert (told["totals"]["value"], told["totals"]["received"]) == ("4.519952", str(12 * COIN))
+    plain = json.loads(terminal.ok("export", ADDRESS, "--json").out)
+    assert "currency" not in plain
+    assert "value" not in plain["totals"]
+    assert not any("price" in entry or "value" in entry for entry in plain["entries"])
+
+
+def test_a_change_before_the_first_price_is_refused(traded: Node, terminal: Terminal, prices: Path) -> None:
+    prices.write_text("time,EUR\n2026-11-01 00:00:03,0.5\n")
+    told = terminal.invoke("export", ADDRESS, "--prices", prices)
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert f"{prices} has no price for 2026-11-01 00:00:02 UTC: its first, in line 2, is of" in told.stderr
+    prices.write_text("time,EUR\n2026-11-01 00:00:02,0.5\n")
+    assert len(books(terminal.ok("export", ADDRESS, "--prices", prices).out)) == 3
+
+
+@pytest.mark.parametrize("wrong", [PRICES + "2026-11-01,1\n", PRICES + "2026-11-02,0\n", PRICES + "\n"])
+def test_a_wrong_file_of_prices_is_refused_before_the_node_is_asked(
+    terminal: Terminal, prices: Path, wrong: str
+) -> None:
+    terminal.public.failure = AssertionError("asked")
+    prices.write_text(wrong)
+    assert terminal.failure("export", ADDRESS, "--prices", prices).startswith(f"{prices}, line 5: ")
 
 
 @pytest.mark.parametrize("date", ["2026-13-01", "2026-1-1", "yesterday", "2026-11-01T00:00"])
