@@ -11,6 +11,11 @@ CREATE TABLE IF NOT EXISTS orders (
     payment_uri TEXT NOT NULL,
     checkout_url TEXT NOT NULL,
     expires_at INTEGER,
+    -- How the amount was calculated; null for a refund, which returns the coins of the payment.
+    price TEXT,
+    currency TEXT,
+    rate TEXT,
+    rate_at INTEGER,
     state TEXT NOT NULL DEFAULT 'unpaid',
     depth INTEGER NOT NULL DEFAULT 0,
     txid TEXT,

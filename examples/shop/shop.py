@@ -18,18 +18,21 @@ import segno
 import svc_pay
 from flask import Blueprint, Flask, Response, abort, current_app, g, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
-from svc_pay import Order, Payment, State
+from svc_pay import Order, Payment, Quote, RateSource, State
 
 HERE: Final = Path(__file__).parent
-CATALOGUE: Final = {"tea": ("Tea", "2.5"), "cake": ("Cake", "4"), "teapot": ("Teapot", "25")}
-"""Products by name: title, and price in coins."""
+CURRENCY: Final = "EUR"
+CATALOGUE: Final = {"tea": ("Tea", "2.50"), "cake": ("Cake", "4.00"), "teapot": ("Teapot", "25.00")}
+"""Products by name: title, and price in this currency."""
+RATE_SECONDS: Final = 60
+"""How old the rate of a new order may be."""
 ORDER_SECONDS: Final = 3600
 """How long an order can be paid."""
 REFUND_SECONDS: Final = 7 * 24 * 3600
 """How long a refund is watched at a time: the longest lifetime that a node allows unless its settings say less."""
 MAX_OPEN_ORDERS: Final = 1000
 """Anybody can order, and each order takes a watch of the node and a row here until it is paid or expires."""
-SETTINGS: Final = "NODE_URL PUBLIC_NODE_URL MANAGE_TOKEN SIGNING_SECRETS ADDRESS URL DATABASE PASSWORD".split()
+SETTINGS: Final = "NODE_URL PUBLIC_NODE_URL MANAGE_TOKEN SIGNING_SECRETS ADDRESS RATE URL DATABASE PASSWORD".split()
 """Required, each as an environment variable such as SHOP_NODE_URL; README.md says what they are."""
 POLICY: Final = "default-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 pages: Final = Blueprint("pages", __name__)
@@ -71,6 +74,11 @@ def status(row: sqlite3.Row) -> str:
         return "held"
     expired = row["state"] == State.UNPAID and row["expires_at"] < time.time() * 1000
     return "expired" if expired else "waiting for payment"
+
+
+def utc(milliseconds: int) -> str:
+    """A Unix time for people."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(milliseconds / 1000))
 
 
 # What is known of a payment: by the events of its watch, and by asking
@@ -132,7 +140,9 @@ def record(db: sqlite3.Connection, row: sqlite3.Row, payment: Payment, settled: 
     )
 
 
-def open_order(made: svc_pay.PaymentRequest, what: str, refund_of: str | None = None) -> None:
+def open_order(
+    made: svc_pay.PaymentRequest, what: str, *, quote: Quote | None = None, refund_of: str | None = None
+) -> None:
     """Store an order, then watch its payment, because an event can come before the answer to the registration."""
     config, order = current_app.config, made.order
     page = f"{config['URL']}/orders/{order.reference}"
@@ -140,10 +150,11 @@ def open_order(made: svc_pay.PaymentRequest, what: str, refund_of: str | None = 
     is_refund = refund_of is not None
     expires_at = None if is_refund else int(time.time() + ORDER_SECONDS) * 1000
     checkout = made.checkout_url(config["PUBLIC_NODE_URL"], return_url=return_url, until=expires_at)
+    _, *quoted = (None,) * 5 if quote is None else astuple(quote)
     g.db.execute(
         "INSERT INTO orders (reference, recipient, amount, confirmations, since_height, refund_of, what, payment_uri,"
-        " checkout_url, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*astuple(order), refund_of, what, made.payment_uri, checkout, expires_at),
+        " checkout_url, expires_at, price, currency, rate, rate_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*astuple(order), refund_of, what, made.payment_uri, checkout, expires_at, *quoted),
     )
     follow(order, is_refund=is_refund)
 
@@ -160,7 +171,7 @@ def follow(order: Order, *, is_refund: bool) -> None:
 @pages.get("/")
 def catalogue() -> ResponseReturnValue:
     """All products."""
-    return render_template("catalogue.html", products=CATALOGUE)
+    return render_template("catalogue.html", products=CATALOGUE, currency=CURRENCY)
 
 
 @pages.post("/orders")
@@ -171,11 +182,16 @@ def buy() -> ResponseReturnValue:
     if g.db.execute(waiting, (time.time() * 1000,)).fetchone()[0] >= MAX_OPEN_ORDERS:
         abort(503, "Too many orders wait for their payments. Try again later.")
     config, reference = current_app.config, f"order-{secrets.token_hex(8)}"
+    try:
+        quote = svc_pay.order_amount(price, CURRENCY, config["RATES"].rate())
+    except (svc_pay.RateRefused, svc_pay.InvalidInput) as error:  # The latter if no payment can be that large.
+        current_app.logger.error("nothing is sold: %s", error)
+        abort(503, f"The shop sells nothing at present, because it has no current rate of {CURRENCY}; try again later.")
     label, confirmations = f"{title} ({reference})", int(config["CONFIRMATIONS"])
     made = g.node.payment_request(
-        config["ADDRESS"], svc_pay.parse_amount(price), reference=reference, label=label, confirmations=confirmations
+        config["ADDRESS"], quote.amount, reference=reference, label=label, confirmations=confirmations
     )
-    open_order(made, title)
+    open_order(made, title, quote=quote)
     return redirect(url_for("pages.order_page", reference=reference), 303)
 
 
@@ -237,7 +253,7 @@ def refund(reference: str) -> ResponseReturnValue:
         senders[0], order.amount, reference=of_refund, label=what, confirmations=order.confirmations
     )
     with suppress(sqlite3.IntegrityError):  # After a double click the other request has stored it.
-        open_order(made, what, reference)
+        open_order(made, what, refund_of=reference)
     return redirect(url_for("pages.order_page", reference=of_refund), 303)
 
 
@@ -270,6 +286,14 @@ def secured(response: Response) -> Response:
     return response
 
 
+def rate_source(setting: str) -> RateSource:
+    """The rate of a coin: a fixed one such as "0.5", or a URL and, after a space, a path into the JSON there."""
+    url, _, path = setting.partition(" ")
+    if not path:
+        return RateSource.fixed(CURRENCY, setting)
+    return RateSource.url(CURRENCY, url, path.strip(), max_age=RATE_SECONDS)
+
+
 def create_app(settings: dict[str, str] | None = None) -> Flask:
     """The shop as a WSGI application, by default with the settings in the environment: `flask --app shop run`."""
     app = Flask(__name__, root_path=str(HERE))
@@ -279,6 +303,7 @@ def create_app(settings: dict[str, str] | None = None) -> Flask:
     if missing := [name for name in SETTINGS if not app.config.get(name)]:
         raise RuntimeError(f"the shop needs the environment variables {', '.join(f'SHOP_{name}' for name in missing)}")
     app.config["NODE"] = svc_pay.Client(app.config["NODE_URL"], token=app.config["MANAGE_TOKEN"])
+    app.config["RATES"] = rate_source(app.config["RATE"])
     app.config["WEBHOOK"] = svc_pay.Webhook(app.config["SIGNING_SECRETS"].split())
     app.register_blueprint(pages)
     app.before_request(begin)
@@ -286,7 +311,7 @@ def create_app(settings: dict[str, str] | None = None) -> Flask:
     app.after_request(secured)
     app.teardown_appcontext(lambda _: g.pop("db").close() if "db" in g else None)
     app.register_error_handler(svc_pay.SvcPayError, node_failed)
-    app.jinja_env.globals.update(status=status, coins=svc_pay.format_amount)
+    app.jinja_env.globals.update(status=status, coins=svc_pay.format_amount, utc=utc)
     db = connect(app.config["DATABASE"])
     db.executescript((HERE / "schema.sql").read_text(encoding="utf-8"))
     db.close()

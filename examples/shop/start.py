@@ -1,6 +1,7 @@
 """Starts a devnet and the shop together, for trying it out: `make shop`. A real shop copies shop.py without this."""
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from svc_pay import DEVNET, Client, Key, SvcPayError
 from werkzeug.serving import make_server
 
 BLOCKS = 3
+RATE = "0.5"
+"""What a coin costs in the currency of the shop, unless the environment says something else."""
 FAUCET = Key(sha256(b"svc devnet faucet").digest())
 """The buyer: every devnet has this key, and it is public."""
 MERCHANT = Key(sha256(b"the merchant of examples/shop").digest())
@@ -99,6 +102,7 @@ def application(data_dir: Path, *, url: str, node_url: str) -> Flask:
             "MANAGE_TOKEN": (data_dir / "manage-token").read_text().strip(),
             "SIGNING_SECRETS": (data_dir / "signing-secret").read_text(),
             "ADDRESS": MERCHANT.address(DEVNET),
+            "RATE": os.environ.get("SHOP_RATE", RATE).strip(),
             "URL": url,
             "DATABASE": str(data_dir / "shop.sqlite"),
             "PASSWORD": token_urlsafe(),

