@@ -305,8 +305,12 @@ def account(address: str, *, balance: int, waiting: int = 0) -> Answer:
     return answer({"account": {"address": address, **content}})
 
 
-def signing(amount: Any, recipient: str = SHOP, *, maximum_fee: int = 10_000) -> Steps[svc_pay.SignedTransfer]:
-    return calls.sign(KEY, svc_pay.DEVNET, recipient=recipient, amount=amount, reference=None, maximum_fee=maximum_fee)
+def signing(
+    amount: Any, recipient: str = SHOP, *, maximum_fee: int = 10_000, nonce: Any = None
+) -> Steps[svc_pay.SignedTransfer]:
+    return calls.sign(
+        KEY, svc_pay.DEVNET, recipient=recipient, amount=amount, reference=None, maximum_fee=maximum_fee, nonce=nonce
+    )
 
 
 def test_a_fee_above_the_limit_is_not_paid() -> None:
@@ -393,6 +397,23 @@ def test_a_transfer_to_oneself_asks_for_one_account() -> None:
     error = Ran(signing(2, OWN), answers).error
     assert isinstance(error, svc_pay.ImpossibleAmount)
     assert error.possible == 1
+
+
+@pytest.mark.parametrize(
+    ("nonce", "signed", "waiting"), [(None, "4", 0), (3, "3", 1_000_000), (4, "4", 0), (9, "9", 0)]
+)
+def test_the_nonce_is_the_next_one_or_the_one_that_was_given(nonce: int | None, signed: str, waiting: int) -> None:
+    """A transfer with nonce 3 replaces one that waits, and can spend its coins."""
+    answers = [consensus(), fees("10000"), account(OWN, balance=2_010_000, waiting=waiting)]
+    assert Ran(signing(1_000_000, nonce=nonce), answers).result.transaction["nonce"] == signed
+
+
+def test_a_nonce_that_is_used_or_none_is_refused() -> None:
+    ran = Ran(signing(1, nonce=2), [consensus(), fees("10000"), account(OWN, balance=10**8)])
+    assert (type(ran.error), str(ran.error)) == (svc_pay.InvalidInput, "nonce 2 is already used; the next one is 3")
+    for nonce in (-1, "3", 2**53):
+        with pytest.raises(svc_pay.InvalidInput, match="nonce must be an integer"):
+            next(signing(1, nonce=nonce))
 
 
 def test_both_clients_have_the_same_methods() -> None:

@@ -39,8 +39,8 @@ def test_the_changelog_names_the_version() -> None:
 
 PROGRAM = """
 from svc_pay import (
-    DEVNET, AsyncClient, Client, EventName, Key, Order, Payment, Quote, RateSource, State, WatchEvent, Webhook,
-    check_proof, order_amount, sign_transfer,
+    DEVNET, AsyncClient, AsyncPayouts, Client, EventName, Journal, Key, Order, Payment, PayoutState, Payouts,
+    Quote, RateSource, SqliteJournal, State, WatchEvent, Webhook, check_proof, order_amount, sign_transfer,
 )
 
 
@@ -63,7 +63,24 @@ async def pay(node: AsyncClient, key: Key) -> str:
     return await node.broadcast(transfer)
 
 
+class Table:
+    def read(self, after: int) -> list[str]:
+        return []
+
+    def append(self, sequence: int, entry: str) -> bool:
+        return True
+
+
+async def refund(node: Client, other: AsyncClient, key: Key) -> bool:
+    journal: Journal = Table()
+    state: PayoutState = Payouts(node, SqliteJournal("a"), key, DEVNET).pay("a", recipient="svcd1…", amount=5).state
+    payout = await AsyncPayouts(other, journal, key, DEVNET, confirmations=3).check("a")
+    return state is PayoutState.PAID or payout.problem is None
+
+
 def wrong(node: Client, webhook: Webhook) -> None:
+    Payouts(node, "payouts.sqlite", Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
+    AsyncPayouts(node, Table(), Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
     order_amount(2.5, "EUR", RateSource.fixed("EUR", 1).rate())  # type: ignore[arg-type]
     RateSource.function("EUR", lambda: 0.5, max_age=60)  # type: ignore[arg-type,return-value]
     node.payment_request("svcd1…", 2.5)  # type: ignore[arg-type]

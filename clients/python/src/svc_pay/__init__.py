@@ -24,8 +24,10 @@ from svc_pay.errors import (
     InvalidInput,
     InvalidProof,
     InvalidSignature,
+    JournalError,
     NodeUnreachable,
     NotFound,
+    PayoutRefused,
     RateRefused,
     SvcPayError,
     TooManyRequests,
@@ -33,6 +35,7 @@ from svc_pay.errors import (
     Unavailable,
     WaitTimeout,
 )
+from svc_pay.journal import Journal, SqliteJournal
 from svc_pay.model import (
     DEFAULT_CONFIRMATIONS,
     Account,
@@ -49,6 +52,7 @@ from svc_pay.model import (
     WatchPage,
     Work,
 )
+from svc_pay.payouts import AsyncPayouts, Payout, Payouts, PayoutState
 from svc_pay.proof import ProvenPayment, check_proof
 from svc_pay.rates import Price, Quote, Rate, RateSource, order_amount
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
@@ -67,6 +71,7 @@ __all__ = [
     "Alarm",
     "ApiError",
     "AsyncClient",
+    "AsyncPayouts",
     "BadRequest",
     "CallbackTest",
     "Client",
@@ -79,6 +84,8 @@ __all__ = [
     "InvalidInput",
     "InvalidProof",
     "InvalidSignature",
+    "Journal",
+    "JournalError",
     "Key",
     "Mismatch",
     "Network",
@@ -87,6 +94,10 @@ __all__ = [
     "Order",
     "Payment",
     "PaymentRequest",
+    "Payout",
+    "PayoutRefused",
+    "PayoutState",
+    "Payouts",
     "Price",
     "ProvenPayment",
     "Quote",
@@ -95,6 +106,7 @@ __all__ = [
     "RateSource",
     "ReceivedTransfer",
     "SignedTransfer",
+    "SqliteJournal",
     "State",
     "SvcPayError",
     "Tip",

@@ -1,7 +1,8 @@
 """The calls to a node as generators, which do no input and output: both clients run the same ones.
 
 A generator yields a :class:`Call`, and is sent its :class:`Answer`, or thrown NodeUnreachable; or it yields a
-:class:`Pause`, and is resumed after it. What it returns is the result.
+:class:`Pause`, and is resumed after it; or a :class:`Blocking`, and is resumed once that has run. What it returns is
+the result.
 """
 
 import json
@@ -13,12 +14,21 @@ from time import monotonic
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from svc_pay.chain import Network, check_address, check_amount, check_number, check_reference, network_of
+from svc_pay.chain import (
+    MINIMUM_FEE,
+    Network,
+    check_address,
+    check_amount,
+    check_number,
+    check_reference,
+    network_of,
+)
 from svc_pay.errors import (
     ApiError,
     InvalidAnswer,
     InvalidInput,
     NodeUnreachable,
+    NotFound,
     SvcPayError,
     TooManyRequests,
     Unavailable,
@@ -94,7 +104,14 @@ class Pause:
     """Raised in place of a pause that is too long for the caller; None if the caller has said how long to wait."""
 
 
-Steps = Generator[Call | Pause, Answer | None, T]
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """A piece of work that waits for a disk or a database; the asynchronous client runs it in a thread."""
+
+    run: Callable[[], None]
+
+
+Steps = Generator[Call | Pause | Blocking, Answer | None, T]
 
 
 def get(
@@ -373,29 +390,79 @@ def account(address: str) -> Steps[Account]:
 
 
 def sign(
-    key: Key, network: Network, *, recipient: str, amount: int, reference: str | None, maximum_fee: int
+    key: Key,
+    network: Network,
+    *,
+    recipient: str,
+    amount: int,
+    reference: str | None,
+    maximum_fee: int,
+    nonce: int | None = None,
 ) -> Steps[SignedTransfer]:
     """See :meth:`svc_pay.Client.sign`."""
     check_address(recipient, network)
     check_amount(amount)
+    if nonce is not None:
+        check_number(nonce, "nonce")
+    rules = yield from rules_of(network)
+    fee = yield from suggested_fee(maximum_fee)
+    sender = yield from account(key.address(network))
+    if nonce is not None and nonce < sender.nonce:
+        raise InvalidInput(f"nonce {nonce} is already used; the next one is {sender.nonce}")
+    # A transfer with an earlier nonce replaces one that waits, whose amount it can spend.
+    replaces = nonce is not None and nonce < sender.pending_nonce
+    available = sender.balance if replaces else sender.pending_balance
+    yield from check_recipient(sender, recipient, amount, minimum=rules, fee=fee, available=available)
+    nonce = sender.pending_nonce if nonce is None else nonce
+    return sign_transfer(key, network, recipient=recipient, amount=amount, nonce=nonce, fee=fee, reference=reference)
+
+
+def rules_of(network: Network) -> Steps[int]:
+    """The account minimum of ``network``; raises InvalidAnswer if the node is on another one."""
     rules = Members.of((yield from ask(get("/rpc/consensus"))), "the answer").object("consensus")
     if rules.text("genesisHash") != network.genesis_hash:
         raise InvalidAnswer(f"the node is not on {network.name}")
-    minimum = rules.number("accountMinimum")
+    return rules.number("accountMinimum")
+
+
+def suggested_fee(maximum_fee: int) -> Steps[int]:
+    """The fee that the node suggests, at least the minimum; raises InvalidAnswer if it is above ``maximum_fee``."""
     fee = yield from _object(get("/rpc/fees"), "fees", lambda fees: fees.number("suggestedFee"))
     if fee > maximum_fee:
         raise InvalidAnswer(f"the node suggests a fee of {fee} base units, more than maximum_fee {maximum_fee}")
-    address = key.address(network)
-    sender = yield from account(address)
-    available, received = sender.pending_balance, minimum
-    if recipient == address:
+    return max(fee, MINIMUM_FEE)
+
+
+def check_recipient(
+    sender: Account, recipient: str, amount: int, *, minimum: int, fee: int, available: int
+) -> Steps[None]:
+    """Raise ImpossibleAmount unless both accounts keep the minimum; ``available`` is what the sender can spend."""
+    received = minimum
+    if recipient == sender.address:
         received = sender.balance
     elif not minimum <= amount <= available - fee - minimum:
         # Otherwise the amount alone gives the recipient enough.
         received = (yield from account(recipient)).balance
     check_minimum(amount, minimum=minimum, fee=fee, available=available, received=received)
-    nonce = sender.pending_nonce
-    return sign_transfer(key, network, recipient=recipient, amount=amount, nonce=nonce, fee=fee, reference=reference)
+
+
+def confirmations(txid: str) -> Steps[int | None]:
+    """How many confirmations a transfer has, at least 1; None if no block of the chain has it."""
+    try:
+        record = Members.of((yield from ask(get(f"/rpc/transaction/{txid}"))), "the answer").object("transaction")
+    except NotFound:
+        return None
+    if record.text("txid") != txid:
+        raise InvalidAnswer("the node's answer is about another transfer than the one that was asked for")
+    return max(record.count("confirmations"), 1)
+
+
+def transfers_of(address: str, *, waiting: bool, before: str | None) -> Steps[tuple[list[Members], str | None]]:
+    """A page of the transfers from or to an address, in the mempool or on the chain, the newest first."""
+    path = f"/rpc/mempool/{address}" if waiting else f"/rpc/address/{address}/transactions"
+    query = {"limit": "100"} if before is None else {"limit": "100", "before": before}
+    answer = Members.of((yield from ask(get(path, query))), "the answer")
+    return answer.objects("transactions"), answer.text_or_none("next")
 
 
 def broadcast(transfer: SignedTransfer) -> Steps[str]:

@@ -15,6 +15,8 @@ GREATEST: Final = 2**53 - 1
 MINIMUM_FEE: Final = 10_000
 """The smallest fee of a transfer, in base units."""
 MAX_CONFIRMATIONS: Final = 1000
+TRANSFER_MILLISECONDS: Final = 24 * 3600 * 1000
+"""How old a transfer can be at the time of its block: transactionPastSeconds of every network."""
 
 _SYMBOLS: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _GENERATORS: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)

@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 import httpx
 
 from svc_pay import calls
-from svc_pay.calls import MAXIMUM_FEE, Answer, Call, Pause, Steps
+from svc_pay.calls import MAXIMUM_FEE, Answer, Blocking, Call, Pause, Steps
 from svc_pay.chain import Network
 from svc_pay.errors import InvalidInput, NodeUnreachable, SvcPayError
 from svc_pay.model import (
@@ -127,6 +127,10 @@ class Client:
                     if refused is None:
                         time.sleep(step.seconds)
                     step = steps.send(None) if refused is None else steps.throw(refused)
+                    continue
+                if isinstance(step, Blocking):
+                    step.run()
+                    step = steps.send(None)
                     continue
                 request = self._settings.request(self._http, step)
                 try:
@@ -249,13 +253,24 @@ class Client:
         amount: int,
         reference: str | None = None,
         maximum_fee: int = MAXIMUM_FEE,
+        nonce: int | None = None,
     ) -> SignedTransfer:
-        """A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+        """A transfer signed with the suggested fee and ``nonce``, by default the account's next one from the node.
 
-        Raises ImpossibleAmount if either account would then have less than the network's account minimum.
+        Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
+        transfer replaces the other: use :class:`svc_pay.Payouts`, or nonces that no two workers share. Raises
+        ImpossibleAmount if either account would then have less than the network's account minimum.
         """
         return self._run(
-            calls.sign(key, network, recipient=recipient, amount=amount, reference=reference, maximum_fee=maximum_fee)
+            calls.sign(
+                key,
+                network,
+                recipient=recipient,
+                amount=amount,
+                reference=reference,
+                maximum_fee=maximum_fee,
+                nonce=nonce,
+            )
         )
 
     def broadcast(self, transfer: SignedTransfer) -> str:
@@ -299,6 +314,10 @@ class AsyncClient:
                     if refused is None:
                         await asyncio.sleep(step.seconds)
                     step = steps.send(None) if refused is None else steps.throw(refused)
+                    continue
+                if isinstance(step, Blocking):
+                    await asyncio.to_thread(step.run)
+                    step = steps.send(None)
                     continue
                 request = self._settings.request(self._http, step)
                 try:
@@ -421,13 +440,24 @@ class AsyncClient:
         amount: int,
         reference: str | None = None,
         maximum_fee: int = MAXIMUM_FEE,
+        nonce: int | None = None,
     ) -> SignedTransfer:
-        """A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+        """A transfer signed with the suggested fee and ``nonce``, by default the account's next one from the node.
 
-        Raises ImpossibleAmount if either account would then have less than the network's account minimum.
+        Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
+        transfer replaces the other: use :class:`svc_pay.Payouts`, or nonces that no two workers share. Raises
+        ImpossibleAmount if either account would then have less than the network's account minimum.
         """
         return await self._run(
-            calls.sign(key, network, recipient=recipient, amount=amount, reference=reference, maximum_fee=maximum_fee)
+            calls.sign(
+                key,
+                network,
+                recipient=recipient,
+                amount=amount,
+                reference=reference,
+                maximum_fee=maximum_fee,
+                nonce=nonce,
+            )
         )
 
     async def broadcast(self, transfer: SignedTransfer) -> str:

@@ -61,6 +61,14 @@ class ImpossibleAmount(SvcPayError):
         """The nearest amount that would do, in base units; None if none would."""
 
 
+class PayoutRefused(SvcPayError):
+    """A payout is not made or changed as asked: other terms under its id, or a new nonce that could pay it twice."""
+
+
+class JournalError(SvcPayError):
+    """The journal of payouts cannot be read or written, or is damaged; nothing was sent."""
+
+
 class WaitTimeout(SvcPayError):
     """The awaited state did not come in time."""
 
