@@ -9,6 +9,8 @@ export const COIN = 100_000_000n;
 export const MINIMUM_FEE = 10_000n;
 /** How many confirmations an order requires that does not say. */
 export const DEFAULT_CONFIRMATIONS = 12;
+/** How old a transfer can be at the time of its block: transactionPastSeconds of every network. */
+export const TRANSFER_MILLISECONDS = 86_400_000n;
 /** The greatest number on the wire, 2^53 − 1. */
 export const GREATEST = 9_007_199_254_740_991n;
 

@@ -7,6 +7,7 @@ import {
   checkReference,
   DEFAULT_CONFIRMATIONS,
   integer,
+  MINIMUM_FEE,
   must,
   networkOf,
 } from "./chain.js";
@@ -76,6 +77,9 @@ function query({ recipient, amount, confirmations, sinceHeight }) {
   const given = { recipient, amountBaseUnits: amount, confirmations: String(confirmations) };
   return sinceHeight === null ? given : { ...given, sinceHeight };
 }
+
+/** The calls of a client that only this package makes. */
+export let questionsOf;
 
 /** The calls of a node. Every method rejects with a subclass of SvcPayError. */
 export class Client {
@@ -352,32 +356,87 @@ export class Client {
     return members(await this.#object(`/rpc/balance/${address}`, "account"), "account", ACCOUNT);
   }
 
-  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+  /** A transfer signed with the suggested fee and `nonce`, by default the account's next one from the node.
    *
-   * Rejects with ImpossibleAmount if either account would then have less than the network's account minimum.
+   * Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
+   * transfer replaces the other: use `Payouts`, or nonces that no two workers share. Rejects with ImpossibleAmount if
+   * either account would then have less than the network's account minimum.
    */
   async sign(key, network, wanted) {
-    checkNames(wanted, "recipient", "amount", "reference", "maximumFee");
-    const { recipient, amount, reference = null, maximumFee = MAXIMUM_FEE } = wanted;
+    checkNames(wanted, "recipient", "amount", "reference", "maximumFee", "nonce");
+    const { recipient, amount, reference = null, maximumFee = MAXIMUM_FEE, nonce = null } = wanted;
     checkAddress(recipient, network);
     const units = integer(amount, "amount", 1n);
+    const given = nonce === null ? null : integer(nonce, "nonce");
+    const minimum = await this.#accountMinimum(network);
+    const fee = await this.#suggestedFee(BigInt(maximumFee));
+    const sender = await this.account(await key.address(network));
+    const used = given !== null && given < BigInt(sender.nonce);
+    must(!used, `nonce ${given} is already used; the next one is ${sender.nonce}`);
+    // A transfer with an earlier nonce replaces one that waits, whose amount it can spend.
+    const replaces = given !== null && given < BigInt(sender.pendingNonce);
+    const available = BigInt(replaces ? sender.balance : sender.pendingBalance);
+    await this.#checkRecipient(sender, { recipient, units, minimum, fee, available });
+    return signTransfer(key, network, { recipient, amount, reference, fee, nonce: given ?? sender.pendingNonce });
+  }
+
+  /** The account minimum of a network; rejects if the node is on another one. */
+  async #accountMinimum(network) {
     const rules = members(await this.#object("/rpc/consensus", "consensus"), "consensus", { genesisHash: "text" });
     if (rules.genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}`);
-    const minimum = BigInt(members(rules, "consensus", { accountMinimum: "number" }).accountMinimum);
+    return BigInt(members(rules, "consensus", { accountMinimum: "number" }).accountMinimum);
+  }
+
+  /** The fee that the node suggests, at least the minimum; rejects if it is above `maximumFee`. */
+  async #suggestedFee(maximumFee) {
     const fees = members(await this.#object("/rpc/fees", "fees"), "fees", { suggestedFee: "number" });
     const fee = BigInt(fees.suggestedFee);
     const much = `the node suggests a fee of ${fee} base units, more than maximumFee ${maximumFee}`;
-    if (fee > BigInt(maximumFee)) throw new InvalidAnswer(much);
-    const address = await key.address(network);
-    const sender = await this.account(address);
-    const available = BigInt(sender.pendingBalance);
+    if (fee > maximumFee) throw new InvalidAnswer(much);
+    return fee > MINIMUM_FEE ? fee : MINIMUM_FEE;
+  }
+
+  /** Rejects with ImpossibleAmount unless both accounts keep the minimum; `available` is what the sender can spend. */
+  async #checkRecipient(sender, { recipient, units, minimum, fee, available }) {
     let received = minimum;
-    if (recipient === address) received = BigInt(sender.balance);
+    if (recipient === sender.address) received = BigInt(sender.balance);
     // Otherwise the amount alone gives the recipient enough.
     else if (units < minimum || units > available - fee - minimum)
       received = BigInt((await this.account(recipient)).balance);
     checkMinimum(units, { minimum, fee, available, received });
-    return signTransfer(key, network, { recipient, amount, reference, fee, nonce: sender.pendingNonce });
+  }
+
+  /** How many confirmations a transfer has, at least 1; null if no block of the chain has it. */
+  async #confirmations(txid) {
+    try {
+      const found = await this.#object(`/rpc/transaction/${txid}`, "transaction");
+      const record = members(found, "transaction", { txid: "text", confirmations: "count" });
+      const other = "the node's answer is about another transfer than the one that was asked for";
+      if (record.txid !== txid) throw new InvalidAnswer(other);
+      return Math.max(record.confirmations, 1);
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) return null;
+      throw error;
+    }
+  }
+
+  /** A page of the transfers from or to an address, in the mempool or on the chain, the newest first. */
+  async #transfersOf(address, { waiting, before }) {
+    const path = waiting ? `/rpc/mempool/${address}` : `/rpc/address/${address}/transactions`;
+    const parameters = before === null ? { limit: "100" } : { limit: "100", before };
+    const answer = parseJson(await this.#ask(path, { parameters }), "the answer");
+    return members(answer, "the answer", { transactions: "objects", next: "text?" });
+  }
+
+  // What `Payouts` asks, which is not part of the interface of this package.
+  static {
+    questionsOf = (client) => ({
+      accountMinimum: (network) => client.#accountMinimum(network),
+      suggestedFee: (maximumFee) => client.#suggestedFee(maximumFee),
+      checkRecipient: (sender, wanted) => client.#checkRecipient(sender, wanted),
+      confirmations: (txid) => client.#confirmations(txid),
+      transfersOf: (address, options) => client.#transfersOf(address, options),
+    });
   }
 
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */

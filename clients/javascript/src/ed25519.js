@@ -30,6 +30,16 @@ export async function pairOf(seed) {
   throw new RangeError("this platform computes with Ed25519 and X25519 differently", { cause });
 }
 
+/** Whether a signature is that of a public key over a message; false, too, for a key that is none. */
+export async function verifySignature(publicKey, message, signature) {
+  try {
+    const key = await crypto.subtle.importKey("raw", publicKey, NAME, false, ["verify"]);
+    return await crypto.subtle.verify(NAME, key, signature, message);
+  } catch {
+    return false;
+  }
+}
+
 const base64url = (bytes) =>
   btoa(String.fromCharCode(...bytes))
     .replaceAll("+", "-")

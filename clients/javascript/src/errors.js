@@ -37,6 +37,12 @@ export class ImpossibleAmount extends SvcPayError {
   }
 }
 
+/** A payout is not made or changed as asked: other terms under its id, or a new nonce that could pay it twice. */
+export class PayoutRefused extends SvcPayError {}
+
+/** The journal of payouts cannot be read or written, or is damaged; nothing was sent. */
+export class JournalError extends SvcPayError {}
+
 /** The awaited state did not come in time. */
 export class WaitTimeout extends SvcPayError {}
 

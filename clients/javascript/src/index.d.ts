@@ -60,6 +60,10 @@ export class ImpossibleAmount extends SvcPayError {
   /** The nearest amount that would do, in base units; null if none would. */
   readonly possible: bigint | null;
 }
+/** A payout is not made or changed as asked: other terms under its id, or a new nonce that could pay it twice. */
+export class PayoutRefused extends SvcPayError {}
+/** The journal of payouts cannot be read or written, or is damaged; nothing was sent. */
+export class JournalError extends SvcPayError {}
 /** The awaited state did not come in time. */
 export class WaitTimeout extends SvcPayError {}
 /** A callback is not from the node, or is too old; answer it with 401. */
@@ -476,14 +480,15 @@ export class Client {
   testCallback(callbackUrl: string): Promise<CallbackTest>;
   /** The account of an address. */
   account(address: string): Promise<Account>;
-  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it.
+  /** A transfer signed with the suggested fee and `nonce`, by default the account's next one from the node.
    *
-   * Rejects with ImpossibleAmount if either account would then have less than the network's account minimum.
+   * Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
+   * transfer replaces the other: use `Payouts`, or nonces that no two workers share. Rejects with ImpossibleAmount if either account would then have less than the network's account minimum.
    */
   sign(
     key: Key,
     network: Network,
-    wanted: { recipient: string; amount: Units; reference?: string | null; maximumFee?: Units },
+    wanted: { recipient: string; amount: Units; reference?: string | null; maximumFee?: Units; nonce?: Units | null },
   ): Promise<SignedTransfer>;
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
   broadcast(transfer: SignedTransfer): Promise<string>;
@@ -564,3 +569,84 @@ export function checkoutUrl(
   node: string,
   options?: { returnUrl?: string; until?: number | bigint },
 ): string;
+
+// Payouts
+
+/** Where payouts are stored: numbered entries, from 1 on without a gap, one journal for each key that pays.
+ *
+ * `FileJournal` of `svc-pay/file-journal` is one; a table of the shop's with the number as its primary key is another.
+ */
+export interface Journal {
+  /** The entries after this number, in order. */
+  read(after: number): Promise<string[]>;
+  /** Store an entry under this number, durably before it resolves; false if the number is taken.
+   *
+   * Of all processes that append the same number, exactly one gets true.
+   */
+  append(sequence: number, entry: string): Promise<boolean>;
+}
+
+/** How far a payout is.
+ *
+ * `waiting`: signed and stored, in no block, sent again. `confirming`: in a block, not yet as deep as required. `paid`:
+ * as deep as required. `conflicted`: another program has used its nonce, and a person has to decide.
+ */
+export type PayoutState = "waiting" | "confirming" | "paid" | "conflicted";
+
+/** A payout, and what the node says of it now. */
+export interface Payout {
+  /** The shop's. */
+  id: string;
+  state: PayoutState;
+  recipient: string;
+  amount: string;
+  reference: string | null;
+  nonce: string;
+  /** Of the transfer in a block, else of the one that was signed last. */
+  txid: string;
+  /** All that were signed for it; at most one of them can be paid. */
+  transfers: readonly SignedTransfer[];
+  confirmations: number;
+  /** Why it is not further, in a sentence of the node or of this package; null if it only needs time. */
+  problem: string | null;
+}
+
+/** Pays from one key; each payout is paid once, whatever the node answers. */
+export class Payouts {
+  /** All processes that sign with `key` use the same `journal`.
+   *
+   * A payout is paid when its transfer has `confirmations`, 12 by default; fees are at most `maximumFee` base units;
+   * `now` gives the Unix milliseconds.
+   */
+  constructor(
+    node: Client,
+    journal: Journal,
+    key: Key,
+    network: Network,
+    options?: { confirmations?: number; maximumFee?: Units; now?: () => number },
+  );
+  /** Pay `amount` base units once for the payout with this id: sign, store, then send.
+   *
+   * The same id again sends the same transfer again, and never pays twice; other terms under it reject with
+   * PayoutRefused. A rejection means that this call has sent nothing. Once a payout is returned it is stored: what the
+   * node refuses is in `problem`, and `advance` sends it again.
+   */
+  pay(id: string, wanted: { recipient: string; amount: Units; reference?: string | null }): Promise<Payout>;
+  /** Ask about every payout that is not paid, send again those in no block, and return all of them.
+   *
+   * Call it at the start and then regularly, such as each minute. It signs a payout again, always under its nonce, if
+   * its transfer is a day old or the suggested fee has risen by 10 %.
+   */
+  advance(): Promise<Payout[]>;
+  /** Ask about one payout, also about one that was paid, and send it again if it is in no block. */
+  check(id: string): Promise<Payout>;
+  /** Every payout of the journal, without asking the node: `waiting` or `paid`, as was last stored. */
+  stored(): Promise<Payout[]>;
+  /** Pay a conflicted payout under a new nonce: the decision of a person, who has asked another node, too.
+   *
+   * Rejects with PayoutRefused unless the node shows a transfer that this key has signed, for something else, with the
+   * nonce of the payout and as many confirmations as are required, and the day is over in which a block can include a
+   * transfer of the payout.
+   */
+  reassign(id: string): Promise<Payout>;
+}

@@ -21,12 +21,15 @@ export {
   InvalidInput,
   InvalidProof,
   InvalidSignature,
+  JournalError,
   NodeUnreachable,
+  PayoutRefused,
   RateRefused,
   SvcPayError,
   WaitTimeout,
 } from "./errors.js";
 export { isSettled } from "./members.js";
+export { Payouts } from "./payouts.js";
 export { checkProof } from "./proof.js";
 export { orderAmount, RateSource } from "./rates.js";
 export { Key, signTransfer } from "./wallet.js";

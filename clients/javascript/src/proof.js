@@ -6,6 +6,7 @@
 
 import { bytesOf, canonical, hexOf, joined, sha256, taggedHash, utf8 } from "./bytes.js";
 import { addressOf, checkOrder, must as checkInput, networkOf, txidOf } from "./chain.js";
+import { verifySignature } from "./ed25519.js";
 import { InvalidAnswer, InvalidProof } from "./errors.js";
 import { members, parseJson } from "./members.js";
 
@@ -45,15 +46,6 @@ async function rootOf(leaf, index, size, path) {
     node = await sha256(joined(Uint8Array.of(1), ...(index % 2 ? [sibling, node] : [node, sibling])));
   }
   return steps.length === 0 ? node : null;
-}
-
-async function verifySignature(publicKey, message, signature) {
-  try {
-    const key = await crypto.subtle.importKey("raw", publicKey, "Ed25519", false, ["verify"]);
-    return await crypto.subtle.verify("Ed25519", key, signature, message);
-  } catch {
-    return false;
-  }
 }
 
 async function checkTransfer(proof, network) {

@@ -4,8 +4,9 @@
 import { createServer } from "node:http";
 import { buffer } from "node:stream/consumers";
 import { createInterface } from "node:readline";
-import { ApiError, checkProof, Client, DEVNET, ImpossibleAmount, isSettled, isWatchEvent, Key, orderAmount, RateSource, Webhook, formatAmount } from "svc-pay";
-import type { Event, Order, Payment, Quote, WatchEvent } from "svc-pay";
+import { ApiError, checkProof, Client, DEVNET, ImpossibleAmount, isSettled, isWatchEvent, Key, orderAmount, Payouts, RateSource, Webhook, formatAmount } from "svc-pay";
+import type { Event, Journal, Order, Payment, Payout, Quote, WatchEvent } from "svc-pay";
+import { FileJournal } from "svc-pay/file-journal";
 
 const [url = "", token = "", secret = "", seed = ""] = process.argv.slice(2);
 const shop = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
@@ -83,6 +84,13 @@ must(isSettled(payment) && payment.txid === transfer.txid, "the payment");
 const [received] = await node.payments(shop, { reference: order.reference, amount: order.amount });
 must(received?.txid === transfer.txid && received.mismatch === null, "the list of payments");
 
+const journal: Journal = new FileJournal("payouts");
+const payouts = new Payouts(node, journal, faucet, DEVNET, { confirmations: 2 });
+const due = { recipient: shop, amount: 500_000_000n, reference: "refund-1" };
+const refund: Payout = await payouts.pay("refund-1", due);
+must(refund.state === "waiting" && refund.problem === null, "the refund");
+must((await payouts.pay("refund-1", { ...due, amount: "500000000" })).txid === refund.txid, "the same refund");
+
 const tip = payment.tip?.hash ?? "";
 const proven = await checkProof(await node.proof(stored), stored, { tip });
 must(proven.txid === transfer.txid && proven.confirmations === 2, "the proof");
@@ -111,6 +119,8 @@ lines.return?.(undefined);
 process.stdin.destroy();
 
 // What the types do not allow.
+// @ts-expect-error a path is no journal
+void (() => new Payouts(node, "payouts", faucet, DEVNET));
 // @ts-expect-error a number may have been rounded
 void (() => node.paymentRequest({ recipient: shop, amount: 5 }));
 // @ts-expect-error an order has an amount
