@@ -218,13 +218,15 @@ def test_watches_are_listed_page_after_page() -> None:
     one |= {"reference": "order-1", "recipient": SHOP, "amount": "5", "requiredConfirmations": 3}
     one |= {"expiresAt": "2", "createdAt": "1", "events": []}
     ran = Ran(
-        calls.watches(state="pending", host="a", after="svcwh_2", limit=9),
+        calls.watches(reference="order-1", state="pending", host="a", after="svcwh_2", limit=9),
         [refusal(503), answer({"ok": True, "subscriptions": [one], "next": "svcwh_1"})],
     )
     assert ([each.id for each in ran.result.watches], ran.result.next) == (["svcwh_1"], "svcwh_1")
     assert [(call.path, call.authorized) for call in ran.calls] == [("/rpc/commerce/webhooks", True)] * 2
-    assert ran.calls[0].query == {"state": "pending", "host": "a", "after": "svcwh_2", "limit": "9"}
-    ran = Ran(calls.watches(state=None, host=None, after=None, limit=50), [answer({"subscriptions": [], "next": None})])
+    query = {"reference": "order-1", "state": "pending", "host": "a", "after": "svcwh_2", "limit": "9"}
+    assert ran.calls[0].query == query
+    none = calls.watches(reference=None, state=None, host=None, after=None, limit=50)
+    ran = Ran(none, [answer({"subscriptions": [], "next": None})])
     assert (ran.result.watches, ran.result.next, ran.calls[0].query) == ((), None, {"limit": "50"})
 
 

@@ -128,6 +128,13 @@ def test_an_order_with_a_watch(shop_node: RunningNode) -> None:
         first = client.watches(host="127.0.0.1", limit=1)
         second = client.watches(after=first.next, limit=1)
         assert [each.id for each in (*first.watches, *second.watches)] == [other.id, watch.id]
+        assert client.watches(reference="another").watches == ()
+        ended = client.watches(reference=order.reference, after=first.next).watches[0]
+        assert (ended.ended_at is not None, ended.mismatches_until, ended.breaker) == (True, None, None)
+        confirmed = ended.events[1].content
+        assert confirmed is not None
+        assert (confirmed.state, confirmed.confirmations, confirmed.txid) == ("confirmed", 2, paid.txid)
+        assert confirmed.tip.height == (confirmed.block_height or 0) + 1
         assert (second.watches[0].ending, second.watches[0].events[0].event) == ("cancelled", "payment.reorged")
         assert client.watches(state="expired").watches == ()
         with pytest.raises(svc_pay.NotFound):

@@ -317,12 +317,13 @@ export class Client {
 
   /** A page of at most `limit` watches with their newest events, the newest watch first; 50 is the most.
    *
-   * `state` and `host` choose those with this `lastState`, or with a callback at this host. Ask again with `after` the
-   * page's `next` until that is null: a page may have fewer watches, or none, even if more follow.
+   * `reference`, `state` and `host` choose those of this order, with this `lastState`, or with a callback at this host.
+   * Ask again with `after` the page's `next` until that is null: a page may have fewer watches, or none, even if more
+   * follow.
    */
-  async watches({ state, host, after, limit = 50 } = {}) {
+  async watches({ reference, state, host, after, limit = 50 } = {}) {
     must(Number.isSafeInteger(limit) && limit > 0, "limit must be a whole number above 0");
-    const given = { state, host, after, limit: String(limit) };
+    const given = { reference, state, host, after, limit: String(limit) };
     const parameters = Object.fromEntries(Object.entries(given).filter(([, value]) => (value ?? null) !== null));
     const answer = parseJson(await this.#ask("/rpc/commerce/webhooks", { parameters, authorized: true }), "the answer");
     const { subscriptions, next } = members(answer, "the answer", { subscriptions: "objects", next: "text?" });

@@ -304,6 +304,20 @@ export interface Delivery {
   refused?: boolean;
   abandoned?: boolean;
   dropped?: boolean;
+  /** Nodes of earlier versions lack `epoch`, `sequence` and `content`. */
+  epoch?: number;
+  sequence?: number;
+  /** Of an event that waits for its delivery. */
+  attemptsLeft?: number;
+  /** What the event says, in short. */
+  content?: {
+    payment: { state: State; confirmations: number; txid?: string; blockHash?: string; blockHeight?: string };
+    /** The newest block, which has brought the event about. */
+    tip: { height: string; hash: string };
+    mismatch?: MismatchedEvent["mismatch"];
+    dropped?: DroppedEvent["dropped"];
+    alarm?: AlarmEvent["alarm"];
+  };
 }
 
 /** A registration for the events of an order. */
@@ -329,6 +343,13 @@ export interface Watch {
   /** True if the registration repeated an earlier one. */
   existing?: boolean;
   ending?: "expired" | "closed" | "cancelled" | "gone";
+  endedAt?: string;
+  /** Until when an ended watch reports mismatches; absent if it reports none. */
+  mismatchesUntil?: string;
+  /** Before this height a watch whose payment has been confirmed does not end. */
+  closesAtHeight?: string;
+  /** The open circuit breaker of a receiver that fails: it gets one delivery at a time. */
+  breaker?: { openedAt: string; nextProbeAt: string };
   /** The newest first. */
   events?: Delivery[];
 }
@@ -467,6 +488,7 @@ export class Client {
    * follow.
    */
   watches(options?: {
+    reference?: string | null;
     state?: string | null;
     host?: string | null;
     after?: string | null;

@@ -107,6 +107,10 @@ while ((await node.watch(watch.id)).events?.some((each) => each.deliveredAt === 
 must((await node.redeliver(watch.id, confirmed.id)).id === confirmed.id, "the delivery again");
 await arrival(4);
 must((await node.cancel(watch.id)).ending === "cancelled", "the cancellation");
+const ofOrder = await node.watches({ reference: "another" });
+must(ofOrder.watches.length === 0, "the list of another order's watches");
+const said = (await node.watch(watch.id)).events?.[1]?.content;
+must(said?.payment.txid === transfer.txid && said.tip.hash !== said.payment.blockHash, "the content of an event");
 const page = await node.watches({ host: "127.0.0.1", limit: 1 });
 must(page.watches[0]?.id === watch.id && page.next === watch.id, "the list of watches");
 must((await node.watches({ after: page.next })).next === null, "the end of the list");

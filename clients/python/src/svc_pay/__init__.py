@@ -39,8 +39,12 @@ from svc_pay.journal import Journal, SqliteJournal
 from svc_pay.model import (
     DEFAULT_CONFIRMATIONS,
     Account,
+    Alarm,
+    Breaker,
     CallbackTest,
     Delivery,
+    DeliveryContent,
+    Drop,
     Mismatch,
     Order,
     Payment,
@@ -56,7 +60,7 @@ from svc_pay.payouts import AsyncPayouts, Payout, Payouts, PayoutState
 from svc_pay.proof import ProvenPayment, check_proof
 from svc_pay.rates import Price, Quote, Rate, RateSource, order_amount
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
-from svc_pay.webhooks import EVENT_NAMES, Alarm, Event, EventName, WatchEvent, Webhook
+from svc_pay.webhooks import EVENT_NAMES, Event, EventName, WatchEvent, Webhook
 
 __all__ = [
     "COIN",
@@ -73,10 +77,13 @@ __all__ = [
     "AsyncClient",
     "AsyncPayouts",
     "BadRequest",
+    "Breaker",
     "CallbackTest",
     "Client",
     "Conflict",
     "Delivery",
+    "DeliveryContent",
+    "Drop",
     "Event",
     "EventName",
     "ImpossibleAmount",

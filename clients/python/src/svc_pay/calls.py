@@ -351,9 +351,12 @@ def watch(watch_id: str) -> Steps[Watch]:
     return _object(get(_watch_path(watch_id), authorized=True), "subscription", Watch.parse)
 
 
-def watches(*, state: str | None, host: str | None, after: str | None, limit: int) -> Steps[WatchPage]:
+def watches(
+    *, reference: str | None, state: str | None, host: str | None, after: str | None, limit: int
+) -> Steps[WatchPage]:
     """See :meth:`svc_pay.Client.watches`."""
-    given = {"state": state, "host": host, "after": after, "limit": str(check_number(limit, "limit"))}
+    chosen = {"reference": reference, "state": state, "host": host}
+    given = {**chosen, "after": after, "limit": str(check_number(limit, "limit"))}
     query = {name: value for name, value in given.items() if value is not None}
     answer = Members.of((yield from ask(get("/rpc/commerce/webhooks", query, authorized=True))), "the answer")
     return WatchPage(tuple(map(Watch.parse, answer.objects("subscriptions"))), answer.text_or_none("next"))

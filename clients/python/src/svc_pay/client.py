@@ -219,14 +219,21 @@ class Client:
         return self._run(calls.watch(watch_id))
 
     def watches(
-        self, *, state: str | None = None, host: str | None = None, after: str | None = None, limit: int = 50
+        self,
+        *,
+        reference: str | None = None,
+        state: str | None = None,
+        host: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
     ) -> WatchPage:
         """A page of at most ``limit`` watches with their newest events, the newest watch first; 50 is the most.
 
-        ``state`` and ``host`` choose those with this ``last_state``, or with a callback at this host. Ask again with
-        ``after=page.next`` until that is None: a page may have fewer watches, or none, even if more follow.
+        ``reference``, ``state`` and ``host`` choose those of this order, with this ``last_state``, or with a callback
+        at this host. Ask again with ``after=page.next`` until that is None: a page may have fewer watches, or none,
+        even if more follow.
         """
-        return self._run(calls.watches(state=state, host=host, after=after, limit=limit))
+        return self._run(calls.watches(reference=reference, state=state, host=host, after=after, limit=limit))
 
     def cancel(self, watch_id: str) -> Watch:
         """Cancel a watch; its undelivered events are dropped."""
@@ -406,14 +413,21 @@ class AsyncClient:
         return await self._run(calls.watch(watch_id))
 
     async def watches(
-        self, *, state: str | None = None, host: str | None = None, after: str | None = None, limit: int = 50
+        self,
+        *,
+        reference: str | None = None,
+        state: str | None = None,
+        host: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
     ) -> WatchPage:
         """A page of at most ``limit`` watches with their newest events, the newest watch first; 50 is the most.
 
-        ``state`` and ``host`` choose those with this ``last_state``, or with a callback at this host. Ask again with
-        ``after=page.next`` until that is None: a page may have fewer watches, or none, even if more follow.
+        ``reference``, ``state`` and ``host`` choose those of this order, with this ``last_state``, or with a callback
+        at this host. Ask again with ``after=page.next`` until that is None: a page may have fewer watches, or none,
+        even if more follow.
         """
-        return await self._run(calls.watches(state=state, host=host, after=after, limit=limit))
+        return await self._run(calls.watches(reference=reference, state=state, host=host, after=after, limit=limit))
 
     async def cancel(self, watch_id: str) -> Watch:
         """Cancel a watch; its undelivered events are dropped."""

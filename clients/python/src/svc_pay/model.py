@@ -293,6 +293,70 @@ _ENDINGS: Final = ("superseded", "refused", "abandoned", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
+class Alarm:
+    """A warning of the node about the chain."""
+
+    kind: str
+    """``outage``, ``deep-reorganisation`` or ``standstill``."""
+    sentence: str
+
+    @classmethod
+    def parse(cls, members: Members) -> "Alarm":
+        """From the member `alarm` of an event."""
+        return cls(members.text("kind"), members.text("sentence"))
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """How a pending payment has left the mempool without a block."""
+
+    reason: str
+    """``replaced``, ``expired``, ``evicted`` or ``unknown``."""
+    txid: str | None
+    """Of the transfer that left; None if the node does not know it any more."""
+    replaced_by: str | None
+    """The transfer that has taken its place in the mempool, if there is one."""
+
+    @classmethod
+    def parse(cls, members: Members) -> "Drop":
+        """From the member `dropped` of an event."""
+        return cls(members.text("reason"), members.text_or_none("txid"), members.text_or_none("replacedBy"))
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryContent:
+    """What an event says, in short."""
+
+    state: str
+    confirmations: int
+    txid: str | None
+    block_hash: str | None
+    """Of the payment's block."""
+    block_height: int | None
+    tip: Tip
+    """The newest block, which has brought the event about."""
+    mismatch: Mismatch | None
+    dropped: Drop | None
+    alarm: Alarm | None
+
+    @classmethod
+    def parse(cls, members: Members) -> "DeliveryContent":
+        """From the member `content` of an event in a list."""
+        payment = members.object("payment")
+        return cls(
+            state=payment.text("state"),
+            confirmations=payment.count("confirmations"),
+            txid=payment.text_or_none("txid"),
+            block_hash=payment.text_or_none("blockHash"),
+            block_height=payment.number_or_none("blockHeight"),
+            tip=Tip.parse(members.object("tip")),
+            mismatch=Mismatch.parse(members.object("mismatch")) if "mismatch" in members else None,
+            dropped=Drop.parse(members.object("dropped")) if "dropped" in members else None,
+            alarm=Alarm.parse(members.object("alarm")) if "alarm" in members else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """An event of a watch, and what has become of its delivery."""
 
@@ -307,6 +371,10 @@ class Delivery:
     last_attempt_at: int | None
     ending: str | None
     """``superseded``, ``refused``, ``abandoned`` or ``dropped`` if it will not be sent any more."""
+    attempts_left: int | None = None
+    """Of an event that waits for its delivery, else None."""
+    content: DeliveryContent | None = None
+    """None if an earlier version of the node has made the event."""
 
     @classmethod
     def parse(cls, members: Members) -> "Delivery":
@@ -322,7 +390,22 @@ class Delivery:
             created_at=members.number("createdAt"),
             last_attempt_at=members.number_or_none("lastAttemptAt"),
             ending=next((name for name in _ENDINGS if name in members and members.flag(name)), None),
+            attempts_left=members.count("attemptsLeft") if "attemptsLeft" in members else None,
+            content=DeliveryContent.parse(members.object("content")) if "content" in members else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The open circuit breaker of a receiver that fails: it gets one delivery at a time. Unix milliseconds."""
+
+    opened_at: int
+    next_probe_at: int
+
+    @classmethod
+    def parse(cls, members: Members) -> "Breaker":
+        """From the member `breaker` of a watch."""
+        return cls(members.number("openedAt"), members.number("nextProbeAt"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +436,14 @@ class Watch:
     """Until when the payment must have been seen, in Unix milliseconds; None if the watch has no such deadline."""
     warning: str | None = None
     """What the node has to say against the registration, in a sentence; None if nothing."""
+    closes_at_height: int | None = None
+    """Before this height a watch whose payment has been confirmed does not end."""
+    ended_at: int | None = None
+    """In Unix milliseconds."""
+    mismatches_until: int | None = None
+    """Until when an ended watch reports mismatches; None if it reports none."""
+    breaker: Breaker | None = None
+    """None if the circuit breaker of the receiver is closed."""
 
     @classmethod
     def parse(cls, members: Members) -> "Watch":
@@ -376,6 +467,10 @@ class Watch:
             events=tuple(map(Delivery.parse, members.objects("events"))) if "events" in members else (),
             pay_until=members.number_or_none("payUntil"),
             warning=members.text_or_none("warning"),
+            closes_at_height=members.number_or_none("closesAtHeight"),
+            ended_at=members.number_or_none("endedAt"),
+            mismatches_until=members.number_or_none("mismatchesUntil"),
+            breaker=Breaker.parse(members.object("breaker")) if "breaker" in members else None,
         )
 
 

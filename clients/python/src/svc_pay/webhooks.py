@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 from svc_pay.chain import format_amount
 from svc_pay.errors import InvalidAnswer, InvalidInput, InvalidSignature
 from svc_pay.members import Members
-from svc_pay.model import Mismatch, Order, Payment, State, Tip
+from svc_pay.model import Alarm, Drop, Mismatch, Order, Payment, State, Tip
 
 TOLERANCE_SECONDS: Final = 300
 
@@ -39,32 +39,6 @@ class Event:
     network_id: int
     chain_id: str
     genesis_hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """A warning of the node about the chain."""
-
-    kind: str
-    """``outage``, ``deep-reorganisation`` or ``standstill``."""
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """How a pending payment has left the mempool without a block."""
-
-    reason: str
-    """``replaced``, ``expired``, ``evicted`` or ``unknown``."""
-    txid: str | None
-    """Of the transfer that left; None if the node does not know it any more."""
-    replaced_by: str | None
-    """The transfer that has taken its place in the mempool, if there is one."""
-
-    @classmethod
-    def parse(cls, members: Members) -> "Drop":
-        """From the member `dropped` of an event."""
-        return cls(members.text("reason"), members.text_or_none("txid"), members.text_or_none("replacedBy"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +109,6 @@ def parse_event(body: bytes) -> Event | WatchEvent:
     )
     if name not in EVENT_NAMES:
         return Event(*chain)
-    alarm = members.object("alarm") if "alarm" in members else None
     left = members.object("dropped") if "dropped" in members else None
     return WatchEvent(
         *chain,
@@ -149,7 +122,7 @@ def parse_event(body: bytes) -> Event | WatchEvent:
         node=Tip.parse(members.object("node")),
         synced=members.object("node").flag("synced"),
         mismatch=Mismatch.parse(members.object("mismatch")) if "mismatch" in members else None,
-        alarm=None if alarm is None else Alarm(alarm.text("kind"), alarm.text("sentence")),
+        alarm=Alarm.parse(members.object("alarm")) if "alarm" in members else None,
         dropped=None if left is None else Drop.parse(left),
     )
 
