@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from svcd.chain.errors import Refusal
+from svcd.chain.units import BASE_UNITS_PER_COIN
 from svcd.commerce.leadership import Role
 from svcd.commerce.webhook_service import WebhookService
 from svcd.interfaces import Clock, milliseconds
@@ -18,6 +19,7 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.status import Status
+from svcd.node.sweeper import Sweeper
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.progress import SyncStage, SyncStatus
 from svcd.p2p.service import PeerNetwork
@@ -129,6 +131,28 @@ class MempoolMetrics(Collector):
         for reason in REASONS:
             refused.add_metric((reason.value,), self._transaction_pool.refusals[reason])
         yield refused
+
+
+class SweepMetrics(Collector):
+    """Reads the sweeps of block rewards; amounts in coins."""
+
+    def __init__(self, sweeper: Sweeper) -> None:
+        self._sweeper = sweeper
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        sweeper = self._sweeper
+        yield CounterMetricFamily("svcd_sweep_transfers", "Sweeps that the mempool admitted.", value=sweeper.sweeps)
+        yield CounterMetricFamily(
+            "svcd_sweep_coins", "Coins that these sweeps pay.", value=sweeper.swept / BASE_UNITS_PER_COIN
+        )
+        yield GaugeMetricFamily(
+            "svcd_sweep_surplus_coins",
+            "Coins of the block key above the holding minimum.",
+            value=sweeper.surplus() / BASE_UNITS_PER_COIN,
+        )
+        above = sweeper.above / BASE_UNITS_PER_COIN
+        yield GaugeMetricFamily("svcd_sweep_above_coins", "The surplus above which a sweep is due.", value=above)
 
 
 class PeersMetrics(Collector):

@@ -16,10 +16,19 @@ from prometheus_client.registry import Collector
 from svcd.chain.params import NetworkParams
 from svcd.commerce.webhook_service import WebhookService
 from svcd.interfaces import Clock
-from svcd.metrics.collectors import ChainMetrics, MempoolMetrics, PeersMetrics, SyncMetrics, WebhookMetrics, WebMetrics
+from svcd.metrics.collectors import (
+    ChainMetrics,
+    MempoolMetrics,
+    PeersMetrics,
+    SweepMetrics,
+    SyncMetrics,
+    WebhookMetrics,
+    WebMetrics,
+)
 from svcd.metrics.process import ProcessMetrics, ReactorLag, ThreadMetrics
 from svcd.node.node_context import NodeContext
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION, Status
+from svcd.node.sweeper import Sweeper
 from svcd.node.threads import PoolLoad
 from svcd.p2p.service import PeerNetwork
 from svcd.rpc.operator_routes import BEARER
@@ -59,6 +68,7 @@ def collect_from(
     network: PeerNetwork | None,
     webhooks: WebhookService | None,
     on_demand: bool = False,
+    sweeper: Sweeper | None = None,
 ) -> Metrics:
     """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built.
 
@@ -75,6 +85,8 @@ def collect_from(
         metrics.add(PeersMetrics(network), SyncMetrics(network))
     if webhooks is not None:
         metrics.add(WebhookMetrics(webhooks))
+    if sweeper is not None:
+        metrics.add(SweepMetrics(sweeper))
     return metrics
 
 

@@ -70,6 +70,10 @@ class DisconnectedTransfers:
         """All parked transfers in order of arrival."""
         return list(self._parked.values())
 
+    def has_from(self, sender: bytes) -> bool:
+        """Whether a transfer of ``sender`` is queued or parked."""
+        return sender in self._by_sender or any(item.transfer.sender == sender for item in self._queue.values())
+
     def get(self, txids: Collection[bytes]) -> list[DisconnectedTransfer]:
         """Those of ``txids`` that are queued or parked."""
         queued = intersection(self._queue, txids)

@@ -127,6 +127,14 @@ class TransactionPool:
         """The txids of the transfers that a reorganisation has brought back to the mempool, or parked."""
         return frozenset(self.mempool.returned).union([transfer.txid for transfer in self.parked])
 
+    def has_from(self, sender: bytes) -> bool:
+        """Whether a transfer of ``sender`` waits: in the mempool, parked, or on its way into the mempool."""
+        return (
+            bool(self.mempool.sent_by(sender))
+            or self._disconnected.has_from(sender)
+            or any(submission.transfer.sender == sender for submission in self._submissions)
+        )
+
     def subscribe(self, listener: MempoolListener) -> None:
         """Notify ``listener`` of every later change of the mempool."""
         self._listeners.append(listener)

@@ -18,10 +18,12 @@ from svcd.metrics.exposition import collect_from as measured_of
 from svcd.net.calls import CallFailed, Reply
 from svcd.net.targets import Rules
 from svcd.node.database_health import DatabaseHealth
+from svcd.node.sweeper import Sweeper, SweepSettings
 from svcd.node.threads import InlineWorker, PoolLoad
 from svcd.rpc.sites import SiteFactory
 from svcd.web.connections import SiteLimits
 from svcd.web.site import Site
+from tests.chains import COIN, key_of
 from tests.p2p.bench import Node
 from tests.p2p.conftest import builder, grow, make_node, node, transport
 from tests.support import result_of
@@ -58,7 +60,17 @@ def measure() -> Iterator[Callable[..., Measured]]:
     def make(node: Node, token: str | None = None) -> Measured:
         webhooks = _webhooks(node, databases)
         loads = {name: PoolLoad(node.clock) for name in ("writer", "verifier")}
-        metrics = measured_of(node.node_context, node.status, loads=loads, network=node.network, webhooks=webhooks)
+        sweep_settings = SweepSettings(
+            seed=key_of("own").seed, pay_to=node.builder.address("vault"), above=50 * COIN, may_send=lambda: True
+        )
+        metrics = measured_of(
+            node.node_context,
+            node.status,
+            loads=loads,
+            network=node.network,
+            webhooks=webhooks,
+            sweeper=Sweeper(node.node_context, sweep_settings),
+        )
         sites = SiteFactory(node.clock, lambda: "e")
         operator = sites.operator([MetricsRoutes(metrics.registry, token=token)], SiteLimits())
         metrics.watch("public", node.site)

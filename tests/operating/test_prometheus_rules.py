@@ -80,6 +80,19 @@ CASES: dict[str, Case] = {
         },
         "30m",
     ),
+    "SvcdRewardsNotSwept": (
+        {
+            "svcd_sweep_surplus_coins": "200x400",
+            "svcd_sweep_above_coins": "100x400",
+            "svcd_sweep_transfers_total": "0x400",
+        },
+        {
+            "svcd_sweep_surplus_coins": "200x400",
+            "svcd_sweep_above_coins": "100x400",
+            "svcd_sweep_transfers_total": "0x200 1x200",
+        },
+        "380m",
+    ),
     "SvcdErrors": (
         {'svcd_http_requests_total,status="500",route="/rpc/status",method="GET"': "0x5 1x20"},
         {'svcd_http_requests_total,status="503",route="/rpc/status",method="GET"': "0+9x20"},
