@@ -23,6 +23,7 @@ from svcd.cli.merchant.webhooks import webhook
 from svcd.cli.operator.backup import backup
 from svcd.cli.operator.database import db, move, restored
 from svcd.cli.operator.devnet import devnet
+from svcd.cli.operator.key import key
 from svcd.cli.operator.merchants import merchants
 from svcd.cli.operator.node import node
 from svcd.cli.operator.peers import peers
@@ -131,7 +132,7 @@ for command in (status, block, balance, tx, export, pay_request, verify, confirm
     svc.add_command(command)
 for command in (devnet, node, db, show_help):
     svc.add_command(command)
-for command in (peers, backup, merchants):
+for command in (peers, backup, merchants, key):
     node.add_command(command)
 webhook.add_command(move)
 webhook.add_command(restored)

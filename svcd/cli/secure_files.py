@@ -129,6 +129,8 @@ def read_secret_line(path: Path, content: str) -> str:
 def read_seed(path: Path) -> bytes:
     """The 32-byte seed in a node's key file, which only its owner may read; raises CommandError."""
     line = read_secret_line(path, "a node's key")
+    if line.startswith("{"):
+        raise CommandError(f"{path} is an encrypted keyfile already: svc wallet import --from {path} imports it")
     if not _SEED.fullmatch(line):
         raise CommandError(f"{path} must contain only a node's key, 64 lower-case hex characters")
     return bytes.fromhex(line)

@@ -1,0 +1,165 @@
+"""`svc node key …`: the block key of a node, in an encrypted keyfile."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.params import NETWORKS
+from svcd.chain.signature import public_key_of
+from svcd.cli import options
+from svcd.cli.errors import CommandError
+from svcd.cli.prompts import PasswordSource
+from svcd.cli.rendering import property_table
+from svcd.cli.secure_files import read_secret, read_seed, replace_file, require_absent, write_new_file
+from svcd.cli.session import Session
+from svcd.keyfile import Keyfile, parse, render, seal, unseal
+from svcd.process.privileges import UnsafeDirectory, become_owner
+
+DEFAULT_FILE: Final = "operator.key"
+
+_key_file_option = click.option(
+    "--key-file",
+    metavar="NAME",
+    default=DEFAULT_FILE,
+    show_default=True,
+    help="The file of the key, as [participation] keyFile names it: absolute, or relative to the data directory.",
+)
+_network_option = click.option(
+    "--network",
+    type=click.Choice(list(NETWORKS)),
+    default="mainnet",
+    show_default=True,
+    help="The network of the node.",
+)
+_password_option = click.option(
+    "--password-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read the password from a file of mode 0600 instead of asking for it.",
+)
+
+
+@click.group()
+def key() -> None:
+    """Encrypt the key that signs a node's blocks and receives their rewards.
+
+    The node needs the password at its start: see `svc help operations`, "The block key".
+
+    \b
+    Example:
+      svc node key encrypt --data-dir /var/lib/svcd
+      svc node key address --data-dir /var/lib/svcd
+    """
+
+
+@key.command()
+@_network_option
+@_key_file_option
+@_password_option
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def new(session: Session, network: str, key_file: str, password_file: Path | None) -> None:
+    """Make a new block key in an encrypted keyfile, before the first start of a node.
+
+    An existing file is never overwritten. Keep a copy of the file and the password: without both, the rewards are lost.
+
+    \b
+    Example:
+      svc node key new --data-dir /var/lib/svcd
+      svc node key new --network devnet --password-file password
+    """
+    password = PasswordSource(password_file, {}).new()
+    with _key_path(session, key_file) as path:
+        require_absent(path, "--key-file")
+        sealed = _sealed(session, session.runtime.random(32), password, network)
+        write_new_file(path, render(sealed), "--key-file")
+    _print(session, sealed, key_file)
+
+
+@key.command()
+@_network_option
+@_key_file_option
+@_password_option
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def encrypt(session: Session, network: str, key_file: str, password_file: Path | None) -> None:
+    """Replace a block key that is not encrypted by an encrypted keyfile of the same key.
+
+    A running node goes on; it needs the password from its next start on. The old content of the file may remain on the
+    disk and in backups: if somebody may read those, make a new key with `svc node key new`.
+
+    \b
+    Example:
+      svc node key encrypt --data-dir /var/lib/svcd
+      svc node key encrypt --network devnet --password-file password
+    """
+    password = PasswordSource(password_file, {}).new()
+    with _key_path(session, key_file) as path:
+        sealed = _sealed(session, read_seed(path), password, network)
+        replace_file(path, render(sealed))
+    _print(session, sealed, key_file)
+
+
+@key.command()
+@_network_option
+@_key_file_option
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def address(session: Session, network: str, key_file: str) -> None:
+    """Print the address that receives the rewards, which needs no password.
+
+    That of an encrypted keyfile is shown as it is in the file; `svc node status` shows that of a running node's key.
+
+    \b
+    Example:
+      svc node key address --data-dir /var/lib/svcd
+    """
+    with _key_path(session, key_file) as path:
+        content = read_secret(path)
+        if content.lstrip().startswith(b"{"):
+            found = parse(content).address
+        else:
+            found = encode_address(key_hash(public_key_of(read_seed(path))), NETWORKS[network].address_prefix)
+    session.print_result({"address": found, "keyFile": key_file}, found)
+
+
+@contextmanager
+def _key_path(session: Session, key_file: str) -> Iterator[Path]:
+    """The path of the key file, for a process that has become the owner of its folder (see `become_owner`)."""
+    place = Path(session.data_dir) / key_file
+    try:
+        folder = become_owner(place.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CommandError(f"there is no folder {place.parent}; give the data directory of a node") from None
+    except OSError as error:
+        raise CommandError(f"the folder {place.parent} cannot be used: {error.strerror}") from None
+    except UnsafeDirectory as reason:
+        raise CommandError(f"the folder {place.parent} {reason}") from None
+    yield folder / place.name
+
+
+def _sealed(session: Session, seed: bytes, password: str, network: str) -> Keyfile:
+    """The keyfile, which is opened once before it replaces anything."""
+    sealed = seal(seed, password, params=NETWORKS[network], random=session.runtime.random)
+    if unseal(parse(render(sealed)), password) != seed:
+        raise CommandError("the new keyfile does not contain the key; nothing was written")
+    return sealed
+
+
+def _print(session: Session, keyfile: Keyfile, key_file: str) -> None:
+    record: dict[str, object] = {"address": keyfile.address, "network": keyfile.params.name, "keyFile": key_file}
+    rows = [("address", keyfile.address), ("network", keyfile.params.name), ("key file", key_file)]
+    session.print_result(record, f"{property_table(rows)}\n\n{_ADVICE}")
+
+
+_ADVICE: Final = (
+    "The node needs the password at its start: [participation] keyPasswordFile, --key-password-fd, or a prompt. Keep a"
+    " copy of the file and the password; svc wallet import --from can open it."
+)
