@@ -1,14 +1,18 @@
 """The plugin that twistd runs: its command line and its service; the one module that imports the global reactor."""
 
 import os
+import re
+import signal
 import sys
 from collections.abc import Callable
+from getpass import getpass
 from pathlib import Path
 from typing import ClassVar
 
 from twisted.internet import reactor
 from twisted.python import usage
 
+from svcd.composition.block_key import EXIT_STATUS, KeyLocked, KeyPassword, unlock
 from svcd.composition.file_descriptors import fit_connections, raise_open_files_limit
 from svcd.composition.lifecycle import root_service
 from svcd.config.layers import ConfigError, KeyPath, Layer, from_assignment, from_option
@@ -42,11 +46,14 @@ class Options(usage.Options):
         ["network", None, None, " or ".join(NETWORKS)],
         ["listen", None, None, "where to serve, a Twisted endpoint such as tcp:8645:interface=127.0.0.1"],
         ["operator-listen", None, None, "where to serve the operator: a Unix socket or a port on loopback"],
+        ["key-password-fd", None, None, "file descriptor from which to read the password of an encrypted block key"],
     ]
 
     config: Config
     read_config: Callable[[], Config]
     """Loads the configuration again from the same file and options; raises ConfigError."""
+    key_password_fd: int | None
+    """The file descriptor with the password of the block key."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -66,6 +73,7 @@ class Options(usage.Options):
             for option, path in _SETTINGS.items()
             if self[option] is not None
         ]
+        self.key_password_fd = self._descriptor("key-password-fd")
         file = Path(self["config"]) if self["config"] else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
         layers = [*given, *self._assignments]
         try:
@@ -77,6 +85,14 @@ class Options(usage.Options):
         layers.append(from_option("--data-dir", ("dataDir",), str(self.config.data_dir)))
         self.read_config = lambda: load(again, overrides=layers, environment=os.environ)
 
+    def _descriptor(self, option: str) -> int | None:
+        given: str | None = self[option]
+        if given is None:
+            return None
+        if not re.fullmatch("[0-9]{1,6}", given):
+            _refuse(ConfigError(f"--{option} {given}: must be the number of an open file descriptor, such as 3"))
+        return int(given)
+
 
 def _refuse(error: ConfigError) -> None:
     # twistd would print its usage before the text of a UsageError; one line is enough here.
@@ -87,8 +103,28 @@ def makeService(options: Options) -> RootService:
     """The service that twistd runs, from the options of its command line."""
     open_files = raise_open_files_limit()
     config = fit_connections(options.config, open_files)
+    block_key = _unlocked(options)
     use_monotonic_clock(reactor)
-    return root_service(config, reactor, _observer(options), lambda: fit_connections(options.read_config(), open_files))
+    return root_service(
+        config,
+        reactor,
+        _observer(options),
+        lambda: fit_connections(options.read_config(), open_files),
+        block_key=block_key,
+    )
+
+
+def _unlocked(options: Options) -> bytes | None:
+    """The seed in an encrypted key file, or None; ends the process with one line and EXIT_STATUS."""
+    # twistd becomes a daemon later: the terminal and the descriptors are still those of the user.
+    prompt = getpass if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() else None
+    try:
+        return unlock(options.config, KeyPassword(options.key_password_fd, os.environ, prompt))
+    except KeyLocked as locked:
+        sys.stderr.write(f"svcd: {locked}\n")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    sys.exit(EXIT_STATUS)
 
 
 def _observer(options: Options) -> Observer | None:

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     },
     "cli.operator": {"cli", "chain", "keyfile", "store", "node", "process"},
     "cli.main": {"cli", "cli.wallet", "cli.merchant", "cli.operator", "chain", "keyfile"},
-    "config": {"chain.address", "chain.errors", "chain.params", "net.targets"},
+    "config": {"chain.address", "chain.errors", "chain.params", "chain.units", "net.targets"},
     "process": set(),
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
     "composition": {*EVERY_PACKAGE},

@@ -175,6 +175,27 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
         ("http = 3", "http = 3: must be a section with keys of its own"),
         ("network = 'main'", 'network = "main": must be "mainnet" or "devnet"'),
         ("dataDir = ''", 'dataDir = "": must name a folder'),
+        (
+            "[participation]\npayTo = 'svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc'",
+            '[participation] payTo = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc": it must be an address of this '
+            "network: 43 characters that begin with svc1q",
+        ),
+        ("[participation]\npayTo = 7", "[participation] payTo = 7: must be a string in quotes"),
+        (
+            "[participation]\nsweepAbove = 10000",
+            '[participation] sweepAbove = 10000: must be an amount of coins in quotes, such as "10000", and at '
+            'least "1"',
+        ),
+        (
+            "[participation]\nsweepAbove = '0.5'",
+            '[participation] sweepAbove = "0.5": must be an amount of coins in quotes, such as "10000", and at '
+            'least "1"',
+        ),
+        (
+            "[participation]\nsweepAbove = 'a lot'",
+            '[participation] sweepAbove = "a lot": must be an amount of coins in quotes, such as "10000", and at '
+            'least "1"',
+        ),
         ("[participation]\nkeyFile = ''", '[participation] keyFile = "": must name a file'),
         ("[operator]\ntokenFile = ''", '[operator] tokenFile = "": must name a file'),
         ('[participation]\nkeyFile = "a\\u0000"', '[participation] keyFile = "a\\u0000": must name a file'),
@@ -471,7 +492,7 @@ SECRETS = ("manageToken", "previousManageToken", "readOnlyToken", "signingSecret
 READ = [f"commerce.webhooks.{key}File" for key in ("database", *SECRETS)]
 
 
-@pytest.mark.parametrize("setting", [*MADE, *READ, "commerce.webhooks.extraCaFile"])
+@pytest.mark.parametrize("setting", [*MADE, *READ, "commerce.webhooks.extraCaFile", "participation.keyPasswordFile"])
 @pytest.mark.parametrize("name", [*OWN_FILES, "./lock", "keys/../node.key", "/d/peers.json", "../d/lock"])
 def test_a_setting_that_names_a_file_of_the_node_is_refused(setting: str, name: str) -> None:
     place = os.path.normpath(f"/d/{name}") if not name.startswith("/") else name
@@ -483,7 +504,7 @@ def test_a_setting_that_names_a_file_of_the_node_is_refused(setting: str, name: 
 def test_every_setting_that_names_a_file_is_checked(tmp_path: Path) -> None:
     """Those of sections that there may be several of, too; the error names the section."""
     files = {name for name in keys_of(Config) if name.endswith("File")}
-    assert files == {setting.rpartition(".")[2] for setting in [*MADE, *READ]} | {"extraCaFile"}
+    assert files == {setting.rpartition(".")[2] for setting in [*MADE, *READ]} | {"extraCaFile", "keyPasswordFile"}
     previous = ("previousTokenFile", "previousSigningSecretFile")
     for key in ("tokenFile", "readOnlyTokenFile", "signingSecretFile", *previous):
         names = {"tokenFile": "token", "signingSecretFile": "secret"} | {key: "node.key"}
@@ -501,7 +522,7 @@ def test_a_key_that_the_node_makes_is_no_secret_of_a_merchant(setting: str, name
         set_to("dataDir=/d", f"{setting}={name}")
 
 
-@pytest.mark.parametrize("setting", [*MADE, *READ, "commerce.webhooks.extraCaFile"])
+@pytest.mark.parametrize("setting", [*MADE, *READ, "commerce.webhooks.extraCaFile", "participation.keyPasswordFile"])
 def test_a_name_that_no_file_can_have_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match=r"File = .*: must name a file$"):
         set_to(f'{setting}="a\\u0000b"')

@@ -1,14 +1,16 @@
 """What happens, in order, from the start to ready, and from SIGTERM to the end.
 
 Start. twistd parses the command line and the configuration with `Options` in `svcd/tap.py`, calls `makeService` there,
-which calls :func:`root_service`, and starts the reactor. The services below start one at a time, each after the one
+which unlocks an encrypted block key (`svcd/composition/block_key.py`) and calls :func:`root_service`, and starts the
+reactor. The services below start one at a time, each after the one
 before it has started (`svcd/process/sequential.py`):
 
 1. the data directory is created and locked (`svcd/process/datadir.py`);
 2. the thread pools start (`svcd/node/threads.py`), and a check that no thread has died;
 3. the databases are opened (:func:`open_chain_and_webhooks`): those of the chain, the mempool and the webhooks, each of
    which recovers from an unclean shutdown;
-4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks, webhooks,
+4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks and sweeps
+   of its rewards, webhooks,
    reloading on SIGHUP, the operator's listeners, the public listeners, the port for health checks, peers, backups;
 5. the last one (`svcd/process/systemd.py`) tells systemd READY=1.
 
@@ -69,11 +71,17 @@ STOP_PATIENCE: Final = 2.0
 
 
 def root_service(
-    config: Config, reactor: Any, observer: Observer | None, read_config: Callable[[], Config]
+    config: Config,
+    reactor: Any,
+    observer: Observer | None,
+    read_config: Callable[[], Config],
+    *,
+    block_key: bytes | None = None,
 ) -> RootService:
     """The service that twistd runs: everything from the lock on the data directory to the notification of systemd.
 
-    ``read_config`` loads the configuration again, for SIGHUP and `svc node merchants reload`.
+    ``read_config`` loads the configuration again, for SIGHUP and `svc node merchants reload`. ``block_key`` is the seed
+    of an encrypted key file, if there is one.
     """
     StopSignals(reactor).install()
     hang_up = HangUp(reactor)
@@ -92,7 +100,7 @@ def root_service(
         Sequential(exit_process, deadline, operator_errors=OPERATOR_ERRORS),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
         services=lambda databases: node_services(
-            NodeResources(config, databases, pools, reactor, health, read_config, hang_up)
+            NodeResources(config, databases, pools, reactor, health, read_config, hang_up, block_key)
         ),
         release=lambda databases: databases.close(deadline),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -105,6 +105,8 @@ class NodeResources:
     read_config: Callable[[], Config]
     """Loads the configuration again, as at the start; blocks, and raises ConfigError."""
     hang_up: HangUp
+    block_key: bytes | None = field(default=None, repr=False)
+    """The seed of an encrypted key file; None for a key file that is not encrypted."""
 
     @property
     def node_context(self) -> NodeContext:

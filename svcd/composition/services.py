@@ -10,6 +10,8 @@ from twisted.application.service import Service
 from twisted.internet.endpoints import serverFromString
 from twisted.web.resource import Resource
 
+from svcd.chain.address import decode_address, key_hash
+from svcd.chain.signature import public_key_of
 from svcd.chain_schemas import of_network
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
@@ -31,6 +33,7 @@ from svcd.node.devnet import Devnet
 from svcd.node.miner import Miner, MinerSettings
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NoPeers, Status
+from svcd.node.sweeper import Sweeper, SweepSettings
 from svcd.p2p import service as p2p
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.administration import PeerAdministration
@@ -44,6 +47,7 @@ from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
 from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch, load_or_make, load_or_make_token
 from svcd.process.listener import ListenerService
+from svcd.process.sequential import CannotStart
 from svcd.process.systemd import Notifier, SystemdService
 from svcd.process.timers import CLOCK_CHECK_SECONDS, ClockWatch, Periodic
 from svcd.rpc.chain_routes import ChainRoutes
@@ -84,7 +88,9 @@ class NodeServices:
             load_or_make(config.data_dir / "node.key", secrets.token_bytes),
             Endpoint(public_url) if public_url else "",
         )
-        self._seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
+        self._seed = base.block_key or load_or_make(
+            config.data_dir / config.participation.key_file, secrets.token_bytes
+        )
         self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
         self._network = build_network(base, key, self._clients) if config.p2p.enabled else None
         self._peers_service = self._build_peers_service()
@@ -112,6 +118,7 @@ class NodeServices:
             signal=base.hang_up,
         )
         self._participation = None if config.participation.on_demand else self._producer()
+        self._sweeper = self._build_sweeper()
         self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files)
         self._devnet = Devnet(node_context, secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = collect_from(
@@ -121,6 +128,7 @@ class NodeServices:
             network=self._network,
             webhooks=self._merchants.webhooks,
             on_demand=config.participation.on_demand,
+            sweeper=self._sweeper,
         )
         self.reactor_lag = self._metrics.lag
 
@@ -139,8 +147,8 @@ class NodeServices:
         ]
 
     def production(self) -> list[Service]:
-        """The production of blocks; none on a devnet that makes blocks on demand."""
-        return [] if self._participation is None else [self._participation]
+        """The sweeps of rewards, if set, and the production of blocks; not on a devnet that makes them on demand."""
+        return [service for service in (self._sweeper, self._participation) if service is not None]
 
     def webhooks(self) -> list[Service]:
         """The services behind webhooks; none where webhooks are switched off."""
@@ -258,6 +266,24 @@ class NodeServices:
         )
         return Miner(self._base.node_context, miner_settings)
 
+    def _build_sweeper(self) -> Sweeper | None:
+        """The sweeps of rewards; None where `[participation] payTo` is empty. Raises CannotStart."""
+        settings, params = self._base.config.participation, self._base.config.params
+        if not settings.pay_to:
+            return None
+        if decode_address(settings.pay_to, params.address_prefix) == key_hash(public_key_of(self._seed)):
+            raise CannotStart(
+                f"[participation] payTo = {settings.pay_to} is the address of this node's own block key: name an "
+                "address whose key is not on this computer"
+            )
+        sweep_settings = SweepSettings(
+            seed=self._seed,
+            pay_to=settings.pay_to,
+            above=settings.sweep_above,
+            may_send=lambda: self._status.current,
+        )
+        return Sweeper(self._base.node_context, sweep_settings)
+
     def _participates(self) -> bool:
         if self._participation is None:
             return self._base.config.participation.enabled
@@ -274,7 +300,15 @@ class NodeServices:
         config, node_context = self._base.config, self._base.node_context
         peers = self._network.record if self._network else None
         writer = self._base.pools.writer.load
-        details = NodeDetails(node_context, writer, self._seed, self._participates, peers, self._merchants.record)
+        details = NodeDetails(
+            node_context,
+            writer,
+            self._seed,
+            self._participates,
+            peers,
+            self._merchants.record,
+            sweep=None if self._sweeper is None else self._sweeper.record,
+        )
         known = self._peers_service
         administration = PeerAdministration(self._network.peers, known.save) if self._network and known else None
         routes: list[object] = [

@@ -2,6 +2,7 @@
 
 import difflib
 import ipaddress
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -31,6 +32,7 @@ def check(config: Config, settings: Settings, environment: Mapping[str, str]) ->
     """
     if config.participation.on_demand and config.network != "devnet":
         raise settings.problem(("participation", "onDemand"), 'works with network = "devnet" only')
+    _check_pay_to(config, settings)
     _check_lifetimes(config, settings)
     _check_merchants(config, settings)
     check_files(config, settings)
@@ -38,6 +40,15 @@ def check(config: Config, settings: Settings, environment: Mapping[str, str]) ->
     _check_public(config, settings)
     _check_passed_sockets(config, settings, environment.get("LISTEN_FDNAMES", "").split(":"))
     _check_operator(config, settings)
+
+
+def _check_pay_to(config: Config, settings: Settings) -> None:
+    if not config.participation.pay_to:
+        return
+    try:
+        decode_address(config.participation.pay_to, config.params.address_prefix, "it")
+    except RuleViolation as error:
+        raise settings.problem(("participation", "payTo"), str(error)) from error
 
 
 def _check_lifetimes(config: Config, settings: Settings) -> None:
@@ -302,7 +313,7 @@ def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, 
     webhooks = config.commerce.webhooks
     if not webhooks.enabled:
         return config
-    credentials = Path(environment["CREDENTIALS_DIRECTORY"]) if "CREDENTIALS_DIRECTORY" in environment else None
+    credentials = credentials_directory(environment)
 
     def secret(key: str, given: str, file: str) -> str:
         at = ("commerce", "webhooks", f"{key}File")
@@ -358,24 +369,36 @@ def _database(uri: str, settings: Settings) -> str:
     return uri
 
 
-def _secret(path: Path, settings: Settings, at: KeyPath, credentials: Path | None) -> str:
+def credentials_directory(environment: Mapping[str, str]) -> Path | None:
+    """The folder with the credentials that systemd hands over, if there is one."""
+    return Path(environment["CREDENTIALS_DIRECTORY"]) if "CREDENTIALS_DIRECTORY" in environment else None
+
+
+def read_secret_file(path: Path, credentials: Path | None) -> bytes:
+    """The bytes of a small file with a secret, which only its owner may read, or which is in ``credentials``.
+
+    Raises:
+        BadValue: the file is missing, too long or readable by others.
+    """
     try:
         # systemd shows a credential as 0440 where it grants access by an ACL (its issue 29435); the folder is private.
         guarded = credentials is not None and path.resolve().parent == credentials.resolve()
-        mode = path.stat().st_mode & 0o777
         with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
             content = file.read(_MAX_SECRET_BYTES + 1)
     except OSError as error:
-        raise settings.problem(at, f"{path} cannot be read: {error.strerror}") from error
+        raise BadValue(f"{path} cannot be read: {error.strerror}") from error
     if mode & 0o077 and not guarded:
-        raise settings.problem(at, f"{path} is open to others (mode {mode:04o}); run: chmod 600 {path}")
-    return _text(content, settings, at)
-
-
-def _text(content: bytes, settings: Settings, at: KeyPath) -> str:
+        raise BadValue(f"{path} is open to others (mode {mode:04o}); run: chmod 600 {path}")
     if len(content) > _MAX_SECRET_BYTES:
-        raise settings.problem(at, f"the file holds more than {_MAX_SECRET_BYTES} bytes; it must hold the secret alone")
+        raise BadValue(f"the file holds more than {_MAX_SECRET_BYTES} bytes; it must hold the secret alone")
+    return content
+
+
+def _secret(path: Path, settings: Settings, at: KeyPath, credentials: Path | None) -> str:
     try:
-        return content.decode().strip()
+        return read_secret_file(path, credentials).decode().strip()
+    except BadValue as error:
+        raise settings.problem(at, str(error)) from error
     except UnicodeDecodeError as error:
         raise settings.problem(at, "the file must hold UTF-8 text") from error

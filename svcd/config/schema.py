@@ -14,6 +14,7 @@ from twisted.internet.endpoints import quoteStringArgument
 
 from svcd.chain.params import NETWORKS as NETWORK_PARAMS
 from svcd.chain.params import NetworkParams
+from svcd.chain.units import BASE_UNITS_PER_COIN
 from svcd.config import types
 from svcd.config.types import Between, ListOf, OneOf, owner_only
 from svcd.limits import IDLE_CONNECTIONS, MANY_WATCHES, MEMPOOL_FLOOD, TOO_MANY_REQUESTS, Limit
@@ -35,7 +36,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "dataDir": "data",
         "http": {"listen": "tcp:18645:interface=127.0.0.1"},
         "p2p": {"allowPrivate": True},
-        "participation": {"alone": True},
+        "participation": {"alone": True, "sweepAbove": "100"},
     },
 }
 """The defaults that depend on the network, in the file's form; others are defaults of their fields."""
@@ -76,6 +77,10 @@ class Participation:
     alone: Annotated[bool, types.Boolean()] = False
     workers: Annotated[int, Between(1, 256)] = 1
     key_file: Annotated[str, types.FileName()] = "operator.key"
+    key_password_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
+    pay_to: Annotated[str, types.String()] = ""
+    sweep_above: Annotated[int, types.Coins(BASE_UNITS_PER_COIN)] = 10_000 * BASE_UNITS_PER_COIN
+    """Base units."""
     on_demand: Annotated[bool, types.Boolean()] = False
 
 

@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from attrs import field, frozen
 from twisted.internet.endpoints import serverFromString
 
+from svcd.chain.errors import RuleViolation
+from svcd.chain.units import format_amount, parse_amount
 from svcd.net.targets import BadTarget, Endpoint
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -111,6 +113,24 @@ class Between:
         if type(value) is not int or not self.low <= value <= self.high:
             raise BadValue(f"must be an integer from {self.low} to {self.high}, without quotes")
         return value
+
+
+@frozen
+class Coins:
+    """An amount of coins, a decimal number in quotes; at least ``least`` base units."""
+
+    least: int
+
+    def read(self, value: object) -> int:
+        """Return the base units."""
+        wanted = f'must be an amount of coins in quotes, such as "10000", and at least "{format_amount(self.least)}"'
+        try:
+            units = parse_amount(value)
+        except RuleViolation as error:
+            raise BadValue(wanted) from error
+        if units < self.least:
+            raise BadValue(wanted)
+        return units
 
 
 @frozen

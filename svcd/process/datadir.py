@@ -175,6 +175,7 @@ class FileWatch:
 
 
 _SEED: Final = re.compile(r"[0-9a-f]{64}\n?")
+_MAX_KEY_BYTES: Final = 4096
 
 
 class SeedFileError(Exception):
@@ -213,13 +214,26 @@ def _make(path: Path, seed: bytes) -> bytes:
     return seed
 
 
+def read_private(path: Path) -> bytes:
+    """The first bytes, 4096 at most, of a file that only its owner may read.
+
+    Raises SeedFileError if it is no file or others may read it, OSError if it cannot be read.
+    """
+    # Without O_NONBLOCK, opening a named pipe would wait for its other end.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise SeedFileError(f"{path} is not a file: name one, or a place where one can be made")
+        if stat.S_IMODE(mode) & 0o077:
+            raise SeedFileError(f"{path} can be read by others than its owner: run chmod 600 {path}")
+        return os.read(descriptor, _MAX_KEY_BYTES)
+    finally:
+        os.close(descriptor)
+
+
 def _load(path: Path) -> bytes:
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise SeedFileError(f"{path} is not a file: name one, or a place where one can be made")
-    if stat.S_IMODE(mode) & 0o077:
-        raise SeedFileError(f"{path} can be read by others than its owner: run chmod 600 {path}")
-    text = path.read_text("utf-8", errors="replace")
+    text = read_private(path).decode("utf-8", errors="replace")
     if not _SEED.fullmatch(text):
         raise SeedFileError(f"{path} must hold 64 lower-case hex characters: restore it, or move it away for a new key")
     return bytes.fromhex(text.strip())

@@ -49,7 +49,7 @@ class NodeDetails:
     """The state of the node's parts, for the operator.
 
     ``writer`` is the load of the thread that writes blocks; ``seed`` is the private key of the account that own blocks
-    pay; ``peers`` and ``webhooks`` are None for a node without them.
+    pay; ``peers``, ``webhooks`` and ``sweep`` are None for a node without them.
     """
 
     node_context: NodeContext
@@ -58,13 +58,18 @@ class NodeDetails:
     participates: Callable[[], bool]
     peers: Callable[[], dict[str, object]] | None
     webhooks: Callable[[], dict[str, object]] | None
+    sweep: Callable[[], dict[str, object]] | None = None
 
     def record(self) -> dict[str, object]:
         """The current state as a JSON object."""
         node_context, mempool = self.node_context, self.node_context.transaction_pool.mempool
         address = encode_address(key_hash(public_key_of(self.seed)), node_context.chain_manager.params.address_prefix)
         return {
-            "participation": {"enabled": self.participates(), "address": address},
+            "participation": {
+                "enabled": self.participates(),
+                "address": address,
+                "sweep": None if self.sweep is None else self.sweep(),
+            },
             "mempool": {"transactions": len(mempool), "bytes": mempool.size},
             "verifierQueue": node_context.verifier.waiting,
             "writerQueue": self.writer.waiting,

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
-from attrs import define
+from attrs import define, evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
@@ -447,7 +447,7 @@ def test_the_details_are_those_of_the_moment(node: Node) -> None:
     )
     before = details.record()
     assert before == {
-        "participation": {"enabled": True, "address": node.address("operator")},
+        "participation": {"enabled": True, "address": node.address("operator"), "sweep": None},
         "mempool": {"transactions": 0, "bytes": 0},
         "verifierQueue": 0,
         "writerQueue": 0,
@@ -457,7 +457,8 @@ def test_the_details_are_those_of_the_moment(node: Node) -> None:
     writer.job(int)
     assert details.record() == {**before, "writerQueue": 1}
     enabled[0] = False
-    assert details.record()["participation"] == {"enabled": False, "address": node.address("operator")}
+    sweeping = evolve(details, sweep=lambda: {"payTo": "svcd1"}).record()["participation"]
+    assert sweeping == {"enabled": False, "address": node.address("operator"), "sweep": {"payTo": "svcd1"}}
 
 
 def test_a_node_without_peers_and_webhooks_has_none_to_tell_of(node: Node) -> None:
