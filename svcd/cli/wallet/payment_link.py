@@ -30,7 +30,7 @@ from svcd.commerce.payment_request import (
 T = TypeVar("T")
 
 _WEB: Final = re.compile("https?://", re.IGNORECASE)
-_LINK: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/(pay|wallet)/\?([!\"$-~]*)")
+_LINK: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/(pay/\?|wallet/[?#])([!\"$-~]*)")
 _REQUIRED_NAME: Final = "req-"
 _URI_NAME: Final = "pay"
 _BESIDE_URI: Final = ("returnUrl", "until")
@@ -57,15 +57,15 @@ def parse_link(text: str, params: NetworkParams) -> PaymentLink:
     match = _LINK.fullmatch(text)
     if match is None or len(text) > MAX_URI:
         raise _refusal(
-            "a link to pay is https://HOST/pay/?reference=… of a checkout or https://HOST/wallet/?pay=…, without a"
-            f" fragment (#), of at most {MAX_URI} characters, all of printable ASCII"
+            "a link to pay is https://HOST/pay/?reference=… of a checkout or https://HOST/wallet/#pay=…, without"
+            f" another fragment (#), of at most {MAX_URI} characters, all of printable ASCII"
         )
     page, query = match.groups()
-    return _wallet_page_in(query, params) if page == "wallet" else _checkout_in(query, params)
+    return _wallet_page_in(query, params) if page.startswith("wallet") else _checkout_in(query, params)
 
 
 def _wallet_page_in(query: str, params: NetworkParams) -> PaymentLink:
-    """The order in the query of a wallet page: a payment URI, and what the checkout may have put behind it."""
+    """The order in the query or the fragment of a wallet page: a payment URI, and what may be behind it."""
     first, *others = (pair.partition("=") for pair in query.split("&"))
     names = [name for name, _, _ in others]
     if first[0] != _URI_NAME or len(names) != len(set(names)) or not set(names) <= set(_BESIDE_URI):

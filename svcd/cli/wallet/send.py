@@ -131,7 +131,7 @@ def pay_uri(
     """Pay a payment URI or the link to a checkout.
 
     URI is svc:…?amount=…&ref=…, or the URL of a checkout or wallet page, https://…/pay/?reference=… or
-    https://…/wallet/?pay=…. Put it in single quotes, because & is special in the shell. Recipient, amount and reference
+    https://…/wallet/#pay=…. Put it in single quotes, because & is special in the shell. Recipient, amount and reference
     are signed exactly as they are in the URI, and only your node is contacted. The label is text by the author of the
     link. If the order is already paid, the command warns you; with --yes it then refuses to pay. An order whose link
     has expired is not paid.

@@ -42,6 +42,7 @@ def test_a_wallet_link_parses_like_its_uri(request: PaymentRequest) -> None:
     link = page(format_uri(request))
     if len(link) <= 2048:
         assert parse_link(link, DEVNET) == PaymentLink(request)
+        assert parse_link(link.replace("?", "#"), DEVNET) == PaymentLink(request)
 
 
 @pytest.mark.parametrize("host", ["http://127.0.0.1:8645", "https://[::1]:8645", "https://shop.example"])
@@ -70,7 +71,7 @@ def test_a_link_is_parsed_as_the_checkout_parses_it(still: Shown, label: str) ->
     assert format_uri(request) in [each.get("data-copy") for each in still.see(path).all("button")]
 
 
-FORM = "a link to pay is https://HOST/pay/?reference=… of a checkout or https://HOST/wallet/?pay=…"
+FORM = "a link to pay is https://HOST/pay/?reference=… of a checkout or https://HOST/wallet/#pay=…"
 WHOLE = "the link to a wallet page must have pay= with a payment URI, percent-encoded as a whole"
 
 
@@ -80,6 +81,8 @@ WHOLE = "the link to a wallet page must have pay= with a payment URI, percent-en
         ("https://shop.example/", FORM),
         ("HTTPS://shop.example/pay/?a=b", FORM),
         (checkout() + "#x", FORM),
+        (page(format_uri(REQUEST)) + "#x", FORM),
+        (checkout().replace("?", "#"), FORM),
         (checkout() + "é", FORM),
         (checkout("https://me:secret@shop.example"), FORM),
         (checkout("https://shop.example/elsewhere"), FORM),
