@@ -339,11 +339,11 @@ def _mismatch(coins: str, txid: str) -> Tag:
 
 
 def _wallet_path(order: Order) -> str:
-    """The path of this node's wallet page with the order, the way back to the shop, and when the order expires."""
+    """The path of this node's wallet page; order, way back and end of the order are in the fragment, for it alone."""
     uri = format_uri(PaymentRequest(order.terms, order.label))
     back = "" if order.return_url is None else f"&returnUrl={quote(order.return_url.url, safe='')}"
     end = "" if order.until is None else f"&until={order.until}"
-    return f"/wallet/?pay={quote(uri, safe='')}{back}{end}"
+    return f"/wallet/#pay={quote(uri, safe='')}{back}{end}"
 
 
 def _wallet_links(order: Order, observation: Observation, state: PaymentState, *, expired: bool) -> Tag:

@@ -125,7 +125,7 @@ HTML: Final = b"text/html; charset=utf-8"
 
 _POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
-    b"manifest-src 'self'; base-uri 'none'; form-action %s; frame-ancestors 'none'; "
+    b"manifest-src 'self'; worker-src 'none'; base-uri 'none'; form-action %s; frame-ancestors 'none'; "
     b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _FEATURES: Final = (

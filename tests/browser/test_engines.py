@@ -1,6 +1,7 @@
 """The pages in the three browser engines: from a look at the chain to a payment that the network takes back."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from tests.browser.chain import PASSWORD, SHOP, Account, Chain, checkout_path, f
 from tests.browser.engines import ChromiumTab, Tab, firefox, webkit
 from tests.browser.watching import Watched
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.running import RunningNode
+from tests.process_level.running import RunningNode, wait_until
 from tests.programs import needs
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 
+STATIC = Path(__file__).parents[2] / "svcd" / "pages" / "static"
 OTHERS = {"firefox": firefox, "webkit": webkit}
 
 
@@ -228,6 +230,7 @@ def test_a_forged_link(tab: Tab, chain: Chain) -> None:
     assert tab.text("[data-error=unlisted]").startswith(told)
     tab.go(wallet_path(payment_uri(order, recipient=mallory, rest=LABEL)) + BACK)
     unlock(tab)
+    assert tab.evaluate("() => location.search + location.hash.slice(0, 5)") == "#pay="
     assert tab.text("[data-error=unlisted]").startswith(told)
     assert tab.text("#review-recipient") == mallory
     assert tab.texts("#review-label") == []
@@ -292,3 +295,60 @@ def test_a_liar_that_relays_and_answers_400(tab: Tab, chain: Chain, liar: Betwee
     tab.see("#payment-state[data-state=confirming]")
     assert tab.text("#payment-txid") == txid
     assert [each["txid"] for each in chain.paid(address, order)] == [txid]
+
+
+CLOCK = b"""
+globalThis.shift = 0;
+const real = Date.now;
+Date.now = () => real() + globalThis.shift;
+"""
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden === "hidden", configurable: true });
+  return document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_wallet_that_nobody_uses(tab: Tab, liar: Between) -> None:
+    """It locks, clears the words of a new wallet, and asks nothing in a hidden tab."""
+    tab.origin = liar.url
+
+    def with_clock(path: str, node: Callable[[], Reply]) -> Reply | None:
+        """The page's own program, behind a clock that the test can set."""
+        if not path.startswith("/static/wallet.") or not path.endswith(".mjs"):
+            return None
+        script = (STATIC / "wallet.mjs").read_bytes()
+        return Reply(200, {"Content-Type": "text/javascript", "Cache-Control": "no-store"}, CLOCK + script)
+
+    def later(milliseconds: int) -> None:
+        tab.evaluate("(by) => (globalThis.shift += Number(by))", str(milliseconds))
+
+    liar.lie = with_clock
+    tab.go("/wallet/")
+    tab.click("#create-start")
+    tab.see("#words li:nth-child(24)")
+    words = tab.texts("#words li")
+    tab.click("#words-done")
+    tab.see("#quiz-1")
+    later(300_000)
+    tab.see("#welcome-cleared")
+    page = str(tab.evaluate("() => document.documentElement.outerHTML"))
+    assert [word for word in words if f">{word}<" in page] == []
+
+    make_wallet(tab)
+    tab.click('#navigation a[href="#home"]')
+    tab.see('#balance[data-shown="0"]')
+    later(300_000)
+    unlock(tab)
+    tab.see('#balance[data-shown="0"]')
+    later(-3_600_000)
+    unlock(tab)
+    tab.see('#balance[data-shown="0"]')
+
+    # It would ask every two seconds
+    tab.evaluate(HIDE, "hidden")
+    before = len(liar.asked)
+    time.sleep(5)
+    assert liar.asked[before:] == []
+    tab.evaluate(HIDE, "shown")
+    wait_until(lambda: len(liar.asked) > before, "the node is asked again")
+    liar.lie = None

@@ -8,9 +8,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser.between import Reply, between
 from tests.browser.chain import SHOP, Chain, checkout_path, fresh, payment_uri, wallet_path
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched, wait_for_true
+from tests.process_level.running import RunningNode
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -255,3 +257,35 @@ def test_no_page_lets_a_script_be_written_into_it(watched: Watched) -> None:
             assert failed in ("TypeError", "EvalError"), (path, attempt, failed)
         quiet(page)
     watched.forgive("Trusted|unsafe-eval|Content Security Policy")
+
+
+REGISTER = b"""<!DOCTYPE html><link rel="icon" href="data:,"><script>
+const ready = () => { document.title = "ready"; };
+navigator.serviceWorker.register("/sw.js").then(() => navigator.serviceWorker.ready).then(ready);
+</script>"""
+
+
+def test_a_service_worker_gets_no_wallet(watch: Callable[..., Watched], node: RunningNode) -> None:
+    """Something else that is served under the node's name has installed one."""
+    script = b"addEventListener('activate', (event) => event.waitUntil(clients.claim()));"
+    foreign = {
+        "/else": Reply(200, {"Content-Type": "text/html"}, REGISTER),
+        "/sw.js": Reply(200, {"Content-Type": "text/javascript"}, script),
+    }
+    with between(node) as server:
+        server.lie = lambda path, _: foreign.get(path)
+        watched = watch(origin=server.url)
+        wallet = WalletPage.opened(watched)
+        wallet.view("welcome")
+        # The pages of the node themselves cannot install one
+        failed = wallet.page.evaluate("navigator.serviceWorker.register('/sw.js').then(() => '', ({ name }) => name)")
+        assert failed in ("TypeError", "SecurityError")
+        watched.forgive("TrustedScriptURL")
+        page = watched.go("/else")
+        wait_for_true(page, "document.title === 'ready'")
+        # It takes over the wallet that is open, too
+        wallet.view("stopped")
+        assert "service worker" in wallet.error("service-worker").lower()
+        wallet.page.reload()
+        wallet.view("stopped")
+        wallet.error("service-worker")

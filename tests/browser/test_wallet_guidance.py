@@ -90,7 +90,9 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     page.wait_for_selector("#home-transfers >> text=taken back by the network, sent again")
     chain.node.mine(2)
     page.wait_for_selector("#home-transfers >> text=taken back", state="detached")
-    assert "Tea & cake" in wallet.tell("#home-transfers")
+    listed = wallet.tell("#home-transfers")
+    assert "Tea & cake (not signed)" in listed
+    assert SHOP in listed, "the label is not the recipient"
     chain.reorganise(2, drop=True)
     page.wait_for_selector("#home-transfers >> text=taken back by the network, sent again")
     assert [each["txid"] for each in chain.paid(buyer.address, order)] == [txid]

@@ -230,3 +230,25 @@ def test_unlocking_and_giving_up(wallet: WalletPage) -> None:
     wallet.page.click("#forgot-remove")
     wallet.view("welcome")
     assert wallet.page.evaluate(STORED)["keyfile"] == []
+
+
+PERSISTENCE = """
+if (isSecureContext) for (const name of ["persist", "persisted"]) StorageManager.prototype[name] = async () => %s;
+"""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_browser_that_may_delete_the_wallet_is_told_of(watched: Watched, kept: bool) -> None:
+    watched.context.add_init_script(PERSISTENCE % json.dumps(kept))
+    wallet = WalletPage.opened(watched)
+    wallet.page.click("#create-start")
+    words = wallet.words()
+    wallet.page.click("#words-done")
+    wallet.answer_quiz(words)
+    wallet.choose_password()
+    for place in ("#keyfile-storage", "#settings-storage"):
+        wallet.page.wait_for_selector(place, state="hidden" if kept else "visible")
+        assert kept or "Safari deletes it after seven days" in wallet.tell(place)
+        if place == "#keyfile-storage":
+            wallet.page.click("#keyfile-done")
+            wallet.navigate("Settings")

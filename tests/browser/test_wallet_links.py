@@ -1,12 +1,15 @@
 """Links that cannot be paid: each fault has its code and its sentence, and nothing is signed."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from tests.browser.chain import MAINNET_SHOP, SHOP, Account, Chain, checkout_path, fresh, wallet_path
+from tests.browser.between import between
+from tests.browser.chain import MAINNET_SHOP, SHOP, Account, Chain, checkout_path, fresh, payment_uri, wallet_path
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
+from tests.process_level.running import RunningNode
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -83,3 +86,63 @@ def test_an_order_that_expires_while_the_buyer_is_in_the_wallet(
     wallet.unlock()
     wallet.error("link-expired")
     assert chain.waiting(account.address) == 0
+
+
+def test_a_link_is_for_the_page_alone(watch: Callable[..., Watched], node: RunningNode) -> None:
+    """It goes into the fragment before anything is asked, and stays there through views and reloads."""
+    with between(node) as server:
+        watched = watch(origin=server.url)
+        wallet = WalletPage.opened(watched, f"{wallet_path(RIGHT)}&until=9999999999999#import")
+        wallet.view("import")
+        asked, fragment = server.asked[:], f"{wallet_path(RIGHT).partition('?')[2]}&until=9999999999999"
+        assert [path for path in asked if "pay=" in path] == [asked[0]]
+        assert wallet.page.url == f"{server.url}/wallet/#import&{fragment}"
+        wallet.page.click("text=Back")
+        wallet.view("welcome")
+        assert wallet.page.url == f"{server.url}/wallet/#home&{fragment}"
+        wallet.page.reload()
+        wallet.view("welcome")
+        assert wallet.page.is_visible("#welcome-link")
+        # The checkout leads there without a query
+        wallet.go(checkout_path(fresh("private")))
+        wallet.page.click("text=Use the wallet on this site")
+        wallet.view("welcome")
+        assert wallet.page.is_visible("#welcome-link")
+        assert [path for path in server.asked if "pay=" in path] == [asked[0]]
+
+
+def test_another_link_in_the_address_of_an_open_page(wallet: WalletPage) -> None:
+    wallet.follow(payment_uri(fresh("one"), amount="1"))
+    wallet.may_sign()
+    wallet.page.evaluate("uri => { location.hash = `pay=${encodeURIComponent(uri)}`; }", RIGHT.replace("=1&", "=3&"))
+    wallet.page.wait_for_selector('#review-amount[data-shown="3"]')
+    wallet.page.evaluate("location.hash = 'pay=x'")
+    wallet.view("stopped")
+    wallet.page.click("#stopped-without-link")
+    wallet.unlock()
+    wallet.view("home")
+    wallet.go("/wallet/#pay=x")
+    wallet.page.reload()
+    wallet.view("stopped")
+    wallet.page.evaluate("uri => { location.hash = `pay=${encodeURIComponent(uri)}`; }", RIGHT)
+    wallet.unlock()
+    wallet.may_sign()
+
+
+def test_the_way_back_twice(watched: Watched) -> None:
+    back = "&returnUrl=https%3A%2F%2Fshop.example%2F"
+    wallet = WalletPage.opened(watched, wallet_path(RIGHT) + 2 * back)
+    wallet.view("stopped")
+    wallet.error("duplicate")
+
+
+def test_a_locked_wallet_asks_nothing_of_its_account(wallet: WalletPage) -> None:
+    before = len(wallet.watched.asked)
+    wallet.go(wallet_path(payment_uri(fresh("locked"))))
+    wallet.view("unlock")
+    wallet.page.wait_for_load_state("networkidle")
+    asked = [each for each in wallet.watched.asked[before:] if "/static/" not in each]
+    assert sorted(asked) == ["GET /rpc/consensus", "GET /rpc/status", "GET /wallet/"]
+    wallet.unlock()
+    wallet.may_sign()
+    assert any("/rpc/balance/" in each for each in wallet.watched.asked[before:])

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page
 
-from tests.browser.chain import SHOP, Account, Chain, fresh, payment_uri
+from tests.browser.chain import PASSWORD, SHOP, Account, Chain, fresh, payment_uri
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched, wait_for_true
 from tests.process_level.running import wait_until
@@ -126,6 +127,83 @@ def test_five_idle_minutes_lock_every_tab(watched: Watched, account: Account, tm
     watched.context.clock.fast_forward(299_000)
     watched.context.clock.fast_forward(6_000)
     wallet.view("unlock")
+
+
+def paused(watched: Watched, page: Page) -> None:
+    """From now on time passes in leaps only."""
+    watched.context.clock.pause_at(page.evaluate("Date.now()") / 1000 + 100)
+    page.keyboard.press("Shift")
+
+
+def test_five_idle_minutes_clear_the_words_of_a_new_wallet(watched: Watched) -> None:
+    watched.context.clock.install()
+    wallet = WalletPage.opened(watched)
+    page = wallet.page
+    wallet.view("welcome")
+    paused(watched, page)
+    for leave in ("", "#words-done", "right"):
+        page.click("#create-start")
+        words = wallet.words()
+        if leave:
+            page.click("#words-done")
+            wallet.view("quiz")
+        if leave == "right":
+            wallet.answer_quiz(words)
+            wallet.view("password")
+            page.fill("#new-password", PASSWORD)
+        watched.context.clock.fast_forward(299_000)
+        page.keyboard.press("Shift")
+        watched.context.clock.fast_forward(299_000)
+        assert page.evaluate("document.body.dataset.view") != "welcome"
+        watched.context.clock.fast_forward(6_000)
+        wallet.view("welcome")
+        assert "cleared" in wallet.tell("#welcome-cleared")
+        left = page.evaluate(SHOWN)
+        assert [word for word in (*words, PASSWORD) if f">{word}<" in left or f"\n{word}" in left] == []
+        assert page.locator("#words li").count() == 0
+        # Nothing leads back to them
+        page.evaluate("document.getElementById('quiz-back').click()")
+        assert page.locator("#words li").count() == 0
+        wallet.go("/wallet/")
+        wallet.view("welcome")
+
+
+def test_five_idle_minutes_clear_the_words_that_are_typed(watched: Watched) -> None:
+    watched.context.clock.install()
+    wallet = WalletPage.opened(watched, "/wallet/#import")
+    wallet.view("import")
+    paused(watched, wallet.page)
+    wallet.page.fill("#import-words", "abandon " * 24)
+    watched.context.clock.fast_forward(306_000)
+    wallet.view("welcome")
+    assert wallet.page.input_value("#import-words") == ""
+
+
+def test_a_clock_that_goes_backwards_locks(watched: Watched, account: Account, tmp_path: Path) -> None:
+    watched.context.clock.install()
+    wallet = WalletPage.opened(watched)
+    wallet.bring(account.keyfile(tmp_path))
+    wallet.view("home")
+    now = wallet.page.evaluate("Date.now()")
+    watched.context.clock.set_system_time((now - 3_600_000) / 1000)
+    wallet.page.keyboard.press("Shift")
+    wallet.view("unlock")
+
+
+def test_a_tab_that_slept_signs_nothing(watched: Watched, account: Account, tmp_path: Path) -> None:
+    """Its timers were stopped, so nothing has locked it when it wakes up."""
+    watched.context.clock.install()
+    wallet = WalletPage.opened(watched)
+    wallet.bring(account.keyfile(tmp_path))
+    wallet.view("home")
+    send(wallet, SHOP, "1.25", fresh("slept"))
+    wallet.page.click("#send-done")
+    wallet.may_sign()
+    watched.context.clock.set_system_time(wallet.page.evaluate("Date.now()") / 1000 + 301)
+    # A script, because a pointer would be seen before the button.
+    wallet.page.evaluate("document.getElementById('sign').click()")
+    wallet.view("unlock")
+    assert wallet.page.evaluate(KEPT) == []
 
 
 def test_a_lock_is_for_all_tabs_and_nothing_is_signed_behind_it(wallet: WalletPage) -> None:
@@ -258,6 +336,40 @@ def test_a_payment_that_is_signed_after_the_next_unlocking_is_sent_and_disturbs_
     wallet.view("send")
     assert wallet.page.input_value("#send-reference") == "typed-since"
     assert wallet.page.evaluate(KEPT) == [each["txid"] for each in chain.paid(account.address, order)]
+
+
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_payment_is_sent_also_if_the_tab_is_hidden_at_once(
+    wallet: WalletPage, account: Account, chain: Chain
+) -> None:
+    order = fresh("hidden")
+    signing(wallet, order)
+    wallet.page.evaluate(HIDE, True)
+    wallet.page.evaluate(LET_SIGN)
+    wallet.state("pending")
+    assert wallet.page.evaluate(KEPT) == [each["txid"] for each in chain.paid(account.address, order)]
+
+
+def test_what_a_hidden_tab_was_about_to_ask_is_not_asked_after_a_lock(wallet: WalletPage) -> None:
+    wallet.navigate("Settings")
+    held = holding(wallet, "**/rpc/status")
+    wallet.navigate("Wallet")
+    wait_for_request(wallet, held)
+    wallet.page.evaluate(HIDE, True)
+    with wallet.page.expect_response("**/rpc/status"):
+        held[0].continue_()
+    before = len(wallet.watched.asked)
+    wallet.page.evaluate("document.getElementById('lock').click()")
+    wallet.view("unlock")
+    wallet.page.evaluate(HIDE, False)
+    # Whatever it would ask now, it would have asked before this.
+    wallet.page.evaluate(KEPT)
+    assert wallet.watched.asked[before:] == []
 
 
 def test_what_the_node_refuses_after_the_lock_is_not_told(wallet: WalletPage) -> None:

@@ -22,7 +22,7 @@ from tests.web.wire import Wire
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
-    "manifest-src 'self'; base-uri 'none'; form-action {form}; frame-ancestors 'none'; "
+    "manifest-src 'self'; worker-src 'none'; base-uri 'none'; form-action {form}; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 PAY = f"/pay/?reference=order-1&recipient={FAUCET}&amount=1"

@@ -52,16 +52,21 @@ export const placeOf = (record) => ({
 export class Node {
   /** @type {(path: string, options: RequestInit) => Promise<Response>} */
   #fetch;
+  #ready;
   /** @type {Network | null} */
   #network = null;
 
-  /** @param {(path: string, options: RequestInit) => Promise<Response>} fetch */
-  constructor(fetch) {
+  /** `ready` is waited for before each question, but not before a transfer is handed in.
+   * @param {(path: string, options: RequestInit) => Promise<Response>} fetch
+   * @param {() => Promise<void>} ready */
+  constructor(fetch, ready = async () => {}) {
     this.#fetch = fetch;
+    this.#ready = ready;
   }
 
   /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null }>} */
   async #ask(path, body) {
+    if (body === undefined) await this.#ready();
     /** @type {RequestInit} */
     const options = { cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(TIMEOUT) };
     const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };

@@ -2,6 +2,7 @@
 
 import { checkAddress } from "./address.mjs";
 import { parseAmount } from "./amounts.mjs";
+import { readFragment } from "./fragment.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
@@ -113,10 +114,13 @@ export function returnUrlOf(text) {
   return url === undefined ? null : { url, host };
 }
 
-/** The address of the shop's page in the query of a page's address (`&returnUrl=…`), or null; throws encoding.
+/** The address of the shop's page in the query of a page's address (`&returnUrl=…`), or null; throws encoding or
+ * duplicate.
  * @type {(search: string) => string | null} */
 export function returnUrlInSearch(search) {
-  const found = search.split(/[?&]/).find((pair) => pair.startsWith("returnUrl="));
+  const all = search.split(/[?&]/).filter((pair) => pair.startsWith("returnUrl="));
+  must(all.length < 2, "duplicate", message("wallet-script.link-repeated", { name: quoted("returnUrl") }));
+  const [found] = all;
   if (found === undefined) return null;
   const sentence = message("wallet-script.link-return");
   let text = null;
@@ -144,15 +148,23 @@ export const isLink = (text) => /^(?:web\+svc|svcd?|https?):/i.test(text);
 
 /** The payment URI in a pasted or scanned text, with the way back to the shop and the end of the order, or null.
  *
- * The text is a payment URI or the address of a wallet page with `?pay=`. Throws scheme, encoding or duplicate.
+ * The text is a payment URI or the address of a wallet page with `#pay=` or `?pay=`. Throws scheme, encoding or
+ * duplicate.
  * @type {(text: string, network: Network) => { uri: string, returnUrl: string | null, until: number | null }} */
 export function uriInText(text, network) {
   const isPage = /^https?:/i.test(text);
-  const query = isPage ? text.split("#")[0].split("?").slice(1).join("?") : `pay=${encodeURIComponent(text)}`;
-  const search = `?${query}`;
+  const search = isPage ? searchOf(text) : `?pay=${encodeURIComponent(text)}`;
   const uri = uriInSearch(search, network);
   must(uri !== null, "scheme", message("wallet-script.address-without-payment"));
   return { uri, returnUrl: isPage ? returnUrlInSearch(search) : null, until: isPage ? untilInSearch(search) : null };
+}
+
+/** What stands in the query of a wallet page's address, and in its fragment beside the view.
+ * @type {(address: string) => string} */
+function searchOf(address) {
+  const [page, hash = ""] = address.split(/#(.*)/s);
+  const query = page.split("?").slice(1).join("?");
+  return `?${[query, readFragment(hash).link].filter((each) => each !== "").join("&")}`;
 }
 
 /** The payment URI in the query of a page's address (`?pay=…`), percent-decoded once, or null if there is none.

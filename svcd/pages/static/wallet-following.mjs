@@ -118,11 +118,14 @@ export class Following {
    * @type {(handIn: boolean) => Promise<void>} */
   #follow(handIn) {
     this.#poller?.end();
-    const { paying } = this.#app;
+    const { attention, paying } = this.#app;
     const poller = new Poller(
       async () => {
         if (this.#payment === null) return true;
-        const payment = await (handIn ? paying.follow(this.#payment) : paying.look(this.#payment));
+        const before = this.#payment;
+        const asking = () => (handIn ? paying.follow(before) : paying.look(before));
+        // What was signed is handed in also if the person goes to another tab at once.
+        const payment = await (before.state === "signed" ? attention.urgently(asking) : asking());
         const why = payment.state === "refused" ? await paying.whyNotAgain(payment) : undefined;
         if (this.#poller !== poller) return true;
         handIn = payment.state !== "refused";

@@ -30,11 +30,13 @@ function line(record, own) {
   writeAmount(amount, wireNumber(record.payload?.amount) ?? 0n, sign);
   const what = element("span", { className: "what", textContent: kindOf(record, out, toSelf) });
   const other = String(out ? record.payload?.recipient : record.senderAddress);
-  const name = record.label ? element("bdi", { textContent: visible(record.label) }) : null;
   const address = element("bdi", { textContent: visible(other) });
-  const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", name ?? address);
+  const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", address);
+  const name = element("bdi", { className: "label", textContent: visible(record.label ?? "") });
+  const unsigned = ` ${message("wallet-script.label-unsigned")}`;
+  const label = record.label ? [element("span", { className: "how soft small cut" }, name, unsigned)] : [];
   const href = record.state ? `#payment=${record.txid}` : `/tx/${record.txid}`;
-  return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how));
+  return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how, ...label));
 }
 
 /** @type {(record: Row, out: boolean, toSelf: boolean) => string} */

@@ -31,6 +31,13 @@ export function downloadKeyfile({ keyfile }, live = null) {
   if (live) write(live, message("wallet-script.keyfile-handed"));
 }
 
+/** Say that the browser may delete the wallet, unless it promises to keep it.
+ * @type {(where: HTMLElement, kept: Promise<boolean> | undefined) => Promise<void>} */
+export async function tellStorage(where, kept) {
+  where.hidden = true;
+  where.hidden = (await kept) === true;
+}
+
 /** The words of a wallet that is being made, from their first sight to the sealed keyfile. */
 export class Creating {
   #app;
@@ -100,14 +107,17 @@ export class Creating {
   }
 
   async #seal() {
+    const words = this.#words;
     const password = byId("new-password", HTMLInputElement).value;
     const again = byId("new-password-again", HTMLInputElement).value;
     await checkPassword(password);
     must(password === again, "password-mismatch", message("wallet-script.passwords-differ"));
-    const seed = await seedOfWords(this.#words);
+    const seed = await seedOfWords(words);
     const keyfile = await seal(seed, password, this.#app.network, random, await calibrated());
     seed.fill(0);
     const key = await unseal(keyfile, password);
+    // Meanwhile the page may have been locked, which forgets them.
+    must(this.#words === words, "locked", message("wallet-script.locked"));
     await this.#app.adopt(keyfile, key);
     this.forget();
     show("keyfile");

@@ -15,7 +15,8 @@ import { Scanning } from "./wallet-scan.mjs";
 
 /** @import { OpenIntent } from "./paying.mjs" */
 /** @import { Judgement } from "./review.mjs" */
-/** @import { Link, Wallet } from "./wallet.mjs" */
+/** @import { Link } from "./wallet-link.mjs" */
+/** @import { Wallet } from "./wallet.mjs" */
 
 const CONFIRMATIONS = 12;
 

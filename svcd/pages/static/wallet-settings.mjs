@@ -4,7 +4,7 @@ import { message } from "./texts.mjs";
 import { about, byId, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { reseal } from "./keyfile.mjs";
 import { must } from "./problem.mjs";
-import { downloadKeyfile } from "./wallet-open.mjs";
+import { downloadKeyfile, tellStorage } from "./wallet-open.mjs";
 import { checkPassword, random } from "./wallet-passwords.mjs";
 
 /** @import { Wallet } from "./wallet.mjs" */
@@ -31,6 +31,7 @@ export function enterSettings() {
   write(byId("change-live"), "");
   write(byId("protocol-live"), "");
   write(byId("settings-keyfile-live"), "");
+  tellStorage(byId("settings-storage"), navigator.storage?.persisted?.());
   show("settings");
 }
 
@@ -49,7 +50,7 @@ async function changePassword(app) {
 /** @type {(live: HTMLElement) => void} */
 function registerProtocol(live) {
   try {
-    navigator.registerProtocolHandler("web+svc", `${location.origin}/wallet/?pay=%s`);
+    navigator.registerProtocolHandler("web+svc", `${location.origin}/wallet/#pay=%s`);
     write(live, message("wallet-script.links-asked"));
   } catch {
     write(live, message("wallet-script.links-impossible"));

@@ -1,48 +1,58 @@
 // The wallet page: what it is made of, which view is shown, and when the key is forgotten.
 //
-// The part of the address behind # names the view, so that reload and back do what people expect; without it, `?pay=`
-// is the payment to review. The key is a CryptoKey that cannot be read out, in this tab's memory alone.
+// The part of the address behind # names the view, so that reload and back do what people expect, and has the payment
+// link (fragment.mjs). The key is a CryptoKey that cannot be read out, in this tab's memory alone.
 
+import { Attention } from "./attention.mjs";
+import { fragmentOf, fragmentWithQuery, readFragment } from "./fragment.mjs";
 import { Idle } from "./idle.mjs";
 import { checkSupport } from "./ed25519.mjs";
 import { parse, render } from "./keyfile.mjs";
-import { judgedLink } from "./link-policy.mjs";
 import { Node } from "./node.mjs";
 import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
-import { parseUri, returnUrlInSearch, untilInSearch, uriInSearch, uriInText } from "./uri.mjs";
 import { abandonWork, byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
 import { enterHistory, enterHome, enterReceive, wireHistory, wireHome } from "./wallet-home.mjs";
-import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
+import { Creating, downloadKeyfile, showUnlock, tellStorage, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
 import { Following } from "./wallet-following.mjs";
+import { linkOf, linkTextOf } from "./wallet-link.mjs";
 import { Spending } from "./wallet-pay.mjs";
 import { enterSettings, wireSettings } from "./wallet-settings.mjs";
+import { stop } from "./wallet-stopped.mjs";
 import { openStore } from "./wallet-store.mjs";
 
 /** @import { Key } from "./ed25519.mjs" */
 /** @import { Keyfile } from "./keyfile.mjs" */
 /** @import { Network } from "./networks.mjs" */
 /** @import { Intent } from "./paying.mjs" */
-/** @import { LinkRequest } from "./uri.mjs" */
 /** @import { Store } from "./wallet-store.mjs" */
-/** @typedef {LinkRequest & { returnUrl: string | null, until: number | null, listed: boolean }} Link */
+/** @import { Link } from "./wallet-link.mjs" */
 /**
  * @typedef {object} Parts of a wallet.
+ * @property {Attention} attention
  * @property {Node} node
  * @property {Store} store
  * @property {BroadcastChannel} channel to the other tabs
  * @property {Network} network
  * @property {Keyfile | null} keyfile
  * @property {Link | null} link
+ * @property {string} linkText the link as it is in the address, or ""
  */
 
 const CHECK_IDLE_EVERY = 5_000;
 /** The views of an open wallet: what stands in them is nobody's business once it is locked. */
 const PRIVATE = ["home", "receive", "send", "review", "payment", "history", "settings"];
+/** The views in which the words of a wallet, or a password for it, stand or are typed before it is made. */
+const SECRET = ["words", "quiz", "password", "import"];
 
-const node = new Node((path, options) => fetch(path, options));
+// Before anything is asked: what stands in the query would be sent along with each reload.
+const moved = fragmentWithQuery(location);
+if (moved !== null) history.replaceState(null, "", location.pathname + moved);
+
+const attention = new Attention(document);
+const node = new Node((path, options) => fetch(path, options), () => attention.ready());
 /** @type {Store | null} */
 let store = null;
 /** To the other tabs.
@@ -60,6 +70,7 @@ export class Wallet {
    * @type {(() => Promise<void>) | null} */
   moreHistory = null;
   #keyfile;
+  #linkText;
   /** @type {Key | null} */
   #key = null;
   /** @type {(() => void) | null} */
@@ -70,12 +81,14 @@ export class Wallet {
   #awaited = null;
 
   /** @param {Parts} parts */
-  constructor({ node, store, channel, network, keyfile, link }) {
+  constructor({ attention, node, store, channel, network, keyfile, link, linkText }) {
+    this.attention = attention;
     this.node = node;
     this.store = store;
     this.channel = channel;
     this.network = network;
     this.link = link;
+    this.#linkText = linkText;
     this.#keyfile = keyfile;
     this.paying = new Paying({
       store,
@@ -83,7 +96,7 @@ export class Wallet {
       clock: Date.now,
       exclusive: async (work) => await navigator.locks.request("svc-wallet-signing", work),
     });
-    this.idle = new Idle(Date.now, channel, () => this.#forgetKey());
+    this.idle = new Idle(Date.now, channel, () => this.#lock());
     this.creating = new Creating(this);
     this.spending = new Spending(this);
     this.following = new Following(this);
@@ -101,7 +114,7 @@ export class Wallet {
 
   #wire() {
     for (const kind of ["pointerdown", "pointermove", "keydown", "wheel"]) {
-      addEventListener(kind, () => this.#key && this.idle.active(), { capture: true, passive: true });
+      addEventListener(kind, () => this.idle.active(), { capture: true, passive: true });
     }
     setInterval(() => this.idle.check(), CHECK_IDLE_EVERY);
     document.addEventListener("visibilitychange", () => this.idle.check());
@@ -118,7 +131,8 @@ export class Wallet {
   async route() {
     this.#leave?.();
     this.#leave = null;
-    const [name, argument] = location.hash.slice(1).split("=");
+    const { name, argument = "" } = this.#readAddress() ?? {};
+    if (name === undefined) return;
     this.#showNavigation();
     if (this.#key === null) {
       this.#hideArgument(name, argument);
@@ -134,10 +148,32 @@ export class Wallet {
     this.#leave = this.#inside(name, argument) ?? null;
   }
 
-  /** @type {(name: string, argument: string | undefined) => void} */
+  /** The fragment of the address, with the link that it names as the one to review; null if that cannot be paid. */
+  #readAddress() {
+    const fragment = readFragment(location.hash);
+    const { view, link } = fragment;
+    // The links to the views do not have it, and a reload must find it.
+    if (link === "" && this.#linkText !== "") history.replaceState(null, "", this.#addressOf(view));
+    if (link === "" || link === this.#linkText) return fragment;
+    try {
+      this.link = linkOf(link, this.network);
+      this.#linkText = link;
+      return fragment;
+    } catch (problem) {
+      this.stop(problem);
+      return null;
+    }
+  }
+
+  /** @type {(view: string) => string} */
+  #addressOf(view) {
+    return location.pathname + location.search + fragmentOf(view, this.#linkText);
+  }
+
+  /** @type {(name: string, argument: string) => void} */
   #hideArgument(name, argument) {
-    this.#awaited = argument === undefined ? null : `${name}=${argument}`;
-    if (argument !== undefined) history.replaceState(null, "", addressOf(""));
+    this.#awaited = argument === "" ? null : `${name}=${argument}`;
+    if (argument !== "") history.replaceState(null, "", this.#addressOf(""));
   }
 
   #showNavigation() {
@@ -148,6 +184,8 @@ export class Wallet {
   /** @type {(name: string) => Promise<void>} */
   async #outside(name) {
     byId("welcome-link").hidden = this.link === null;
+    byId("welcome-cleared").hidden = true;
+    if (name === "import" || name === "create") this.idle.begin();
     if (name === "import") return show("import");
     if (name !== "create") return show("welcome");
     try {
@@ -176,8 +214,8 @@ export class Wallet {
   /** Go to the view that a fragment names.
    * @type {(fragment: string, options?: { replace?: boolean }) => void} */
   go(fragment, { replace = false } = {}) {
-    if (replace) history.replaceState(null, "", addressOf(fragment));
-    else history.pushState(null, "", addressOf(fragment));
+    if (replace) history.replaceState(null, "", this.#addressOf(fragment));
+    else history.pushState(null, "", this.#addressOf(fragment));
     this.route();
   }
 
@@ -186,8 +224,7 @@ export class Wallet {
   async adopt(keyfile, key) {
     const sentence = message("wallet-script.other-wallet");
     must(await this.store.keepKeyfile(keyfile), "no-storage", sentence);
-    // Without it browsers may delete what they keep for this page when the disk is full.
-    navigator.storage?.persist?.();
+    tellStorage(byId("keyfile-storage"), navigator.storage?.persist?.());
     this.#keyfile = keyfile;
     this.#key = key;
     this.idle.begin();
@@ -207,12 +244,10 @@ export class Wallet {
   /** Review the payment of a link that was pasted or scanned; throws what is wrong with it.
    * @type {(text: string) => void} */
   openLink(text) {
-    const { uri, returnUrl, until } = uriInText(text, this.network);
-    this.link = linkOf(uri, returnUrl, until, this.network);
-    const back = returnUrl === null ? "" : `&returnUrl=${encodeURIComponent(returnUrl)}`;
-    const end = until === null ? "" : `&until=${until}`;
-    history.pushState(null, "", `${location.pathname}?pay=${encodeURIComponent(uri)}${back}${end}`);
-    this.route();
+    const link = linkTextOf(text, this.network);
+    this.link = linkOf(link, this.network);
+    this.#linkText = link;
+    this.go("");
   }
 
   /** The key is there: go where the address says, or said before it was locked.
@@ -231,9 +266,11 @@ export class Wallet {
    * Says whether it is shown. If the wallet was locked meanwhile it is not: it is followed once that is open again.
    * @type {(intent: Intent, options?: { again?: string, anew?: boolean }) => Promise<boolean>} */
   async pay(intent, options = {}) {
+    this.idle.check();
     must(this.#key !== null, "locked", message("wallet-script.locked"));
     const [key, sender] = [this.#key, this.keyfile.address];
-    const { txid } = await this.paying.sign(intent, { key, sender, network: this.network }, options);
+    const signing = { key, sender, network: this.network };
+    const { txid } = await this.attention.urgently(() => this.paying.sign(intent, signing, options));
     const shown = this.#key === key;
     if (shown) this.go(`payment=${txid}`, { replace: true });
     else if (this.#key === null) this.#awaited = `payment=${txid}`;
@@ -242,10 +279,22 @@ export class Wallet {
     return shown;
   }
 
+  #lock() {
+    if (this.#key !== null) this.#forgetKey();
+    else if (SECRET.includes(document.body.dataset.view ?? "")) this.#forgetWords();
+  }
+
+  #forgetWords() {
+    abandonWork();
+    clearFields();
+    this.go("", { replace: true });
+    byId("welcome-cleared").hidden = this.#keyfile !== null;
+  }
+
   #forgetKey() {
-    if (this.#key === null) return;
     this.#key = null;
     abandonWork();
+    this.attention.forget();
     this.spending.forget();
     clearFields();
     // Leaves the view, so that nothing that is under way writes into it any more.
@@ -274,39 +323,6 @@ async function remove(store, channel) {
   location.assign("/wallet/");
 }
 
-/** @type {(fragment: string) => string} */
-const addressOf = (fragment) => `${location.pathname}${location.search}${fragment && `#${fragment}`}`;
-
-const LINK_FAULTS = new Set(
-  "scheme encoding too-long duplicate unsupported address network amount reference confirmations label unlisted".split(
-    " ",
-  ),
-);
-
-/** Show a fault that leaves nothing to be done here, with what the person can do instead.
- * @type {(problem: unknown) => void} */
-function stop(problem) {
-  tell(byId("stopped-error"), problem);
-  const code = problem instanceof Problem ? problem.code : "";
-  const ofLink = LINK_FAULTS.has(code);
-  const title = ofLink ? "wallet-script.link-cannot-be-paid" : "wallet-script.cannot-be-opened";
-  write(byId("stopped-title"), message(title));
-  byId("stopped-without-link").hidden = !ofLink;
-  const other = code === "keyfile-of-other-network" || code === "damaged-keyfile";
-  byId("stopped-download").hidden = !other;
-  byId("stopped-remove").hidden = true;
-  write(byId("stopped-advice"), advice(code, ofLink));
-  show("stopped");
-}
-
-/** @type {(code: string, ofLink: boolean) => string} */
-function advice(code, ofLink) {
-  if (ofLink) return message("wallet-script.ask-for-another-link");
-  if (code === "node-unreachable") return message("wallet-script.tries-again");
-  if (code === "keyfile-of-other-network") return message("wallet-script.wallet-of-other-network");
-  return "";
-}
-
 /** @type {(network: Network) => void} */
 function showNetwork({ name }) {
   const badge = byId("network");
@@ -317,31 +333,26 @@ function showNetwork({ name }) {
   write(byId("review-network"), badge.textContent ?? "");
 }
 
-/** The link of a payment URI; throws what is wrong with it.
- * @type {(uri: string, returnUrl: string | null, until: number | null, network: Network) => Link} */
-function linkOf(uri, returnUrl, until, network) {
-  const policy = JSON.parse(byId("link-policy").textContent ?? "");
-  return judgedLink({ ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl, until }, policy);
-}
-
 /** Look whether everything is there, and show the first view. */
 async function open() {
   must(isSecureContext && crypto.subtle, "insecure-origin", message("wallet-script.insecure"));
+  // Whatever else is served here could give this page another program through one.
+  const worker = navigator.serviceWorker?.controller ?? (await navigator.serviceWorker?.getRegistration());
+  must(!worker, "service-worker", message("wallet-script.service-worker"));
+  navigator.serviceWorker?.addEventListener("controllerchange", () => location.reload());
   await checkSupport();
   store = await openStore();
   const network = await node.network();
   channel = new BroadcastChannel("svc-wallet");
-  channel.addEventListener("message", ({ data }) => data?.kind === "changed" && location.reload());
+  channel.addEventListener("message", ({ data }) => data?.kind === "changed" && attention.reload());
   // A page that the browser has kept aside has not heard the other tabs.
   addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
   showNetwork(network);
-  const uri = uriInSearch(location.search, network);
-  const returnUrl = returnUrlInSearch(location.search);
-  const until = untilInSearch(location.search);
-  const link = uri === null ? null : linkOf(uri, returnUrl, until, network);
+  const { link: linkText } = readFragment(location.hash);
+  const link = linkText === "" ? null : linkOf(linkText, network);
   const kept = await store.keyfile();
   const keyfile = kept && (await parse(render(kept), network));
-  const wallet = new Wallet({ node, store, channel, network, keyfile, link });
+  const wallet = new Wallet({ attention, node, store, channel, network, keyfile, link, linkText });
   // Not before: a page that could not look into the store must not offer to make a wallet.
   addEventListener("hashchange", () => wallet.route());
   wallet.route();
@@ -371,6 +382,9 @@ try {
   await open();
 } catch (problem) {
   stop(problem);
+  const linkNow = () => readFragment(location.hash).link;
+  const stopped = linkNow();
+  addEventListener("hashchange", () => ["", stopped].includes(linkNow()) || location.reload());
   if (problem instanceof Problem && problem.code === "node-unreachable") {
     const again = new Poller(
       async () => {

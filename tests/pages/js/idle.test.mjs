@@ -21,6 +21,7 @@ function tabs(count) {
       channel,
       () => (tab.locked += 1),
     );
+    tab.idle.begin();
     return tab;
   });
 }
@@ -48,8 +49,55 @@ test("a click after the limit locks and opens nothing", () => {
   const [one, other] = tabs(2);
   one.time.now += IDLE_LIMIT;
   one.idle.active();
-  assert.equal(one.locked, 1);
-  assert.equal(other.idle.check(), true);
+  assert.deepEqual([one.locked, other.locked], [1, 1]);
+});
+
+test("a tab that finds the time over has the others look, and only look", () => {
+  const [one, other] = tabs(2);
+  one.time.now += IDLE_LIMIT - 1;
+  assert.equal(one.idle.check(), false);
+  other.channel.postMessage({ kind: "check" });
+  assert.equal(one.locked, 0, "the time is not over");
+  one.time.now += 1;
+  assert.equal(one.idle.check(), true);
+  assert.deepEqual([one.locked, other.locked], [1, 1], "the timers of a hidden tab come late");
+  assert.equal(one.idle.check(), false, "there is nothing to lock any more");
+});
+
+test("a clock that goes backwards locks", () => {
+  const [one, other] = tabs(2);
+  one.time.now -= 1_000;
+  assert.equal(one.idle.check(), false, "clocks are corrected by a second");
+  one.time.now -= 1;
+  one.idle.active();
+  assert.deepEqual([one.locked, other.locked], [1, 1]);
+  one.idle.begin();
+  assert.equal(one.idle.check(), false);
+});
+
+test("small steps back do not add up to time", () => {
+  const [tab] = tabs(1);
+  for (let step = 0; step < 1_000 && tab.locked === 0; step += 1) {
+    tab.time.now += step % 2 === 0 ? 1_000 : -999;
+    tab.idle.check();
+  }
+  assert.equal(tab.locked, 0);
+  tab.time.now += IDLE_LIMIT;
+  assert.equal(tab.idle.check(), true);
+});
+
+test("where there is no secret there is nothing to lock", () => {
+  const [one] = tabs(1);
+  one.idle.lockAll();
+  one.time.now += IDLE_LIMIT;
+  one.idle.active();
+  assert.deepEqual([one.idle.check(), one.locked], [false, 1]);
+});
+
+test("another keyfile or password locks", () => {
+  const [one, other] = tabs(2);
+  one.channel.postMessage({ kind: "changed" });
+  assert.deepEqual([one.locked, other.locked], [0, 1]);
 });
 
 test("locking locks all tabs", () => {

@@ -116,6 +116,8 @@ test("the way back to the shop, with its host, as the checkout takes it", async 
     assert.equal(await codeOf(() => returnUrlInSearch(`?returnUrl=${encodeURIComponent(each)}`)), "encoding");
   }
   assert.equal(await codeOf(() => returnUrlInSearch("?returnUrl=%zz")), "encoding");
+  const twice = encodeURIComponent(url);
+  assert.equal(await codeOf(() => returnUrlInSearch(`?pay=x&returnUrl=${twice}&returnUrl=${twice}`)), "duplicate");
 });
 
 test("the end of the order, as the checkout takes it", async () => {
@@ -130,6 +132,9 @@ test("a link that was pasted or scanned, by itself or in the address of a wallet
   const alone = { uri: URI, returnUrl: null, until: null };
   assert.deepEqual(uriInText(URI.replace("svc:", "web+SVC:"), devnet), alone);
   assert.deepEqual(uriInText(`${page}#home`, devnet), alone);
+  assert.deepEqual(uriInText(page.replace("?", "#"), devnet), alone);
+  assert.deepEqual(uriInText(page.replace("?", "#home&") + "&until=12000", devnet), { ...alone, until: 12_000 });
+  assert.equal(await codeOf(() => uriInText(`${page}#pay=x`, devnet)), "duplicate");
   assert.deepEqual(uriInText(`${page}&returnUrl=${encodeURIComponent(shop)}`, devnet), { ...alone, returnUrl: shop });
   assert.deepEqual(uriInText(`${page}&until=12000`, devnet), { ...alone, until: 12_000 });
   assert.equal(await codeOf(() => uriInText("https://node.example/pay/?reference=A", devnet)), "scheme");
