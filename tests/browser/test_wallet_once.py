@@ -130,9 +130,9 @@ def test_another_device_took_the_nonce(wallet: WalletPage, account: Account, cha
     assert not page.is_visible("#sign-again")
 
     # Only the clock of this device ends that, and then the person is asked
-    late = {"time": str(int(time.time() * 1000) + DAY + 700_000)}
+    late = {"time": str(int(time.time() * 1000) + DAY + 3_700_000)}
     wallet.watched.answers("**/rpc/status", lambda body: body["status"].update(late))
-    page.clock.fast_forward(DAY + 700_000)
+    page.clock.fast_forward(DAY + 3_700_000)
     wallet.unlock()
     page.click("#sign-again")
     assert "another node" in wallet.error("nonce-ask")

@@ -12,8 +12,8 @@ import { localTime, message } from "./texts.mjs";
 /** @import { Transfer } from "./transaction.mjs" */
 /** @typedef {{ txid: string, transfer: Transfer }} Signed */
 
-// Milliseconds. The clocks of this device and of whoever makes the blocks may differ by five minutes either way.
-const MARGIN = 10 * 60 * 1000;
+// Milliseconds. The clocks of this device and of whoever makes the blocks may differ; `svc wallet` waits as long.
+const MARGIN = 60 * 60 * 1000;
 
 /** Everything that was signed for the intent of a payment, the one that counts first.
  * @type {(payment: Pick<Payment, "txid" | "transfer" | "earlier">) => Signed[]} */

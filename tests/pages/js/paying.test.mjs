@@ -202,7 +202,7 @@ async function overtaken() {
 }
 
 /** A day by the clock of this device, and the time that two clocks may differ. */
-const DAY = 86_400_000 + 600_000;
+const DAY = 86_400_000 + 3_600_000;
 
 test("a nonce that another device has taken: its transfer is not replaced, and nothing else is signed for a day", async () => {
   const { devnet, paying, payment, store } = await overtaken();
