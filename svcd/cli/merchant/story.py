@@ -186,7 +186,7 @@ def _next_delivery(event: ResponseObject, watch: ResponseObject, now: int) -> st
     text = f"the next {again}delivery attempt of {event.text('event')} {when}{_attempt(event)}"
     if "breaker" in watch:
         opened = format_time(watch.object("breaker").number("openedAt"))
-        text += f", as the circuit breaker of the receiver is open since {opened}"
+        text += f"; the circuit breaker of the receiver is open since {opened}"
     return text
 
 

@@ -181,7 +181,7 @@ def test_a_failing_receiver_and_its_breaker(terminal: Terminal, watched: Watched
     text = shown(terminal)
     assert re.search(r"\nbreaker +open since .* UTC, next probe not before .* UTC\n", text)
     assert due not in text
-    assert re.search(r"as the circuit breaker of the receiver is open since .* UTC$", last(text))
+    assert re.search(r"; the circuit breaker of the receiver is open since .* UTC$", last(text))
 
 
 def test_while_the_node_is_not_in_step_nothing_ends(terminal: Terminal, watched: Watched) -> None:
