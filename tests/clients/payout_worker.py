@@ -3,7 +3,7 @@
 import random
 import sys
 
-from svc_pay import DEVNET, Client, Key, Payouts, SqliteJournal
+from svc_pay import DEVNET, Client, Key, Payouts, SqliteJournal, SvcPayError
 
 
 def main(url: str, journal: str, seed: str, recipient: str, count: str, task: str) -> None:
@@ -16,7 +16,10 @@ def main(url: str, journal: str, seed: str, recipient: str, count: str, task: st
         random.shuffle(places)
         for place in places:
             print(f"pay {place}", flush=True)
-            payouts.pay(f"payout-{place}", recipient=recipient, amount=10**8 + place, reference=f"payout-{place}")
+            try:
+                payouts.pay(f"payout-{place}", recipient=recipient, amount=10**8 + place, reference=f"payout-{place}")
+            except SvcPayError as error:
+                print(f"error: {error}", flush=True)
         print("end", flush=True)
 
 

@@ -167,6 +167,16 @@ def test_a_nonce_that_the_node_cannot_show_makes_no_gap(world: World, worker: Wo
         pay(worker, node, "c")
 
 
+def test_a_node_that_is_behind_gives_no_nonce_that_others_have_used(world: World, worker: Worker) -> None:
+    for nonce in range(3):
+        by_another_program(world, nonce)
+    assert pay(worker, world.answer).nonce == 3
+    for _ in range(2):
+        world.mine_pool()
+    advance(worker, world.answer)
+    assert pay(worker, instead(world, "/rpc/balance/", account(1, 1)), "b").nonce == 4
+
+
 def test_a_gap_is_filled_by_the_next_payout(world: World, worker: Worker) -> None:
     lost = by_another_program(world, 0)
     assert pay(worker, world.answer).nonce == 1
@@ -179,8 +189,8 @@ def test_a_gap_is_filled_by_the_next_payout(world: World, worker: Worker) -> Non
 def test_only_the_nonces_that_a_mempool_holds_are_sent(world: World, worker: Worker) -> None:
     for place in range(18):
         pay(worker, instead(world, "/rpc/broadcast", refusal("no")), f"p{place}")
-    advance(worker, world.answer)
-    assert len(world.pool) == 16
+    assert len(advance(worker, world.answer)) == 18
+    assert len(world.pool) == len(world.known) == 16
 
 
 def test_after_its_day_a_payout_is_signed_again_under_its_nonce(world: World, worker: Worker) -> None:
