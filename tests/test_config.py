@@ -693,7 +693,7 @@ def test_no_secret_shows_in_a_repr() -> None:
         (
             "t t" * 32,
             SECRET,
-            "[commerce.webhooks] manageToken must be printable ASCII without blanks to stand in a header",
+            "[commerce.webhooks] manageToken must be printable ASCII without blanks, to fit into a header",
         ),
     ],
 )
@@ -776,7 +776,7 @@ def test_a_previous_token_without_an_end_is_refused(tmp_path: Path, text: str, r
     ("content", "problem"),
     [
         ("short", "the readOnlyToken of the merchant books must have at least 32 characters and has 5"),
-        ("t t" * 32, "the readOnlyToken of the merchant books must be printable ASCII without blanks to stand in"),
+        ("t t" * 32, "the readOnlyToken of the merchant books must be printable ASCII without blanks, to fit into"),
         ("b" * 32, "the readOnlyToken of the merchant books must differ from the token of the merchant books"),
     ],
 )
@@ -821,7 +821,7 @@ def test_links_of_the_site_have_the_recipients_of_the_merchants(tmp_path: Path) 
         (
             "",
             {"books_token": "t t" * 32},
-            "the token of the merchant books must be printable ASCII without blanks to stand in a header",
+            "the token of the merchant books must be printable ASCII without blanks, to fit into a header",
         ),
         (
             "",

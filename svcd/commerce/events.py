@@ -27,7 +27,7 @@ class EventType(StrEnum):
 
 
 ASIDE: Final = frozenset({EventType.MISMATCHED, EventType.ALARM})
-"""Tell nothing new of the payment's state."""
+"""These do not change the payment's state."""
 DEFAULT_EVENTS: Final = frozenset(EventType) - {EventType.DROPPED, EventType.ALARM}
 """The events of a watch whose registration names none."""
 _PROGRESS: Final = frozenset({EventType.PENDING, EventType.CONFIRMING, EventType.DROPPED})
@@ -107,9 +107,9 @@ class WebhookEvent:
     epoch: int
     sequence: int
     state: PaymentState
-    """The payment's state that the event tells."""
+    """The payment's state that the event reports."""
     previous_state: PaymentState
-    """The one that the events before it told."""
+    """The one that the events before it reported."""
     initial: bool
     """Whether it reports the state at the beginning of the watch, not a change."""
     observation: Observation

@@ -158,7 +158,7 @@ def payment_state(terms: PaymentTerms, observation: Observation) -> PaymentState
 
 
 def told_state(terms: PaymentTerms, observation: Observation) -> PaymentState:
-    """The state that an event may tell: only a node in step with the network tells that a payment is confirmed."""
+    """The state that events and pages report: confirmed only while the node is in sync and has the newest blocks."""
     state = payment_state(terms, observation)
     return PaymentState.CONFIRMING if state is PaymentState.CONFIRMED and not observation.synced else state
 

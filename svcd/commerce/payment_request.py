@@ -139,7 +139,9 @@ def parse_price(text: object) -> int:
     try:
         return parse_amount(text)
     except RuleViolation:
-        raise ValueError('must be a decimal such as "0.5", more than 0, with at most 8 decimal places') from None
+        raise ValueError(
+            'must be a decimal such as "0.5", more than 0, at most 90071992.54740991, with at most 8 decimal places'
+        ) from None
 
 
 def resolve_amount(amount: int | None, base_units: int | None) -> int:

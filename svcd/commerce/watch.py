@@ -269,7 +269,7 @@ def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> st
     mismatch = mismatch_of(transfer, watch.terms.amount, paid_by)
     if mismatch is not None or watch.active:
         return mismatch
-    # The payment of a closed watch was in time. An expired one told that there was none.
+    # The payment of a closed watch was in time. An expired one has reported that there was none.
     was_there = watch.location is not None and watch.location.txid == transfer.txid
     return None if was_there and watch.ending is EndReason.CLOSED else LATE
 

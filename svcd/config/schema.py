@@ -176,7 +176,7 @@ class CommerceWebhooks:
                 return f"[commerce.webhooks] {key} must have at least {SECRET_LENGTH} characters, or none"
         for key, token in (("manageToken", self.manage_token), *optional):
             if token and not _TOKEN.fullmatch(token):
-                return f"[commerce.webhooks] {key} must be printable ASCII without blanks to stand in a header"
+                return f"[commerce.webhooks] {key} must be printable ASCII without blanks, to fit into a header"
         if self.manage_token == self.signing_secret:
             return "[commerce.webhooks] manageToken and signingSecret must differ"
         if self.previous_signing_secret and len(self.previous_signing_secret) < SECRET_LENGTH:
@@ -227,7 +227,7 @@ class MerchantSettings:
                 return f"{place} must have at least {SECRET_LENGTH} characters and has {len(secret)}"
             if key.lower().endswith("token") and not _TOKEN.fullmatch(secret):
                 place = f"the {key} of the merchant {self.name}"
-                return f"{place} must be printable ASCII without blanks to stand in a header"
+                return f"{place} must be printable ASCII without blanks, to fit into a header"
         return None
 
 

@@ -13,7 +13,7 @@ from twisted.web.template import Tag
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.units import format_amount
-from svcd.commerce.payment import Observation, PaymentState, payment_state
+from svcd.commerce.payment import Observation, PaymentState, payment_state, told_state
 from svcd.commerce.payment_request import (
     PaymentRequest,
     PaymentTerms,
@@ -145,7 +145,7 @@ def _too_little(params: NetworkParams, terms: PaymentTerms, balance: int) -> Seq
 
 def _draw(order: Order, observation: Observation, *, expired: bool, block_seconds: int, warned: Sequence[Tag]) -> Page:
     terms = order.terms
-    state = _shown_state(terms, observation)
+    state = told_state(terms, observation)
     phase = _phase(observation, state, expired=expired)
     ways = _wallet_links(order, observation, state, expired=expired)
     left = tag("div", _progress(order, observation, phase, block_seconds, warned), ways, class_="stack")
@@ -160,12 +160,6 @@ def _draw(order: Order, observation: Observation, *, expired: bool, block_second
         refresh=SLOW_REFRESH_SECONDS if state is PaymentState.CONFIRMED else REFRESH_SECONDS,
         scripts=("copy.mjs", "checkout.mjs"),
     )
-
-
-def _shown_state(terms: PaymentTerms, observation: Observation) -> PaymentState:
-    """The state, but a payment is shown as paid only while the node knows the newest blocks."""
-    state = payment_state(terms, observation)
-    return PaymentState.CONFIRMING if state is PaymentState.CONFIRMED and not observation.synced else state
 
 
 def _script_data(order: Order, state: PaymentState, block_seconds: int) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """SIGHUP, which by default ends a process: the node reads its configuration again instead.
 
-A node in the foreground still ends when its terminal is closed, of which the same signal tells.
+A node in the foreground still ends when its terminal is closed, which sends the same signal.
 """
 
 import os

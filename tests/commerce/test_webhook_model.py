@@ -101,7 +101,7 @@ class WebhookModel(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.pairs) < MAX_PAIRS)
     @rule(
-        required=st.integers(1, 3),
+        required=st.integers(1, 5),
         pay_within=st.sampled_from([None, 60, 60, 300]),
         ttl=st.sampled_from([300, 3600]),
         drops=st.booleans(),
@@ -148,9 +148,11 @@ class WebhookModel(RuleBasedStateMachine):
         names=st.lists(st.sampled_from(NAMES), max_size=2, unique=True),
         at=st.integers(0, 2),
         is_late=st.booleans(),
+        synced=st.booleans(),
     )
-    def blocks_arrive(self, undone: int, further: int, names: list[str], at: int, is_late: bool) -> None:
+    def blocks_arrive(self, undone: int, further: int, names: list[str], at: int, is_late: bool, synced: bool) -> None:
         """Several at once, on the tip or on a block below it; one has transfers, and may be as old as its parent."""
+        self.watched.synced = synced
         parent = self._tip()
         for _ in range(undone):
             parent = None if parent is None else self.blocks.get(parent.header.parent_hash)
@@ -161,8 +163,9 @@ class WebhookModel(RuleBasedStateMachine):
         self.watched.node.take(*new)
         self._hear()
 
-    @rule(seconds=st.sampled_from([1, 59, 61, 301, 3601]))
-    def wait(self, seconds: int) -> None:
+    @rule(seconds=st.sampled_from([59, 61, 301, 3601]), synced=st.booleans())
+    def wait(self, seconds: int, synced: bool) -> None:
+        self.watched.synced = synced
         self.watched.clock.advance(seconds)
         self._hear()
 
@@ -263,7 +266,7 @@ class WebhookModel(RuleBasedStateMachine):
                 assert shown["active"] is (shown.get("ending") is None)
                 if shown["active"]:
                     self._check_active(pair, side, shown["payment"])
-                elif shown["ending"] == "expired":
+                elif shown["ending"] == "expired" and not side.cancelled:
                     self._check_expired(side, shown["payment"])
 
     def _check_active(self, pair: Pair, side: Side, payment: dict[str, Any]) -> None:

@@ -268,3 +268,9 @@ def test_prices_and_amounts_must_be_more_than_nothing(terminal: Terminal, words:
     result = terminal.invoke("confirmations", *words)
     assert result.exit_code == 2
     assert "must be" in result.stderr
+
+
+def test_a_price_that_is_too_high_is_answered_with_the_highest(terminal: Terminal) -> None:
+    result = terminal.invoke("confirmations", "1", "--coin-price", "90071992.54740992")
+    assert result.exit_code == 2
+    assert "at most 90071992.54740991" in result.stderr

@@ -205,8 +205,8 @@ class Client:
         """Register a watch; store the order before that. The same registration again returns the same watch.
 
         ``pay_within_seconds`` is the buyer's deadline: until when the payment must have been seen, in the mempool or in
-        a block. ``ttl_seconds`` is the lifetime of the watch, after which it tells nothing more of a payment that is
-        not confirmed; with a deadline it is the node's maximum by default, and need not be given.
+        a block. ``ttl_seconds`` is the lifetime of the watch, after which no event follows a payment that is not
+        confirmed; with a deadline it is the node's maximum by default, and need not be given.
         """
         return self._run(
             calls.register(
@@ -399,8 +399,8 @@ class AsyncClient:
         """Register a watch; store the order before that. The same registration again returns the same watch.
 
         ``pay_within_seconds`` is the buyer's deadline: until when the payment must have been seen, in the mempool or in
-        a block. ``ttl_seconds`` is the lifetime of the watch, after which it tells nothing more of a payment that is
-        not confirmed; with a deadline it is the node's maximum by default, and need not be given.
+        a block. ``ttl_seconds`` is the lifetime of the watch, after which no event follows a payment that is not
+        confirmed; with a deadline it is the node's maximum by default, and need not be given.
         """
         return await self._run(
             calls.register(
