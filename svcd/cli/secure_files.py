@@ -8,11 +8,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from svcd.cli.errors import CommandError
 
-_MAX_SECRET_BYTES: Final = 4096
+MAX_SECRET_BYTES: Final = 4096
 _SEED: Final = re.compile("[0-9a-f]{64}")
 
 
@@ -92,23 +92,42 @@ def read_bounded(path: Path, limit: int) -> bytes:
     """The bytes of a file; raises CommandError if there are more than ``limit``."""
     try:
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            return _read(file, path, limit)
     except OSError as error:
         raise _failure(path, "read", error) from None
+
+
+def read_secret(path: Path, limit: int = MAX_SECRET_BYTES) -> bytes:
+    """The bytes of a file that only its owner may read, who runs the command or is root; raises CommandError.
+
+    The very file that is read is checked, even if another one takes its name meanwhile. Run by root, the file may also
+    belong to the owner of its folder, such as the data directory of a node.
+    """
+    try:
+        with path.open("rb") as file:
+            _check_private(os.fstat(file.fileno()), path)
+            return _read(file, path, limit)
+    except OSError as error:
+        raise _failure(path, "read", error) from None
+
+
+def _read(file: BinaryIO, path: Path, limit: int) -> bytes:
+    data = file.read(limit + 1)
     if len(data) > limit:
         raise CommandError(f"{path} has more than {limit} bytes")
     return data
 
 
-def read_secret(path: Path) -> bytes:
-    """The bytes of a small file that only its owner may read; raises CommandError."""
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError as error:
-        raise _failure(path, "read", error) from None
+def _check_private(found: os.stat_result, path: Path) -> None:
+    user, mode = os.geteuid(), stat.S_IMODE(found.st_mode)
+    trusted = {0, user} | ({path.parent.stat().st_uid} if user == 0 else set())
+    if found.st_uid not in trusted:
+        raise CommandError(
+            f"{path} belongs to another user (uid {found.st_uid}), who may change it: copy what you trust to a file of"
+            " your own"
+        )
     if mode & 0o077:
         raise CommandError(f"{path} is open to others (mode {mode:04o}); run: chmod 600 {path}")
-    return read_bounded(path, _MAX_SECRET_BYTES)
 
 
 def read_secret_line(path: Path, content: str) -> str:

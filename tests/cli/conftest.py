@@ -65,6 +65,7 @@ def wallet(terminal: Terminal) -> Path:
     """A devnet keyfile at the default path."""
     path = terminal.folder / "wallet.json"
     path.write_bytes(KEYFILE)
+    path.chmod(0o600)
     return path
 
 

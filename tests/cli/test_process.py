@@ -114,6 +114,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
         folder = tmp_path / "folder"
         folder.mkdir(exist_ok=True)
         (folder / "wallet.json").write_bytes(KEYFILE)
+        (folder / "wallet.json").chmod(0o600)
         process = subprocess.Popen(
             [SVC, *words],
             cwd=folder,

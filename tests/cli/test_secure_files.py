@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,67 @@ def test_a_secret_is_its_owner_s_alone(tmp_path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(CommandError, match=rf"is open to others \(mode 0640\); run: chmod 600 {path}"):
         read_secret(path)
+
+
+@pytest.fixture
+def owned_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes files appear to belong to a user, and their folders to another."""
+    real_fstat, real_stat = os.fstat, Path.stat
+
+    def owned(by: int, *, folder: int, seen_by: int) -> None:
+        def change(found: os.stat_result, uid: int) -> os.stat_result:
+            return os.stat_result((*found[:4], uid, *found[5:10]))
+
+        monkeypatch.setattr(os, "geteuid", lambda: seen_by)
+        monkeypatch.setattr(os, "fstat", lambda descriptor: change(real_fstat(descriptor), by))
+        monkeypatch.setattr(Path, "stat", lambda self, **how: change(real_stat(self, **how), folder))
+
+    return owned
+
+
+@pytest.mark.parametrize(
+    ("owner", "folder", "user", "trusted"),
+    [
+        (1000, 1000, 1000, True),
+        (0, 1000, 1000, True),
+        (1001, 1000, 1000, False),
+        (1001, 1001, 1000, False),
+        (0, 0, 0, True),
+        (1001, 1001, 0, True),
+        (1001, 0, 0, False),
+        (1001, 1002, 0, False),
+    ],
+)
+def test_a_secret_of_another_user_is_not_read(
+    tmp_path: Path, owned_by: Callable[..., None], owner: int, folder: int, user: int, trusted: bool
+) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"secret")
+    path.chmod(0o600)
+    owned_by(owner, folder=folder, seen_by=user)
+    if trusted:
+        assert read_secret(path) == b"secret"
+        return
+    with pytest.raises(CommandError, match=rf"secret belongs to another user \(uid {owner}\), who may change it"):
+        read_secret(path)
+
+
+def test_the_file_that_is_checked_is_the_one_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two system calls another file may take the name."""
+    path, other = tmp_path / "secret", tmp_path / "other"
+    for each, content in ((path, b"secret"), (other, b"forged")):
+        each.write_bytes(content)
+        each.chmod(0o600)
+    real = os.fstat
+
+    def exchange(descriptor: int) -> os.stat_result:
+        if other.exists():
+            other.replace(path)
+        return real(descriptor)
+
+    monkeypatch.setattr(os, "fstat", exchange)
+    assert read_secret(path) == b"secret"
+    assert path.read_bytes() == b"forged"
 
 
 def test_secrets_have_a_maximum_size(tmp_path: Path) -> None:

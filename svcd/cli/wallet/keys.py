@@ -11,7 +11,7 @@ from svcd.cli import options
 from svcd.cli.errors import CommandError
 from svcd.cli.prompts import PasswordSource
 from svcd.cli.rendering import property_table
-from svcd.cli.secure_files import read_bounded, read_seed, require_absent, write_new_file
+from svcd.cli.secure_files import read_bounded, read_secret, read_seed, require_absent, write_new_file
 from svcd.cli.session import Session
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
 from svcd.cli.wallet.prompts import prompt_words, read_words, show_words_once
@@ -133,7 +133,7 @@ def import_(
     require_absent(keyfile)
     password = PasswordSource(password_file, session.runtime.environ, session.runtime.random)
     if source is not None:
-        sealed = load_keyfile(source)
+        sealed = load_keyfile(source, private=False)
         if network not in (None, sealed.params.name):
             raise CommandError(f"{source} is a keyfile for {sealed.params.name}; for {network}, import its words")
         unseal(sealed, password.existing())
@@ -203,10 +203,14 @@ def address(session: Session, keyfile: Path) -> None:
     session.print_result(_as_json(opened, keyfile), opened.address)
 
 
-def load_keyfile(path: Path) -> Keyfile:
-    """The keyfile at ``path``; raises DamagedKeyfile, or CommandError if it cannot be read."""
+def load_keyfile(path: Path, *, private: bool = True) -> Keyfile:
+    """The keyfile at ``path``; raises DamagedKeyfile, or CommandError if it cannot be read.
+
+    If it is to be ``private``, CommandError is also raised if others can read or change it; a download need not be.
+    """
+    read = read_secret if private else read_bounded
     try:
-        return parse(read_bounded(path, MAX_FILE_BYTES))
+        return parse(read(path, MAX_FILE_BYTES))
     except DamagedKeyfile as damaged:
         raise DamagedKeyfile(f"{path}: {damaged}") from None
 

@@ -247,6 +247,16 @@ def test_the_keyfile_may_come_from_the_environment(terminal: Terminal, wallet: P
     assert terminal.ok("wallet", "address", env={"SVC_WALLET": "other.json"}).out == f"{ADDRESS}\n"
 
 
+def test_a_keyfile_must_be_private(terminal: Terminal, wallet: Path) -> None:
+    wallet.chmod(0o644)
+    for words in (("address",), ("export",), ("history",), ("send", ADDRESS, 1)):
+        sentence = terminal.failure("wallet", *words, env=KNOWN)
+        assert sentence == "wallet.json is open to others (mode 0644); run: chmod 600 wallet.json"
+    wallet.rename(terminal.folder / "download.json")
+    terminal.ok("wallet", "import", "--from", "download.json", env=KNOWN)
+    assert terminal.ok("wallet", "address").out == f"{ADDRESS}\n"
+
+
 def test_a_missing_or_damaged_keyfile_is_named(terminal: Terminal, wallet: Path) -> None:
     wallet.write_bytes(KEYFILE[:100])
     assert terminal.failure("wallet", "address").startswith("wallet.json: not a keyfile, or a damaged one: not JSON")
