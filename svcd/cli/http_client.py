@@ -10,8 +10,10 @@ import re
 import stat
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from attrs import frozen
 from treq import collect
@@ -170,6 +172,21 @@ def public_endpoint(url: str) -> NodeEndpoint:
             "a node's URL is http:// or https://, a host and an optional port, such as http://127.0.0.1:8645"
         )
     return NodeEndpoint(match[1], match[1], "is the node running? Give its URL with --url or SVCD_URL")
+
+
+def is_exposed(url: str) -> bool:
+    """Whether requests to the node at ``url`` cross a network unencrypted: http to another host than this computer."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
+        return False
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return True
+    # What a version of Python says of IPv4-mapped addresses as such differs.
+    mapped = getattr(address, "ipv4_mapped", None)
+    return not (address if mapped is None else mapped).is_loopback
 
 
 def operator_endpoint(socket: str, timeout: float = OPERATOR_TIMEOUT) -> NodeEndpoint:

@@ -116,6 +116,18 @@ def since_height_option(command: F) -> F:
     )(command)
 
 
+def insecure_http_option(command: F) -> F:
+    """``--insecure-http``, which sets ``Session.insecure_http``."""
+    return click.option(
+        "--insecure-http",
+        is_flag=True,
+        default=None,
+        expose_value=False,
+        callback=_into_session("insecure_http", bool),
+        help="Send the token over http:// to another host too, where others on the way can read it.",
+    )(command)
+
+
 def json_option(command: F) -> F:
     """``--json``, which sets ``Session.as_json``."""
     return click.option(

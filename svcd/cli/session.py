@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import click
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.internet.task import LoopingCall
 
-from svcd.cli.http_client import OPERATOR_TIMEOUT, NodeClient, ResponseObject, operator_endpoint, public_endpoint
+from svcd.cli.errors import CommandError
+from svcd.cli.http_client import (
+    OPERATOR_TIMEOUT,
+    NodeClient,
+    ResponseObject,
+    is_exposed,
+    operator_endpoint,
+    public_endpoint,
+)
 
 T = TypeVar("T")
 
@@ -59,6 +67,9 @@ class Session:
     url: str = DEFAULT_URL
     data_dir: str = DEFAULT_DATA_DIR
     as_json: bool = False
+    insecure_http: bool = False
+    """Whether a token may be sent over a network unencrypted."""
+    _warned: bool = field(default=False, init=False)
 
     def get(self, path: str, member: str) -> ResponseObject:
         """The object ``member`` in the node's response to GET ``path``; raises CommandError."""
@@ -69,8 +80,13 @@ class Session:
         return self.with_node(work)
 
     def with_node(self, work: Callable[[NodeClient], Coroutine[Any, Any, T]], *, token: str | None = None) -> T:
-        """The result of ``work`` with the node's public interface and a bearer ``token``; raises CommandError."""
+        """The result of ``work`` with the node's public interface and a bearer ``token``; raises CommandError.
+
+        A token is not sent over http to another host, unless the user insists; for anything else there is one warning.
+        """
         endpoint = public_endpoint(self.url)
+        if is_exposed(self.url):
+            self._warn_of_http(token)
         return self.runtime.run(
             lambda reactor: work(NodeClient(self.runtime.agent(reactor), endpoint, clock=reactor, token=token))
         )
@@ -94,6 +110,21 @@ class Session:
             return result if poll is None else _polling(result, poll, reactor)
 
         return self.runtime.run(running)
+
+    def _warn_of_http(self, token: str | None) -> None:
+        """Warn once of http to another host; raises CommandError if a ``token`` would be sent that way unasked."""
+        if token is not None and not self.insecure_http:
+            raise CommandError(
+                f"the token would cross the network unencrypted to {self.url}: use https://, or a tunnel to this"
+                " computer; --insecure-http sends it all the same"
+            )
+        if not self._warned:
+            self._warned = True
+            click.echo(
+                f"Warning: {self.url} is not encrypted: others on the way can read and change requests and answers. Use"
+                " https://, or a tunnel to this computer.",
+                err=True,
+            )
 
     @property
     def shows_progress(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.error import ConnectionRefusedError as Refusal
 from twisted.internet.error import TimeoutError as ConnectTimeout
@@ -14,9 +15,10 @@ from twisted.web.resource import Resource
 
 from svcd.cli import http_client
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import ResponseObject, operator_endpoint, parse_object, public_endpoint
+from svcd.cli.http_client import ResponseObject, is_exposed, operator_endpoint, parse_object, public_endpoint
 from svcd.cli.operator import backup
 from svcd.cli.operator import node as operator_node
+from svcd.cli.session import Session
 from svcd.commerce import payment_waiters
 from tests.cli.terminal import Fixed, Terminal, site_of
 from tests.operating.test_log_secrecy import ROUTES
@@ -28,6 +30,48 @@ def ask(terminal: Terminal, resource: Resource) -> str:
     """The failure of `svc status` with this resource as the node."""
     terminal.public.site = site_of(resource, terminal.clock)
     return terminal.failure("status")
+
+
+@pytest.mark.parametrize(
+    ("url", "exposed"),
+    [
+        ("http://127.0.0.1:8645", False),
+        ("http://127.8.0.1", False),
+        ("http://[::1]:8645", False),
+        ("http://[::ffff:127.0.0.1]", False),
+        ("http://localhost:8645", False),
+        ("http://LOCALHOST", False),
+        ("http://node.localhost", False),
+        ("https://node.example.org", False),
+        ("http://node.example.org", True),
+        ("http://10.0.0.5:8645", True),
+        ("http://[fd00::1]", True),
+        ("http://[::ffff:10.0.0.5]", True),
+        ("http://127.1", True),
+        ("http://127.0.0.1.example.org", True),
+        ("http://localhost.example.org", True),
+    ],
+)
+def test_http_is_exposed_beyond_this_computer(url: str, exposed: bool) -> None:
+    assert is_exposed(url) is exposed
+
+
+WARNING = (
+    "Warning: http://node.example.org is not encrypted: others on the way can read and change requests and answers. Use"
+    " https://, or a tunnel to this computer.\n"
+)
+
+
+def test_http_to_another_host_is_warned_of_once(terminal: Terminal) -> None:
+    session = Session(terminal.runtime(), url="http://node.example.org")
+    terminal.public.site = site_of(Fixed((200, b'{"ok":true,"one":{}}')), terminal.clock)
+    with CliRunner().isolation() as (_, err, *_):
+        for _ in range(2):
+            session.get("/rpc/status", "one")
+        assert err.getvalue().decode() == WARNING
+    told = terminal.invoke("status", "--url", "http://node.example.org", "--json")
+    assert told.stderr.startswith(WARNING)
+    assert "Warning" not in terminal.invoke("status", "--url", "https://node.example.org").output
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def _reading_token_option(command: F) -> F:
 
 
 def _token_file(text: str) -> Callable[[F], F]:
-    return click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help=text)
+    """``--token-file`` and ``--insecure-http``, which go together."""
+    token_file = click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help=text)
+    return lambda command: token_file(options.insecure_http_option(command))
 
 
 @click.group()

@@ -175,6 +175,33 @@ def test_the_token_comes_from_a_private_file_or_the_environment(terminal: Termin
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", WATCH_ID),
+        ("cancel", WATCH_ID),
+        ("list",),
+        ("events", WATCH_ID),
+        ("redeliver", WATCH_ID, "svcevt_" + "9c145d42" * 4),
+        ("test", CALLBACK),
+        ("register", "order-17", OTHER, "2.5", "--callback", CALLBACK),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_token_does_not_cross_a_network_unencrypted(
+    terminal: Terminal, keeping: Keeping, words: tuple[str, ...]
+) -> None:
+    away = ("webhook", *words, "--url", "http://node.example.org")
+    assert terminal.failure(*away, env=ENVIRONMENT) == (
+        "the token would cross the network unencrypted to http://node.example.org: use https://, or a tunnel to this"
+        " computer; --insecure-http sends it all the same"
+    )
+    assert keeping.tokens == []
+    told = terminal.invoke(*away, "--insecure-http", env=ENVIRONMENT)
+    assert told.stderr.startswith("Warning: http://node.example.org is not encrypted")
+    assert keeping.tokens == [f"Bearer {TOKEN}"]
+
+
 def test_without_a_token_no_request_is_sent(terminal: Terminal, keeping: Keeping) -> None:
     missing = "is missing: give --token-file, or set SVC_MANAGE_TOKEN"
     for words in (REGISTER, ("webhook", "cancel", WATCH_ID), ("webhook", "test", CALLBACK)):
