@@ -180,6 +180,7 @@ def test_the_token_comes_from_a_private_file_or_the_environment(terminal: Termin
     [
         ("show", WATCH_ID),
         ("cancel", WATCH_ID),
+        ("watch", "order-17"),
         ("list",),
         ("events", WATCH_ID),
         ("redeliver", WATCH_ID, "svcevt_" + "9c145d42" * 4),
@@ -197,6 +198,8 @@ def test_a_token_does_not_cross_a_network_unencrypted(
         " computer; --insecure-http sends it all the same"
     )
     assert keeping.tokens == []
+    if words[0] == "watch":
+        return  # It would follow the order for ever.
     told = terminal.invoke(*away, "--insecure-http", env=ENVIRONMENT)
     assert told.stderr.startswith("Warning: http://node.example.org is not encrypted")
     assert keeping.tokens == [f"Bearer {TOKEN}"]
