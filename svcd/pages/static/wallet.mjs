@@ -336,8 +336,9 @@ function showNetwork({ name }) {
 /** Look whether everything is there, and show the first view. */
 async function open() {
   must(isSecureContext && crypto.subtle, "insecure-origin", message("wallet-script.insecure"));
-  // Whatever else is served here could give this page another program through one.
-  const worker = navigator.serviceWorker?.controller ?? (await navigator.serviceWorker?.getRegistration());
+  // Through one, whatever else is served here could replace this program. Private windows may reject the question.
+  const registered = () => navigator.serviceWorker?.getRegistration().catch(() => null);
+  const worker = navigator.serviceWorker?.controller ?? (await registered());
   must(!worker, "service-worker", message("wallet-script.service-worker"));
   navigator.serviceWorker?.addEventListener("controllerchange", () => location.reload());
   await checkSupport();
