@@ -85,18 +85,19 @@ export function nonceAgain(payment, { account, own, now }, anew) {
   return nextNonce(account, own);
 }
 
-/** A payment of another intent that was signed here for the same order and was or may still be paid, or null.
+/** A payment of another intent with the same recipient, amount and reference that was or may still be paid, or null.
+ *
+ * Without a reference the same payment may well be meant twice, so only one that was refused and may still be paid counts.
  * @type {(intent: { id: string, recipient: string, amount: bigint, reference: string | null }, own: Payment[],
  *   now: number) => Payment | null} */
 export function signedBefore({ id, recipient, amount, reference }, own, now) {
-  if (reference === null) return null;
   const same = own.find(
     (each) =>
       each.id !== id &&
       each.transfer.payload.recipient === recipient &&
-      each.transfer.payload.paymentReference === reference &&
+      (each.transfer.payload.paymentReference ?? null) === reference &&
       BigInt(each.transfer.payload.amount) === amount &&
-      (each.state !== "refused" || signedOf(each).some((signed) => mayBePaid(signed, now))),
+      (each.state === "refused" ? signedOf(each).some((signed) => mayBePaid(signed, now)) : reference !== null),
   );
   return same ?? null;
 }

@@ -324,6 +324,17 @@ test("the nonce that was shown is the one that is signed", async () => {
   assert.equal((await paying.sign({ ...LINK, nonce: 1n }, signer)).transfer.nonce, "1");
 });
 
+test("what was refused and may still be paid is told when the same is typed again", async () => {
+  const { devnet, paying } = opened();
+  const warned = async (intent) => (await paying.review(intent, sender)).warnings.map(({ code }) => code);
+  await paying.follow(await paying.sign(sent("send a"), signer));
+  assert.deepEqual(await warned(sent("send b")), [], "two gifts are two gifts");
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
+  await paying.follow(await paying.sign(sent("send c", 2n * COIN), signer));
+  assert.deepEqual(await warned(sent("send d", 2n * COIN)), ["already-signed"]);
+  assert.deepEqual(await warned(sent("send d", 3n * COIN)), []);
+});
+
 test("an order that was signed as another intent is not signed from its link", async () => {
   const { devnet, paying } = opened();
   devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
