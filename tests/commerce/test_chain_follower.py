@@ -452,6 +452,21 @@ def test_a_pending_payment_whose_time_is_over_is_dropped(watched: Watched) -> No
     assert drops(watched) == [{"reason": "expired", "txid": txid.hex()}]
 
 
+def test_a_pending_payment_for_which_the_mempool_has_no_room_is_dropped(tmp_path: Path, clock: Clock) -> None:
+    watched = Watched(tmp_path, clock, max_transactions=1)
+    try:
+        watched.register(events=DROPS)
+        txid = watched.pay("5000 from alice to bob for order-1")
+        settle_only(watched)
+        assert watched.told() == ["pending: pending 0"]
+        other = watched.node.builder.transfer("carol", "carol", 1, nonce=0, fee=40_000)
+        submitted(watched.node_context.transaction_pool, other, watched.clock)
+        settle_only(watched)
+        assert drops(watched) == [{"reason": "evicted", "txid": txid.hex()}]
+    finally:
+        watched.close()
+
+
 def test_a_payment_that_a_block_takes_is_not_dropped(watched: Watched) -> None:
     watched.register(events=DROPS)
     blocks = chain(watched)
