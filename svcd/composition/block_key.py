@@ -92,9 +92,13 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
         content = b""
     if not content.lstrip().startswith(b"{"):
         if source.is_set(config):
+            if content:
+                raise KeyLocked(
+                    f"a password is set for {path}, which is not encrypted: run svc node key encrypt, or set "
+                    "no password"
+                )
             raise KeyLocked(
-                f"a password is set for {path}, which is {'not encrypted' if content else 'no key file'}: "
-                f"run svc node key {'encrypt' if content else 'new'}, or set no password"
+                f"a password is set for {path}, which is no key file: run svc node key new, or set no password"
             )
         return None
     try:

@@ -5,14 +5,16 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import attrs
 import pytest
 
+from svcd.chain.units import format_amount
 from svcd.commerce.events import EventType
 from svcd.config.layers import camel
 from svcd.config.schema import DEFAULTS, Config, MerchantSettings
+from svcd.config.types import Coins
 from svcd.tap import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section
 from tests.process_level.running import RunningNode
@@ -56,7 +58,8 @@ def sections_of(cls: Any, name: str) -> dict[str, dict[str, Any]]:
             inner = camel(field.name) if name == "top" else f"{name}.{camel(field.name)}"
             found |= sections_of(type(field.default), inner)
         else:
-            found[name][camel(field.name)] = field.default
+            in_coins = any(isinstance(mark, Coins) for mark in get_args(field.type))
+            found[name][camel(field.name)] = format_amount(field.default) if in_coins else field.default
     return {name: keys for name, keys in found.items() if keys}
 
 
