@@ -11,6 +11,7 @@ import inspect
 import os
 import signal
 import sqlite3
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ from tests.postgresql import Server, running
 
 DEADLINE_SECONDS = 120.0
 GRACE_SECONDS = 3.0
+# What `svc` remembers for a user is remembered for the tests alone, also in processes that they start.
+_STATE = tempfile.TemporaryDirectory(prefix="svcd-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
+
 REQUIRE_ALL = os.environ.get("SVCD_REQUIRE_ALL") == "1"
 
 settings.register_profile("few", max_examples=5, deadline=None)

@@ -15,6 +15,7 @@ from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-de
 from svcd.chain.errors import RuleViolation
 from svcd.cli import options
 from svcd.cli.chain_commands import balance, block, status, tx
+from svcd.cli.core_dumps import forbid_core_dumps
 from svcd.cli.errors import CommandError
 from svcd.cli.export import export
 from svcd.cli.http_client import tcp_agent, unix_socket_agent
@@ -156,6 +157,7 @@ def system_runtime() -> Runtime:
         environ=os.environ,
         stderr_is_terminal=sys.stderr.isatty,
         interactive=_is_interactive,
+        forbid_core_dumps=forbid_core_dumps,
         terminal_width=_terminal_width,
     )
 

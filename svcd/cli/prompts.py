@@ -12,26 +12,29 @@ from attrs import frozen
 
 from svcd.cli.errors import CommandError
 from svcd.cli.passwords import LEAST_LENGTH, password_problem
+from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import read_secret_line
 
 PASSWORD_VARIABLE: Final = "SVC_WALLET_PASSWORD"  # noqa: S105
 
+_EXPOSED: Final = (
+    f"Warning: other programs of this user can read {PASSWORD_VARIABLE}, and programs that a shell starts inherit it;"
+    " --password-file FILE is safer. This is said only once."
+)
+
 _Action = Callable[[int, FrameType | None], Any] | int | None
-_DEFAULT_HANDLERS: Final[dict[signal.Signals, _Action]] = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-}
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(*, at_sigterm: _Action = signal.SIG_DFL) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end a prompt at once.
 
     With the reactor's handlers they would only ask it to stop, which it cannot do before the prompt returns.
     """
-    previous = [(number, signal.getsignal(number)) for number in _DEFAULT_HANDLERS]
-    for number, default in _DEFAULT_HANDLERS.items():
-        signal.signal(number, default)
+    handlers: dict[signal.Signals, _Action] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: at_sigterm}
+    previous = [(number, signal.getsignal(number)) for number in handlers]
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     try:
         yield
     finally:
@@ -81,4 +84,13 @@ class PasswordSource:
     def _given(self) -> str | None:
         if self.file is not None:
             return read_secret_line(self.file, "the password")
-        return self.environ.get(PASSWORD_VARIABLE) or None
+        password = self.environ.get(PASSWORD_VARIABLE) or None
+        if password is not None:
+            self._warn_once()
+        return password
+
+    def _warn_once(self) -> None:
+        warned = Remembered.of(self.environ, "warnings")
+        if PASSWORD_VARIABLE not in warned:
+            click.echo(_EXPOSED, err=True)
+            warned.add(PASSWORD_VARIABLE)

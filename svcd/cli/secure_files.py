@@ -75,7 +75,17 @@ def lock_file(path: Path, if_locked: str) -> Iterator[None]:
             raise CommandError(if_locked) from None
         except OSError as error:
             raise _failure(path, "locked", error) from None
+        if not _is_at(path, descriptor):
+            # Another process has replaced it between our opening and our locking.
+            raise CommandError(if_locked)
         yield
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def _open_to_lock(path: Path) -> int:

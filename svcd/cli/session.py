@@ -55,6 +55,8 @@ class Runtime:
     """Whether progress can be shown on standard error."""
     interactive: Callable[[], bool] = lambda: False
     """Whether a user sees prompts and can answer them: standard input and standard error are a terminal."""
+    forbid_core_dumps: Callable[[], None] = lambda: None
+    """Keeps keys and passwords in the memory of this process out of core dumps."""
     terminal_width: Callable[[], int | None] = lambda: None
     """Columns of the terminal that standard output goes to; None if it is not a terminal."""
 

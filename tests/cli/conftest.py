@@ -64,6 +64,7 @@ def node(tmp_path: Path, clock: Clock, terminal: Terminal) -> Iterator[Node]:
 def wallet(terminal: Terminal) -> Path:
     """A devnet keyfile at the default path."""
     path = terminal.folder / "wallet.json"
+    path.touch(0o600)
     path.write_bytes(KEYFILE)
     path.chmod(0o600)
     return path

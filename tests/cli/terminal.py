@@ -96,8 +96,15 @@ class Terminal:
     width: int | None = None
     sockets: list[str] = field(factory=list)
     """The paths of the operator's sockets that were asked for."""
+    core_dumps_forbidden: int = 0
+    """How often."""
     twistd_calls: list[Sequence[str]] = field(factory=list)
     """The arguments of each run of twistd."""
+
+    @property
+    def state(self) -> Path:
+        """The folder of what svc remembers from one command to the next."""
+        return self.folder.with_name(f"{self.folder.name}-state").absolute()
 
     def run(self, work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
         """Run a coroutine like a reactor, advancing the clock to the next timer whenever it waits."""
@@ -129,11 +136,15 @@ class Terminal:
             agent=self.public.agent,
             operator_agent=self._operator_agent,
             random=self.random,
-            environ=env or {},
+            environ={"XDG_STATE_HOME": str(self.state), **(env or {})},
             stderr_is_terminal=lambda: self.stderr_is_terminal,
             interactive=lambda: self.interactive,
             terminal_width=lambda: self.width,
+            forbid_core_dumps=self._forbid_core_dumps,
         )
+
+    def _forbid_core_dumps(self) -> None:
+        self.core_dumps_forbidden += 1
 
     def _operator_agent(self, clock: Clock, socket: str) -> Any:
         self.sockets.append(socket)

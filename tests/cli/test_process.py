@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import pty
+import re
+import select
 import signal
 import socketserver
 import struct
@@ -113,6 +115,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     def begin(*words: str) -> "subprocess.Popen[str]":
         folder = tmp_path / "folder"
         folder.mkdir(exist_ok=True)
+        (folder / "wallet.json").touch(0o600)
         (folder / "wallet.json").write_bytes(KEYFILE)
         (folder / "wallet.json").chmod(0o600)
         process = subprocess.Popen(
@@ -296,6 +299,81 @@ except click.Abort:
 def test_ctrl_c_ends_a_command_without_network_activity() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "aborted\n", "")
+
+
+DUMPABLE = """
+import ctypes, resource
+from svcd.cli.main import system_runtime
+system_runtime().forbid_core_dumps()
+print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+"""
+
+
+def test_a_crash_of_the_wallet_writes_no_core_dump() -> None:
+    done = subprocess.run([sys.executable, "-c", DUMPABLE], capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.stdout, done.stderr) == ("(0, 0) 0\n", "")
+
+
+def read_until(terminal: int, text: bytes, said: bytes = b"") -> bytes:
+    """What a process writes to its terminal, up to a text."""
+    while text not in said:
+        said += os.read(terminal, 1024)
+    return said
+
+
+def signalled(process: "subprocess.Popen[str]", terminal: int, number: int) -> bytes:
+    """What a process writes to its terminal when it is aborted by a signal.
+
+    One that comes between Python's last look and read(2) has no effect before the next line or the next signal.
+    """
+    process.send_signal(number)
+    said = b""
+    while b"Aborted!" not in said:
+        ready, _, _ = select.select([terminal], [], [], 5)
+        if ready:
+            said += os.read(terminal, 1024)
+        else:
+            process.send_signal(number)
+    return said
+
+
+@pytest.mark.parametrize("end", ["answers", "Ctrl-C", "SIGTERM"])
+def test_new_words_are_on_a_screen_of_their_own(tmp_path: Path, end: str) -> None:
+    (tmp_path / "password").touch(0o600)
+    (tmp_path / "password").write_text("correct horse battery staple")
+    ours, theirs = pty.openpty()
+    command = [SVC, "wallet", "new", "--network", "devnet", "--password-file", "password"]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=tmp_path, start_new_session=True
+    )
+    os.close(theirs)
+    timer = threading.Timer(DEADLINE, process.kill)
+    timer.start()
+    shown = read_until(ours, b"Press Enter once they are on paper")
+    before, _, screen = shown.partition(b"\x1b[?1049h\x1b[H\x1b[2J")
+    words = dict(re.findall(r"([0-9]+) ([a-z]+)", screen.decode().partition("send them.")[2]))
+    assert len(words) == 24
+    assert before == b""
+    if end == "answers":
+        os.write(ours, b"\n")
+        asked = read_until(ours, b"from your copy: ")
+        cleared, _, question = asked.partition(b"\x1b[H\x1b[2J\x1b[?1049l")
+        for said in (cleared, question):
+            assert not any(word.encode() in said for word in set(words.values()))
+        for turn in (1, 2):
+            place = re.findall(rb"Type word ([0-9]+) from your copy: ", question)[-1].decode()
+            os.write(ours, f"{words[place]}\n".encode())
+            if turn == 1:
+                question = read_until(ours, b"from your copy: ")
+        assert outcome(process)[0] == 0
+        assert (tmp_path / "wallet.json").exists()
+    else:
+        left = signalled(process, ours, signal.SIGINT if end == "Ctrl-C" else signal.SIGTERM)
+        assert b"\x1b[H\x1b[2J\x1b[?1049l" in left.partition(b"Aborted!")[0]
+        assert outcome(process)[0] == 1
+        assert not (tmp_path / "wallet.json").exists()
+    timer.cancel()
+    os.close(ours)
 
 
 SEEN = """

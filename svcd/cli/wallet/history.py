@@ -16,9 +16,9 @@ from svcd.cli import options
 from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import TableColumn, format_time, pluralize, table
 from svcd.cli.session import Session
-from svcd.cli.wallet.keys import load_keyfile
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, reconcile
 from svcd.cli.wallet.preflight import fetch_account_view
+from svcd.cli.wallet.unlocking import load_keyfile
 from svcd.interfaces import milliseconds
 
 MAX_LIMIT: Final = 100

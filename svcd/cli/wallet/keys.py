@@ -11,17 +11,21 @@ from svcd.cli import options
 from svcd.cli.errors import CommandError
 from svcd.cli.prompts import PasswordSource
 from svcd.cli.rendering import property_table
-from svcd.cli.secure_files import read_bounded, read_secret, read_seed, require_absent, write_new_file
+from svcd.cli.secure_files import read_seed, require_absent, write_new_file
 from svcd.cli.session import Session
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
 from svcd.cli.wallet.prompts import prompt_words, read_words, show_words_once
+from svcd.cli.wallet.unlocking import (
+    is_verified,
+    load_keyfile,
+    remember_verified,
+    renewed,
+    unlock,
+)
 from svcd.keyfile import (
-    MAX_FILE_BYTES,
-    DamagedKeyfile,
     Keyfile,
     Pbkdf2,
     calibrated_pbkdf2,
-    parse,
     render,
     seal,
     unseal,
@@ -31,7 +35,8 @@ _network_choice = click.Choice(list(NETWORKS))
 
 
 @click.group()
-def wallet() -> None:
+@click.pass_obj
+def wallet(session: Session) -> None:
     """Keep a key in a file on this computer, and send coins with it.
 
     The key is encrypted with a password and never leaves this computer. Nobody can restore it for you: keep the 24
@@ -44,6 +49,7 @@ def wallet() -> None:
       svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
       svc wallet history
     """
+    session.runtime.forbid_core_dumps()
 
 
 @wallet.command()
@@ -86,6 +92,7 @@ def new(session: Session, network: str, words_to: Path | None, keyfile: Path, pa
         advice = _WORDS_NOT_SHOWN
     sealed = seal(seed_from_mnemonic(words), password, params=NETWORKS[network], random=runtime.random)
     write_new_file(keyfile, render(sealed))
+    remember_verified(runtime, sealed)
     session.print_result(_as_json(sealed, keyfile), f"{_as_text(sealed, keyfile)}\n\n{advice}")
 
 
@@ -136,7 +143,9 @@ def import_(
         sealed = load_keyfile(source, private=False)
         if network not in (None, sealed.params.name):
             raise CommandError(f"{source} is a keyfile for {sealed.params.name}; for {network}, import its words")
-        unseal(sealed, password.existing())
+        known = password.existing()
+        unseal(sealed, known)
+        sealed = renewed(session.runtime, sealed, known)
     else:
         if operator_key is not None:
             seed = read_seed(operator_key)
@@ -145,6 +154,7 @@ def import_(
         params = NETWORKS[network or "mainnet"]
         sealed = seal(seed, password.new(), params=params, random=session.runtime.random)
     write_new_file(keyfile, render(sealed))
+    remember_verified(session.runtime, sealed)
     session.print_result(_as_json(sealed, keyfile), _as_text(sealed, keyfile))
 
 
@@ -176,7 +186,7 @@ def export(session: Session, to: Path | None, browser: bool, keyfile: Path, pass
     opened = load_keyfile(keyfile)
     if browser:
         password = PasswordSource(password_file, session.runtime.environ).existing()
-        seed = unseal(opened, password)
+        seed = unlock(session.runtime, keyfile, opened, password)
         kdf = calibrated_pbkdf2(time.perf_counter)
         opened = seal(seed, password, params=opened.params, random=session.runtime.random, kdf=kdf)
     if to is None:
@@ -188,31 +198,31 @@ def export(session: Session, to: Path | None, browser: bool, keyfile: Path, pass
 
 
 @wallet.command()
+@click.option("--verify", is_flag=True, help="Ask for the password, to verify that the address is that of the key.")
 @options.keyfile_option
+@options.password_option
 @options.json_option
 @click.pass_obj
-def address(session: Session, keyfile: Path) -> None:
-    """Print the address of the wallet, which needs no password.
+def address(session: Session, verify: bool, keyfile: Path, password_file: Path | None) -> None:
+    """Print the address of the wallet.
+
+    That needs no password. But only the password shows that the file is unchanged and the address that of its key.
+    Until it has decrypted the file on this computer once, a warning says that the address is not verified.
 
     \b
     Example:
       svc wallet address
+      svc wallet address --verify
       svc balance "$(svc wallet address)"
     """
     opened = load_keyfile(keyfile)
-    session.print_result(_as_json(opened, keyfile), opened.address)
-
-
-def load_keyfile(path: Path, *, private: bool = True) -> Keyfile:
-    """The keyfile at ``path``; raises DamagedKeyfile, or CommandError if it cannot be read.
-
-    If it is to be ``private``, CommandError is also raised if others can read or change it; a download need not be.
-    """
-    read = read_secret if private else read_bounded
-    try:
-        return parse(read(path, MAX_FILE_BYTES))
-    except DamagedKeyfile as damaged:
-        raise DamagedKeyfile(f"{path}: {damaged}") from None
+    if verify:
+        password = PasswordSource(password_file, session.runtime.environ).existing()
+        unlock(session.runtime, keyfile, opened, password)
+    verified = verify or is_verified(session.runtime, opened)
+    if not verified:
+        click.echo(_NOT_VERIFIED, err=True)
+    session.print_result({**_as_json(opened, keyfile), "verified": verified}, opened.address)
 
 
 def _as_json(keyfile: Keyfile, path: Path) -> dict[str, object]:
@@ -229,6 +239,10 @@ _WORDS_IN_FILE: Final = f"The 24 words are in {{}}: move it to a safe place away
 _WORDS_NOT_SHOWN: Final = (
     "Keep a copy of the keyfile and the password: the 24 words were not shown, because this is not a terminal"
     f" (--words-to writes them to a file). {_LOSS}"
+)
+_NOT_VERIFIED: Final = (
+    "Not verified: the password has not decrypted this file on this computer yet, so the address may not be that of the"
+    " key. `svc wallet address --verify` asks for the password."
 )
 _NOT_FOR_BROWSERS: Final = "The browser wallet cannot decrypt it; --browser makes a copy that it can."
 _NO_WORDS: Final = (

@@ -1,6 +1,8 @@
 """The prompts for the 24 words of a wallet."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,11 @@ from svcd.cli.wallet.mnemonic import WORDS, parse_mnemonic
 _WORDS_PER_LINE: Final = 4
 _CONFIRMED_WORDS: Final = 2
 """How many of the words the user types to confirm that they are written down."""
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_SHOW_ALTERNATE: Final = f"\x1b[?1049h{_CLEAR}"
+"""xterm's control sequences. A terminal that ignores the first one has only its own screen cleared."""
+_HIDE_ALTERNATE: Final = f"{_CLEAR}\x1b[?1049l"
 
 
 def prompt_words() -> list[str]:
@@ -33,9 +40,12 @@ def read_words(path: Path) -> list[str]:
 def show_words_once(words: list[str], random: Callable[[int], bytes]) -> None:
     """Show the words, and return once the user has typed some of them from the written copy. Raises click.Abort.
 
+    They are on the alternate screen of the terminal, which is cleared before the first question and has no scrollback.
     ``random`` returns that many secure random bytes.
     """
-    click.echo(f"{_WARNING}\n\n{format_words(words)}\n", err=True)
+    with _alternate_screen():
+        click.echo(f"{_WARNING}\n\n{format_words(words)}\n", err=True)
+        click.prompt("Press Enter once they are on paper", default="", show_default=False, err=True)
     remaining = list(range(1, WORDS + 1))
     positions = sorted(remaining.pop(byte % len(remaining)) for byte in random(_CONFIRMED_WORDS))
     for position in positions:
@@ -44,6 +54,17 @@ def show_words_once(words: list[str], random: Callable[[int], bytes]) -> None:
             words[position - 1],
             f"That is not word {position}; check your copy",
         )
+
+
+@contextmanager
+def _alternate_screen() -> Iterator[None]:
+    """Show what follows on a screen of its own, and leave nothing of it. Ctrl-C and SIGTERM raise click.Abort."""
+    with interruptible(at_sigterm=signal.default_int_handler):
+        click.echo(_SHOW_ALTERNATE, nl=False, err=True)
+        try:
+            yield
+        finally:
+            click.echo(_HIDE_ALTERNATE, nl=False, err=True)
 
 
 def format_words(words: list[str]) -> str:

@@ -15,10 +15,10 @@ from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
 from svcd.cli.rendering import format_coins, format_time, property_table
 from svcd.cli.session import Session
-from svcd.cli.wallet.keys import load_keyfile
 from svcd.cli.wallet.pending import PendingFile, is_void, reconcile
 from svcd.cli.wallet.preflight import AccountView, SendRequest, fetch_account_view
 from svcd.cli.wallet.send import OutgoingPayment, SendResult, send_payment, signing_options
+from svcd.cli.wallet.unlocking import load_keyfile
 from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, refund_reference
 from svcd.interfaces import milliseconds
 from svcd.keyfile import Keyfile

@@ -23,7 +23,6 @@ from svcd.cli.http_client import NodeClient, payment_status
 from svcd.cli.prompts import PasswordSource, confirm
 from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
 from svcd.cli.session import Session
-from svcd.cli.wallet.keys import load_keyfile
 from svcd.cli.wallet.payment_link import PaymentLink, parse_link
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, Reconciliation, depths, reconcile
 from svcd.cli.wallet.preflight import (
@@ -38,8 +37,9 @@ from svcd.cli.wallet.preflight import (
     warnings,
 )
 from svcd.cli.wallet.repeat import InBlock, Repetition, Resend, SignAgain, same_terms
+from svcd.cli.wallet.unlocking import load_keyfile, unlock
 from svcd.interfaces import milliseconds
-from svcd.keyfile import Keyfile, unseal
+from svcd.keyfile import Keyfile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -222,7 +222,9 @@ class OutgoingPayment:
         path, password_file = files
         source = PasswordSource(password_file, session.runtime.environ)
         pending = PendingFile(path, keyfile.params)
-        return cls(keyfile, request, lambda: unseal(keyfile, source.existing()), pending, assume_yes)
+        return cls(
+            keyfile, request, lambda: unlock(session.runtime, path, keyfile, source.existing()), pending, assume_yes
+        )
 
 
 @frozen

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from svcd.chain.params import DEVNET
+from svcd.cli.secure_files import lock_file
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
-from svcd.keyfile import Argon2id, Pbkdf2, parse, unseal
+from svcd.keyfile import ARGON2ID, Argon2id, Pbkdf2, parse, unseal
 from svcd.process.datadir import load_or_make
-from tests.cli.terminal import ADDRESS, KEYFILE, PASSWORD, Terminal
+from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, Terminal
 
 KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
 WORDS = generate_mnemonic(lambda size: bytes(range(size)))
@@ -43,7 +44,7 @@ def test_new_does_not_show_the_words_without_a_terminal(terminal: Terminal) -> N
 
 def test_new_shows_the_words_once_and_confirms_two_of_them(terminal: Terminal) -> None:
     terminal.interactive = True
-    told = terminal.ok("wallet", "new", env=KNOWN, typed=f"wrong\n{WORDS[0]}\n {WORDS[2].upper()} \n")
+    told = terminal.ok("wallet", "new", env=KNOWN, typed=f"\nwrong\n{WORDS[0]}\n {WORDS[2].upper()} \n")
     assert all(f"{place:>2} {word}" in told.err for place, word in enumerate(WORDS, 1))
     assert "They are shown only once" in told.err
     assert "That is not word 1; check your copy" in told.err
@@ -56,7 +57,7 @@ def test_new_shows_the_words_once_and_confirms_two_of_them(terminal: Terminal) -
 
 def test_no_keyfile_is_written_before_the_words_are_confirmed(terminal: Terminal) -> None:
     terminal.interactive = True
-    result = terminal.invoke("wallet", "new", env=KNOWN, typed=f"{WORDS[0]}\nwrong\n")
+    result = terminal.invoke("wallet", "new", env=KNOWN, typed=f"\n{WORDS[0]}\nwrong\n")
     assert result.exit_code == 1
     assert result.stderr.endswith("Aborted!\n")
     assert list(terminal.folder.iterdir()) == []
@@ -236,10 +237,103 @@ def test_new_rejects_unknown_networks(terminal: Terminal) -> None:
 # address
 
 
-def test_address_needs_no_password(terminal: Terminal, wallet: Path) -> None:
-    assert terminal.ok("wallet", "address").out == f"{ADDRESS}\n"
-    described = {"address": ADDRESS, "network": "devnet", "keyfile": "wallet.json"}
+def test_address_needs_no_password_and_says_what_it_does_not_know(terminal: Terminal, wallet: Path) -> None:
+    told = terminal.ok("wallet", "address")
+    assert told.out == f"{ADDRESS}\n"
+    assert told.err.startswith("Not verified: ")
+    described = {"address": ADDRESS, "network": "devnet", "keyfile": "wallet.json", "verified": False}
     assert json.loads(terminal.ok("wallet", "address", "--json").out) == described
+
+
+def test_address_remembers_what_the_password_has_verified(terminal: Terminal, wallet: Path) -> None:
+    assert terminal.failure("wallet", "address", "--verify", typed="another password\n").startswith("the password")
+    assert "Not verified" in terminal.ok("wallet", "address").err
+    terminal.ok("wallet", "address", "--verify", typed=f"{PASSWORD}\n")
+    told = terminal.ok("wallet", "address", "--json")
+    assert (json.loads(told.out)["verified"], told.err) == (True, "")
+    # It is the content that is known, wherever it lies.
+    wallet.rename(terminal.folder / "moved.json")
+    assert terminal.ok("wallet", "address", "--keyfile", "moved.json").err == ""
+    (terminal.state / "svc" / "verified-keyfiles").write_text("nothing of this\n")
+    assert "Not verified" in terminal.ok("wallet", "address", "--keyfile", "moved.json").err
+
+
+def test_a_file_whose_address_was_exchanged_is_not_verified(terminal: Terminal, wallet: Path) -> None:
+    terminal.ok("wallet", "address", "--verify", env=KNOWN)
+    # Address and public key of another wallet, so that they fit together.
+    terminal.ok("wallet", "new", "--network", "devnet", "--keyfile", "other.json", env=KNOWN)
+    own, other = (json.loads((terminal.folder / name).read_bytes()) for name in ("wallet.json", "other.json"))
+    wallet.write_text(json.dumps({**own, "address": other["address"], "publicKey": other["publicKey"]}))
+    told = terminal.ok("wallet", "address")
+    assert told.out == f"{other['address']}\n"
+    assert told.err.startswith("Not verified: ")
+    assert terminal.failure("wallet", "address", "--verify", env=KNOWN).startswith("the password does not decrypt")
+
+
+@pytest.mark.parametrize("state", ["", "relative/state", "/proc/nowhere"])
+def test_without_a_folder_nothing_is_remembered(terminal: Terminal, wallet: Path, state: str) -> None:
+    env = {"XDG_STATE_HOME": state, **KNOWN}
+    terminal.ok("wallet", "address", "--verify", env=env)
+    assert "Not verified" in terminal.ok("wallet", "address", env=env).err
+    assert [each.name for each in terminal.folder.iterdir()] == ["wallet.json"]
+
+
+def test_new_and_imported_keyfiles_are_verified(terminal: Terminal, wallet: Path) -> None:
+    terminal.ok("wallet", "new", "--keyfile", "new.json", env=KNOWN)
+    terminal.ok("wallet", "import", "--from", "wallet.json", "--keyfile", "copy.json", env=KNOWN)
+    for name in ("new.json", "copy.json"):
+        assert terminal.ok("wallet", "address", "--keyfile", name).err == ""
+
+
+[FORMER, *_] = json.loads((Path(__file__).parents[2] / "vectors" / "wallet.json").read_text())["formerKeyfiles"]
+
+
+def test_an_older_keyfile_is_encrypted_anew_when_it_is_opened(terminal: Terminal, wallet: Path) -> None:
+    wallet.write_text(FORMER["file"])
+    told = terminal.ok("wallet", "address", "--verify", env=KNOWN)
+    assert "wallet.json was encrypted anew" in told.err
+    anew = parse(wallet.read_bytes())
+    assert anew.kdf == ARGON2ID
+    assert unseal(anew, PASSWORD).hex() == FORMER["seed"]
+    assert stat.S_IMODE(wallet.stat().st_mode) == 0o600
+    told = terminal.ok("wallet", "address", "--verify", env=KNOWN)
+    assert (told.err, parse(wallet.read_bytes())) == ("", anew)
+
+
+def test_an_older_keyfile_in_use_stays_as_it_is(terminal: Terminal, wallet: Path) -> None:
+    wallet.write_text(FORMER["file"])
+    with lock_file(wallet, "unused"):
+        told = terminal.ok("wallet", "address", "--verify", env=KNOWN)
+    assert "was not encrypted anew: another svc is using wallet.json." in told.err
+    assert wallet.read_text() == FORMER["file"]
+
+
+def test_an_older_keyfile_is_encrypted_anew_when_it_is_imported(terminal: Terminal, wallet: Path) -> None:
+    (terminal.folder / "old.json").write_text(FORMER["file"])
+    terminal.ok("wallet", "import", "--from", "old.json", "--keyfile", "new.json", env=KNOWN)
+    assert parse((terminal.folder / "new.json").read_bytes()).kdf == ARGON2ID
+
+
+def test_a_keyfile_that_others_may_read_is_refused(terminal: Terminal, wallet: Path) -> None:
+    wallet.chmod(0o644)
+    for command in (("address",), ("export",), ("send", OTHER, 1)):
+        sentence = terminal.failure("wallet", *command, env=KNOWN)
+        assert sentence == "wallet.json is open to others (mode 0644); run: chmod 600 wallet.json"
+
+
+def test_the_password_in_the_environment_is_warned_of_once(terminal: Terminal, wallet: Path) -> None:
+    first, second = (terminal.ok("wallet", "address", "--verify", env=KNOWN).err for _ in range(2))
+    assert first.startswith("Warning: other programs of this user can read SVC_WALLET_PASSWORD")
+    assert "--password-file FILE is safer" in first
+    assert second == ""
+
+
+def test_all_commands_of_the_wallet_forbid_core_dumps(terminal: Terminal, wallet: Path) -> None:
+    for command in ("address", "export"):
+        terminal.ok("wallet", command)
+    assert terminal.core_dumps_forbidden == 2
+    terminal.ok("help")
+    assert terminal.core_dumps_forbidden == 2
 
 
 def test_the_keyfile_may_come_from_the_environment(terminal: Terminal, wallet: Path) -> None:

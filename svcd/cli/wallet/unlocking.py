@@ -1,0 +1,79 @@
+"""Opens keyfiles: remembers which ones the password has verified, and encrypts older ones anew."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import click
+
+from svcd.cli.errors import CommandError
+from svcd.cli.remembered import Remembered
+from svcd.cli.secure_files import lock_file, read_bounded, read_secret, replace_file
+from svcd.cli.session import Runtime
+from svcd.keyfile import MAX_FILE_BYTES, DamagedKeyfile, Keyfile, outdated, parse, render, seal, unseal
+
+_VERIFIED: Final = "verified-keyfiles"
+
+
+def load_keyfile(path: Path, *, private: bool = True) -> Keyfile:
+    """The keyfile at ``path``; raises DamagedKeyfile, or CommandError if it cannot be read.
+
+    If it is to be ``private``, CommandError is also raised if others can read or change it; a download need not be.
+    """
+    read = read_secret if private else read_bounded
+    try:
+        return parse(read(path, MAX_FILE_BYTES))
+    except DamagedKeyfile as damaged:
+        raise DamagedKeyfile(f"{path}: {damaged}") from None
+
+
+def is_verified(runtime: Runtime, keyfile: Keyfile) -> bool:
+    """Whether the user has decrypted exactly this file before, so that its address is known to be that of its key."""
+    return _digest(keyfile) in Remembered.of(runtime.environ, _VERIFIED)
+
+
+def remember_verified(runtime: Runtime, keyfile: Keyfile) -> None:
+    """Remember that ``keyfile`` was decrypted, or has just been made."""
+    Remembered.of(runtime.environ, _VERIFIED).add(_digest(keyfile))
+
+
+def unlock(runtime: Runtime, path: Path, keyfile: Keyfile, password: str) -> bytes:
+    """The seed in the ``keyfile`` at ``path``; raises CommandError or KeyfileError.
+
+    An older file is encrypted anew when the command ends.
+    """
+    seed = unseal(keyfile, password)
+    remember_verified(runtime, keyfile)
+    if outdated(keyfile):
+        # Not before: until then the command may hold the lock on the file that is there now.
+        click.get_current_context().call_on_close(_renewing(runtime, path, keyfile, password))
+    return seed
+
+
+def renewed(runtime: Runtime, keyfile: Keyfile, password: str) -> Keyfile:
+    """``keyfile``, or if it is outdated the same seed encrypted anew; raises KeyfileError."""
+    if not outdated(keyfile):
+        return keyfile
+    return seal(unseal(keyfile, password), password, params=keyfile.params, random=runtime.random)
+
+
+def _renewing(runtime: Runtime, path: Path, keyfile: Keyfile, password: str) -> Callable[[], None]:
+    def renew() -> None:
+        anew = renewed(runtime, keyfile, password)
+        try:
+            with lock_file(path, f"another svc is using {path}"):
+                if load_keyfile(path) != keyfile:
+                    return
+                replace_file(path, render(anew))
+        except CommandError as error:
+            click.echo(f"Warning: {path} is older and was not encrypted anew: {error}.", err=True)
+            return
+        remember_verified(runtime, anew)
+        click.echo(f"{path} was encrypted anew, so that guessing its password costs more.", err=True)
+
+    return renew
+
+
+def _digest(keyfile: Keyfile) -> str:
+    return sha256(render(keyfile)).hexdigest()
