@@ -6,6 +6,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +343,7 @@ def test_a_damaged_journal_is_refused(world: World, journal: MemoryJournal, work
 # The file
 
 
+@pytest.mark.socket
 def test_of_all_who_append_one_gets_the_place(tmp_path: Path) -> None:
     path, barrier = tmp_path / "payouts.sqlite", threading.Barrier(8)
     won: list[tuple[int, int]] = []
@@ -388,11 +390,14 @@ def test_each_entry_is_synced_to_the_disk(tmp_path: Path) -> None:
 
 
 def transport(world: World) -> httpx.MockTransport:
+    one_at_a_time = threading.Lock()
+
     def respond(request: httpx.Request) -> httpx.Response:
         call = svc_pay.calls.Call(
             request.method, request.url.path, {}, request.content, authorized=False, repeatable=True, seconds=0
         )
-        came = world.answer(call)
+        with one_at_a_time:
+            came = world.answer(call)
         return httpx.Response(came.status, content=came.body)
 
     return httpx.MockTransport(respond)
@@ -425,6 +430,28 @@ def test_both_clients_pay_from_one_file(world: World, tmp_path: Path) -> None:
         assert payouts.check("b").state is PayoutState.PAID
         with pytest.raises(svc_pay.PayoutRefused):
             payouts.reassign("b")
+
+
+@pytest.mark.socket
+def test_threads_and_coroutines_share_an_object(world: World, tmp_path: Path) -> None:
+    journal, names = SqliteJournal(tmp_path / "payouts.sqlite"), [f"p{place}" for place in range(12)]
+    with Client("http://node") as node:
+        node._http = httpx.Client(transport=transport(world))
+        payouts = Payouts(node, journal, KEY, DEVNET, clock=lambda: world.now)
+        with ThreadPoolExecutor(8) as threads:
+            made = list(threads.map(lambda name: payouts.pay(name, recipient=SHOP, amount=10**8), names * 2))
+    assert {(each.id, each.nonce) for each in made} == {(each.id, each.nonce) for each in payouts.stored()}
+    assert sorted(each.nonce for each in payouts.stored()) == list(range(12))
+
+    async def story() -> None:
+        async with AsyncClient("http://node") as other:
+            other._http = httpx.AsyncClient(transport=transport(world))
+            shared = AsyncPayouts(other, journal, KEY, DEVNET, clock=lambda: world.now)
+            again = [shared.pay(name, recipient=SHOP, amount=10**8) for name in [*names, "q0", "q1", "q2"] * 2]
+            assert {each.nonce for each in await asyncio.gather(*again)} == set(range(15))
+
+    asyncio.run(story())
+    assert len(world.pool) == 15
 
 
 def test_both_classes_have_the_same_methods() -> None:
