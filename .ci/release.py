@@ -1,9 +1,10 @@
 """Builds a release of the commit that is checked out: `make release`.
 
 dist/ then contains the wheel, the source distribution, `requirements.txt` with the versions and hashes of everything
-that a node needs (`requirements-postgresql.txt` with the driver of PostgreSQL, too), `sbom.cdx.json` (CycloneDX) and
-`SHA256SUMS`. The same commit gives the same bytes: every time is that of the commit, every order is fixed, and the
-build tools are pinned in requirements.txt beside this program.
+that a node needs (`requirements-postgresql.txt` with the driver of PostgreSQL, too), `sbom.cdx.json` (CycloneDX),
+`wallet-page.sha256` (what `svc wallet page-check` compares a served page with) and `SHA256SUMS`. The same commit gives
+the same bytes: every time is that of the commit, every order is fixed, and the build tools are pinned in
+requirements.txt beside this program.
 """
 
 import gzip
@@ -68,6 +69,8 @@ def describe(dist: Path, wheel: Path, folder: Path) -> None:
     pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
     run(*pip, "install", "--quiet", "--require-hashes", "-r", "requirements.txt", cwd=dist)
     run(*pip, "uninstall", "--quiet", "--yes", "pip", "setuptools")
+    hashes = run(folder / "bin" / "python", "-m", "svcd.pages.page_hashes", cwd=dist)
+    (dist / "wallet-page.sha256").write_text(hashes, encoding="utf-8")
     text = run(
         Path(sys.executable).with_name("cyclonedx-py"),
         *("environment", "--output-reproducible", "--output-format", "JSON", "--spec-version", "1.6"),

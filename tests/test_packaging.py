@@ -19,6 +19,7 @@ import pytest
 from twisted.application.service import IServiceMaker
 from twisted.plugin import getPlugins
 
+from svcd.pages.page_hashes import page_hashes
 from tests.process_level.running import DEADLINE, free_port, wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -91,6 +92,12 @@ def test_the_source_distribution_has_every_file_of_the_repository(released: Path
     # In a source distribution the link to the documentation is a folder.
     assert files - packed == {".gitignore"}
     assert "svcd/cli/docs/payments.md" in packed
+
+
+@pytest.mark.slow
+def test_a_release_lists_the_hashes_of_the_page_of_the_wallet(released: Path) -> None:
+    listed = (released / "wallet-page.sha256").read_text("utf-8").splitlines()
+    assert listed == [f"{digest}  {name}" for digest, name in page_hashes()]
 
 
 @pytest.mark.slow

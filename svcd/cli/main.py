@@ -32,6 +32,7 @@ from svcd.cli.rendering import escape, property_table
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
 from svcd.cli.wallet.history import history
 from svcd.cli.wallet.keys import wallet
+from svcd.cli.wallet.page_check import page_check
 from svcd.cli.wallet.refund import refund
 from svcd.cli.wallet.send import pay_uri, send
 from svcd.keyfile import KeyfileError
@@ -137,7 +138,7 @@ for command in (peers, backup, merchants, key):
     node.add_command(command)
 webhook.add_command(move)
 webhook.add_command(restored)
-for command in (send, pay_uri, refund, history):
+for command in (send, pay_uri, refund, history, page_check):
     wallet.add_command(command)
 
 

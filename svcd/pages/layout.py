@@ -20,6 +20,10 @@ _NAVIGATION: Final = (
     ("/peers", message("frame.peers")),
     ("/wallet/", message("frame.wallet")),
 )
+_ALONE: Final = message("frame.alone")
+_BEHIND: Final = message("frame.behind")
+WARNINGS: Final = (_ALONE, _BEHIND)
+"""What a page can say about its node."""
 _MAIN: Final = re.compile(rb"<main[^>]*>")
 _VOID: Final = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"))
 """Elements without content and end tag."""
@@ -86,9 +90,7 @@ class Layout:
 
     def insert_warnings(self, html: bytes, catalogue: Catalogue) -> bytes:
         """The static page ``html`` with the warnings about this node at the beginning of its ``main`` element."""
-        match = _MAIN.search(html)
-        warnings = b"".join(flattened(each, catalogue) for each in self._warnings())
-        return html if match is None else html[: match.end()] + warnings + html[match.end() :]
+        return with_warning(html, self.warning(), catalogue)
 
     def _head(self, page: Page) -> Tag:
         parts = [
@@ -141,18 +143,28 @@ class Layout:
         """Why users should not rely on this node at present; None if they may."""
         neighbourhood = self._peers.network_view()
         if self._params.name == MAINNET and not neighbourhood.known_peers:
-            return message("frame.alone")
-        return message("frame.behind") if neighbourhood.behind else None
+            return _ALONE
+        return _BEHIND if neighbourhood.behind else None
 
     def _warnings(self) -> list[Tag]:
-        sentence = self.warning()
-        return [notice("warn", tag("strong", message("frame.unreliable")), " ", sentence)] if sentence else []
+        return _warnings(self.warning())
 
     def _footer(self, page: Page) -> Tag:
         parts = [tag("span", self._params.chain_id)]
         if page.json:
             parts.append(tag("a", message("frame.json"), href=page.json, rel="alternate", type="application/json"))
         return tag("footer", *parts, class_="bottom")
+
+
+def with_warning(html: bytes, sentence: Message | None, catalogue: Catalogue) -> bytes:
+    """The static page ``html`` with a warning about the node, if there is one, at the beginning of its ``main``."""
+    match = _MAIN.search(html)
+    warnings = b"".join(flattened(each, catalogue) for each in _warnings(sentence))
+    return html if match is None else html[: match.end()] + warnings + html[match.end() :]
+
+
+def _warnings(sentence: Message | None) -> list[Tag]:
+    return [notice("warn", tag("strong", message("frame.unreliable")), " ", sentence)] if sentence else []
 
 
 def flattened(root: Tag, catalogue: Catalogue | None = None) -> bytes:

@@ -31,6 +31,7 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
     ".webmanifest": b"application/manifest+json",
 }
 """Browsers run a module only with a JavaScript type, and ``nosniff`` forbids them to guess it."""
+PAGE: Final = "wallet.html"
 WORD_LIST: Final = "bip39-english.txt"
 WALLET_SCRIPT: Final = "wallet-script"
 """The section of the texts that only the scripts of the wallet need."""
@@ -83,6 +84,18 @@ class StaticFiles:
         """The page called ``name`` from the folder of this module, with the paths of its files as they are now."""
         return self._linked(self._pages[name]).decode("utf-8")
 
+    def linked_from(self, html: str) -> dict[str, bytes]:
+        """The files that a page refers to, and those that these refer to, by their paths."""
+        found: dict[str, bytes] = {}
+        waiting = [html.encode("utf-8")]
+        while waiting:
+            for name in _REFERENCE.findall(waiting.pop()):
+                path = _PREFIX + name.decode()
+                if path not in found:
+                    found[path] = self._served[name.decode()].content
+                    waiting.append(found[path])
+        return found
+
     def _linked(self, data: bytes) -> bytes:
         """``data`` in which every quoted path of a file is the one that changes with the file's content."""
         return _REFERENCE.sub(lambda match: b'"%b"' % self.url(match[1].decode()).encode(), data)
@@ -96,6 +109,14 @@ def static_files() -> StaticFiles:
 
 def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
     return Negotiated(data, _CONTENT_TYPES["." + name.rpartition(".")[2]], headers, revalidated=True)
+
+
+def wallet_html(template: str, catalogue: Catalogue, links: str = "{}") -> bytes:
+    """The page of the wallet in a language; ``links`` is the JSON of the link policy."""
+    texts = f'<script type="application/json" id="texts">{catalogue.for_scripts(SCRIPT, WALLET_SCRIPT)}</script>\n'
+    filled = catalogue.fill(template).replace('<html lang="en">', f'<html lang="{catalogue.language}">', 1)
+    judging = filled.replace(_NO_POLICY, _NO_POLICY.replace("{}", links), 1)
+    return judging.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
 
 
 @frozen
@@ -125,10 +146,7 @@ class WalletPage:
         return drawn.get((self._layout.warning(), links), lambda: self._draw(catalogue, links))
 
     def _draw(self, catalogue: Catalogue, links: LinkPolicy) -> Negotiated:
-        texts = f'<script type="application/json" id="texts">{catalogue.for_scripts(SCRIPT, WALLET_SCRIPT)}</script>\n'
-        filled = catalogue.fill(self._html).replace('<html lang="en">', f'<html lang="{catalogue.language}">', 1)
         # Addresses and hosts contain nothing that has to be escaped in HTML.
-        judging = filled.replace(_NO_POLICY, _NO_POLICY.replace("{}", json.dumps(links.script_data)), 1)
-        html = judging.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
+        html = wallet_html(self._html, catalogue, json.dumps(links.script_data))
         headers = (*WALLET_FEATURES, VARY)
         return Negotiated(self._layout.insert_warnings(html, catalogue), HTML, headers)

@@ -42,6 +42,7 @@ def test_the_command_tree() -> None:
         "wallet pay",
         "wallet refund",
         "wallet history",
+        "wallet page-check",
         "webhook register",
         "webhook show",
         "webhook cancel",
