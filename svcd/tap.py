@@ -18,7 +18,7 @@ from svcd.composition.lifecycle import root_service
 from svcd.config.layers import ConfigError, KeyPath, Layer, from_assignment, from_option
 from svcd.config.loader import load
 from svcd.config.schema import NETWORKS, Config
-from svcd.process.logs import Observer, log_writer, make_observer
+from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService
 from svcd.process.timers import use_monotonic_clock
 
@@ -105,12 +105,9 @@ def makeService(options: Options) -> RootService:
     config = fit_connections(options.config, open_files)
     block_key = _unlocked(options)
     use_monotonic_clock(reactor)
+    log = NodeLog.opened(options.parent or {}, config.log.format, config.log.level)
     return root_service(
-        config,
-        reactor,
-        _observer(options),
-        lambda: fit_connections(options.read_config(), open_files),
-        block_key=block_key,
+        config, reactor, log, lambda: fit_connections(options.read_config(), open_files), block_key=block_key
     )
 
 
@@ -125,9 +122,3 @@ def _unlocked(options: Options) -> bytes | None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     sys.exit(EXIT_STATUS)
-
-
-def _observer(options: Options) -> Observer | None:
-    """The log in its configured form; None where twistd itself must open it."""
-    write, log = log_writer(options.parent or {}), options.config.log
-    return None if write is None else make_observer(log.format, log.level, write)

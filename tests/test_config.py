@@ -165,6 +165,11 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
             "[http]\nlisten = 'ssl:443:privateKey=/no/key'",
             '[http] listen = "ssl:443:privateKey=/no/key": /no/key: No such file or directory',
         ),
+        (
+            f"[http]\nlisten = 'ssl:443:privateKey={__file__}'",
+            f'[http] listen = "ssl:443:privateKey={__file__}": privateKey and certKey must be a key and its '
+            "certificate in PEM",
+        ),
         ("[http]\nlsten = 1", "[http] lsten is not known; did you mean listen?"),
         ("[http]\nallowed_hosts = []", "[http] allowed_hosts is not known; did you mean allowedHosts?"),
         ("[operator]\nx = 1", "[operator] x is not known; there are listen, tokenFile, healthListen"),

@@ -25,9 +25,9 @@ from svcd.cli.operator.backup import backup
 from svcd.cli.operator.database import db, move, restored
 from svcd.cli.operator.devnet import devnet
 from svcd.cli.operator.key import key
-from svcd.cli.operator.merchants import merchants
 from svcd.cli.operator.node import node
 from svcd.cli.operator.peers import peers
+from svcd.cli.operator.reload import merchants, reload_configuration
 from svcd.cli.rendering import escape, property_table
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
 from svcd.cli.wallet.history import history
@@ -134,7 +134,7 @@ for command in (status, block, balance, tx, export, pay_request, verify, confirm
     svc.add_command(command)
 for command in (devnet, node, db, show_help):
     svc.add_command(command)
-for command in (peers, backup, merchants, key):
+for command in (peers, backup, reload_configuration, merchants, key):
     node.add_command(command)
 webhook.add_command(move)
 webhook.add_command(restored)

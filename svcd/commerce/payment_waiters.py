@@ -84,7 +84,7 @@ class PaymentWaiters(Service):
     def __init__(self, payments: PaymentLookup, clock: Clock, *, connections: int = 0) -> None:
         self._payments = payments
         self._clock = clock
-        self._most = min(MAX_WAITING, connections // 2) if connections else MAX_WAITING
+        self.set_connections(connections)
         self._by_payee: dict[_Payee, dict[_Waiter, None]] = {}
         self._of_client: Counter[str] = Counter()
         self._count = 0
@@ -107,6 +107,10 @@ class PaymentWaiters(Service):
         chain_manager.subscribe(waiters)
         pool.subscribe(waiters)
         return waiters
+
+    def set_connections(self, connections: int) -> None:
+        """Change how many connections the site may have; 0 for any number."""
+        self._most = min(MAX_WAITING, connections // 2) if connections else MAX_WAITING
 
     def __len__(self) -> int:
         return self._count

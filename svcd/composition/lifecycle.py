@@ -46,7 +46,7 @@ from twisted.application.service import Service
 
 from svcd.chain.errors import Corrupt
 from svcd.composition.merchants import look_ups, webhooks_opener
-from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, open_databases
+from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, open_databases, stop_seconds
 from svcd.composition.services import NodeServices
 from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.net.trust import TrustError
@@ -54,18 +54,17 @@ from svcd.node.database_health import DatabaseHealth
 from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
+from svcd.process.certificates import CertificateError
 from svcd.process.datadir import DataDirectory, SeedFileError
-from svcd.process.hangup import HangUp
-from svcd.process.logs import Observer
+from svcd.process.hangup import HangUp, rotate_on_signal
+from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService, ScopedServices, Sequential
 from svcd.process.shutdown import StopDeadline, StopSignals, exit_now, graceful_exit
 from svcd.process.timers import Periodic
 from svcd.store.database import DatabaseError
 
-OPERATOR_ERRORS: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
+OPERATOR_ERRORS: Final = (DatabaseError, Corrupt, SeedFileError, TrustError, CertificateError)
 """Errors whose text is for the operator: no traceback is needed."""
-ABORT_SECONDS: Final = 1.0
-"""How much longer than `drainSeconds` a service may take to stop: the connections are aborted meanwhile."""
 STOP_PATIENCE: Final = 2.0
 """How many seconds a stop waits for DNS look-ups, or a backup that is being given up."""
 
@@ -73,21 +72,23 @@ STOP_PATIENCE: Final = 2.0
 def root_service(
     config: Config,
     reactor: Any,
-    observer: Observer | None,
+    log: NodeLog | None,
     read_config: Callable[[], Config],
     *,
     block_key: bytes | None = None,
 ) -> RootService:
     """The service that twistd runs: everything from the lock on the data directory to the notification of systemd.
 
-    ``read_config`` loads the configuration again, for SIGHUP and `svc node merchants reload`. ``block_key`` is the seed
-    of an encrypted key file, if there is one.
+    ``log`` is None where twistd itself writes it; ``read_config`` loads the configuration again, for a reload.
+    ``block_key`` is the seed of an encrypted key file, if there is one.
     """
     StopSignals(reactor).install()
     hang_up = HangUp(reactor)
     hang_up.install()
+    rotate_on_signal(reactor, None if log is None else log.rotate)
     exit_process = graceful_exit(reactor)
-    deadline = StopDeadline(reactor, config.limits.drain_seconds + ABORT_SECONDS)
+    deadline = StopDeadline(reactor, stop_seconds(config))
+    observer = None if log is None else log.observer
     root = RootService(exit_process, deadline, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
@@ -100,7 +101,7 @@ def root_service(
         Sequential(exit_process, deadline, operator_errors=OPERATOR_ERRORS),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
         services=lambda databases: node_services(
-            NodeResources(config, databases, pools, reactor, health, read_config, hang_up, block_key)
+            NodeResources(config, databases, pools, reactor, health, read_config, hang_up, deadline, log, block_key)
         ),
         release=lambda databases: databases.close(deadline),
     )

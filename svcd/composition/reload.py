@@ -1,13 +1,14 @@
-"""Reading the configuration again while the node runs: on SIGHUP, and for `svc node merchants reload`.
+"""Reading the configuration again while the node runs: on SIGHUP, and for `svc node reload`.
 
-The merchants can change; what else differs is named in the answer and waits for a restart. A part of the node that can
-take new settings, too, is applied in :meth:`ReloadService._apply`, and its settings are taken over in ``_taken_over``.
+What can change at run time is in :func:`_taken_over`; other settings that differ are named in the answer and wait for a
+restart. A configuration or a certificate that cannot be used changes nothing.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
@@ -16,6 +17,7 @@ from svcd.config.layers import ConfigError, KeyPath, camel, name_of
 from svcd.config.schema import Commerce, Config
 from svcd.interfaces import Worker
 from svcd.node.tasks import TaskGroup
+from svcd.process.certificates import CertificateError, LoadedCertificate, ServerCertificates
 from svcd.process.hangup import HangUp
 from svcd.web.responses import HttpError
 
@@ -27,6 +29,20 @@ _OF_MERCHANT: Final = (
     *("previous_signing_secret", "previous_signing_secret_file"),
 )
 """The settings of webhooks that belong to the merchant "default"."""
+_NO_MERCHANTS: Final[dict[str, object]] = {"added": [], "changed": [], "removed": []}
+
+
+@frozen(kw_only=True)
+class ReloadableParts:
+    """The parts of the node that take new settings."""
+
+    merchants: Callable[[Commerce, Commerce], Awaitable[dict[str, object]]]
+    """Replaces the merchants that are served, and returns the changes; raises ConfigError and changes nothing."""
+    limits: Callable[[Config], object]
+    """Applies `[limits]`."""
+    log_level: Callable[[str], object] | None
+    """Changes the level of the log; None where twistd writes it."""
+    certificates: ServerCertificates
 
 
 class ReloadService(Service):
@@ -41,15 +57,15 @@ class ReloadService(Service):
         *,
         read: Callable[[], Config],
         worker: Worker,
-        merchants: Callable[[Commerce, Commerce], Awaitable[dict[str, object]]],
+        parts: ReloadableParts,
         signal: HangUp,
     ) -> None:
-        """``read`` loads the configuration, in ``worker``; ``merchants`` replaces the merchants that are served."""
+        """``read`` loads the configuration, in ``worker``, where the certificates are loaded, too."""
         self.config = config
         """The configuration in force."""
         self._read = read
         self._worker = worker
-        self._merchants = merchants
+        self._parts = parts
         self._signal = signal
         self._lock = DeferredLock()
         self._tasks = TaskGroup()
@@ -80,28 +96,39 @@ class ReloadService(Service):
     async def _reload(self) -> dict[str, object]:
         await self._lock.acquire()
         try:
-            new = await self._worker.run(self._read)
-            return await self._apply(new)
+            new, certificates = await self._worker.run(self._load)
+            return await self._apply(new, certificates)
+        except CertificateError as error:
+            raise ConfigError(str(error)) from error
         finally:
             self._lock.release()
 
-    async def _apply(self, new: Config) -> dict[str, object]:
-        running = self.config
-        if not new.commerce.webhooks.enabled or not running.commerce.webhooks.enabled:
-            raise ConfigError(
-                "[commerce.webhooks] enabled must be true, before and after, for merchants to be reloaded; "
-                "restart the node to switch webhooks on or off"
-            )
-        if new.commerce.problem:
+    def _load(self) -> tuple[Config, Sequence[LoadedCertificate]]:
+        return self._read(), self._parts.certificates.load()
+
+    async def _apply(self, new: Config, certificates: Sequence[LoadedCertificate]) -> dict[str, object]:
+        running, parts = self.config, self._parts
+        if new.commerce.webhooks.enabled and new.commerce.problem:
             raise ConfigError(new.commerce.problem)
-        target = _taken_over(running, new)
-        changes = await self._merchants(running.commerce, target.commerce)
+        target = _taken_over(running, new, log_level=parts.log_level is not None)
+        merchants = _NO_MERCHANTS
+        if target.commerce != running.commerce:
+            merchants = await parts.merchants(running.commerce, target.commerce)
+        # From here on nothing can fail.
+        renewed = [
+            {"file": each.certificate_file, "ends": str(int(each.loaded.ends * 1000))}
+            for each in parts.certificates.use(certificates)
+        ]
+        parts.limits(target)
+        if parts.log_level is not None:
+            parts.log_level(target.log.level)
         self.config = target
+        settings = [name_of(path) for path in _differing(running, target) if path[0] != "commerce"]
         left = [name_of(path) for path in _differing(target, new)]
-        self.log.info("merchants reloaded: {changes}", changes=changes_text(changes))
+        self.log.info("configuration reloaded: {changes}", changes=_changes_text(merchants, settings, renewed))
         if left:
             self.log.warn("these settings change when the node is restarted: {names}", names=", ".join(left))
-        return {**changes, "left": left}
+        return {**merchants, "settings": settings, "certificates": renewed, "left": left}
 
     def _hung_up(self) -> None:
         def failed(failure: Any) -> None:
@@ -111,27 +138,33 @@ class ReloadService(Service):
         Deferred.fromCoroutine(self.reload()).addErrback(failed)
 
 
-def changes_text(changes: dict[str, Any]) -> str:
+def _changes_text(merchants: dict[str, Any], settings: Sequence[str], certificates: Sequence[dict[str, str]]) -> str:
     """The changes of a reload in one line of the log."""
     parts = [
-        *(f"added {name}" for name in changes["added"]),
-        *(f"changed {each['name']} ({', '.join(each['settings'])})" for each in changes["changed"]),
+        *(f"added {name}" for name in merchants["added"]),
+        *(f"changed {each['name']} ({', '.join(each['settings'])})" for each in merchants["changed"]),
         *(
             f"removed {each['name']} (active webhooks, which go on: {each['watches']}; webhooks with events, which are "
             f"kept for a week: {each['undelivered']})"
-            for each in changes["removed"]
+            for each in merchants["removed"]
         ),
+        *(f"set {name}" for name in settings),
+        *(f"renewed {each['file']}" for each in certificates),
     ]
     return "; ".join(parts) or "nothing has changed"
 
 
-def _taken_over(running: Config, new: Config) -> Config:
-    """The running configuration with the merchants of a new one."""
+def _taken_over(running: Config, new: Config, *, log_level: bool) -> Config:
+    """The running configuration with those settings of a new one that can change while the node runs."""
+    target = attrs.evolve(running, limits=new.limits, pages=new.pages)
+    if log_level:
+        target = attrs.evolve(target, log=attrs.evolve(running.log, level=new.log.level))
+    if not (running.commerce.webhooks.enabled and new.commerce.webhooks.enabled):
+        return target
     theirs: Any = {name: getattr(new.commerce.webhooks, name) for name in _OF_MERCHANT}
     hooks = attrs.evolve(running.commerce.webhooks, **theirs)
-    return attrs.evolve(
-        running, commerce=attrs.evolve(running.commerce, webhooks=hooks, merchants=new.commerce.merchants)
-    )
+    commerce = attrs.evolve(running.commerce, webhooks=hooks, merchants=new.commerce.merchants)
+    return attrs.evolve(target, commerce=commerce)
 
 
 def _differing(one: Any, other: Any, at: KeyPath = ()) -> Iterator[KeyPath]:

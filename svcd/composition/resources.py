@@ -1,7 +1,7 @@
 """The resources that the services of a node are built from: configuration, databases, thread pools, reactor."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from attrs import asdict, field, frozen
 from twisted.internet.defer import Deferred
@@ -13,7 +13,16 @@ from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import PoolLoad, ThreadPoolService
 from svcd.process.hangup import HangUp
+from svcd.process.logs import NodeLog
 from svcd.process.shutdown import CLOSE_SECONDS, CutOff, StopDeadline
+
+ABORT_SECONDS: Final = 1.0
+"""How much longer than `drainSeconds` a service may take to stop: the connections are aborted meanwhile."""
+
+
+def stop_seconds(config: Config) -> float:
+    """The seconds from the beginning of a stop to its deadline (`svcd.process.shutdown.StopDeadline`)."""
+    return config.limits.drain_seconds + ABORT_SECONDS
 
 
 @frozen
@@ -105,6 +114,9 @@ class NodeResources:
     read_config: Callable[[], Config]
     """Loads the configuration again, as at the start; blocks, and raises ConfigError."""
     hang_up: HangUp
+    deadline: StopDeadline
+    log: NodeLog | None
+    """None where twistd itself writes the log."""
     block_key: bytes | None = field(default=None, repr=False)
     """The seed of an encrypted key file; None for a key file that is not encrypted."""
 

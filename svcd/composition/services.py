@@ -2,12 +2,12 @@
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from twisted.application.service import Service
-from twisted.internet.endpoints import serverFromString
 from twisted.web.resource import Resource
 
 from svcd.chain.address import decode_address, key_hash
@@ -23,9 +23,11 @@ from svcd.composition.file_descriptors import (
 )
 from svcd.composition.limits_report import limits_of
 from svcd.composition.merchants import MerchantServices
-from svcd.composition.reload import ReloadService
-from svcd.composition.resources import NodeResources
-from svcd.config.schema import LOOPBACK_HOSTS, Config
+from svcd.composition.reload import ReloadableParts, ReloadService
+from svcd.composition.resources import NodeResources, stop_seconds
+from svcd.config.schema import LOOPBACK_HOSTS, Config, Limits
+from svcd.config.types import endpoint_parts
+from svcd.interfaces import unix_seconds
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
 from svcd.node.backups import Backups
@@ -45,6 +47,7 @@ from svcd.p2p.transport import open_transport
 from svcd.pages.link_policy import LinkPolicy
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
+from svcd.process.certificates import CHECK_SECONDS, ServerCertificate, ServerCertificates
 from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch, load_or_make, load_or_make_token
 from svcd.process.listener import ListenerService
 from svcd.process.sequential import CannotStart
@@ -56,12 +59,12 @@ from svcd.rpc.operator_routes import (
     BackupRoutes,
     DevnetRoutes,
     LimitsRoutes,
-    MerchantRoutes,
     NodeDetails,
     OperatorRoutes,
     ParticipationRoutes,
     PeerAdminRoutes,
     ReadyRoute,
+    ReloadRoutes,
 )
 from svcd.rpc.payment_routes import PaymentListRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
@@ -93,6 +96,7 @@ class NodeServices:
         )
         self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
         self._network = build_network(base, key, self._clients) if config.p2p.enabled else None
+        self._certificates = _certificates(config)
         self._peers_service = self._build_peers_service()
         peers: NetworkObserver = self._network or NoPeers(config.participation.alone)
         self._peers = peers
@@ -102,6 +106,7 @@ class NodeServices:
             endpoint=key.endpoint,
             peers=peers,
             clock=base.reactor,
+            certificate=lambda: self._certificates.alarm(unix_seconds(base.reactor)),
             trouble=lambda: base.databases.trouble,
             database=lambda: base.databases.unavailable,
             webhooks=f"webhooks answer 503: {config.commerce.problem}" if config.commerce.problem else "",
@@ -110,11 +115,21 @@ class NodeServices:
         narrowed = of_network(node_context.chain_manager.params)
         self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage, narrowed)
         self._merchants = MerchantServices(base, self._status)
+        self._limiter = RateLimiter(
+            self._clients, rates_of(config.limits.rates, config.limits.burst_seconds), base.reactor
+        )
+        self._limited_sites: list[Site] = []
+        self._waiters: PaymentWaiters | None = None
         self.reload = ReloadService(
             config,
             read=base.read_config,
             worker=base.pools.files,
-            merchants=self._merchants.reload,
+            parts=ReloadableParts(
+                merchants=self._merchants.reload,
+                limits=self._set_limits,
+                log_level=None if base.log is None else base.log.set_level,
+                certificates=self._certificates,
+            ),
             signal=base.hang_up,
         )
         self._participation = None if config.participation.on_demand else self._producer()
@@ -142,6 +157,12 @@ class NodeServices:
             Periodic(clock, EXPIRY_SECONDS, expire, what="removing expired transfers"),
             Periodic(clock, FILE_CHECK_SECONDS, files.check, what="checking the database files", at_once=True),
             Periodic(clock, CLOCK_CHECK_SECONDS, jumps.check, what="checking the clock"),
+            Periodic(
+                clock,
+                CHECK_SECONDS,
+                partial(self._certificates.renew, base.pools.files),
+                what="looking for renewed certificates",
+            ),
             Periodic(clock, ALARM_CHECK_SECONDS, base.databases.try_disks, what="probing the disk"),
             Periodic(clock, ALARM_CHECK_SECONDS, alarms.check, what="checking the alarms", at_once=True),
         ]
@@ -189,6 +210,7 @@ class NodeServices:
             clock=self._base.reactor,
             connections=limits.connections,
         )
+        self._waiters = waiters
         listed = PaymentListRoutes(node_context.chain_manager, payments, incoming)
         routes = [
             chain,
@@ -198,17 +220,18 @@ class NodeServices:
             StatementRoutes(node_context.chain_manager),
         ]
         pages = self._pages(payments, incoming)
-        public = PublicSite(
-            SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
-            RateLimiter(self._clients, rates_of(limits.rates, limits.burst_seconds), self._base.reactor),
-        )
+        public = PublicSite(_site_limits(limits), self._limiter)
         peers = [] if self._network is None else self._network.routes
         if not config.p2p.listen:
             site = self._sites.public(routes, public, peers=peers, pages=pages)
+            self._limited_sites = [site]
             return [self._listener(config.http.listen, site, "public"), waiters]
+        between = self._sites.between_nodes(peers, public)
+        site = self._sites.public(routes, public, pages=pages)
+        self._limited_sites = [between, site]
         return [
-            self._listener(config.p2p.listen, self._sites.between_nodes(peers, public), "p2p"),
-            self._listener(config.http.listen, self._sites.public(routes, public, pages=pages), "public"),
+            self._listener(config.p2p.listen, between, "p2p"),
+            self._listener(config.http.listen, site, "public"),
             waiters,
         ]
 
@@ -291,13 +314,27 @@ class NodeServices:
 
     def _listener(self, endpoint: str, site: Site, name: str) -> Service:
         self._metrics.watch(name, site)
-        server: Any = serverFromString(self._base.reactor, endpoint)  # type: ignore[no-untyped-call]
         factory: Any = site
-        drain = self._base.config.limits.drain_seconds
-        return ListenerService(server, factory, description=endpoint, drain=lambda: site.drain(drain))
+
+        def drain() -> Awaitable[None]:
+            return site.drain(self.reload.config.limits.drain_seconds)
+
+        server = self._certificates.server(endpoint, self._base.reactor)
+        return ListenerService(server, factory, description=endpoint, drain=drain)
+
+    def _set_limits(self, config: Config) -> None:
+        """Apply `[limits]` of a new configuration to the sites that run."""
+        limits = config.limits
+        self._clients.set_exempt(map(str, limits.exempt))
+        self._limiter.set_rates(rates_of(limits.rates, limits.burst_seconds))
+        for site in self._limited_sites:
+            site.set_limits(_site_limits(limits))
+        if self._waiters is not None:
+            self._waiters.set_connections(limits.connections)
+        self._base.deadline.seconds = stop_seconds(config)
 
     def _operator_site(self, *, token: str | None, hosts: Collection[str] | None) -> Site:
-        config, node_context = self._base.config, self._base.node_context
+        node_context = self._base.node_context
         peers = self._network.record if self._network else None
         writer = self._base.pools.writer.load
         details = NodeDetails(
@@ -316,9 +353,9 @@ class NodeServices:
             MetricsRoutes(self._metrics.registry, token=token),
             PeerAdminRoutes(administration, token=token),
             BackupRoutes(self.backups, token=token),
-            MerchantRoutes(self.reload.reload, token=token),
+            ReloadRoutes(self.reload.reload, token=token),
             ParticipationRoutes(self._status, self._participation, token=token),
-            LimitsRoutes(limits_of(config), token=token),
+            LimitsRoutes(lambda: limits_of(self.reload.config), token=token),
         ]
         if self._devnet is not None:
             routes.append(DevnetRoutes(self._devnet, seed=self._seed, token=token))
@@ -337,7 +374,9 @@ class NodeServices:
             clock=self._base.reactor,
             serves_peers=network is not None and not config.p2p.listen,
             links=lambda: LinkPolicy(
-                self.reload.config.link_recipients, frozenset(config.pages.return_hosts), config.pages.only
+                self.reload.config.link_recipients,
+                frozenset(self.reload.config.pages.return_hosts),
+                self.reload.config.pages.only,
             ),
         )
         return pages_resource(sources, page_hosts(config))
@@ -379,6 +418,19 @@ def page_hosts(config: Config) -> PageHosts:
     names = config.http.allowed_hosts or (*LOOPBACK_HOSTS, *public)
     return PageHosts(
         frozenset(f"[{name}]" if ":" in name else name for name in names), addresses=not config.http.allowed_hosts
+    )
+
+
+def _site_limits(limits: Limits) -> SiteLimits:
+    return SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS))
+
+
+def _certificates(config: Config) -> ServerCertificates:
+    """The certificates of the endpoints with TLS; raises CertificateError."""
+    described = config.http.listen, config.p2p.listen, config.operator_port, config.operator.health_listen
+    parts = ((endpoint, *endpoint_parts(endpoint)) for endpoint in described)
+    return ServerCertificates(
+        {endpoint: ServerCertificate(endpoint, arguments) for endpoint, kind, arguments in parts if kind == "ssl"}
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from attrs import field, frozen
+from OpenSSL.crypto import Error as CryptoError
 from twisted.internet.endpoints import serverFromString
 
 from svcd.chain.errors import RuleViolation
@@ -30,6 +31,7 @@ _FIRST_ARGUMENTS: Final = {
     "tcp": ("port", "interface"),
     "tcp6": ("port", "backlog", "interface"),
     "unix": ("address", "mode"),
+    "ssl": ("port", "privateKey", "certKey"),
     "systemd": ("domain", "index"),
 }
 # A backslash quotes the next character, which then neither ends an argument nor its name.
@@ -179,6 +181,8 @@ class ServerEndpoint:
             raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
         except OSError as error:
             raise BadValue(f"{error.filename}: {error.strerror}") from error
+        except CryptoError as error:
+            raise BadValue("privateKey and certKey must be a key and its certificate in PEM") from error
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a backslash at the end.
             raise BadValue(
                 'must be a Twisted endpoint such as "tcp:8645:interface=127.0.0.1" or "unix:/run/svcd.sock"'

@@ -191,12 +191,14 @@ class Status:
         trouble: Callable[[], str],
         untrusted_proxy: Callable[[], str] = _nothing,
         database: Callable[[], str] = _nothing,
+        certificate: Callable[[], str] = _nothing,
         webhooks: str = "",
     ) -> None:
         """``endpoint`` is the public URL, "" for none.
 
         ``trouble`` gives the reason why the node cannot write to its disk, ``database`` that why PostgreSQL does not
-        answer, and ``untrusted_proxy`` a sentence about proxies that forward requests and are not trusted; "" for none.
+        answer, ``untrusted_proxy`` a sentence about proxies that forward requests and are not trusted, and
+        ``certificate`` one about a certificate of TLS that ends soon; "" for none.
         ``webhooks`` is the reason why webhooks are enabled and cannot work, "" if they can or are not enabled.
         """
         self._chain_manager = chain_manager
@@ -208,6 +210,7 @@ class Status:
         self._trouble = trouble
         self._untrusted_proxy = untrusted_proxy
         self._database = database
+        self._certificate = certificate
         self._webhooks = webhooks
         self._header_of = lru_cache(1)(self._read_header)
         self._outage_before = lru_cache(1)(self._find_outage)
@@ -262,6 +265,7 @@ class Status:
             "webhooks": self._webhooks,
             "unreachable": self._peers.network_view().unreachable,
             "untrusted-proxy": self._untrusted_proxy(),
+            "certificate": self._certificate(),
         }
 
     def line(self) -> str:

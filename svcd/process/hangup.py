@@ -1,4 +1,4 @@
-"""SIGHUP, which by default ends a process: the node reads its configuration again instead.
+"""SIGHUP and SIGUSR1, which by default end a process: the node reads its configuration again, and rotates its log.
 
 A node in the foreground still ends when its terminal is closed, which sends the same signal.
 """
@@ -63,3 +63,16 @@ class HangUp:
             self._log.warn("SIGHUP: the node is starting or stopping, and reads no configuration now")
         else:
             self.action()
+
+
+def rotate_on_signal(reactor: SignalReactor, rotate: Callable[[], object] | None) -> None:
+    """Call ``rotate`` in the reactor's thread for each SIGUSR1; to be called in the main thread.
+
+    None where twistd writes the log: it handles the signal itself for a file, and another log needs no rotation.
+    """
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if rotate is not None:
+            reactor.callFromThread(rotate)
+
+    signal.signal(signal.SIGUSR1, handle)

@@ -6,6 +6,7 @@ are escaped. In the text form a traceback follows its line, indented.
 
 import json
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from attrs import define
 from twisted.logger import (
     FilteringLogObserver,
     LogEvent,
+    Logger,
     LogLevel,
     LogLevelFilterPredicate,
     formatEvent,
@@ -48,43 +50,62 @@ _LEGACY = {"debug", "failure", "format", "isError", "message", "printed", "syste
 _OURS = {"time", "level", "namespace", "message", "failure"}
 
 
-def make_observer(form: str, level: str, write: Callable[[str], object]) -> Observer:
-    """An observer that writes lines.
+class NodeLog:
+    """The log of the node: an observer that writes lines, whose level can change and whose file can be rotated."""
 
-    Args:
-        form: "text" or "json".
-        level: the least important level to write: "debug", "info", "warn", "error" or "critical".
-        write: takes one finished line (with its traceback, in the text form) at a time, from any thread.
-    """
-    line = {"text": text_line, "json": json_line}[form]
-    important = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
-    # Any: mypy does not see that these classes provide the zope interfaces that the filter asks for.
-    lines, filters = cast(Any, LineObserver(line, write)), cast(Any, [important])
-    return FilteringLogObserver(lines, filters)
+    _log = Logger()
+
+    def __init__(self, form: str, level: str, write: Callable[[str], object], file: LogFile | None = None) -> None:
+        """Make the log.
+
+        Args:
+            form: "text" or "json".
+            level: the least important level to write: "debug", "info", "warn", "error" or "critical".
+            write: takes one finished line (with its traceback, in the text form) at a time, from any thread.
+            file: where ``write`` writes; None for standard output.
+        """
+        self._file = file
+        self._level = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
+        self._lines = LineObserver({"text": text_line, "json": json_line}[form], write)
+        # Any: mypy does not see that these classes provide the zope interfaces that the filter asks for.
+        self.observer: Observer = FilteringLogObserver(cast(Any, self._lines), cast(Any, [self._level]))
+
+    @classmethod
+    def opened(cls, twistd: Mapping[str, Any], form: str, level: str) -> "NodeLog | None":
+        """The log that twistd's own options name.
+
+        Returns:
+            None where twistd itself must open the log: for `--syslog` and `--logger`, and for standard output of a
+            daemon, which closes it.
+        """
+        file, foreground = twistd.get("logfile"), twistd.get("nodaemon")
+        if twistd.get("syslog") or twistd.get("logger") or (file == "-" and not foreground):
+            return None
+        if file == "-" or (foreground and not file):
+            # Not sys.stdout: twistd replaces that by a file that logs everything printed.
+            stream = sys.__stdout__
+            return None if stream is None else cls(form, level, _writer_to(stream))
+        log: Any = LogFile.fromFullPath(  # type: ignore[no-untyped-call]
+            file or "twistd.log", rotateLength=_FILE_BYTES, maxRotatedFiles=_OLD_FILES
+        )
+        return cls(form, level, log.write, log)
+
+    def set_level(self, level: str) -> None:
+        """Write the events of this level and of more important ones from now on."""
+        self._level.setLogLevelForNamespace("", LogLevel.levelWithName(level))
+
+    def rotate(self) -> None:
+        """Begin a new file, on SIGUSR1; one that another program has moved away is opened again."""
+        if self._file is None:
+            self._log.info("SIGUSR1: the log is no file of the node's own, and there is nothing to rotate")
+            return
+        with self._lines.lock:
+            moved = not os.path.exists(self._file.path) or not os.path.getsize(self._file.path)
+            (self._file.reopen if moved else self._file.rotate)()  # type: ignore[no-untyped-call]
+        self._log.info("SIGUSR1: the log begins a new file")
 
 
-def log_writer(twistd: Mapping[str, Any]) -> Callable[[str], None] | None:
-    """Return a function that writes a line to the log that twistd's own options name.
-
-    Returns:
-        None where twistd itself must open the log: for `--syslog` and `--logger`, and for standard output of a daemon,
-        which closes it.
-    """
-    file, foreground = twistd.get("logfile"), twistd.get("nodaemon")
-    if twistd.get("syslog") or twistd.get("logger") or (file == "-" and not foreground):
-        return None
-    if file == "-" or (foreground and not file):
-        return _to_standard_output()
-    path = file or "twistd.log"
-    log = LogFile.fromFullPath(path, rotateLength=_FILE_BYTES, maxRotatedFiles=_OLD_FILES)  # type: ignore[no-untyped-call]
-    return log.write  # type: ignore[no-any-return]
-
-
-def _to_standard_output() -> Callable[[str], None] | None:
-    # Not sys.stdout: twistd replaces that by a file that logs everything printed.
-    stream: Any = sys.__stdout__
-    if stream is None:
-        return None
+def _writer_to(stream: Any) -> Callable[[str], None]:
     stream.reconfigure(errors="backslashreplace")
 
     def write(line: str) -> None:
@@ -102,11 +123,11 @@ class LineObserver:
         self._write = write
         self._repeats = RepeatFilter()
         # Reentrant: the garbage collector may report a lost failure while a line is being written.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def __call__(self, event: LogEvent) -> None:
         """Write the event."""
-        with self._lock:
+        with self.lock:
             for admitted in self._repeats.admit(event):
                 self._write(self._line(admitted) + "\n")
 

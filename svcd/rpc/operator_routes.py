@@ -8,7 +8,7 @@ from attrs import asdict, frozen
 
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.signature import public_key_of
-from svcd.chain_schemas import ADDRESS, COUNT, HASH, NODE_ID, WHOLE_NUMBER
+from svcd.chain_schemas import ADDRESS, COUNT, HASH, NODE_ID, TIME, WHOLE_NUMBER
 from svcd.limits import UNITS, Limit
 from svcd.node.backups import Backups
 from svcd.node.devnet import MAX_BLOCKS, MAX_DEPTH, Devnet
@@ -166,9 +166,9 @@ def _limit_record(limit: Limit) -> dict[str, object]:
 class LimitsRoutes:
     """The table of limits."""
 
-    def __init__(self, limits: Sequence[Limit], *, token: str | None) -> None:
+    def __init__(self, limits: Callable[[], Sequence[Limit]], *, token: str | None) -> None:
         self.token = token
-        self._records = [_limit_record(limit) for limit in limits]
+        self._limits = limits
 
     @Route(
         "GET",
@@ -180,7 +180,7 @@ class LimitsRoutes:
     )
     def limits(self) -> Renderable:
         """Answer GET /operator/limits."""
-        return {"limits": self._records}
+        return {"limits": [_limit_record(limit) for limit in self._limits()]}
 
 
 _CHANGED_MERCHANT: Final = named_object(
@@ -193,8 +193,13 @@ _REMOVED_MERCHANT: Final = named_object(
 )
 
 
-class MerchantRoutes:
-    """Reloads the merchants; ``reload`` raises HttpError 409 and changes nothing where the configuration is wrong."""
+_CERTIFICATE: Final = named_object(
+    "RenewedCertificate", {"file": _STRING, "ends": TIME}, about="A certificate, and when it ends in Unix ms."
+)
+
+
+class ReloadRoutes:
+    """Reloads the configuration; ``reload`` raises HttpError 409 and changes nothing where that is wrong."""
 
     def __init__(self, reload: Callable[[], Awaitable[Renderable]], *, token: str | None) -> None:
         self.token = token
@@ -202,8 +207,8 @@ class MerchantRoutes:
 
     @Route(
         "POST",
-        "/operator/merchants/reload",
-        "Read the configuration again, and add, change and remove merchants",
+        "/operator/reload",
+        "Read the configuration and the certificates again, and apply what can change while the node runs",
         bucket="operator",
         guards=(BEARER,),
         answers={
@@ -212,14 +217,16 @@ class MerchantRoutes:
                     "added": {"type": "array", "items": _STRING},
                     "changed": {"type": "array", "items": _CHANGED_MERCHANT},
                     "removed": {"type": "array", "items": _REMOVED_MERCHANT},
+                    "settings": {"type": "array", "items": _STRING},
+                    "certificates": {"type": "array", "items": _CERTIFICATE},
                     "left": {"type": "array", "items": _STRING},
                 }
             )
         },
-        errors={409: "The configuration cannot be used, or webhooks are not enabled; nothing has changed."},
+        errors={409: "The configuration or a certificate cannot be used; nothing has changed."},
     )
     async def reload(self) -> Renderable:
-        """Answer POST /operator/merchants/reload."""
+        """Answer POST /operator/reload."""
         return await self._reload()
 
 

@@ -361,6 +361,10 @@ class Connections:
         self.gave_way = 0
         """How many connections were closed to make room for another connection or response."""
 
+    def set_limits(self, total: int, per_client: int) -> None:
+        """Change the limits for connections that are opened from now on."""
+        self._total, self._per_client = total, per_client
+
     def __len__(self) -> int:
         return len(self._open)
 

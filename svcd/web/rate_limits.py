@@ -99,6 +99,10 @@ class Clients:
         self.counted: Callable[[Address], Address] = _unchanged
         """The address that bans and prices apply to: for an IPv4 host behind NAT64 its IPv4 address."""
         self._trusted = parse_networks(trusted_proxies)
+        self.set_exempt(exempt)
+
+    def set_exempt(self, exempt: Iterable[str]) -> None:
+        """Change the clients that are under no limit; connections that are open keep the group that they have."""
         self._exempt = parse_networks(exempt)
         self._host = lru_cache(_CACHE_SIZE)(self._look_up)
 
@@ -268,6 +272,10 @@ class RateLimiter:
         self.clients = clients
         self._clock = clock
         self._note_forwarding = note_forwarding
+        self.set_rates(rates)
+
+    def set_rates(self, rates: Mapping[str, Rate]) -> None:
+        """Change the rates; all buckets are full then."""
         self.buckets = {name: TokenBucket(rate) for name, rate in rates.items()}
         self._floods = {name: FloodDetector(rate) for name, rate in rates.items()}
 

@@ -101,6 +101,11 @@ class Site(server.Site):
         self.router = router
         self._headers_by_prefix = dict(headers_by_prefix or {})
 
+    def set_limits(self, limits: SiteLimits) -> None:
+        """Change the limits, but for those of bodies; open connections keep the deadline that they have at present."""
+        self.limits = limits
+        self.connections.set_limits(limits.connections, limits.connections_per_client)
+
     def startFactory(self) -> None:
         """Nothing to start: there is no access log."""
 

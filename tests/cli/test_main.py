@@ -68,6 +68,7 @@ def test_the_command_tree() -> None:
         "node key new",
         "node limits",
         "node merchants reload",
+        "node reload",
         "node participation",
         "node reorganise",
         "node peers add",

@@ -1,7 +1,7 @@
 """What a reload changes, what it leaves, and that a wrong configuration changes nothing."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,15 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.composition.merchants import merchant_changes
-from svcd.composition.reload import ReloadService
+from svcd.composition.reload import ReloadableParts, ReloadService
 from svcd.config.layers import ConfigError
 from svcd.config.loader import load
 from svcd.config.schema import Commerce, Config
 from svcd.node.threads import InlineWorker
+from svcd.process.certificates import ServerCertificates
 from svcd.process.hangup import HangUp
 from svcd.web.responses import HttpError
+from tests.process.certificate_files import CertificateFiles
 from tests.support import result_of
 
 HOOKS = "[commerce.webhooks]\nenabled = true\n"
@@ -43,9 +45,19 @@ class Reloading:
         self.at_terminal = False
         self.signal = HangUp(self.reactor, lambda: self.at_terminal)
         self.write(books="b")
-        self.service = ReloadService(
-            self.read(), read=self.read, worker=InlineWorker(), merchants=self.apply, signal=self.signal
+        self.certificates = ServerCertificates({})
+        self.limited: list[int] = []
+        self.levels: list[str] = []
+        self.service = self.service_with(self.apply)
+
+    def service_with(self, merchants: Callable[[Commerce, Commerce], Awaitable[dict[str, object]]]) -> ReloadService:
+        parts = ReloadableParts(
+            merchants=merchants,
+            limits=lambda config: self.limited.append(config.limits.connections),
+            log_level=self.levels.append,
+            certificates=self.certificates,
         )
+        return ReloadService(self.read(), read=self.read, worker=InlineWorker(), parts=parts, signal=self.signal)
 
     def read(self) -> Config:
         return load(self.folder / "svcd.toml")
@@ -78,18 +90,24 @@ def reloading(tmp_path: Path) -> Reloading:
 
 
 def test_the_answer_names_what_has_changed_and_what_waits(reloading: Reloading) -> None:
-    reloading.write(books="c", music="m", more="maxWatches = 7\n[limits]\nconnections = 50\n")
+    more = "maxWatches = 7\n[limits]\nconnections = 50\n[log]\nlevel = 'warn'\nformat = 'json'\n[pages]\nonly = true\n"
+    reloading.write(books="c", music="m", more=more)
     assert reloading.reload() == {
         "added": ["music"],
         "changed": [{"name": "books", "settings": ["token"]}],
         "removed": [],
-        "left": ["[limits] connections", "[commerce.webhooks] maxWatches"],
+        "settings": ["[limits] connections", "[pages] only", "[log] level"],
+        "certificates": [],
+        "left": ["[commerce.webhooks] maxWatches", "[log] format"],
     }
-    assert reloading.service.config.limits.connections == 1000
+    assert (reloading.limited, reloading.levels) == ([50], ["warn"])
+    assert (reloading.service.config.limits.connections, reloading.service.config.pages.only) == (50, True)
     assert [each.token for each in reloading.service.config.commerce.all_merchants] == ["c" * 32, "m" * 32]
     reloading.write(music="m")
     assert [each["name"] for each in reloading.reload()["removed"]] == ["books"]
-    assert reloading.reload() == {"added": [], "changed": [], "removed": [], "left": []}
+    nothing: list[str] = []
+    names = ("added", "changed", "removed", "settings", "certificates", "left")
+    assert reloading.reload() == dict.fromkeys(names, nothing)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +115,6 @@ def test_the_answer_names_what_has_changed_and_what_waits(reloading: Reloading) 
     [
         ({"music": "b"}, "must differ from"),
         ({"music": ""}, "the token of the merchant music must have at least 32 characters and has 0"),
-        ({"hooks": "[commerce.webhooks]\n"}, r"\[commerce.webhooks\] enabled must be true"),
         ({"more": "nonsense = 1\n"}, "nonsense is not known"),
     ],
 )
@@ -108,17 +125,43 @@ def test_a_wrong_file_changes_nothing(reloading: Reloading, wrong: dict[str, str
         reloading.reload()
     assert error.value.status == 409
     assert re.match(f"nothing has changed: .*{why}", error.value.sentence)
-    assert (reloading.applied, reloading.service.config) == ([], before)
+    assert (reloading.applied, reloading.limited, reloading.service.config) == ([], [], before)
+
+
+def test_webhooks_are_switched_on_and_off_by_a_restart(reloading: Reloading) -> None:
+    reloading.write("[commerce.webhooks]\n", "[limits]\nconnections = 50\n", books="c")
+    changes = reloading.reload()
+    assert (changes["settings"], changes["changed"]) == (["[limits] connections"], [])
+    assert changes["left"] == ["[commerce.webhooks] enabled", "[commerce] merchants"]
+    assert [each.token for each in reloading.service.config.commerce.all_merchants] == ["b" * 32]
+
+
+def test_certificates_are_loaded_again_and_broken_ones_change_nothing(reloading: Reloading, tmp_path: Path) -> None:
+    files = CertificateFiles(tmp_path / "tls")
+    reloading.certificates = files.loaded()
+    service = reloading.service = reloading.service_with(reloading.apply)
+    assert reloading.reload()["certificates"] == []
+    files.write(days=30)
+    [renewed] = reloading.reload()["certificates"]
+    assert (renewed["file"], renewed["ends"]) == (str(files.certificate), files.ends)
+    files.certificate.write_text("no PEM")
+    reloading.write(books="b", music="m")
+    with pytest.raises(
+        HttpError, match=r"nothing has changed: .*cert\.pem and .*key\.pem are no certificate and its key"
+    ):
+        reloading.reload()
+    assert reloading.applied == []
+    assert [each.name for each in service.config.commerce.all_merchants] == ["books"]
 
 
 def test_a_node_in_the_foreground_ends_with_its_terminal(reloading: Reloading) -> None:
     reloading.at_terminal = True
     reloading.service.startService()
     reloading.signal._act()
-    assert (len(reloading.applied), reloading.reactor.stops) == (1, 0), "a signal of somebody at the terminal"
+    assert (len(reloading.limited), reloading.reactor.stops) == (1, 0), "a signal of somebody at the terminal"
     reloading.at_terminal = False
     reloading.signal._act()
-    assert (len(reloading.applied), reloading.reactor.stops) == (1, 1)
+    assert (len(reloading.limited), reloading.reactor.stops) == (1, 1)
 
 
 def test_a_signal_reloads_while_the_service_runs(reloading: Reloading) -> None:
@@ -139,10 +182,10 @@ def test_the_merchants_part_may_refuse(reloading: Reloading) -> None:
     async def refuse(_running: Commerce, _new: Commerce) -> dict[str, object]:
         raise ConfigError("the webhooks' database does not answer: no")
 
-    before = reloading.service.config
-    service = ReloadService(
-        before, read=reloading.read, worker=InlineWorker(), merchants=refuse, signal=reloading.signal
-    )
+    service = reloading.service_with(refuse)
+    before = service.config
+    reloading.write(music="m", more="[limits]\nconnections = 50\n")
     with pytest.raises(HttpError, match="nothing has changed: the webhooks' database does not answer: no"):
         result_of(Deferred.fromCoroutine(service.reload()))
     assert service.config is before
+    assert reloading.limited == []

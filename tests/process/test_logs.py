@@ -1,8 +1,10 @@
 """One line of log for each event."""
 
 import json
+import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,14 @@ from twisted.logger import LogEvent, Logger, LogLevel
 from twisted.python import log as legacy
 from twisted.python.failure import Failure
 
+from svcd.process.hangup import rotate_on_signal
 from svcd.process.logs import (
     REPEATS,
     REPEATS_SECONDS,
     LineObserver,
+    NodeLog,
     RepeatFilter,
     json_line,
-    log_writer,
-    make_observer,
     text_line,
 )
 
@@ -47,7 +49,7 @@ def failure() -> Failure:
 
 def logger(level: str = "info", form: str = "text") -> tuple[Logger, list[str]]:
     lines: list[str] = []
-    return Logger("svcd.test", observer=make_observer(form, level, lines.append)), lines
+    return Logger("svcd.test", observer=NodeLog(form, level, lines.append).observer), lines
 
 
 # Text
@@ -259,22 +261,80 @@ def test_a_failure_is_written() -> None:
 def test_a_log_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     """It is ten files of ten megabytes at most, whoever makes the node write how much."""
     log = tmp_path / "node.log"
-    write: Any = log_writer({"logfile": str(log)})
+    opened: Any = NodeLog.opened({"logfile": str(log)}, "text", "info")
     lines = 130
     for number in range(lines):
-        write(f"{number} {'x' * 999_990}\n")
-    write.__self__.close()
+        opened._lines._write(f"{number} {'x' * 999_990}\n")
+    opened._file.close()
     kept = sorted(tmp_path.iterdir())
     assert [path.name for path in kept] == ["node.log", *(f"node.log.{number}" for number in range(1, 10))]
     assert all(path.stat().st_size <= 11_000_000 for path in kept)
     assert log.read_text().split("\n")[-2].startswith(f"{lines - 1} "), "the newest lines are those that stay"
 
 
+def test_a_rotation_begins_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.log"
+    opened: Any = NodeLog.opened({"logfile": str(path)}, "text", "info")
+    log = Logger("svcd.test", observer=opened.observer)
+    log.info("one")
+    opened.rotate()
+    log.info("two")
+    old = path.with_name("node.log.1")
+    assert ("one" in old.read_text(), "one" in path.read_text(), "two" in path.read_text()) == (True, False, True)
+
+    # As logrotate does, with `create` and without.
+    for name, create in (("moved", True), ("away", False)):
+        moved = path.rename(tmp_path / name)
+        if create:
+            path.touch()
+        opened.rotate()
+        log.info("in a new file after {name}", name=name)
+        assert "in a new file" not in moved.read_text().splitlines()[-1] or name == "away"
+        assert f"in a new file after {name}" in path.read_text()
+    opened._file.close()
+
+
+def test_the_level_can_change() -> None:
+    lines: list[str] = []
+    node_log = NodeLog("text", "info", lines.append)
+    log = Logger("svcd.test", observer=node_log.observer)
+    log.debug("one")
+    node_log.set_level("debug")
+    log.debug("two")
+    node_log.set_level("error")
+    log.warn("three")
+    assert [line.split()[-1] for line in lines] == ["two"]
+    node_log.rotate()
+
+
+def test_sigusr1_rotates_and_never_ends_the_process(tmp_path: Path) -> None:
+    class Immediate:
+        def callFromThread(self, call: Callable[[], object], /) -> object:  # noqa: N802
+            return call()
+
+        def stop(self) -> None:
+            """Not called."""
+
+    path = tmp_path / "node.log"
+    opened: Any = NodeLog.opened({"logfile": str(path)}, "text", "info")
+    Logger("svcd.test", observer=opened.observer).info("one")
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        rotate_on_signal(Immediate(), opened.rotate)
+        signal.raise_signal(signal.SIGUSR1)
+        assert path.with_name("node.log.1").exists()
+        rotate_on_signal(Immediate(), None)
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        opened._file.close()
+
+
 def test_what_is_twistd_s_to_decide_is_left_to_it() -> None:
     for options in ({"syslog": True}, {"logger": "a.module"}, {"logfile": "-", "nodaemon": False}):
-        assert log_writer(options) is None
+        assert NodeLog.opened(options, "text", "info") is None
 
 
 def test_nothing_is_written_where_there_is_no_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "__stdout__", None)
-    assert log_writer({"nodaemon": True}) is None
+    assert NodeLog.opened({"nodaemon": True}, "text", "info") is None

@@ -238,7 +238,7 @@ class RunningNode:
         return self.process.wait(DEADLINE)
 
     def stop(self) -> None:
-        """End the process as an operator does; it must go at once, say that the signal ended it, and log no error."""
+        """End the process as an operator does; it must go at once, with status 0, and log no error."""
         self.terminate()
         assert self.wait_ended() == 0, self.output
         self.check_log()

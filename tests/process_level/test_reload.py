@@ -1,15 +1,17 @@
-"""SIGHUP and `svc node merchants reload`: merchants come, change and go while the node runs."""
+"""SIGHUP, `svc node reload` and SIGUSR1: merchants, limits, log and certificates change while the node runs."""
 
 import os
 import signal
+import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.chains import address_of
+from tests.process.certificate_files import CertificateFiles
 from tests.process_level.conftest import Nodes
-from tests.process_level.running import BIN, ENVIRONMENT, RunningNode, exchange, wait_until
+from tests.process_level.running import BIN, ENVIRONMENT, RunningNode, exchange, free_port, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(180)]
 
@@ -49,11 +51,56 @@ class Configured:
         return exchange(self.node.connection(), "GET", PATH, Authorization=f"Bearer {token}").status
 
     def reload(self) -> subprocess.CompletedProcess[str]:
-        command = [str(BIN / "svc"), "node", "merchants", "reload", "--data-dir", str(self.folder / "data")]
-        return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=60)
+        return reload(self.folder / "data")
 
     def hang_up(self) -> None:
         os.kill(self.node.process.pid, signal.SIGHUP)
+
+
+def reload(data_dir: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(BIN / "svc"), "node", "reload", "--data-dir", str(data_dir)]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=60)
+
+
+def certificate_of(port: int) -> str:
+    """The certificate that a server shows, as PEM."""
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=60)
+
+
+def test_certificates_limits_and_the_level_change_without_a_restart(nodes: Nodes) -> None:
+    files, port, file = CertificateFiles(nodes.folder / "tls"), free_port(), nodes.folder / "svcd.toml"
+    file.write_text("")
+    own = f"--config={file}", f"--set=p2p.listen={files.endpoint(port)}"
+    node = nodes.start("--network=devnet", "--set=participation.onDemand=true", *own)
+    assert certificate_of(port) == files.signed.pem.decode()
+    files.write(days=10)
+    limits = "[limits]\nrequestsPerSecond = 1\nburstSeconds = 1\n"
+    file.write_text(f"{limits}[log]\nlevel = 'debug'\n[p2p]\noutbound = 3\n")
+    told = reload(node.data_dir)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        "set [limits] requestsPerSecond",
+        "set [limits] burstSeconds",
+        "set [log] level",
+        f"renewed {files.certificate}",
+        "restart the node to change [p2p] outbound",
+    ]
+    assert certificate_of(port) == files.signed.pem.decode()
+    alarm = f"the certificate {files.certificate} ends in less than 14 days: renew it"
+    wait_until(lambda: alarm in node.output, "the alarm of the certificate")
+    assert 429 in [exchange(node.connection(), "GET", "/rpc/consensus").status for _ in range(20)]
+
+    files.certificate.write_text("no certificate")
+    refused = reload(node.data_dir)
+    assert refused.returncode == 1
+    assert "nothing has changed: " in refused.stderr
+    assert "must be a key and its certificate in PEM" in refused.stderr
+    assert certificate_of(port) == files.signed.pem.decode()
+    os.kill(node.process.pid, signal.SIGUSR1)
+    wait_until(lambda: "SIGUSR1: the log is no file of the node's own" in node.output, "the answer to SIGUSR1")
+    # The log has the warning of the alarm.
+    node.terminate()
+    assert node.wait_ended() == 0
 
 
 def test_merchants_change_without_a_restart(nodes: Nodes) -> None:

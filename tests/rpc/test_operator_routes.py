@@ -295,8 +295,10 @@ NO_LIMITS = {"drainSeconds", "exempt"}
 @pytest.fixture
 def asking(still_node: Node) -> Client:
     """The operator of a node that has nothing but its limits."""
-    still_node.operator = still_node.sites.operator([LimitsRoutes(TABLE, token=None)], still_node.operator.limits)
-    still_node.operator_routes = [LimitsRoutes(TABLE, token=None)]
+    still_node.operator = still_node.sites.operator(
+        [LimitsRoutes(lambda: TABLE, token=None)], still_node.operator.limits
+    )
+    still_node.operator_routes = [LimitsRoutes(lambda: TABLE, token=None)]
     return local_client(still_node)
 
 
@@ -371,7 +373,7 @@ def test_the_operator_reads_the_table(asking: Client) -> None:
 
 
 def test_it_asks_for_the_token(still_node: Node) -> None:
-    routes = LimitsRoutes(TABLE, token=TOKEN)
+    routes = LimitsRoutes(lambda: TABLE, token=TOKEN)
     still_node.operator = still_node.sites.operator([routes], still_node.operator.limits)
     still_node.operator_routes = [routes]
     assert local_client(still_node).refusal("/operator/limits", status=401)

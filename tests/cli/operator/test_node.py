@@ -196,7 +196,7 @@ def test_an_unconfirmed_switch_is_an_error(terminal: Terminal, clock: Clock) -> 
 
 
 def test_the_limits(node: Node, terminal: Terminal) -> None:
-    give(node, terminal, LimitsRoutes(TABLE, token=None))
+    give(node, terminal, LimitsRoutes(lambda: TABLE, token=None))
     assert terminal.ok("node", "limits").out == (
         "connections: 1000 connections, set by limits.connections\n"
         "  stops: Idle connections, to use up sockets\n"

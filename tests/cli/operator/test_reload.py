@@ -1,10 +1,10 @@
-"""`svc node merchants reload` at the terminal, and what it prints."""
+"""`svc node reload` at the terminal, and what it prints."""
 
 import json
 
 import pytest
 
-from svcd.rpc.operator_routes import MerchantRoutes
+from svcd.rpc.operator_routes import ReloadRoutes
 from svcd.web.connections import SiteLimits
 from svcd.web.responses import HttpError, Renderable
 from tests.cli.terminal import Terminal
@@ -14,7 +14,9 @@ CHANGES: dict[str, object] = {
     "added": ["music"],
     "changed": [{"name": "books", "settings": ["token", "recipients"]}],
     "removed": [{"name": "maps", "watches": 1, "undelivered": 2}],
-    "left": ["[limits] connections"],
+    "settings": ["[log] level"],
+    "certificates": [{"file": "/etc/svcd/cert.pem", "ends": "1800000000000"}],
+    "left": ["[http] listen"],
 }
 
 
@@ -24,27 +26,29 @@ def answering(node: Node, terminal: Terminal, answer: dict[str, object] | HttpEr
             raise answer
         return answer
 
-    terminal.operator.site = node.sites.operator([MerchantRoutes(reload, token=None)], SiteLimits())
+    terminal.operator.site = node.sites.operator([ReloadRoutes(reload, token=None)], SiteLimits())
 
 
 def test_each_change_has_a_line(node: Node, terminal: Terminal) -> None:
     answering(node, terminal, CHANGES)
-    assert terminal.ok("node", "merchants", "reload").out.splitlines() == [
+    assert terminal.ok("node", "reload").out.splitlines() == [
         "added music",
         "changed books: token, recipients",
         "removed maps: 1 active webhook of it go on; events wait for 2 webhooks, and are kept for a week and sent if "
         "it is configured again",
-        "restart the node to change [limits] connections",
+        "set [log] level",
+        "renewed /etc/svcd/cert.pem",
+        "restart the node to change [http] listen",
     ]
     assert json.loads(terminal.ok("node", "merchants", "reload", "--json").out) == CHANGES
 
 
 def test_no_change(node: Node, terminal: Terminal) -> None:
-    answering(node, terminal, {"added": [], "changed": [], "removed": [], "left": []})
-    assert terminal.ok("node", "merchants", "reload").out == "no merchant has changed\n"
+    answering(node, terminal, {name: [] for name in CHANGES})
+    assert terminal.ok("node", "merchants", "reload").out == "nothing has changed\n"
 
 
 @pytest.mark.parametrize("why", ["nothing has changed: svcd.toml: [[commerce.merchants]] number 1, name is missing"])
 def test_a_wrong_file_is_answered_with_its_sentence(node: Node, terminal: Terminal, why: str) -> None:
     answering(node, terminal, HttpError(409, why))
-    assert why in terminal.failure("node", "merchants", "reload")
+    assert why in terminal.failure("node", "reload")

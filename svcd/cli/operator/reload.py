@@ -1,0 +1,88 @@
+"""`svc node reload`: the configuration of a running node, over the socket in its data directory."""
+
+from collections.abc import Iterator
+
+import click
+
+from svcd.cli import options
+from svcd.cli.http_client import ResponseObject
+from svcd.cli.rendering import escape, pluralize
+from svcd.cli.session import Session
+
+
+@click.command("reload")
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def reload_configuration(session: Session) -> None:
+    """Read the configuration and the certificates again, and apply what can change without a restart.
+
+    These are the merchants with their tokens and secrets, `[limits]`, `[pages]`, the level of the log, and the
+    certificates of `ssl:` endpoints. The answer names every other setting that differs. If anything is wrong, nothing
+    changes. SIGHUP to the node's process does the same and answers in the log.
+
+    A token that has gone is refused from now on. A merchant that has gone loses nothing: its webhooks go on, and its
+    events are kept for a week and sent if it is configured again.
+
+    \b
+    Example:
+      svc node reload --data-dir /var/lib/svcd
+    """
+    _reload(session)
+
+
+def _reload(session: Session) -> None:
+    response = session.with_operator(lambda operator: operator.post("/operator/reload", {}))
+    keys = ("added", "changed", "removed", "settings", "certificates", "left")
+    session.print_result({key: response.value(key) for key in keys}, "\n".join(_lines(response)))
+
+
+@click.group()
+def merchants() -> None:
+    """Change the merchants of the node without a restart.
+
+    The merchants are in the configuration file: `[commerce.webhooks]` has the one named default, and each
+    `[[commerce.merchants]]` another. `svc node merchants reload` is `svc node reload`.
+
+    \b
+    Example:
+      svc node merchants reload --data-dir /var/lib/svcd
+    """
+
+
+@merchants.command("reload")
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def reload_merchants(session: Session) -> None:
+    """Read the configuration again, as `svc node reload` does.
+
+    \b
+    Example:
+      svc node merchants reload --data-dir /var/lib/svcd
+    """
+    _reload(session)
+
+
+def _lines(response: ResponseObject) -> Iterator[str]:
+    changes = list(_changes(response))
+    yield from changes or ["nothing has changed"]
+    if left := response.texts("left"):
+        yield f"restart the node to change {', '.join(map(escape, left))}"
+
+
+def _changes(response: ResponseObject) -> Iterator[str]:
+    for name in response.texts("added"):
+        yield f"added {escape(name)}"
+    for merchant in response.objects("changed"):
+        yield f"changed {escape(merchant.text('name'))}: {', '.join(map(escape, merchant.texts('settings')))}"
+    for merchant in response.objects("removed"):
+        watches, undelivered = merchant.count("watches"), merchant.count("undelivered")
+        yield (
+            f"removed {escape(merchant.text('name'))}: {pluralize(watches, 'active webhook')} of it go on; events wait "
+            f"for {pluralize(undelivered, 'webhook')}, and are kept for a week and sent if it is configured again"
+        )
+    for name in response.texts("settings"):
+        yield f"set {escape(name)}"
+    for certificate in response.objects("certificates"):
+        yield f"renewed {escape(certificate.text('file'))}"

@@ -1,0 +1,211 @@
+"""Endpoints with TLS whose certificate is renewed while the node listens (docs/operations.md "TLS on the node").
+
+Twisted reads the files of an `ssl:` endpoint once. Here each connection takes the newest certificate that was loaded; a
+pair of files that cannot be used leaves the last one in place.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from attrs import define, field, frozen
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificates
+from OpenSSL import SSL
+from twisted.internet.endpoints import SSL4ServerEndpoint, serverFromString
+from twisted.internet.interfaces import IOpenSSLContextFactory
+from twisted.internet.ssl import CertificateOptions, DiffieHellmanParameters
+from twisted.logger import Logger
+from twisted.python.filepath import FilePath
+from zope.interface import implementer  # type: ignore[import-untyped]
+
+from svcd.interfaces import Worker
+
+CHECK_SECONDS: Final = 60.0
+"""Seconds from one look at the files to the next."""
+WARN_DAYS: Final = (3, 14)
+"""How many days before the end of a certificate its alarms begin, the last one first."""
+_DAY: Final = 86_400
+_MORE: Final = ("extraCertChain", "dhParameters")
+"""The arguments with further files."""
+
+
+class CertificateError(Exception):
+    """A key or certificate cannot be used; the text is one clause that says which and why."""
+
+
+@frozen
+class LoadedCertificate:
+    """A certificate with its key, ready for use."""
+
+    context: SSL.Context
+    ends: float
+    """In Unix seconds."""
+    files: Sequence[tuple[int, int, int]]
+    """What the files were when they were read; another file, or a newer one, differs in it."""
+
+
+@implementer(IOpenSSLContextFactory)
+@define(eq=False)
+class ServerCertificate:
+    """The certificate of one `ssl:` endpoint; also the context factory of that endpoint.
+
+    ``endpoint`` is its description, and ``arguments`` has the arguments of that by name.
+
+    Raises:
+        CertificateError: the files cannot be used.
+    """
+
+    endpoint: str
+    arguments: Mapping[str, str]
+    loaded: LoadedCertificate = field(init=False)
+    _refused: Sequence[tuple[int, int, int]] | None = field(init=False, default=None)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self.loaded = self.load()
+
+    @property
+    def key_file(self) -> str:
+        """The path of the private key; Twisted's default is for an endpoint that names none."""
+        return self.arguments.get("privateKey", "server.pem")
+
+    @property
+    def certificate_file(self) -> str:
+        """The path of the certificate, which may be in the file of the key."""
+        return self.arguments.get("certKey", self.key_file)
+
+    def getContext(self) -> SSL.Context:  # noqa: N802
+        """The context for the next connection (twisted.internet.interfaces.IOpenSSLContextFactory)."""
+        return self.loaded.context
+
+    def server(self, reactor: Any) -> SSL4ServerEndpoint:
+        """The endpoint, to listen on."""
+        arguments = self.arguments
+        port, backlog = int(arguments["port"]), int(arguments.get("backlog", 50))
+        return SSL4ServerEndpoint(  # type: ignore[no-untyped-call]
+            reactor, port, self, backlog, arguments.get("interface", "")
+        )
+
+    def load(self) -> LoadedCertificate:
+        """Read the files; blocks, and changes nothing. Raises CertificateError."""
+        try:
+            files = self._files()
+            certificate, *chain = load_pem_x509_certificates(_read(self.certificate_file))
+            if "extraCertChain" in self.arguments:
+                chain = load_pem_x509_certificates(_read(self.arguments["extraCertChain"]))
+            key: Any = load_pem_private_key(_read(self.key_file), None)
+            own: Any = certificate
+            others: Any = chain
+            options = CertificateOptions(key, own, extraCertChain=others, **self._more_options())
+            context = options.getContext()
+        except OSError as error:
+            raise CertificateError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from error
+        except (SSL.Error, UnsupportedAlgorithm, TypeError, ValueError) as error:
+            raise CertificateError(
+                f"{self.certificate_file} and {self.key_file} are no certificate and its key in PEM ({_reason(error)})"
+            ) from error
+        return LoadedCertificate(context, certificate.not_valid_after_utc.timestamp(), files)
+
+    def use(self, loaded: LoadedCertificate) -> bool:
+        """Use a certificate for new connections; whether it is another one than before."""
+        changed, self.loaded = loaded.files != self.loaded.files, loaded
+        return changed
+
+    def renew(self) -> LoadedCertificate | None:
+        """The certificate if the files have changed since it was loaded, else None; blocks.
+
+        Files that cannot be used are logged once, and tried again when they have changed: a program that renews a
+        certificate writes key and certificate one after the other.
+        """
+        try:
+            files = self._files()
+            if files in (self.loaded.files, self._refused):
+                return None
+            self._refused = files
+            loaded = self.load()
+        except (OSError, CertificateError) as error:
+            self._log.warn("the certificate in use stays, because the new one cannot be used: {why}", why=str(error))
+            return None
+        self._refused = None
+        return loaded
+
+    def alarm(self, now: float) -> str:
+        """A sentence if the certificate ends soon or has ended at ``now``, in Unix seconds; "" if not."""
+        left = self.loaded.ends - now
+        if left <= 0:
+            return f"the certificate {self.certificate_file} has ended: clients refuse it"
+        for days in WARN_DAYS:
+            if left <= days * _DAY:
+                return f"the certificate {self.certificate_file} ends in less than {days} days: renew it"
+        return ""
+
+    def _more_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if "sslmethod" in self.arguments:
+            options["method"] = getattr(SSL, self.arguments["sslmethod"])
+        if "dhParameters" in self.arguments:
+            options["dhParameters"] = DiffieHellmanParameters.fromFile(  # type: ignore[no-untyped-call]
+                FilePath(self.arguments["dhParameters"])
+            )
+        return options
+
+    def _files(self) -> list[tuple[int, int, int]]:
+        paths = [
+            self.key_file,
+            self.certificate_file,
+            *(self.arguments[name] for name in _MORE if name in self.arguments),
+        ]
+        status = [os.stat(path) for path in paths]
+        return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in status]
+
+
+@frozen
+class ServerCertificates:
+    """The certificates of all endpoints with TLS, by the descriptions of these."""
+
+    by_endpoint: Mapping[str, ServerCertificate]
+
+    _log: ClassVar[Logger] = Logger()
+
+    def server(self, endpoint: str, reactor: Any) -> Any:
+        """The endpoint of a description, to listen on, with TLS or without."""
+        certificate = self.by_endpoint.get(endpoint)
+        if certificate is None:
+            return serverFromString(reactor, endpoint)  # type: ignore[no-untyped-call]
+        return certificate.server(reactor)
+
+    def load(self) -> Sequence[LoadedCertificate]:
+        """Read all files; blocks, and changes nothing. Raises CertificateError."""
+        return [each.load() for each in self.by_endpoint.values()]
+
+    def use(self, loaded: Sequence[LoadedCertificate]) -> list[ServerCertificate]:
+        """Use what :meth:`load` has returned; returns those that are other ones than before."""
+        pairs = zip(self.by_endpoint.values(), loaded, strict=True)
+        return [certificate for certificate, new in pairs if certificate.use(new)]
+
+    async def renew(self, worker: Worker) -> None:
+        """Use the certificates whose files have changed, which are read in ``worker``."""
+        for each in self.by_endpoint.values():
+            loaded = await worker.run(each.renew)
+            if loaded is not None and each.use(loaded):
+                self._log.info("the certificate {file} has been renewed", file=each.certificate_file)
+
+    def alarm(self, now: float) -> str:
+        """A sentence about a certificate that ends soon or has ended at ``now``, in Unix seconds; "" for none."""
+        return next((alarm for each in self.by_endpoint.values() if (alarm := each.alarm(now))), "")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _reason(error: Exception) -> str:
+    """The library's own words, of which OpenSSL has a list of (library, function, reason)."""
+    found = error.args[0] if error.args else ""
+    if isinstance(found, list):
+        return ", ".join(str(each[-1]) for each in found) or "no reason is known"
+    return str(found) or type(error).__name__
