@@ -187,6 +187,21 @@ def test_a_lock_is_exclusive_and_released(tmp_path: Path) -> None:
         assert path.read_bytes() == b"seed"
 
 
+def test_a_file_that_was_replaced_meanwhile_is_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes would hold a lock of the same name, on the old file and on the new one."""
+    path = tmp_path / "keyfile"
+    path.write_bytes(b"old")
+    real = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        replace_file(path, b"new")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(CommandError, match="taken"), lock_file(path, "taken"):
+        pytest.fail("held")
+
+
 def test_a_file_system_without_locks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_file: object, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "none")

@@ -15,12 +15,11 @@ from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
 from svcd.cli.rendering import format_coins, format_time, property_table
 from svcd.cli.session import Session
-from svcd.cli.wallet.pending import PendingFile, is_void, reconcile
+from svcd.cli.wallet.pending import PendingFile
 from svcd.cli.wallet.preflight import AccountView, SendRequest, fetch_account_view
 from svcd.cli.wallet.send import OutgoingPayment, SendResult, send_payment, signing_options
 from svcd.cli.wallet.unlocking import load_keyfile
 from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, refund_reference
-from svcd.interfaces import milliseconds
 from svcd.keyfile import Keyfile
 
 _SIGNED: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
@@ -93,17 +92,17 @@ def refund(
     opened = load_keyfile(keyfile)
 
     async def work(node: NodeClient) -> SendResult:
-        view = await fetch_account_view(node, opened)
+        await fetch_account_view(node, opened)  # Checks network and clock first.
         payment = await _received(node, opened, txid)
         files = keyfile, password_file
         request = evolve(_refund_of(payment, amount), fee=fee, nonce=nonce, again=again)
         outgoing = OutgoingPayment.of(session, opened, request, files, assume_yes=yes)
-        refunded = await _refunded(node, view, payment, outgoing.pending)
+        refunded = await _refunded(node, payment, outgoing.pending)
         click.echo(f"{property_table(_rows(payment, refunded))}\n\nThe refund:", err=True)
 
-        async def objections(node: NodeClient, view: AccountView) -> list[str]:
+        async def objections(node: NodeClient, view: AccountView, nonce: int) -> list[str]:
             # Asked anew, because the keyfile is locked only now.
-            refunded = await _refunded(node, view, payment, outgoing.pending)
+            refunded = await _refunded(node, payment, outgoing.pending, besides=nonce)
             paid = await _paid(node, payment)
             return [
                 *_objections_to_refund(view, payment),
@@ -210,23 +209,20 @@ async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
     return sum(each.number("amount") for each in listed.values() if each.value("canonical") is True)
 
 
-async def _refunded(node: NodeClient, view: AccountView, payment: ReceivedPayment, file: PendingFile) -> int:
+async def _refunded(node: NodeClient, payment: ReceivedPayment, file: PendingFile, besides: int | None = None) -> int:
     """The sum that this wallet has refunded under the payment's refund reference, in blocks or waiting for one.
 
-    A refund in ``file`` counts as well, whatever the node says of it, unless its day is over and its nonce is free. Of
-    several with one nonce a block includes one.
+    A refund in ``file`` counts as well, whatever the node says of it, unless its nonce is ``besides``, that of the
+    refund to come: of several with one nonce a block includes one.
     """
     reference = payment.refund_reference
     listed = await sent_under_reference(node, payment.sender, reference, payment.recipient)
-    now = milliseconds(node.clock)
-    signed = [each.transfer for each in reconcile(file, payment.transfer.recipient, view, now).stored]
+    signed = [each.transfer for each in file.load() if each.transfer.sender == payment.transfer.recipient]
     known = {transfer.nonce for transfer in signed if transfer.txid.hex() in listed}
     unknown: dict[int, int] = {}
     for transfer in signed:
-        if transfer.nonce >= view.nonce and is_void(transfer, view.params, now):
-            continue
         is_refund = (transfer.recipient, transfer.reference) == (payment.transfer.sender, reference)
-        if is_refund and transfer.nonce not in known:
+        if is_refund and transfer.nonce not in known | {besides}:
             unknown[transfer.nonce] = max(transfer.amount, unknown.get(transfer.nonce, 0))
     return sum(each.number("amount") for each in listed.values()) + sum(unknown.values())
 

@@ -205,8 +205,8 @@ class OutgoingPayment:
     """Whether to sign without asking."""
     link: PaymentLink | None = None
     """The link that is paid, if there is one."""
-    objections: Callable[[NodeClient, AccountView], Awaitable[list[str]]] | None = None
-    """Asks the node for reasons against a new transfer, one sentence each: warnings, and errors with --yes."""
+    objections: Callable[[NodeClient, AccountView, int], Awaitable[list[str]]] | None = None
+    """Asks the node for reasons against a new transfer with a nonce, one sentence each: warnings, errors with --yes."""
 
     @classmethod
     def of(
@@ -343,7 +343,7 @@ async def _sign_new(
         minimum = format_coins(view.params.minimum_fee)
         click.echo(f"Warning: the node suggests this fee, which is above the minimum of {minimum}.", err=True)
     await _warn_if_paid(node, payment, view, same)
-    for sentence in [] if payment.objections is None else await payment.objections(node, view):
+    for sentence in [] if payment.objections is None else await payment.objections(node, view, draft.nonce):
         if payment.assume_yes:
             raise CommandError(f"{sentence}; omit --yes to decide yourself")
         click.echo(f"Warning: {sentence}.", err=True)

@@ -137,6 +137,24 @@ def test_a_refund_that_only_the_wallet_knows_counts(rich: Node, terminal: Termin
     assert waiting(rich) == []
 
 
+def test_a_refund_that_is_too_old_counts_unless_the_new_one_excludes_it(
+    rich: Node, terminal: Terminal, paid: str, wallet: Path
+) -> None:
+    """A node may deny that it is in a block; with its nonce only one of the two can be."""
+    now = int(terminal.clock.seconds() * 1000)
+    old = Draft(
+        recipient=FAUCET,
+        amount=COIN // 2,
+        fee=10_000,
+        nonce=0,
+        timestamp=now - 2 * 24 * 3_600_000,
+        reference="refund:order-17",
+    )
+    PendingFile(wallet, DEVNET).save(sign_transfer(old, seed=SEED, params=DEVNET), NodeAnswer.ACCEPTED, now=now)
+    assert "0.5 coins of the 2 coins" in refusal(terminal, paid, "--nonce", "1")
+    assert refund_at_once(terminal, paid, "--amount", "0.5")["nonce"] == "0"
+
+
 def test_a_payment_without_reference_is_refunded_under_its_txid(rich: Node, terminal: Terminal) -> None:
     txid = pay(rich, terminal, COIN, None)
     terminal.ok("node", "mine", 11)
