@@ -17,5 +17,6 @@ def test_every_code_is_met_somewhere() -> None:
     asked |= set(re.findall(r'^    \("([a-z0-9-]+)", f?["R]', tests, re.MULTILINE))
     asked |= set(re.findall(r'^        "([a-z-]+)": ', tests, re.MULTILINE))
     asked |= set(re.findall(r'\("(no-[a-z0-9]+)", NO_', tests)) | set(re.findall(r"\[data-error=([a-z-]+)\]", tests))
+    asked |= set(re.findall(r', "([a-z-]+)", "change-[a-z]+"\)', tests))
     assert len(promised) > 30
     assert promised <= asked, f"nobody tests {sorted(promised - asked)}"

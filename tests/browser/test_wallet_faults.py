@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.chain import Account, Chain, fresh, payment_uri
+from svcd.chain.params import MAINNET
+from tests.browser.chain import MAINNET_SHOP, Account, Chain, fresh, payment_uri, wallet_path
 from tests.browser.conftest import OTHER_NAME
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
@@ -109,6 +110,30 @@ def test_a_clock_that_is_wrong(wallet: WalletPage) -> None:
     wallet.watched.answers(STATUS, lambda body: body["status"].update(time=early))
     wallet.follow(payment_uri(fresh("clock")))
     wallet.error("clock")
+    assert wallet.page.is_disabled("#sign")
+
+
+def test_a_chain_whose_newest_block_is_old(watched: Watched) -> None:
+    """On mainnet: the blocks of a devnet are as old as its last command."""
+    mainnet = {"chainId": MAINNET.chain_id, "networkId": MAINNET.network_id, "genesisHash": MAINNET.genesis_hash.hex()}
+    units = {"balance": "900000000", "pendingBalance": "900000000", "nonce": "0", "pendingNonce": "0"}
+
+    def answer(pattern: str, body: dict[str, object]) -> None:
+        said = json.dumps({"ok": True, **body})
+        watched.context.route(pattern, lambda route: route.fulfill(content_type="application/json", body=said))
+
+    watched.answers(STATUS, lambda body: body["status"].update(mainnet, slot="1"))
+    watched.answers("**/rpc/consensus", lambda body: body["consensus"].update(mainnet))
+    answer("**/rpc/balance/*", {"account": units})
+    answer("**/rpc/commerce/payment/*", {"payment": {"state": "unpaid"}})
+    wallet = WalletPage.opened(watched, wallet_path(payment_uri(fresh("old"), recipient=MAINNET_SHOP)))
+    wallet.page.click("#create-start")
+    words = wallet.words()
+    wallet.page.click("#words-done")
+    wallet.answer_quiz(words)
+    wallet.choose_password()
+    wallet.page.click("#keyfile-done")
+    wallet.error("tip-old")
     assert wallet.page.is_disabled("#sign")
 
 

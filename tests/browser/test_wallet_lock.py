@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.chain import PASSWORD, SHOP, Account, Chain, fresh, payment_uri
+from tests.browser.chain import COIN, PASSWORD, SHOP, Account, Chain, fresh, payment_uri
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched, wait_for_true
 from tests.process_level.running import wait_until
@@ -336,6 +336,23 @@ def test_a_payment_that_is_signed_after_the_next_unlocking_is_sent_and_disturbs_
     wallet.view("send")
     assert wallet.page.input_value("#send-reference") == "typed-since"
     assert wallet.page.evaluate(KEPT) == [each["txid"] for each in chain.paid(account.address, order)]
+
+
+def test_a_nonce_that_changes_while_a_payment_waits_for_its_signature(
+    wallet: WalletPage, account: Account, chain: Chain
+) -> None:
+    """Another device has paid meanwhile: what would be signed is not what was shown."""
+    order = fresh("changed")
+    signing(wallet, order)
+    chain.pay(account, SHOP, COIN)
+    wallet.page.evaluate(LET_SIGN)
+    wallet.error("review-changed")
+    assert wallet.page.evaluate(KEPT) == []
+    wallet.page.click("#review-details summary")
+    wallet.page.wait_for_selector("#review-nonce >> text=1")
+    wallet.page.click("#sign")
+    wallet.state("pending")
+    assert len(chain.paid(account.address, order)) == 1
 
 
 HIDE = """hidden => {

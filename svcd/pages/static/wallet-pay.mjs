@@ -36,6 +36,9 @@ export class Spending {
   #fee = undefined;
   /** @type {bigint | undefined} */
   #nonce = undefined;
+  /** That what was shown has changed before it was signed: told until the person tries again.
+   * @type {Problem | null} */
+  #changed = null;
   /** @type {Poller | null} */
   #poller = null;
   #scanning;
@@ -255,6 +258,7 @@ export class Spending {
     byId("review-until").replaceChildren(until === null ? "" : moment(until));
     byId("review-until-name").hidden = byId("review-until").hidden = until === null;
     this.#fee = this.#nonce = undefined;
+    this.#changed = null;
     write(byId("review-nonce"), "…");
     for (const id of ["review-fee", "review-total", "review-after"]) {
       delete byId(id).dataset.shown;
@@ -289,7 +293,7 @@ export class Spending {
       });
       list.replaceChildren(...items);
     }
-    tell(byId("review-error"), blocked);
+    tell(byId("review-error"), blocked ?? this.#changed);
     byId("review-receive").hidden = blocked?.code !== "insufficient";
     byId("sign").hidden = blocked?.code === "insufficient";
     this.#short ||= blocked?.code === "insufficient";
@@ -306,6 +310,12 @@ export class Spending {
     // A lock forgets it.
     must(this.#intent !== null, "locked", message("wallet-script.locked"));
     // What is signed is what was shown, whatever the node says by now.
-    if (await this.#app.pay({ ...this.#reviewed, fee: this.#fee, nonce: this.#nonce })) this.forget();
+    this.#changed = null;
+    try {
+      if (await this.#app.pay({ ...this.#reviewed, fee: this.#fee, nonce: this.#nonce })) this.forget();
+    } catch (problem) {
+      this.#changed = problem instanceof Problem && problem.code === "review-changed" ? problem : null;
+      throw problem;
+    }
   }
 }
