@@ -212,19 +212,21 @@ async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
 async def _refunded(node: NodeClient, payment: ReceivedPayment, file: PendingFile, besides: int | None = None) -> int:
     """The sum that this wallet has refunded under the payment's refund reference, in blocks or waiting for one.
 
-    A refund in ``file`` counts as well, whatever the node says of it, unless its nonce is ``besides``, that of the
-    refund to come: of several with one nonce a block includes one.
+    A refund in ``file`` counts as well, with its own amount, whatever the node says of it, unless its nonce is
+    ``besides``, that of the refund to come: of several with one nonce a block includes one.
     """
     reference = payment.refund_reference
     listed = await sent_under_reference(node, payment.sender, reference, payment.recipient)
     signed = [each.transfer for each in file.load() if each.transfer.sender == payment.transfer.recipient]
-    known = {transfer.nonce for transfer in signed if transfer.txid.hex() in listed}
+    own = {transfer.txid.hex(): transfer for transfer in signed}
+    known = {own[txid].nonce for txid in listed if txid in own}
     unknown: dict[int, int] = {}
     for transfer in signed:
         is_refund = (transfer.recipient, transfer.reference) == (payment.transfer.sender, reference)
         if is_refund and transfer.nonce not in known | {besides}:
             unknown[transfer.nonce] = max(transfer.amount, unknown.get(transfer.nonce, 0))
-    return sum(each.number("amount") for each in listed.values()) + sum(unknown.values())
+    amounts = (own[txid].amount if txid in own else each.number("amount") for txid, each in listed.items())
+    return sum(amounts) + sum(unknown.values())
 
 
 async def sent_under_reference(

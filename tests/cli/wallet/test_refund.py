@@ -155,6 +155,21 @@ def test_a_refund_that_is_too_old_counts_unless_the_new_one_excludes_it(
     assert refund_at_once(terminal, paid, "--amount", "0.5")["nonce"] == "0"
 
 
+def test_a_node_cannot_make_an_own_refund_smaller(
+    rich: Node, terminal: Terminal, paid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node lists the refund, so that it is no unknown one, and says that it was of nothing."""
+    refund_at_once(terminal, paid)
+
+    async def belittled(*asked: Any) -> dict[str, ResponseObject]:
+        listed = await sent_under_reference(*asked)
+        return {txid: ResponseObject(each.name, {**each.members, "amount": "0"}) for txid, each in listed.items()}
+
+    monkeypatch.setattr("svcd.cli.wallet.refund.sent_under_reference", belittled)
+    assert "2 coins of the 0 coins" in refusal(terminal, paid)
+    assert len(waiting(rich)) == 1
+
+
 def test_a_payment_without_reference_is_refunded_under_its_txid(rich: Node, terminal: Terminal) -> None:
     txid = pay(rich, terminal, COIN, None)
     terminal.ok("node", "mine", 11)
