@@ -141,6 +141,10 @@ class Reconciliation:
     """All of them."""
     pending: tuple[PendingTransfer, ...]
     """Those that a block may still include, if the node's view of the account is right."""
+    unsettled: tuple[Transfer, ...]
+    """Those that a block may still include whatever the node says: not accepted, nor another one with their nonce."""
+    refused_txids: frozenset[bytes]
+    """The txids of those that a node has refused."""
 
     def acknowledged(self, nonce: int | None) -> Transfer | None:
         """The pending transfer with ``nonce`` that a node has, if any: the one stored last."""
@@ -148,9 +152,19 @@ class Reconciliation:
         return found[-1] if found else None
 
     def refused(self, nonce: int) -> Transfer | None:
-        """The pending transfer with ``nonce`` that a node has refused, if any: the one stored last."""
-        found = [each for each in self.pending if each.answer is NodeAnswer.REFUSED and each.transfer.nonce == nonce]
-        return found[-1].transfer if found else None
+        """The unsettled transfer with ``nonce`` that a node has refused, if any: the one stored last."""
+        found = [each for each in self.unsettled if each.txid in self.refused_txids and each.nonce == nonce]
+        return found[-1] if found else None
+
+    def next_nonce(self, view: AccountView) -> int:
+        """The nonce of a new payment: that of a refused transfer while it is free, else the next one of the node.
+
+        A node that has sent the transfer on, or says so, could otherwise have both paid.
+        """
+        return min(
+            (each.nonce for each in self.unsettled if view.nonce <= each.nonce < view.pending_nonce),
+            default=view.pending_nonce,
+        )
 
     def check_nonce_is_free(self, request: SendRequest, params: NetworkParams) -> None:
         """Raise CommandError if an unacknowledged transfer would silently be replaced by one with the same nonce."""
@@ -172,7 +186,14 @@ def reconcile(file: PendingFile, sender: bytes, view: AccountView, now: int) -> 
     """Compare the stored transfers of ``sender`` with the node's view, at this computer's time; raises CommandError."""
     stored = tuple(_as_seen(each, view) for each in file.load() if each.transfer.sender == sender)
     pending = tuple(each for each in stored if _may_be_included(each.transfer, view, now))
-    return Reconciliation(stored, pending)
+    accepted = {each.transfer.nonce for each in stored if each.acknowledged}
+    unsettled = tuple(
+        each.transfer
+        for each in stored
+        if each.transfer.nonce not in accepted and not is_void(each.transfer, view.params, now)
+    )
+    refused = frozenset(each.transfer.txid for each in stored if each.answer is NodeAnswer.REFUSED)
+    return Reconciliation(stored, pending, unsettled, refused)
 
 
 def _as_seen(stored: PendingTransfer, view: AccountView) -> PendingTransfer:

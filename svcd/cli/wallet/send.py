@@ -331,6 +331,10 @@ async def _sign_new(
     if same:
         request = evolve(request, nonce=same[-1].nonce)
     earlier.check_nonce_is_free(request, view.params)
+    if request.nonce is None:
+        for sentence in await _objections_to_unsettled(node, request, view, earlier):
+            _object(payment, sentence)
+        request = evolve(request, nonce=earlier.next_nonce(view))
     _check_not_expired(payment, node)
     if request.fee is None:
         request = evolve(request, fee=await suggested_fee(node, view.params))
@@ -344,15 +348,39 @@ async def _sign_new(
         click.echo(f"Warning: the node suggests this fee, which is above the minimum of {minimum}.", err=True)
     await _warn_if_paid(node, payment, view, same)
     for sentence in [] if payment.objections is None else await payment.objections(node, view, draft.nonce):
-        if payment.assume_yes:
-            raise CommandError(f"{sentence}; omit --yes to decide yourself")
-        click.echo(f"Warning: {sentence}.", err=True)
+        _object(payment, sentence)
     _confirm(payment, "Sign and send this transfer?")
     seed = payment.unseal()
     _check_not_expired(payment, node)
     # The user may have taken an hour to answer: the timestamp is that of the signature.
     draft = evolve(draft, timestamp=milliseconds(node.clock))
     return sign_transfer(draft, seed=seed, params=view.params)
+
+
+def _object(payment: OutgoingPayment, sentence: str) -> None:
+    """Warn of a reason against the payment; raise CommandError if nobody is asked."""
+    if payment.assume_yes:
+        raise CommandError(f"{sentence}; omit --yes to decide yourself")
+    click.echo(f"Warning: {sentence}.", err=True)
+
+
+async def _objections_to_unsettled(
+    node: NodeClient, request: SendRequest, view: AccountView, earlier: Reconciliation
+) -> list[str]:
+    """Why other payments may be paid besides this one although no node has accepted them, one sentence each."""
+    asked_for = {each.transfer.txid for each in same_terms(request, earlier.stored, view.params)}
+    used = [each for each in earlier.unsettled if each.nonce < view.nonce and each.txid not in asked_for]
+    in_block = await depths(node, used)
+    found = []
+    for each in used:
+        if each.txid not in in_block:
+            found.append(
+                f"the node says that another transfer has used the nonce {each.nonce} of {each.txid.hex()}, which no"
+                " node has accepted: if that is not so, that transfer is paid besides this one"
+            )
+        elif each.txid in earlier.refused_txids:
+            found.append(f"the transfer {each.txid.hex()} is in a block, although the node refused it: it is paid")
+    return found
 
 
 def _warn_of_earlier(draft: Draft, earlier: Reconciliation, same: list[Transfer]) -> None:

@@ -133,6 +133,51 @@ def test_a_refused_transfer_does_not_hold_other_payments_up(world: World) -> Non
     assert history.exit_code == 1, "the simulated chain has no history"
 
 
+CHANGED = ("wallet", "send", OTHER, 10, "--reference", "order-17-b")
+"""What a person sends whom a liar has told that the reference of the order is not allowed."""
+
+
+def test_a_refused_transfer_and_the_next_payment_are_not_both_paid(world: World) -> None:
+    """The node sends the transfer on, answers 400, and offers the next nonce for other terms."""
+    world.liar.lies = {Lie.RELAY_AND_REFUSE}
+    assert "another payment gets its nonce, so only one of them can be paid" in world.failed(*ORDER)
+    world.liar.lies = {Lie.UNKNOWN}
+    assert json.loads(world.terminal.ok("balance", ADDRESS, "--json").out)["pendingNonce"] == "1"
+    world.run(*CHANGED, "--yes")
+    world.chain.mine()
+    assert world.nonces() == {0}
+    assert world.chain.paid(OTHER, 10 * COIN, "order-17") + world.chain.paid(OTHER, 10 * COIN, "order-17-b") == 1
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_used_nonce_of_a_refused_transfer_is_told(world: World, hidden: bool) -> None:
+    world.liar.lies = {Lie.RELAY_AND_REFUSE}
+    world.failed(*ORDER)
+    world.chain.mine()
+    world.liar.lies = {Lie.UNKNOWN} if hidden else set()
+    (txid,) = world.liar.seen
+    told = (
+        f"the node says that another transfer has used the nonce 0 of {txid}, which no node has accepted: if that is"
+        " not so, that transfer is paid besides this one"
+        if hidden
+        else f"the transfer {txid} is in a block, although the node refused it: it is paid"
+    )
+    assert world.failed(*CHANGED) == f"{told}; omit --yes to decide yourself"
+    assert f"Warning: {told}." in world.run(*CHANGED, typed="n\n").stderr
+    assert world.nonces() == {0}
+    assert world.run(*CHANGED, "--nonce", 1, "--yes").exit_code == 0, "the user has decided"
+
+
+def test_a_used_nonce_of_a_transfer_without_an_answer_is_told(world: World) -> None:
+    world.liar.lies = {Lie.RELAY_AND_HANG}
+    world.failed(*ORDER)
+    world.liar.lies = {Lie.NONCE_AHEAD, Lie.UNKNOWN}
+    assert "says that another transfer has used the nonce 0" in world.failed(*CHANGED)
+    world.liar.lies = set()
+    world.chain.mine()
+    assert world.paid(*CHANGED)["nonce"] == "1", "the first one is paid, as the user wanted"
+
+
 def test_a_second_payment_must_be_asked_for(world: World) -> None:
     first = world.paid(*SEND)
     assert world.paid(*SEND) == {**first, "state": "known"}
