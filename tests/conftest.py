@@ -34,6 +34,11 @@ GRACE_SECONDS = 3.0
 # What `svc` remembers for a user is remembered for the tests alone, also in processes that they start.
 _STATE = tempfile.TemporaryDirectory(prefix="svcd-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
+# The commands of the pages run for a user who has read the one warning, whichever test starts `svc` first.
+_WARNINGS = Path(_STATE.name, "svc", "warnings")
+_WARNINGS.parent.mkdir(mode=0o700)
+_WARNINGS.write_text("SVC_WALLET_PASSWORD\n", encoding="utf-8")
+_WARNINGS.chmod(0o600)
 
 REQUIRE_ALL = os.environ.get("SVCD_REQUIRE_ALL") == "1"
 

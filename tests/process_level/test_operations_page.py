@@ -39,7 +39,7 @@ def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) ->
     asked = [block.text for block in examples[::2]]
     assert all(block.language == "sh" for block in examples[::2])
     paths = ["mine", "reorganise", "faucet", "status", "peers", "peers/add", "peers/ban", "peers/unban"]
-    paths += ["limits", "participation", "backup", "merchants/reload"]
+    paths += ["limits", "participation", "backup", "reload"]
     for path in ["/health", "/ready", *(f"/operator/{name}" for name in paths)]:
         assert any(path in commands for commands in asked), path
     for commands, shown in zip(asked, examples[1::2], strict=True):

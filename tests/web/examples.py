@@ -18,10 +18,11 @@ def examples(described: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(described.get("examples"), list):
         for example in described["examples"]:
             yield {name: value for name, value in described.items() if name != "examples"}, example
-    for media_type in described.get("content", {}).values() if isinstance(described.get("content"), dict) else ():
-        assert "example" in media_type, f"no example: {described}"
-    for each in described.values():
-        yield from examples(each)
+    for name, media_type in described["content"].items() if isinstance(described.get("content"), dict) else ():
+        assert "example" in media_type or "/" not in name, f"no example: {described}"
+    for name, each in described.items():
+        if name not in ("example", "examples"):  # an example's own members may be called as the document's are
+            yield from examples(each)
 
 
 def inlined(schema: Any) -> Any:
