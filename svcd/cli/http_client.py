@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 from treq import collect
 from treq.client import HTTPClient
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.endpoints import UNIXClientEndpoint
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -198,7 +198,10 @@ def operator_endpoint(socket: str, timeout: float = OPERATOR_TIMEOUT) -> NodeEnd
 
 
 class NodeClient:
-    """A client of one HTTP interface. Every method raises CommandError: ErrorResponse, NoValidResponse, or itself."""
+    """A client of one HTTP interface.
+
+    Every method raises CommandError: ErrorResponse, NoValidResponse, or itself; and CancelledError once cancelled.
+    """
 
     def __init__(self, agent: Any, endpoint: NodeEndpoint, *, clock: Clock, token: str | None = None) -> None:
         """``agent`` is an IAgent that connects to ``endpoint``; a bearer ``token`` goes with every request."""
@@ -254,6 +257,8 @@ class NodeClient:
                 f"cannot connect to {self._endpoint.name}: {_connect_failure(error)}; {self._endpoint.hint}"
             ) from None
         except (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived, ConnectionClosed) as error:
+            if any(failure.check(CancelledError) for failure in getattr(error, "reasons", [])):
+                raise CancelledError from None
             raise NoValidResponse(f"no complete response from {self._endpoint.name}: {_causes(error)}") from None
         return self._parse(response.code, bytes(received))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import react
 from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
 
@@ -164,15 +165,28 @@ def system_runtime() -> Runtime:
 
 
 def run_in_reactor(work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
-    """Run ``work(reactor)`` to its end; raises what it raises, or click.Abort if a signal stops the reactor."""
+    """Run ``work(reactor)`` to its end; raises what it raises, or click.Abort if a signal stops it by cancelling it."""
     results: list[T] = []
     failures: list[Exception] = []
 
     async def keep_outcome(reactor: Any) -> None:
+        running = Deferred.fromCoroutine(work(reactor))
+        ended: Deferred[None] = Deferred()
+
+        def cancel() -> "Deferred[None]":
+            # The connections are closed next: the work would report them as failures of the node.
+            running.cancel()
+            return ended
+
+        reactor.addSystemEventTrigger("before", "shutdown", cancel)
         try:
-            results.append(await work(reactor))
+            results.append(await running)
+        except CancelledError:
+            pass
         except Exception as error:
             failures.append(error)
+        finally:
+            ended.callback(None)
 
     # react() exits the process at the end, but the command still has to print its result.
     with suppress(SystemExit):

@@ -17,7 +17,7 @@ from attrs import field, frozen
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificates
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.ssl import CertificateOptions
 from twisted.web.resource import Resource
@@ -239,26 +239,20 @@ class CallbackListener:
     _stopped: "Deferred[None]" = field(init=False, factory=Deferred)
 
     async def run(self, reactor: Any, site: Site, started: Callable[[str], None]) -> None:
-        """Serve until the reactor stops or :meth:`stop`; ``started`` receives the URL. Raises CommandError."""
+        """Serve until cancelled or :meth:`stop`; ``started`` receives the URL. Raises CommandError."""
         port = self._listen(reactor, site)
-        closed: Deferred[None] = Deferred()
-        reactor.addSystemEventTrigger("before", "shutdown", self._shut_down, closed)
         try:
             started(self.address.url(port.getHost().port, "http" if self.tls is None else "https"))
-            await self._stopped
+            with suppress(CancelledError):
+                await self._stopped
         finally:
             await maybeDeferred(port.stopListening)
             await site.drain(DRAIN_SECONDS)
-            closed.callback(None)
 
     def stop(self, failure: Exception | None = None) -> None:
         """End the run, which then raises ``failure`` if given."""
         if not self._stopped.called:
             self._stopped.callback(None) if failure is None else self._stopped.errback(failure)
-
-    def _shut_down(self, closed: "Deferred[None]") -> "Deferred[None]":
-        self.stop()
-        return closed
 
     def _listen(self, reactor: Any, site: Site) -> Any:
         host, port = self.address.host, self.address.port
