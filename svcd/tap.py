@@ -74,9 +74,9 @@ class Options(usage.Options):
             if self[option] is not None
         ]
         self.key_password_fd = self._descriptor("key-password-fd")
-        file = Path(self["config"]) if self["config"] else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
         layers = [*given, *self._assignments]
         try:
+            file = Path(self["config"]) if self["config"] else _default_file()
             self.config = load(file, overrides=layers, environment=os.environ)
         except ConfigError as error:
             _refuse(error)
@@ -92,6 +92,17 @@ class Options(usage.Options):
         if not re.fullmatch("[0-9]{1,6}", given):
             _refuse(ConfigError(f"--{option} {given}: must be the number of an open file descriptor, such as 3"))
         return int(given)
+
+
+def _default_file() -> Path | None:
+    """The configuration file below the working directory, if there is one; raises ConfigError."""
+    try:
+        return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+    except OSError as error:
+        raise ConfigError(
+            f"{DEFAULT_FILE}: {(error.strerror or str(error)).lower()}; name another file with --config, or start the "
+            "node in a directory that its user can read"
+        ) from error
 
 
 def _refuse(error: ConfigError) -> None:

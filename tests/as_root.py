@@ -30,7 +30,9 @@ def _can_mount() -> bool:
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-needs_mounts = pytest.mark.skipif(not _can_mount(), reason="only root can mount, and only where / is a mount of its own")
+needs_mounts = pytest.mark.skipif(
+    not _can_mount(), reason="only root can mount, and only where / is a mount of its own"
+)
 
 UNMEASURED: Final = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("COVERAGE_")}
 """For processes that become another user, who may not write what coverage would write at their end."""

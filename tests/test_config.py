@@ -20,7 +20,7 @@ from svcd.config import loader
 from svcd.config.layers import ConfigError, Layer, camel, from_assignment, from_option, merged
 from svcd.config.loader import load
 from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
-from svcd.config.types import endpoint_parts, unix_milliseconds
+from svcd.config.types import endpoint_parts, split_tls, unix_milliseconds
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -344,6 +344,14 @@ def test_two_sockets_of_systemd_with_one_name_are_refused(section: str, key: str
     loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
     with pytest.raises(ConfigError, match="systemd hands over 2 sockets of that name, and one would be served"):
         loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})
+
+
+def test_tls_on_a_socket_of_systemd() -> None:
+    """What Twisted knows of it, and the arguments of TLS, which it knows on `ssl:` alone."""
+    plain = "systemd:domain=INET6:name=a\\:b"
+    assert split_tls(f"{plain}:privateKey=k\\:1:certKey=c") == [plain, "ssl:0:privateKey=k\\:1:certKey=c"]
+    for endpoint in (plain, "ssl:443:privateKey=k", "tcp:80", ""):
+        assert split_tls(endpoint) == [endpoint]
 
 
 def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from twisted.internet.endpoints import serverFromString
 
 from svcd.config.loader import load
+from svcd.config.types import split_tls
 from svcd.tap import Options
+from tests.process.certificate_files import CertificateFiles
 from tests.programs import program
 
 UNITS = Path(__file__).parent.parent / "systemd"
@@ -23,7 +26,7 @@ def setting(unit: str, name: str) -> list[str]:
 def units(tmp_path: Path) -> list[Path]:
     """The units with the program where it is on this machine; a unit whose program is missing does not verify."""
     twistd = str(Path(sys.executable).parent / "twistd")
-    for unit in UNITS.iterdir():
+    for unit in UNITS.glob("svcd.*"):
         (tmp_path / unit.name).write_text(unit.read_text().replace(INSTALLED, twistd))
     return sorted(tmp_path.iterdir())
 
@@ -40,6 +43,16 @@ def test_systemd_accepts_the_units(units: list[Path]) -> None:
     # It reports on every unit it has to load on the way; those of the system are not ours.
     ours = [line for line in verified.stderr.splitlines() if "svcd" in line]
     assert (verified.returncode, ours) == (0, [])
+
+
+@pytest.mark.slow
+def test_systemd_accepts_them_with_https(units: list[Path]) -> None:
+    for unit in units:
+        drop_in = unit.with_name(f"{unit.name}.d") / "https.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text((UNITS / "https" / f"{unit.name}.conf").read_text())
+    verified = analyze("verify", *units)
+    assert [line for line in verified.stderr.splitlines() if "svcd" in line and "svcd-tls" not in line] == []
 
 
 @pytest.mark.slow
@@ -70,9 +83,22 @@ def test_the_command_line_has_only_options_that_exist() -> None:
 
 def test_the_socket_has_the_name_and_the_port_the_node_expects() -> None:
     [name] = setting("svcd.socket", "FileDescriptorName")
-    assert f"--listen=systemd:domain=INET:name={name}" in setting("svcd.service", "ExecStart")[0]
+    assert setting("svcd.service", "Environment") == [f"LISTEN=systemd:domain=INET:name={name}"]
+    assert setting("svcd.service", "ExecStart")[0].endswith(" --listen=${LISTEN}")
     host, _, port = setting("svcd.socket", "ListenStream")[0].rpartition(":")
     assert load().http.listen == f"tcp:{port}:interface={host}"
+
+
+def test_https_is_on_the_same_socket(tmp_path: Path) -> None:
+    files = CertificateFiles(tmp_path / "tls")
+    [listen] = setting("https/svcd.service.conf", "Environment")
+    endpoint = listen.removeprefix("LISTEN=").replace("/etc/svcd/tls/privkey.pem", str(files.key))
+    inherited, tls = split_tls(endpoint.replace("/etc/svcd/tls/fullchain.pem", str(files.certificate)))
+    assert (inherited, setting("https/svcd.socket.conf", "ListenStream")) == (
+        "systemd:domain=INET6:name=svcd",
+        ["", "[::]:443"],
+    )
+    serverFromString(object(), tls)
 
 
 def test_a_stop_has_time_to_drain() -> None:

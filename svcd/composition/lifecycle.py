@@ -1,9 +1,9 @@
 """What happens, in order, from the start to ready, and from SIGTERM to the end.
 
 Start. twistd parses the command line and the configuration with `Options` in `svcd/tap.py`, calls `makeService` there,
-which unlocks an encrypted block key (`svcd/composition/block_key.py`) and calls :func:`root_service`, and starts the
-reactor. The services below start one at a time, each after the one
-before it has started (`svcd/process/sequential.py`):
+which unlocks an encrypted block key (`svcd/composition/block_key.py`) and calls :func:`root_service`, binds ports below
+1024 (`svcd/process/endpoints.py`), gives up root's rights if `--uid` is given, and starts the reactor. The services
+below start one at a time, each after the one before it has started (`svcd/process/sequential.py`):
 
 1. the data directory is created and locked (`svcd/process/datadir.py`);
 2. the thread pools start (`svcd/node/threads.py`), and a check that no thread has died;
@@ -49,6 +49,7 @@ from svcd.composition.merchants import look_ups, webhooks_opener
 from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, open_databases, stop_seconds
 from svcd.composition.services import NodeServices
 from svcd.config.schema import OPERATOR_SOCKET, Config
+from svcd.config.types import endpoint_parts, split_tls
 from svcd.net.trust import TrustError
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.mempool import Mempool
@@ -56,6 +57,7 @@ from svcd.node.node_context import NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
 from svcd.process.certificates import CertificateError
 from svcd.process.datadir import DataDirectory, SeedFileError
+from svcd.process.endpoints import EndpointDescription, ServerEndpoints
 from svcd.process.hangup import HangUp, rotate_on_signal
 from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService, ScopedServices, Sequential
@@ -91,6 +93,8 @@ def root_service(
     observer = None if log is None else log.observer
     root = RootService(exit_process, deadline, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
+    endpoints = server_endpoints(config, reactor)
+    root.addService(endpoints)
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
         root.addService(pool)
@@ -101,7 +105,9 @@ def root_service(
         Sequential(exit_process, deadline, operator_errors=OPERATOR_ERRORS),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
         services=lambda databases: node_services(
-            NodeResources(config, databases, pools, reactor, health, read_config, hang_up, deadline, log, block_key)
+            NodeResources(
+                config, databases, pools, reactor, health, read_config, hang_up, deadline, log, endpoints, block_key
+            )
         ),
         release=lambda databases: databases.close(deadline),
     )
@@ -124,6 +130,15 @@ async def open_chain_and_webhooks(
     mempool = Mempool(config.params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes)
     chain = open_node(config.params, config.chain_file, threads=threads, mempool=mempool, clock=reactor)
     return await open_databases(chain, webhooks_opener(config, pools.webhooks, threads, reactor))
+
+
+def server_endpoints(config: Config, reactor: Any) -> ServerEndpoints:
+    """The endpoints of the configuration, to listen on."""
+    listen = config.http.listen, config.p2p.listen, config.operator_port, config.operator.health_listen
+    names = (*filter(None, listen), config.operator_socket)
+    return ServerEndpoints(
+        reactor, {name: EndpointDescription(split_tls(name)[0], *endpoint_parts(name)) for name in names}
+    )
 
 
 def node_services(resources: NodeResources) -> list[Service]:

@@ -12,6 +12,7 @@ from svcd.config.schema import Config
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import PoolLoad, ThreadPoolService
+from svcd.process.endpoints import ServerEndpoints
 from svcd.process.hangup import HangUp
 from svcd.process.logs import NodeLog
 from svcd.process.shutdown import CLOSE_SECONDS, CutOff, StopDeadline
@@ -117,6 +118,7 @@ class NodeResources:
     deadline: StopDeadline
     log: NodeLog | None
     """None where twistd itself writes the log."""
+    endpoints: ServerEndpoints
     block_key: bytes | None = field(default=None, repr=False)
     """The seed of an encrypted key file; None for a key file that is not encrypted."""
 

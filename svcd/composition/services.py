@@ -26,7 +26,6 @@ from svcd.composition.merchants import MerchantServices
 from svcd.composition.reload import ReloadableParts, ReloadService
 from svcd.composition.resources import NodeResources, stop_seconds
 from svcd.config.schema import LOOPBACK_HOSTS, Config, Limits
-from svcd.config.types import endpoint_parts
 from svcd.interfaces import unix_seconds
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
@@ -96,7 +95,13 @@ class NodeServices:
         )
         self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
         self._network = build_network(base, key, self._clients) if config.p2p.enabled else None
-        self._certificates = _certificates(config)
+        self._certificates = ServerCertificates(
+            {
+                name: ServerCertificate(name, each.arguments)
+                for name, each in base.endpoints.described.items()
+                if each.has_tls
+            }
+        )
         self._peers_service = self._build_peers_service()
         peers: NetworkObserver = self._network or NoPeers(config.participation.alone)
         self._peers = peers
@@ -319,7 +324,7 @@ class NodeServices:
         def drain() -> Awaitable[None]:
             return site.drain(self.reload.config.limits.drain_seconds)
 
-        server = self._certificates.server(endpoint, self._base.reactor)
+        server = self._base.endpoints.server(endpoint, self._certificates.by_endpoint.get(endpoint))
         return ListenerService(server, factory, description=endpoint, drain=drain)
 
     def _set_limits(self, config: Config) -> None:
@@ -423,15 +428,6 @@ def page_hosts(config: Config) -> PageHosts:
 
 def _site_limits(limits: Limits) -> SiteLimits:
     return SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS))
-
-
-def _certificates(config: Config) -> ServerCertificates:
-    """The certificates of the endpoints with TLS; raises CertificateError."""
-    described = config.http.listen, config.p2p.listen, config.operator_port, config.operator.health_listen
-    parts = ((endpoint, *endpoint_parts(endpoint)) for endpoint in described)
-    return ServerCertificates(
-        {endpoint: ServerCertificate(endpoint, arguments) for endpoint, kind, arguments in parts if kind == "ssl"}
-    )
 
 
 def _sample(network: p2p.PeerNetwork) -> Sequence[PeerRow]:

@@ -34,6 +34,7 @@ _FIRST_ARGUMENTS: Final = {
     "ssl": ("port", "privateKey", "certKey"),
     "systemd": ("domain", "index"),
 }
+_TLS_ARGUMENTS: Final = frozenset(("privateKey", "certKey", "extraCertChain", "sslmethod", "dhParameters"))
 # A backslash quotes the next character, which then neither ends an argument nor its name.
 _ARGUMENT: Final = re.compile(r"(?:^|:)((?:\\.|[^\\:])*)", re.DOTALL)
 _NAMED: Final = re.compile(r"((?:\\.|[^\\=])*)=(.*)", re.DOTALL)
@@ -176,7 +177,8 @@ class ServerEndpoint:
             raise BadValue("the port must be from 0 to 65535")
         try:
             # Parsing only stores the reactor.
-            _parse_server_endpoint(None, text)
+            for part in split_tls(text):
+                _parse_server_endpoint(None, part)
         except (KeyError, IndexError) as error:
             raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
         except OSError as error:
@@ -296,6 +298,18 @@ def endpoint_parts(endpoint: str) -> tuple[str, Mapping[str, str]]:
         name, value = named.groups() if named else (next(unnamed, ""), argument)
         arguments[_unquoted(name)] = _unquoted(value)
     return _unquoted(kind), arguments
+
+
+def split_tls(endpoint: str) -> list[str]:
+    """Two endpoint strings for a `systemd:` one with the arguments of TLS, which Twisted knows only for `ssl:`.
+
+    The first is the inherited socket, the second an `ssl:` endpoint with the arguments. All others give themselves.
+    """
+    kind, *written = _ARGUMENT.findall(endpoint)
+    tls = [each for each in written if (named := _NAMED.fullmatch(each)) and named[1] in _TLS_ARGUMENTS]
+    if kind != "systemd" or not tls:
+        return [endpoint]
+    return [":".join([kind, *(each for each in written if each not in tls)]), ":".join(["ssl", "0", *tls])]
 
 
 def owner_only(endpoint: str) -> str:

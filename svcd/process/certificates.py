@@ -1,6 +1,6 @@
-"""Endpoints with TLS whose certificate is renewed while the node listens (docs/operations.md "TLS on the node").
+"""Endpoints with TLS whose certificate is renewed while the node listens (docs/operations.md "Certificates").
 
-Twisted reads the files of an `ssl:` endpoint once. Here each connection takes the newest certificate that was loaded; a
+Twisted reads the files of an endpoint once. Here each connection takes the newest certificate that was loaded; a
 pair of files that cannot be used leaves the last one in place.
 """
 
@@ -13,7 +13,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificates
 from OpenSSL import SSL
-from twisted.internet.endpoints import SSL4ServerEndpoint, serverFromString
 from twisted.internet.interfaces import IOpenSSLContextFactory
 from twisted.internet.ssl import CertificateOptions, DiffieHellmanParameters
 from twisted.logger import Logger
@@ -49,7 +48,7 @@ class LoadedCertificate:
 @implementer(IOpenSSLContextFactory)
 @define(eq=False)
 class ServerCertificate:
-    """The certificate of one `ssl:` endpoint; also the context factory of that endpoint.
+    """The certificate of one endpoint with TLS; also the context factory of that endpoint.
 
     ``endpoint`` is its description, and ``arguments`` has the arguments of that by name.
 
@@ -80,14 +79,6 @@ class ServerCertificate:
     def getContext(self) -> SSL.Context:  # noqa: N802
         """The context for the next connection (twisted.internet.interfaces.IOpenSSLContextFactory)."""
         return self.loaded.context
-
-    def server(self, reactor: Any) -> SSL4ServerEndpoint:
-        """The endpoint, to listen on."""
-        arguments = self.arguments
-        port, backlog = int(arguments["port"]), int(arguments.get("backlog", 50))
-        return SSL4ServerEndpoint(  # type: ignore[no-untyped-call]
-            reactor, port, self, backlog, arguments.get("interface", "")
-        )
 
     def load(self) -> LoadedCertificate:
         """Read the files; blocks, and changes nothing. Raises CertificateError."""
@@ -169,13 +160,6 @@ class ServerCertificates:
     by_endpoint: Mapping[str, ServerCertificate]
 
     _log: ClassVar[Logger] = Logger()
-
-    def server(self, endpoint: str, reactor: Any) -> Any:
-        """The endpoint of a description, to listen on, with TLS or without."""
-        certificate = self.by_endpoint.get(endpoint)
-        if certificate is None:
-            return serverFromString(reactor, endpoint)  # type: ignore[no-untyped-call]
-        return certificate.server(reactor)
 
     def load(self) -> Sequence[LoadedCertificate]:
         """Read all files; blocks, and changes nothing. Raises CertificateError."""

@@ -45,6 +45,10 @@ class CertificateFiles:
         endpoint = self.endpoint()
         return ServerCertificates({endpoint: ServerCertificate(endpoint, endpoint_parts(endpoint)[1])})
 
+    def arguments(self) -> str:
+        """What an endpoint with TLS has besides its address."""
+        return self.endpoint().partition("127.0.0.1:")[2]
+
     def _replace(self, path: Path, content: bytes) -> None:
         """As programs that renew certificates do: another file takes the name."""
         new = path.with_suffix(".new")

@@ -13,8 +13,10 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.threads import deferToThread
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
+from svcd.config.types import endpoint_parts
 from svcd.node.threads import InlineWorker
 from svcd.process.certificates import CertificateError, ServerCertificate, ServerCertificates
+from svcd.process.endpoints import EndpointDescription, ServerEndpoints
 from tests.process.certificate_files import CertificateFiles
 from tests.support import result_of
 
@@ -116,7 +118,9 @@ async def test_each_connection_gets_the_newest_certificate(files: CertificateFil
     factory = Factory.forProtocol(Protocol)
     factory.noisy = False
     (endpoint,) = certificates.by_endpoint
-    port = await certificates.server(endpoint, reactor).listen(factory)
+    described = EndpointDescription(endpoint, *endpoint_parts(endpoint))
+    server = ServerEndpoints(reactor, {endpoint: described}).server(endpoint, the_one(certificates))
+    port = await server.listen(factory)
     context = ssl.create_default_context(cadata=files.authority.pem.decode())
 
     def certificate_of_server() -> tuple[bytes, int]:
@@ -140,7 +144,3 @@ async def test_each_connection_gets_the_newest_certificate(files: CertificateFil
         assert first != second
     finally:
         await port.stopListening()
-
-
-def test_an_endpoint_without_tls_is_left_to_twisted() -> None:
-    assert type(ServerCertificates({}).server("tcp:0", reactor)).__name__ == "TCP4ServerEndpoint"

@@ -270,10 +270,10 @@ class Refused:
         return re.sub(r"^\S+Z critical \[[^]]*\] ", "", line)
 
 
-def refused(folder: Path, *options: str) -> Refused:
-    """Run a node that ends by itself, and see how."""
+def refused(folder: Path, *options: str, inside: Sequence[str] = ()) -> Refused:
+    """Run a node that ends by itself, and see how; ``inside`` is what the command begins with."""
     done = subprocess.run(
-        [BIN / "twistd", "-n", "--pidfile=", "svcd", "--set=log.level=warn", *options],
+        [*inside, BIN / "twistd", "-n", "--pidfile=", "svcd", "--set=log.level=warn", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,0 +1,147 @@
+"""Where the node listens: ports below 1024, opened while the process may still be root's, and TLS on any of them.
+
+`twistd --uid` gives up root's rights after `privilegedStartService` and before `startService` (twistd(1)). A node opens
+its ports last, so those that only root may open are bound before, and accept connections once it listens on them.
+"""
+
+import socket
+from collections.abc import Container, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from attrs import field, frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, execute
+from twisted.internet.endpoints import TCP4ServerEndpoint, serverFromString
+from twisted.internet.interfaces import IProtocolFactory, IStreamServerEndpoint
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from zope.interface import implementer  # type: ignore[import-untyped]
+
+PRIVILEGED: Final = range(1, 1024)
+"""The ports that only root may open, as Linux is delivered (ip(7), ip_unprivileged_port_start)."""
+_BACKLOG: Final = 50
+"""Twisted's own default."""
+
+
+@frozen
+class EndpointDescription:
+    """A Twisted server endpoint string, and its parts."""
+
+    text: str
+    """Without the arguments of TLS where the kind is `systemd`, which Twisted would refuse."""
+    kind: str
+    arguments: Mapping[str, str]
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.kind == "ssl" or "privateKey" in self.arguments
+
+    @property
+    def interface(self) -> str:
+        """The IP address of a TCP port; "" is every address of IPv4."""
+        return self.arguments.get("interface", "::" if self.kind == "tcp6" else "")
+
+    @property
+    def backlog(self) -> int:
+        """How many connections wait in the kernel until they are accepted."""
+        return int(self.arguments.get("backlog", _BACKLOG))
+
+    @property
+    def port(self) -> int | None:
+        """The number of a TCP port; None for other kinds."""
+        return int(self.arguments["port"]) if self.kind in ("tcp", "tcp6", "ssl") else None
+
+
+class ServerEndpoints(Service):
+    """Makes the endpoints of descriptions; those on ports below 1024 are bound by `privilegedStartService`."""
+
+    def __init__(
+        self, reactor: Any, described: Mapping[str, EndpointDescription], *, privileged: Container[int] = PRIVILEGED
+    ) -> None:
+        """``described`` has each endpoint by its text in the configuration."""
+        self._reactor = reactor
+        self.described = described
+        self._privileged = privileged
+        self._bound: dict[str, socket.socket] = {}
+
+    def privilegedStartService(self) -> None:
+        """Bind the ports below 1024. One that cannot be bound is left to `listen`, whose error names it."""
+        super().privilegedStartService()  # type: ignore[no-untyped-call]
+        for name, description in self.described.items():
+            if description.port is not None and description.port in self._privileged:
+                with suppress(OSError):
+                    self._bound[name] = _bind(description.interface, description.port)
+
+    def stopService(self) -> None:
+        """Close what was bound and never listened on."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        while self._bound:
+            self._bound.popitem()[1].close()
+
+    def server(self, name: str, certificate: Any) -> Any:
+        """The endpoint of the description ``name``, to listen on, with TLS if there is a ``certificate``.
+
+        That is an IOpenSSLContextFactory, or None.
+        """
+        description = self.described[name]
+        plain: Any
+        if name in self._bound:
+            plain = _BoundEndpoint(self._reactor, self._bound.pop(name), description.backlog)
+        elif description.kind == "ssl":
+            port, interface = description.port, description.interface
+            plain = TCP4ServerEndpoint(  # type: ignore[no-untyped-call]
+                self._reactor, port, description.backlog, interface
+            )
+        else:
+            plain = serverFromString(self._reactor, description.text)  # type: ignore[no-untyped-call]
+        return plain if certificate is None else _TLSEndpoint(plain, certificate, self._reactor)
+
+
+@implementer(IStreamServerEndpoint)
+@frozen
+class _BoundEndpoint:
+    """Listens on a socket that has its address already."""
+
+    reactor: Any
+    bound: socket.socket
+    backlog: int
+
+    def listen(self, factory: IProtocolFactory) -> "Deferred[Any]":
+        """Accept connections (twisted.internet.interfaces.IStreamServerEndpoint)."""
+        return execute(self._listen, factory)
+
+    def _listen(self, factory: IProtocolFactory) -> Any:
+        # The reactor has a duplicate of the descriptor (IReactorSocket.adoptStreamPort).
+        with self.bound:
+            self.bound.listen(self.backlog)
+            return self.reactor.adoptStreamPort(self.bound.fileno(), self.bound.family, factory)
+
+
+@implementer(IStreamServerEndpoint)
+@frozen
+class _TLSEndpoint:
+    """TLS on another endpoint; what reactor.listenSSL does on a port of TCP."""
+
+    plain: Any
+    certificate: Any = field(repr=False)
+    reactor: Any = field(repr=False)
+
+    def listen(self, factory: IProtocolFactory) -> "Deferred[Any]":
+        """Accept connections (twisted.internet.interfaces.IStreamServerEndpoint)."""
+        tls: Deferred[Any] = self.plain.listen(
+            TLSMemoryBIOFactory(self.certificate, False, factory, clock=self.reactor)
+        )
+        return tls
+
+
+def _bind(interface: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in interface else socket.AF_INET)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((interface, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
