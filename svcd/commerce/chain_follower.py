@@ -18,7 +18,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from svcd.chain.address import encode_address
 from svcd.chain.forkchoice import tie_winner
@@ -253,8 +253,8 @@ class ChainFollower:
     lookup: PaymentLookup = field(init=False)
     _changed_in_mempool: dict[_PaymentKey, None] = field(factory=dict, init=False)
     """Payments of the mempool changes whose watches are not in the plan yet."""
-    _drops: Recent[_PaymentKey, Drop] = field(factory=partial(Recent, _REMEMBERED_DROPS), init=False)
-    """How the payments that left the mempool lately did so."""
+    _drops: Recent[_PaymentKey, tuple[Transfer, Drop]] = field(factory=partial(Recent, _REMEMBERED_DROPS), init=False)
+    """The payments that left the mempool lately, and how."""
     _plan: EvaluationPlan | None = field(default=None, init=False)
     """The watches that the next steps evaluate; None after a failed step, which leaves them to be found again."""
     unfinished: bool = field(default=False, init=False)
@@ -377,7 +377,7 @@ class ChainFollower:
                     self._drops.pop(key, None)
             for transfer, drop in change.drops():
                 if (key := self._payment_key(transfer)) is not None:
-                    self._drops[key] = drop
+                    self._drops[key] = transfer, drop
 
     def _payment_key(self, transfer: Transfer) -> _PaymentKey | None:
         if transfer.reference is None:
@@ -397,10 +397,25 @@ class ChainFollower:
     ) -> EvaluationContext:
         # Only at the tip may a watch expire: a payment in a later new block comes first.
         synced = context.synced and at_tip
-        drop = self._drops.get((terms.reference, terms.recipient, terms.amount)) or UNKNOWN_DROP
         return EvaluationContext(
-            now=context.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth, drop=drop
+            now=context.now,
+            tip_before=tip_before,
+            synced=synced,
+            every_depth=self.every_depth,
+            drop=self._drop_of(terms),
         )
+
+    def _drop_of(self, terms: PaymentTerms) -> Drop:
+        """How the payment has left the mempool, if it has; inside a snapshot of the chain."""
+        transfer, drop = self._drops.get((terms.reference, terms.recipient, terms.amount)) or (None, UNKNOWN_DROP)
+        if transfer is None or drop.reason is not DropReason.REPLACED or drop.replaced_by is not None:
+            return drop
+        account = self.reader.account(transfer.sender)
+        if account is None or account.nonce <= transfer.nonce:
+            # A block has spent the balance under an earlier nonce.
+            return evolve(drop, reason=DropReason.EVICTED)
+        # The transfer in its place came with a block: so does a double spend that its sender has mined.
+        return evolve(drop, replaced_by=self.lookup.spent_by(transfer))
 
     def _follow(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
         """Evaluate a share of the watches and advance the cursor; emit alarms when no watch is left."""

@@ -80,7 +80,7 @@ class DropReason(StrEnum):
     EXPIRED = "expired"
     """Its timestamp is too old for any block."""
     EVICTED = "evicted"
-    """There was no room for it, or the sender's balance is too small after a reorganisation."""
+    """There was no room for it, or the sender's balance is too small by now."""
     UNKNOWN = "unknown"
     """The node was down, or another node was the leader, when it left."""
 
@@ -93,7 +93,7 @@ class Drop:
     txid: bytes | None = None
     """Its own; None if it is not known any more."""
     replaced_by: bytes | None = None
-    """The txid of the transfer in its place; None if there is none, or a block had it."""
+    """The txid of the transfer in its place, in the mempool or in a block; None if there is none, or none is found."""
 
 
 UNKNOWN_DROP: Final = Drop(DropReason.UNKNOWN)

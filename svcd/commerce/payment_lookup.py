@@ -29,6 +29,9 @@ from svcd.store.chain_store import ChainReader, StoredTransfer
 CACHE_SIZE: Final = 1_024
 """Orders whose result is cached until tip or mempool change it, since shops ask for the same order repeatedly."""
 
+_SEARCHED: Final = 100
+"""Transfers of an address that are searched for the one with a nonce; some milliseconds' work."""
+
 OnChain = tuple[ChainTip, tuple[PaymentLocation, ...], tuple[Mismatch, ...]]
 """A payment on the chain: the tip, the matching transfers, and some of other amounts."""
 
@@ -96,6 +99,18 @@ class PaymentLookup:
         places = [place for place in (*paid, *missed) if place.point.height <= tip.height]
         places.sort(key=lambda place: (place.point.height, place.position))
         return [parse_transfer(json.loads(place.body), self._params) for place in places]
+
+    def spent_by(self, transfer: Transfer) -> bytes | None:
+        """The txid of the canonical transfer that has the nonce of this one.
+
+        None if it is not among the newest transfers of the sender's address, whose number is limited.
+        """
+        before = self._reader.existing_tip().height + 1, 0
+        for place in self._reader.address_transactions(transfer.sender, before=before, limit=_SEARCHED):
+            found = parse_transfer(json.loads(place.body), self._params)
+            if (found.sender, found.nonce) == (transfer.sender, transfer.nonce):
+                return found.txid
+        return None
 
     def _read(self, terms: PaymentTerms, _announced_tip: bytes = b"") -> OnChain:
         found = self._reader.around_and_tip(

@@ -436,6 +436,36 @@ def test_a_pending_payment_that_another_transfer_replaces_is_dropped(watched: Wa
     assert drops(watched) == []
 
 
+def test_a_pending_payment_is_dropped_with_the_txid_of_the_transfer_that_a_block_has_in_its_place(
+    watched: Watched,
+) -> None:
+    """No mempool has seen the double spend."""
+    watched.register(events=DROPS)
+    txid = watched.pay("5000 from alice to bob for order-1")
+    builder = watched.node.builder
+    first = builder.block(transfers=[builder.transfer("alice", "alice", 1, nonce=0, fee=20_000)])
+    assert watched.told() == ["pending: pending 0"]
+    watched.node.take(first, builder.block(first, transfers=[builder.transfer("alice", "carol", 1, nonce=1)]))
+    settle_only(watched)
+    [other] = first.transfers
+    assert drops(watched) == [{"reason": "replaced", "txid": txid.hex(), "replacedBy": other.txid.hex()}]
+
+
+def test_a_pending_payment_that_its_sender_cannot_pay_any_more_is_evicted(watched: Watched) -> None:
+    """A block has spent the balance under an earlier nonce; no transfer has the nonce of the payment."""
+    watched.register(events=DROPS)
+    builder, minimum = watched.node.builder, watched.node.params.account_minimum
+    payment = builder.transfer("alice", "bob", 5000, nonce=1, reference="order-1")
+    for transfer in (builder.transfer("alice", "carol", 1, nonce=0), payment):
+        submitted(watched.node_context.transaction_pool, transfer, watched.clock)
+    settle_only(watched)
+    assert watched.told() == ["pending: pending 0"]
+    everything = builder.account_after(None, "alice").balance - minimum - 10_000
+    watched.node.take(builder.block(transfers=[builder.transfer("alice", "carol", everything, nonce=0, fee=10_000)]))
+    settle_only(watched)
+    assert drops(watched) == [{"reason": "evicted", "txid": payment.txid.hex()}]
+
+
 def test_a_pending_payment_whose_time_is_over_is_dropped(watched: Watched) -> None:
     watched.register(ttl=10 * DAY, events=DROPS)
     params = watched.node.params

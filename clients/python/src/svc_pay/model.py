@@ -315,7 +315,7 @@ class Drop:
     txid: str | None
     """Of the transfer that left; None if the node does not know it any more."""
     replaced_by: str | None
-    """The transfer that has taken its place in the mempool, if there is one."""
+    """The transfer in its place, in the mempool or in a block; None if there is none."""
 
     @classmethod
     def parse(cls, members: Members) -> "Drop":
