@@ -15,7 +15,7 @@ from tests.process.certificate_files import CertificateFiles
 from tests.programs import program
 
 UNITS = Path(__file__).parent.parent / "systemd"
-INSTALLED = "/opt/svcd/bin/twistd"
+INSTALLED = "/opt/svcd/bin/"
 
 
 def setting(unit: str, name: str) -> list[str]:
@@ -24,10 +24,10 @@ def setting(unit: str, name: str) -> list[str]:
 
 @pytest.fixture
 def units(tmp_path: Path) -> list[Path]:
-    """The units with the program where it is on this machine; a unit whose program is missing does not verify."""
-    twistd = str(Path(sys.executable).parent / "twistd")
+    """The units with the programs where they are on this machine; a unit whose program is missing does not verify."""
+    installed = f"{Path(sys.executable).parent}/"
     for unit in UNITS.glob("svcd.*"):
-        (tmp_path / unit.name).write_text(unit.read_text().replace(INSTALLED, twistd))
+        (tmp_path / unit.name).write_text(unit.read_text().replace(INSTALLED, installed))
     return sorted(tmp_path.iterdir())
 
 

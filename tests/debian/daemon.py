@@ -148,7 +148,7 @@ def stop_under_load(operator: Operator) -> None:
     assert all(name in watches(operator) for name in ("order-17", "order-18"))
 
 
-def test_a_day_of_the_daemon(network: RunningNode, operator: Operator) -> None:  # noqa: F811
+def test_a_day_of_the_daemon(network: RunningNode, operator: Operator) -> None:
     install_node(operator, network)
     https_without_proxy(operator)
     renew(operator)

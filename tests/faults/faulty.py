@@ -9,6 +9,7 @@ import ctypes
 import functools
 import importlib
 import os
+import re
 import sys
 import threading
 import time
@@ -21,9 +22,11 @@ from twisted.scripts.twistd import run
 
 def kill(pool: str) -> None:
     """Raise SystemExit in every thread of a pool, wherever it is."""
-    for thread in threading.enumerate():
-        if thread.name.startswith(f"PoolThread-{pool}"):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+    threads = [thread for thread in threading.enumerate() if re.fullmatch(rf"{pool}-\d+", thread.name)]
+    if not threads:
+        raise LookupError(f"no thread of the pool {pool}")
+    for thread in threads:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
 
 
 def fail_once(place: str, error: str) -> None:
