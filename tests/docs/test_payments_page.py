@@ -37,3 +37,14 @@ def test_the_table_of_confirmations_is_calculated() -> None:
             advice = advised_confirmations(amount, DEFAULT_COIN_PRICE, DEFAULT_HASH_PRICE, block)
             assert told == ("1000 do not suffice" if advice.capped else str(advice.confirmations))
     assert [row[0] for row in rows] == ["2", "100", "10,000"]
+
+
+def test_the_answer_of_svc_confirmations_is_calculated() -> None:
+    [hashes] = re.findall(r"^    block +([0-9,]+) hashes, the median", TEXT, re.MULTILINE)
+    block, price = int(hashes.replace(",", "")), BASE_UNITS_PER_COIN // 2
+    advice = advised_confirmations(250 * BASE_UNITS_PER_COIN, price, DEFAULT_HASH_PRICE, block)
+    assert advice.capped
+    assert f"\n    confirmations  {advice.confirmations} (the most;" in TEXT
+    assert f"\n    cost to undo   {format_amount(advice.cost)} at 0.01 for an hour of one core\n" in TEXT
+    seconds = MAINNET.slot_seconds * MAINNET.slots_per_block
+    assert f"\n    network        {block // seconds} hashes a second\n" in TEXT
