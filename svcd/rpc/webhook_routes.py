@@ -337,7 +337,7 @@ class WebhookRoutes:
         except ChainBehind as behind:
             sentence = "the node has lost its newest blocks and fetches them again; try again in some minutes"
             raise HttpError(503, sentence) from behind
-        warning = "" if pay_within_seconds is not None else self._warning(terms.required, seconds)
+        warning = self._warning(terms.required, seconds, pay_within_seconds)
         return 201, {"subscription": {**record, "warning": warning} if warning else record}
 
     def _lifetime(self, ttl: int | None, pay_within: int | None) -> int:
@@ -353,14 +353,21 @@ class WebhookRoutes:
             raise HttpError(400, f"payWithinSeconds must be at most {what}")
         return seconds
 
-    def _warning(self, required: int, seconds: int) -> str:
-        """What is wrong with so short a lifetime of a watch; "" if nothing is."""
-        block = self._params.slots_per_block * self._params.slot_seconds
-        if seconds >= 2 * required * block:
+    def _warning(self, required: int, ttl: int, pay_within: int | None) -> str:
+        """What is wrong with a watch that may end before a payment made in time is confirmed; "" if nothing is."""
+        expected = required * self._params.slots_per_block * self._params.slot_seconds
+        left = ttl - (pay_within or 0)
+        if left >= 2 * expected:
             return ""
+        sentence = f"{required} confirmations take about {expected} s, and this watch ends"
+        if pay_within is None:
+            return (
+                f"{sentence} after {ttl} s even if a payment is on its way: give the buyer's deadline as"
+                " payWithinSeconds instead of ttlSeconds"
+            )
         return (
-            f"{required} confirmations take about {required * block} s, and this watch ends after {seconds} s even if a"
-            " payment is on its way: give the buyer's deadline as payWithinSeconds instead of ttlSeconds"
+            f"{sentence} {left} s after the buyer's deadline even if a payment is on its way: give a larger ttlSeconds,"
+            f" at most {self.policy.max_ttl} on this node, or a shorter payWithinSeconds"
         )
 
     @Route(
