@@ -32,6 +32,12 @@ MOST_BYTES: Final = 2_000
 """At most in the request line, and at most in the headers; browsers send half as much."""
 _LOG: Final = Logger()
 _REMEMBERED: Final = 256
+_HARMLESS: Final = re.compile(
+    rb"(?:(?:Host|User-Agent|Accept|Accept-Encoding|Accept-Language|Connection|Content-Type|Content-Length)"
+    rb":[^\r\n]*(?:\r\n|\Z))+",
+    re.IGNORECASE,
+)
+"""Headers that hold no secret, and that a client sends alike with each of its requests."""
 _LINE: Final = re.compile(rb"(GET|POST) (/[A-Za-z0-9._~:/-]*)((?:\?[A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?) HTTP/1\.1\r\n")
 """A request line whose path has no percent-encoding."""
 _FIELD: Final = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([\x20-\x7e\t]*)")
@@ -42,16 +48,27 @@ _UNUSUAL: Final = (b"Transfer-Encoding", b"Expect", b"Upgrade")
 
 @frozen
 class Head:
-    """The headers of a request, shared by all requests with the same ones and never changed."""
+    """The headers of a request, never changed: requests with the same harmless ones share them."""
 
     fields: Fields
     length: int
     """Bytes of the body that follows."""
 
 
-@lru_cache(_REMEMBERED)
 def read_head(block: bytes) -> Head | None:
-    """Parse the headers in ``block``, which ends before the empty line; None if any of them is unusual."""
+    """Parse the headers in ``block``, which ends before the empty line; None if any of them is unusual.
+
+    Only harmless headers are kept for the next request: a bearer token or a cookie does not outlive its request.
+    """
+    return _read_harmless_head(block) if _HARMLESS.fullmatch(block) else _parse_head(block)
+
+
+@lru_cache(_REMEMBERED)
+def _read_harmless_head(block: bytes) -> Head | None:
+    return _parse_head(block)
+
+
+def _parse_head(block: bytes) -> Head | None:
     fields = Fields()
     for line in block.split(b"\r\n"):
         match = _FIELD.fullmatch(line)
@@ -136,7 +153,10 @@ def take(router: Router, channel: "Channel", data: bytes) -> bool:
     served, values = found
     answer = served.respond(request, values)
     if isinstance(answer, Response):
-        _send(request, served, answer)
+        try:
+            _send(request, served, answer)
+        except Exception:
+            _failed(Failure(), request)
     else:
         request.work = answer
         answer.addCallback(lambda late: _send(request, served, late)).addErrback(_failed, request)

@@ -1,6 +1,7 @@
 """Responses and errors of the HTTP server: one JSON encoder, and one sentence for every error (docs/http.md)."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,6 +19,8 @@ JSON: Final = b"application/json"
 NO_ROUTE: Final = "there is no such path here; paths are case-sensitive and have no slash at the end"
 # Python calls 413 "Request Entity Too Large" before version 3.13.
 _PHRASES: Final = {each.value: each.phrase.encode("ascii") for each in HTTPStatus} | {413: b"Content Too Large"}
+
+_LINE_END: Final = re.compile(rb"[\r\n]")
 
 T = TypeVar("T")
 
@@ -106,8 +109,15 @@ def to_response(result: Renderable) -> Response:
 
 
 def header_lines(headers: Headers) -> bytes:
-    """Headers as HTTP/1.1 sends them; a later header of the same name replaces an earlier one."""
-    return b"".join([b"%b: %b\r\n" % field for field in dict(headers).items()])
+    """Headers as HTTP/1.1 sends them; a later header of the same name replaces an earlier one.
+
+    Raises ValueError for a CR or LF, with which a value would begin another header or the body (RFC 9110 section 5.5).
+    """
+    fields = dict(headers)
+    for name, value in fields.items():
+        if _LINE_END.search(name) or _LINE_END.search(value):
+            raise ValueError(f"the header {name!r} contains a CR or LF")
+    return b"".join([b"%b: %b\r\n" % field for field in fields.items()])
 
 
 def status_line(status: int) -> bytes:

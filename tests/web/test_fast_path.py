@@ -1,5 +1,6 @@
 """The fast path and the slow path give the same bytes, and leave the same things behind."""
 
+import gc
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from svcd.web import fast_path
 from svcd.web.api import KleinApi, SiteContext
 from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
 from svcd.web.fast_path import MOST_BYTES
@@ -68,6 +70,10 @@ class Routes:
     @Route("GET", "/rpc/raw", "a whole body", bucket="read", answers={})
     def raw(self) -> Renderable:
         return Response(b"<x/>", 201, b"text/xml", ((b"ETag", b'"1"'), (b"Cache-Control", b"no-cache")))
+
+    @Route("GET", "/rpc/injected", "a header with a line end", bucket="read", answers={})
+    def injected(self) -> Renderable:
+        return Response(b"", headers=((b"ETag", b"a\r\nSet-Cookie: b"),))
 
     @Route("GET", "/rpc/large", "more than a client takes at once", bucket="read", answers={}, by_size=500_000)
     def large(self) -> Renderable:
@@ -406,3 +412,32 @@ def test_what_is_unusual_takes_the_slow_path(request_bytes: bytes) -> None:
 @pytest.mark.parametrize("at", [1, len(GET) - 1])
 def test_what_comes_in_pieces_takes_the_slow_path(at: int) -> None:
     assert not answered_fast(GET[:at], GET[at:])
+
+
+def cached() -> str:
+    """All that the caches of the fast path hold."""
+    caches = [each for each in vars(fast_path).values() if hasattr(each, "cache_info")]
+    return repr([gc.get_referents(each) for each in caches])
+
+
+@pytest.mark.parametrize("header", [b"Authorization: Bearer", b"cookie:", b"X-Token:", b"Host: h\r\nA:"])
+def test_no_secret_outlives_its_request(header: bytes) -> None:
+    way = Connected(uses_fast_path=True)
+    way.do(GET.replace(b"Host", header + b" never-kept\r\nHost"))
+
+    assert way.wire.received
+    assert "never-kept" not in cached()
+
+
+def test_harmless_headers_are_kept_for_the_next_request() -> None:
+    assert answered_fast(GET.replace(b"Host", b"accept: text/kept\r\nHost"))
+
+    assert "text/kept" in cached()
+
+
+def test_a_header_with_a_line_end_is_sent_by_neither_way(expected_errors: Callable[..., object]) -> None:
+    for uses_fast_path in (True, False):
+        way = Connected(uses_fast_path=uses_fast_path)
+        way.do(GET.replace(b"now", b"injected"))
+        assert b"\nSet-Cookie" not in way.wire.received
+    expected_errors(ValueError)

@@ -7,6 +7,7 @@ import pytest
 from svcd.web.responses import (
     HttpError,
     error_response,
+    header_lines,
     internal_error,
     method_not_allowed,
     reason_phrase,
@@ -68,3 +69,10 @@ def test_reason_phrases_do_not_depend_on_the_version_of_python(status: int, phra
 def test_members_of_an_error_stand_beside_the_sentence() -> None:
     body = error_response(HttpError(404, "no", members={"mempool": True})).body
     assert json.loads(body) == {"ok": False, "error": "no", "mempool": True}
+
+
+@pytest.mark.parametrize("injected", [b"a\r\nSet-Cookie: b", b"a\rb", b"a\nb", b"\r\n\r\n<script>"])
+def test_a_header_with_a_line_end_is_refused(injected: bytes) -> None:
+    for headers in (((b"Location", injected),), ((injected, b"a"),)):
+        with pytest.raises(ValueError, match="CR or LF"):
+            header_lines(headers)
