@@ -1,5 +1,6 @@
 """A day of the daemon on a fresh Debian, with systemd: https without a proxy, a renewed certificate, a merchant more, a
-rotated log, and a stop under load while PostgreSQL is away and a receiver hangs. `make debian` runs it.
+rotated log, a stop under load while PostgreSQL is away and a receiver hangs, and a port of root's without systemd's
+help. `make debian` runs it.
 
 What differs from docs/operations.md is what differs in tests/debian/story.py; and PostgreSQL is on the same machine.
 """
@@ -148,6 +149,21 @@ def stop_under_load(operator: Operator) -> None:
     assert all(name in watches(operator) for name in ("order-17", "order-18"))
 
 
+def port_of_root(operator: Operator) -> None:
+    """The page's `twistd --uid`, in the place of systemd: the port is one that only root may open."""
+    machine = operator.machine
+    machine.run("useradd --system --create-home --home-dir /var/lib/other other")
+    operator.types(
+        "systemd-run --quiet --unit=other --working-directory=/var/lib/other /opt/svcd/bin/twistd --uid=other"
+        " --gid=other -n --pidfile= svcd --network=devnet --data-dir=/var/lib/other/data --listen=tcp:81"
+    )
+    ask = "curl --silent --fail http://127.0.0.1:81/rpc/status || true"
+    operator.waits("the node of another user", lambda: '"ok":true' in machine.run(ask))
+    identity = "grep Uid: /proc/$(systemctl show --property=MainPID --value other)/status"
+    assert set(machine.run(identity).split()[1:]) == {machine.run("id --user other").strip()}
+    operator.types("systemctl stop other; systemctl show --property=Result,ExecMainStatus other")
+
+
 def test_a_day_of_the_daemon(network: RunningNode, operator: Operator) -> None:
     install_node(operator, network)
     https_without_proxy(operator)
@@ -162,4 +178,5 @@ def test_a_day_of_the_daemon(network: RunningNode, operator: Operator) -> None:
     order(operator, "order-17", 9443)
     operator.waits("payment.pending at the shop", lambda: "payment.pending" in machine.run("journalctl -u shop"))
     stop_under_load(operator)
+    port_of_root(operator)
     assert "Traceback" not in machine.run("journalctl -u svcd --output=cat")
