@@ -1,4 +1,7 @@
-"""The plugin that twistd runs: its command line and its service; the one module that imports the global reactor."""
+"""The plugin that twistd runs: its command line and its service.
+
+The one module of svcd that imports the global reactor; Klein, which svcd/web imports, imports it too.
+"""
 
 import os
 import re

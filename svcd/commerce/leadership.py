@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from attrs import evolve, frozen
 from twisted.application.service import Service
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from svcd.interfaces import Clock, Timer, Worker, unix_seconds
@@ -272,14 +273,17 @@ class LeaseService(Service):
         if self._term == term:
             self._lead(None, 0.0)
 
-    async def startService(self) -> None:
+    def startService(self) -> Deferred[None]:
         """Renew for the first time, so that the database's time is known before merchants are served."""
         super().startService()  # type: ignore[no-untyped-call]
-        await self.renew()
+        return Deferred.fromCoroutine(self.renew())
 
-    async def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         """Give the lease back; to be called when no more events are written and delivered."""
         super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._give_back())
+
+    async def _give_back(self) -> None:
         try:
             await self._worker.run(give_back, self._store, self._state())
         except DatabaseUnavailable as error:

@@ -13,6 +13,8 @@ from typing import Final, Protocol, cast
 from attrs import define, field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -186,10 +188,13 @@ class WebhookService(Service):
         if self._dispatcher_stopped is None:
             self._dispatcher_stopped = self._dispatcher.stop()
 
-    async def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         """Let the current step and the deliveries in flight end; the outbox keeps the rest for the next start."""
         super().stopService()  # type: ignore[no-untyped-call]
         self.stop_accepting()
+        return Deferred.fromCoroutine(self._drained())
+
+    async def _drained(self) -> None:
         await cast("Deferred[None]", self._dispatcher_stopped)
         await self._tasks.drained()
 
@@ -473,9 +478,7 @@ class WebhookService(Service):
             await self._wait_interval()
 
     async def _wait_interval(self) -> None:
-        elapsed: Deferred[None] = Deferred()
-        self._context.clock.callLater(_WAIT_INTERVAL_SECONDS, elapsed.callback, None)
-        await elapsed
+        await deferLater(cast(IReactorTime, self._context.clock), _WAIT_INTERVAL_SECONDS)
 
     async def _wait_for_mempool(self) -> None:
         """Wait until the transfers of undone blocks are back in the mempool: until then their payments seem gone."""

@@ -12,7 +12,7 @@ below start one at a time, each after the one before it has started (`svcd/proce
 4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks and sweeps
    of its rewards, webhooks,
    reloading on SIGHUP, the operator's listeners, the public listeners, the port for health checks, peers, backups;
-5. the last one (`svcd/process/systemd.py`) tells systemd READY=1.
+5. the last one (`svcd/process/systemd.py`) tells systemd READY=1; until then the first one asks it for more time.
 
 A service that cannot start stops those that have started; one line in the log says why, and the exit status is 1.
 
@@ -62,6 +62,7 @@ from svcd.process.hangup import HangUp, rotate_on_signal
 from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService, ScopedServices, Sequential
 from svcd.process.shutdown import StopDeadline, StopSignals, exit_now, graceful_exit
+from svcd.process.systemd import Notifier, StartTimeout
 from svcd.process.timers import Periodic
 from svcd.store.database import DatabaseError
 
@@ -94,7 +95,9 @@ def root_service(
     root = RootService(exit_process, deadline, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
     endpoints = server_endpoints(config, reactor)
+    start_timeout = StartTimeout(Notifier.from_environment(os.environ), reactor)
     root.addService(endpoints)
+    root.addService(start_timeout)
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
         root.addService(pool)
@@ -106,7 +109,18 @@ def root_service(
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
         services=lambda databases: node_services(
             NodeResources(
-                config, databases, pools, reactor, health, read_config, hang_up, deadline, log, endpoints, block_key
+                config=config,
+                databases=databases,
+                pools=pools,
+                reactor=reactor,
+                health=health,
+                read_config=read_config,
+                hang_up=hang_up,
+                deadline=deadline,
+                log=log,
+                endpoints=endpoints,
+                start_timeout=start_timeout,
+                block_key=block_key,
             )
         ),
         release=lambda databases: databases.close(deadline),

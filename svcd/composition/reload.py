@@ -75,11 +75,11 @@ class ReloadService(Service):
         super().startService()  # type: ignore[no-untyped-call]
         self._signal.begin(self._hung_up)
 
-    async def stopService(self) -> None:
+    def stopService(self) -> Deferred[None]:
         """Let a reload in progress end."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._signal.end()
-        await self._tasks.drained()
+        return self._tasks.drained()
 
     async def reload(self) -> dict[str, object]:
         """Read the configuration, apply it, and return what has changed.

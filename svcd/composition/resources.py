@@ -16,6 +16,7 @@ from svcd.process.endpoints import ServerEndpoints
 from svcd.process.hangup import HangUp
 from svcd.process.logs import NodeLog
 from svcd.process.shutdown import CLOSE_SECONDS, CutOff, StopDeadline
+from svcd.process.systemd import StartTimeout
 
 ABORT_SECONDS: Final = 1.0
 """How much longer than `drainSeconds` a service may take to stop: the connections are aborted meanwhile."""
@@ -119,6 +120,7 @@ class NodeResources:
     log: NodeLog | None
     """None where twistd itself writes the log."""
     endpoints: ServerEndpoints
+    start_timeout: StartTimeout
     block_key: bytes | None = field(default=None, repr=False)
     """The seed of an encrypted key file; None for a key file that is not encrypted."""
 

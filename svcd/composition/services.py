@@ -1,6 +1,5 @@
 """The services and sites of a node on an open chain; `svcd/composition/lifecycle.py` has the order of their start."""
 
-import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
@@ -50,7 +49,7 @@ from svcd.process.certificates import CHECK_SECONDS, ServerCertificate, ServerCe
 from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch, load_or_make, load_or_make_token
 from svcd.process.listener import ListenerService
 from svcd.process.sequential import CannotStart
-from svcd.process.systemd import Notifier, SystemdService
+from svcd.process.systemd import SystemdService
 from svcd.process.timers import CLOCK_CHECK_SECONDS, ClockWatch, Periodic
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
@@ -260,8 +259,9 @@ class NodeServices:
 
     def systemd(self) -> Service:
         """The notifications to systemd: the last service to start."""
-        notifier = Notifier.from_environment(os.environ)
-        return SystemdService(notifier, self._base.reactor, self._base.node_context.alive, self._status.line)
+        base = self._base
+        alive, status, starting = base.node_context.alive, self._status.line, base.start_timeout
+        return SystemdService(starting.notifier, base.reactor, alive, status, started=starting.stop_accepting)
 
     def _database_files(self) -> list[Path]:
         """The open databases and their write-ahead logs."""

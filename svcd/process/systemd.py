@@ -16,6 +16,8 @@ from twisted.logger import Logger
 from svcd.interfaces import Clock
 from svcd.process.timers import Periodic
 
+EXTENSION_SECONDS: Final = 30.0
+"""For how long each request of a start that goes on asks."""
 STATUS_SECONDS: Final = 5.0
 """Seconds from one check for a changed status line to the next."""
 
@@ -52,6 +54,36 @@ class Notifier:
             )
 
 
+class StartTimeout(Service):
+    """The first service to start: asks systemd for more time until the last one has started.
+
+    Checking a large chain after a crash takes minutes. systemd would take them for a start that hangs; it does if the
+    reactor hangs, for then the requests end.
+    """
+
+    def __init__(self, notifier: Notifier, clock: Clock) -> None:
+        self.notifier = notifier
+        self._timer = Periodic(clock, EXTENSION_SECONDS / 3, self._extend, what="asking systemd for time", at_once=True)
+
+    def startService(self) -> None:
+        """Ask for time from now on."""
+        super().startService()  # type: ignore[no-untyped-call]
+        if self.notifier.address:
+            self._timer.startService()
+
+    def stop_accepting(self) -> None:
+        """Ask for no more time: the start has ended, or a stop begins."""
+        self._timer.stopService()
+
+    def stopService(self) -> None:
+        """See :meth:`stop_accepting`."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self.stop_accepting()
+
+    def _extend(self) -> None:
+        self.notifier.send(EXTEND_TIMEOUT_USEC=str(int(EXTENSION_SECONDS * 1e6)))
+
+
 class SystemdService(Service):
     """The last service to start and the first to stop: sends READY, WATCHDOG twice per watchdog period, STOPPING.
 
@@ -60,7 +92,13 @@ class SystemdService(Service):
     """
 
     def __init__(
-        self, notifier: Notifier, clock: Clock, alive: Callable[[], Awaitable[object]], status: Callable[[], str]
+        self,
+        notifier: Notifier,
+        clock: Clock,
+        alive: Callable[[], Awaitable[object]],
+        status: Callable[[], str],
+        *,
+        started: Callable[[], object] = lambda: None,
     ) -> None:
         """Make the service.
 
@@ -69,7 +107,9 @@ class SystemdService(Service):
             clock: for the timers.
             alive: returns when every thread that must not hang has answered.
             status: returns the status line.
+            started: called when everything has started, before READY.
         """
+        self._started = started
         self._notifier = notifier
         self._alive = alive
         self._status = status
@@ -85,6 +125,7 @@ class SystemdService(Service):
     def startService(self) -> None:
         """Send READY."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._started()
         self._notifier.send(READY="1")
         for timer in self._timers:
             timer.startService()

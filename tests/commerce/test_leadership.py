@@ -145,7 +145,7 @@ class Members:
             self.database.executescript(migration.script)
         self.all = [self._member(str(each)) for each in range(number)]
         for member in self.all:
-            result_of(Deferred.fromCoroutine(member.service.startService()))
+            result_of(member.service.startService())
 
     def _member(self, name: str) -> Member:
         line = Line()
@@ -175,7 +175,7 @@ class Members:
     def close(self) -> None:
         for member in self.all:
             member.line.reachable = True
-            result_of(Deferred.fromCoroutine(member.service.stopService()))
+            result_of(member.service.stopService())
         self.database.close()
 
 
@@ -196,7 +196,7 @@ def test_a_leader_that_stops_is_followed_within_twelve_seconds_and_one_that_ends
         assert second is not leader
         assert second.service.term == 2
         second.stopped = True
-        result_of(Deferred.fromCoroutine(second.service.stopService()))
+        result_of(second.service.stopService())
         together.wait(RENEW_SECONDS)
         (third,) = together.leaders
         assert third.service.term == 3

@@ -276,7 +276,7 @@ def test_a_stop_waits_for_deliveries_in_flight(watched: Watched) -> None:
     )
     webhooks.startService()
 
-    stopped = Deferred.fromCoroutine(webhooks.stopService())
+    stopped = webhooks.stopService()
     (ended,) = dispatcher.ended
     assert not has_result(stopped)
     ended.callback(None)
@@ -337,7 +337,7 @@ def test_the_operator_sees_watches_and_the_age_of_the_oldest_event(measured: Mea
     clock.advance(1)
     result_of(webhooks.refresh_backlog())
     assert webhooks.record() == NOTHING | {"waiting": 1, "oldestWaitingSince": str(expired)}
-    result_of(Deferred.fromCoroutine(webhooks.stopService()))
+    result_of(webhooks.stopService())
 
 
 # Merchants that come and go

@@ -147,7 +147,7 @@ class Watched:
         self.webhooks.startService()
 
     def close_webhooks(self) -> None:
-        stopped = Deferred.fromCoroutine(self.webhooks.stopService())
+        stopped = self.webhooks.stopService()
         # A turn under way may wait for the mempool to take back what a reorganisation put out.
         for _ in range(20):
             self.clock.advance(0)

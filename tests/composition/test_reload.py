@@ -173,7 +173,7 @@ def test_a_signal_reloads_while_the_service_runs(reloading: Reloading) -> None:
     assert reloading.applied == [("books", "music")]
     reloading.write(hooks="[commerce.webhooks]\n", books="b")
     reloading.signal._act()
-    result_of(Deferred.fromCoroutine(reloading.service.stopService()))
+    result_of(reloading.service.stopService())
     reloading.signal._act()
     assert reloading.applied == [("books", "music")]
 

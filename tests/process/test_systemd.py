@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
-from svcd.process.systemd import Notifier, SystemdService
+from svcd.process.systemd import Notifier, StartTimeout, SystemdService
 
 pytestmark = pytest.mark.socket
 
@@ -211,3 +211,38 @@ def test_a_line_that_cannot_be_told_keeps_nothing_from_running(
     assert manager.received() == ["READY=1", "WATCHDOG=1"]
     service.stopService()
     expected_errors(LookupError)
+
+
+EXTENSION = "EXTEND_TIMEOUT_USEC=30000000"
+
+
+def test_a_long_start_asks_for_time_until_everything_runs(manager: Manager, address: str) -> None:
+    clock = Clock()
+    starting = StartTimeout(Notifier(address, 0), clock)
+    starting.startService()
+    received = manager.received()
+    for _ in range(60):
+        clock.advance(10.0)
+        received += manager.received()
+    assert received == [EXTENSION] * 61
+    SystemdService(Notifier(address, 0), clock, lives, lambda: "well", started=starting.stop_accepting).startService()
+    clock.pump([10.0] * 60)
+    assert manager.received() == ["READY=1", WELL]
+    starting.stopService()
+
+
+def test_a_stop_during_the_start_asks_for_no_more_time(manager: Manager, address: str) -> None:
+    clock = Clock()
+    starting = StartTimeout(Notifier(address, 0), clock)
+    starting.startService()
+    starting.stop_accepting()
+    clock.pump([10.0] * 60)
+    assert manager.received() == [EXTENSION]
+
+
+def test_no_time_is_asked_for_outside_systemd() -> None:
+    clock = Clock()
+    starting = StartTimeout(Notifier(), clock)
+    starting.startService()
+    assert clock.getDelayedCalls() == []
+    starting.stopService()
