@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 T = TypeVar("T")
@@ -38,7 +38,8 @@ class Batches(Generic[T, R]):
         batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
         self._working = bool(batch)
         if batch:
-            self._work([item for item, _ in batch]).addBoth(self._ended, [result for _, result in batch])
+            work = maybeDeferred(self._work, [item for item, _ in batch])
+            work.addCallback(_checked, len(batch)).addBoth(self._ended, [result for _, result in batch])
 
     def _ended(self, outcome: list[R | Exception] | Failure, results: list[Deferred[R]]) -> None:
         # The next batch first: a result may add an item.
@@ -49,3 +50,10 @@ class Batches(Generic[T, R]):
                 result.errback(each)
             else:
                 result.callback(each)
+
+
+def _checked(outcomes: list[R | Exception], count: int) -> list[R | Exception]:
+    """``outcomes``; raises RuntimeError unless there are ``count``, so that no item waits for ever."""
+    if len(outcomes) != count:
+        raise RuntimeError(f"a batch of {count} items has {len(outcomes)} results")
+    return outcomes

@@ -256,7 +256,7 @@ class WebhookDispatcher:
     def _start(self, delivery: Delivery) -> None:
         running = Deferred.fromCoroutine(self._run(delivery))
         self._running.add(running)
-        running.addBoth(self._ended, running)
+        running.addBoth(self._ended, running).addErrback(self._log_failure)
 
     def _ended(self, result: Failure | None, running: Deferred[None]) -> None:
         self._running.discard(running)
@@ -265,6 +265,9 @@ class WebhookDispatcher:
                 "a delivery ended in an error; its watch may get its next events only after a restart", result
             )
         self._start_deliveries()
+
+    def _log_failure(self, failure: Failure) -> None:
+        self.log.failure("starting deliveries failed", failure)
 
     # One delivery
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address
 from typing import Any, Final, Protocol, cast
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock, maybeDeferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IProtocolFactory, IReactorTime, IStreamClientEndpoint
 from twisted.python.failure import Failure
@@ -89,7 +89,7 @@ class _Attempts:
     def _dial(self, address: Address, endpoint: Any) -> None:
         if self._waiting:
             self._timer = self._clock.callLater(ATTEMPT_SECONDS, self.begin)
-        attempt: Deferred[Meter] = endpoint.connect(Metering(self._factory))
+        attempt: Deferred[Meter] = maybeDeferred(endpoint.connect, Metering(self._factory))
         self._running.add(attempt)
         attempt.addCallbacks(self._connected, self._failed, callbackArgs=(attempt, address), errbackArgs=(attempt,))
 

@@ -33,6 +33,8 @@ class SystemResolver:
     With ``most`` it does at most so many look-ups at once, because it shares the threads.
     """
 
+    _log = Logger()
+
     def __init__(self, worker: Worker, most: int | None = None) -> None:
         self._worker = worker
         self._slots = None if most is None else DeferredSemaphore(most)
@@ -53,6 +55,8 @@ class SystemResolver:
             slots.release()
             if not answer.called:
                 answer.callback(result)
+            elif isinstance(result, Failure) and not result.check(OSError):
+                self._log.failure("a look-up whose caller had gone failed", result)
 
         self._worker.run(look_up, name).addBoth(ended)
         return answer

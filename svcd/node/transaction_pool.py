@@ -518,6 +518,7 @@ class TransactionPool:
 
     async def _end_of(self, name: str) -> None:
         if name in self._tasks:
+            # Each whenDone() is a Deferred of its own: the one in _begin logs the failure.
             await self._tasks[name].whenDone().addErrback(lambda _: None)
 
     def _begin(self, name: str, steps: Iterator[Deferred[None] | None]) -> None:

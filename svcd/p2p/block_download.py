@@ -337,7 +337,7 @@ class BlockDownload:
         request.call = Deferred.fromCoroutine(call)
         request.call.addBoth(self._request_ended, request)
         request.call.addCallback(self._blocks_received, request).addErrback(self._request_failed, request)
-        request.call.addCallback(lambda _: self._wakeup.set())
+        request.call.addErrback(self._log_failure).addCallback(lambda _: self._wakeup.set())
 
     def _note_bytes(self, request: _BlocksRequest, count: int) -> None:
         request.received += count
@@ -481,8 +481,8 @@ class BlockDownload:
             blocks, partial(self._progress.enters, first), proven_work=self._chain.tip.work
         )
         work.addCallback(self._connected, blocks)
-        work.addErrback(self._connect_failed)
-        work.addBoth(self._batch_ended, first)
+        work.addErrback(self._connect_failed).addErrback(self._log_failure)
+        work.addBoth(self._batch_ended, first).addErrback(self._log_failure)
 
     def _batch_ended(self, _: object, first: bytes) -> None:
         self._progress.leaves(first)
@@ -510,3 +510,6 @@ class BlockDownload:
 
     def _connect_failed(self, failure: Failure) -> None:
         self.stop(cast(Exception, failure.value))
+
+    def _log_failure(self, failure: Failure) -> None:
+        self.log.failure("the download of blocks failed", failure)

@@ -351,7 +351,7 @@ class ChainSync:
     def _start_check(self, check: _ClaimCheck) -> None:
         self._checks[check.peer.endpoint] = check
         check.work = Deferred.fromCoroutine(self._check(check))
-        check.work.addErrback(self._failed).addBoth(lambda _: self._check_ended(check))
+        check.work.addErrback(self._failed).addBoth(lambda _: self._check_ended(check)).addErrback(self._failed)
 
     def _check_ended(self, check: _ClaimCheck) -> None:
         del self._checks[check.peer.endpoint]
@@ -521,7 +521,7 @@ class ChainSync:
         self._following = following
         self._progress.begin(chain.fork.height, self.best_height)
         following.done = Deferred.fromCoroutine(self._fetch(following))
-        following.done.addErrback(self._failed).addBoth(self._followed)
+        following.done.addErrback(self._failed).addBoth(self._followed).addErrback(self._failed)
 
     def _followed(self, _: object) -> None:
         self._following = None

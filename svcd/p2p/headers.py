@@ -190,8 +190,13 @@ class HeaderFeed:
                 self._wake()
         finally:
             if request is not None:
-                request.addErrback(lambda _: None)
+                request.addErrback(self._unused_request_failed)
                 request.cancel()
+
+    def _unused_request_failed(self, failure: Failure) -> None:
+        """Ignore that a request was cancelled, or that the peer failed: its headers are not wanted any more."""
+        if not failure.check(CancelledError, PeerCallFailed, FalseClaim):  # type: ignore[no-untyped-call]
+            self._own_errors.note(failure)
 
     def _sleep(self, seconds: float) -> Deferred[None]:
         return deferLater(cast(IReactorTime, self._peers.node.clock), seconds, lambda: None)

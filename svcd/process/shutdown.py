@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Final, Protocol, TypeVar, cast
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -58,6 +58,8 @@ class StopDeadline:
     """From the beginning of the stop until requests, deliveries and other work in progress are cut off."""
     _began: float | None = field(default=None, init=False)
 
+    _log = Logger()
+
     def begin(self) -> None:
         """The stop begins now, unless it has begun already."""
         if self._began is None:
@@ -84,6 +86,8 @@ class StopDeadline:
             if timer.active():
                 timer.cancel()
                 bounded.callback(cast(T, result))
+            elif isinstance(result, Failure) and not result.check(CancelledError):  # type: ignore[no-untyped-call]
+                self._log.failure("a part of the node that was cut off failed afterwards", result)
 
         timer = self.clock.callLater(max(self.seconds + more - self.elapsed, 0.0), cut_off)
         work.addBoth(ended)

@@ -306,8 +306,11 @@ class _Call:
                     # Disconnecting before the refusal must not be cheaper than waiting for it.
                     self._penalise(known)
 
-        work.addBoth(done)
+        work.addBoth(done).addErrback(self._log_lost)
         return outcome
+
+    def _log_lost(self, failure: Failure) -> None:
+        self._log.failure("the end of a request whose client had gone or timed out failed", failure=failure)
 
     def _failed(self, failure: Failure) -> Response:
         route = self.bound.route

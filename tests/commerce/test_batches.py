@@ -41,3 +41,25 @@ def test_items_wait_for_the_batch_before_and_then_go_together(monkeypatch: pytes
     work.begun[3][1].callback(["four"])
     assert result_of(late) == "four"
     assert len(work.begun) == 4
+
+
+def test_a_batch_that_cannot_begin_fails_and_the_next_one_is_done() -> None:
+    def refuse(items: list[int]) -> "Deferred[list[str | Exception]]":
+        raise KeyError(items[0])
+
+    together = Batches[int, str](refuse)
+    for number in range(2):
+        with pytest.raises(KeyError):
+            result_of(together.add(number))
+
+
+def test_a_batch_with_too_few_results_fails_for_all_items() -> None:
+    work = Work()
+    together = Batches[int, str](work.do)
+    results = [together.add(number) for number in range(3)]
+    work.begun[0][1].callback(["zero"])
+    assert result_of(results[0]) == "zero"
+    work.begun[1][1].callback(["one"])
+    for result in results[1:]:
+        with pytest.raises(RuntimeError, match="2 items has 1"):
+            result_of(result)

@@ -91,6 +91,16 @@ def test_names_that_are_never_answered_take_no_more_than_their_share_of_the_thre
     assert "f.example.com" not in worker.jobs
 
 
+def test_an_error_of_ours_is_logged_although_nobody_waits(expected_errors: Callable[..., object]) -> None:
+    worker = Stuck()
+    given_up = SystemResolver(worker, 1).resolve("a.example.com")
+    given_up.addErrback(lambda failure: failure.trap(CancelledError))
+    given_up.cancel()
+    worker.jobs["a.example.com"].errback(KeyError("a"))
+
+    expected_errors(KeyError)
+
+
 def test_a_name_is_looked_up_as_an_absolute_one(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System("198.41.0.4", "2606:4700::1111")
     monkeypatch.setattr(socket, "getaddrinfo", system)

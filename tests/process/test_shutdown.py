@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from svcd.process.shutdown import STOP_SIGNALS, StopSignals
+from svcd.process.shutdown import STOP_SIGNALS, CutOff, StopDeadline, StopSignals
+from tests.support import result_of
 
 
 @define
@@ -174,3 +177,18 @@ reactor.run()
 print("stopped")
 """
     assert ended(program) == (3, "stopped\n", "")
+
+
+def test_what_is_cut_off_may_fail_later_but_not_unheard(expected_errors: Callable[..., object]) -> None:
+    clock = Clock()
+    for failure in (CancelledError(), KeyError("late")):
+        deadline = StopDeadline(clock, 3)
+        deadline.begin()
+        work: Deferred[None] = Deferred(lambda _: None)
+        bounded = deadline.bound(work, cancel=False)
+        clock.advance(3)
+        with pytest.raises(CutOff):
+            result_of(bounded)
+        work.errback(failure)
+
+    expected_errors(KeyError)
