@@ -289,6 +289,20 @@ def test_a_token_that_no_header_can_have_is_refused_and_not_repeated(client: Any
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_a_token_does_not_cross_the_network_unencrypted_unless_it_may(client: Any) -> None:
+    for url in ("http://node.example", "http://127.0.0.1.example:8645", "http://10.0.0.7:8645", "HTTP://node.example"):
+        with pytest.raises(svc_pay.InvalidInput) as refused:
+            client(url, token="a-secret-token")
+        assert "a-secret-token" not in str(refused.value)
+    with pytest.raises(svc_pay.InvalidInput, match=r"unencrypted to node\.example: use https://.* insecure_http=True"):
+        client("http://node.example", token="a-secret-token")
+    client("http://node.example", token="a-secret-token", insecure_http=True)
+    client("http://node.example")
+    for url in ("https://node.example", "http://127.0.0.1:18645", "http://127.8.9.1", "http://[::1]:1", "http://localhost"):
+        client(url, token="a-secret-token")
+
+
 KEY = svc_pay.Key(bytes(32))
 OWN = KEY.address(svc_pay.DEVNET)
 NOTHING = "the account can send nothing now: it has {} base units, needs 10000 for the fee, and must keep 1000000"

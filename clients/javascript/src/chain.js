@@ -150,3 +150,6 @@ export function txidOf(transaction, network) {
   const { signature: _, ...unsigned } = transaction;
   return taggedHash("svc/tx/v2", bytesOf(network.genesisHash, 32), utf8(canonical(unsigned)));
 }
+
+/** Whether the hostname of a URL is this computer. */
+export const isLoopback = (hostname) => /^(?:localhost|127(?:\.[0-9]+){3}|\[::1\])$/.test(hostname);

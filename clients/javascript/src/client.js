@@ -7,6 +7,7 @@ import {
   checkReference,
   DEFAULT_CONFIRMATIONS,
   integer,
+  isLoopback,
   MINIMUM_FEE,
   must,
   networkOf,
@@ -92,16 +93,21 @@ export class Client {
 
   /** `url` is that of the node, `token` its management token, needed only for watches, `timeout` in seconds.
    *
-   * `retrySeconds` is how long a request may wait in all before it is repeated; then it rejects with the refusal.
+   * With a token and `http://` the URL must name this computer, unless `insecureHttp` is true. `retrySeconds` is how
+   * long a request may wait in all before it is repeated; then it rejects with the refusal.
    */
   constructor(url, options = {}) {
     const { token = null, timeout = TIMEOUT, retrySeconds = RETRY_SECONDS } = options;
-    const { fetch = globalThis.fetch, sleep = null } = options;
+    const { fetch = globalThis.fetch, sleep = null, insecureHttp = false } = options;
     must(typeof url === "string" && /^https?:\/\//.test(url), "the URL of a node begins with http:// or https://");
     must(URL.canParse(url), "the URL of the node is not valid");
     // The sentence does not repeat the token: it may be logged, or shown to a buyer.
     const form = "a management token consists of visible ASCII characters, without a newline at its end";
     must(token === null || (typeof token === "string" && /^[!-~]+$/.test(token)), form);
+    const { protocol, hostname } = new URL(url);
+    const open = token !== null && protocol === "http:" && !isLoopback(hostname);
+    const advice = "use https://, or a tunnel to this computer; insecureHttp: true sends it all the same";
+    must(!open || insecureHttp === true, `the token would cross the network unencrypted to ${hostname}: ${advice}`);
     this.#url = url.replace(/\/+$/, "");
     this.#token = token;
     this.#timeout = timeout;

@@ -438,6 +438,8 @@ export interface ClientOptions {
   timeout?: number;
   /** Seconds that a request may wait in all before it is repeated, 5 by default; then it rejects with the refusal. */
   retrySeconds?: number;
+  /** Whether the token may be sent over `http://` to another computer. */
+  insecureHttp?: boolean;
   fetch?: typeof globalThis.fetch;
   /** Waits for seconds. */
   sleep?: ((seconds: number) => Promise<void>) | null;

@@ -2,7 +2,7 @@
 //
 // Nodes know no prices. A rate that is zero, negative, not a number or too old is refused, and never replaced.
 
-import { COIN, formatAmount, GREATEST, must } from "./chain.js";
+import { COIN, formatAmount, GREATEST, isLoopback, must } from "./chain.js";
 import { RateRefused } from "./errors.js";
 
 /** Seconds that a server of rates may take to answer. */
@@ -152,8 +152,7 @@ export function orderAmount(price, currency, rate, { now = Date.now() / 1000 } =
 function checkUrl(url) {
   must(typeof url === "string" && URL.canParse(url), "the URL of the rate is not valid");
   const { protocol, hostname, username, password } = new URL(url);
-  const loopback = /^(?:localhost|127(?:\.[0-9]+){3}|\[::1\])$/.test(hostname);
-  const secure = protocol === "https:" || (protocol === "http:" && loopback);
+  const secure = protocol === "https:" || (protocol === "http:" && isLoopback(hostname));
   must(secure, "the URL of the rate must begin with https://, or with http:// and a loopback address");
   const open = username === "" && password === "";
   must(open, "the URL of the rate must have no user name and password; use a function that sends them");

@@ -30,7 +30,7 @@ function clientOf(...answers) {
     if (next === LOST) throw new TypeError("fetch failed");
     return next();
   }
-  const client = new pay.Client("http://node.example/", {
+  const client = new pay.Client("https://node.example/", {
     token: "t".repeat(32),
     fetch,
     sleep: async (s) => paused.push(s),
@@ -271,6 +271,23 @@ test("a token that no header can have is refused and not repeated", () => {
       (error) =>
         error instanceof pay.InvalidInput && /visible ASCII/.test(error.message) && !/secret/.test(error.message),
     );
+});
+
+test("a token does not cross the network unencrypted unless it may", () => {
+  const token = "a-secret-token";
+  for (const url of ["http://node.example", "http://127.0.0.1.example:8645", "http://10.0.0.7:8645"])
+    assert.throws(
+      () => new pay.Client(url, { token }),
+      (error) =>
+        error instanceof pay.InvalidInput &&
+        error.message.includes(`unencrypted to ${new URL(url).hostname}: use https://`) &&
+        !error.message.includes(token),
+    );
+  assert.throws(() => new pay.Client("http://node.example", { token, insecureHttp: "no" }), /insecureHttp: true/);
+  new pay.Client("http://node.example", { token, insecureHttp: true });
+  new pay.Client("http://node.example");
+  for (const url of ["https://node.example", "http://127.0.0.1:1", "http://127.8.9.1", "http://[::1]", "http://localhost"])
+    new pay.Client(url, { token });
 });
 
 // Signing

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 from hashlib import sha256
+from ipaddress import ip_address
 from typing import Final
 
 from svc_pay.errors import InvalidInput
@@ -148,3 +149,14 @@ def txid_of(transaction: dict[str, object], network: Network) -> bytes:
     """The 32-byte txid of a transfer, signed or not: what its sender signs."""
     unsigned = {name: value for name, value in transaction.items() if name != "signature"}
     return tagged_hash("svc/tx/v2", bytes.fromhex(network.genesis_hash) + canonical(unsigned))
+
+
+# Hosts
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of a URL is this computer."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

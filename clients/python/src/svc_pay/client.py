@@ -11,7 +11,7 @@ import httpx
 
 from svc_pay import calls
 from svc_pay.calls import MAXIMUM_FEE, Answer, Blocking, Call, Pause, Steps
-from svc_pay.chain import Network
+from svc_pay.chain import Network, is_loopback
 from svc_pay.errors import InvalidInput, NodeUnreachable, SvcPayError
 from svc_pay.model import (
     DEFAULT_CONFIRMATIONS,
@@ -42,7 +42,9 @@ _TOKEN: Final = re.compile("[!-~]+")
 class _Settings:
     """What both clients are given."""
 
-    def __init__(self, url: str, token: str | None, timeout: float, retry_seconds: float) -> None:
+    def __init__(
+        self, url: str, token: str | None, timeout: float, retry_seconds: float, *, insecure_http: bool = False
+    ) -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput("the URL of a node begins with http:// or https://")
         try:
@@ -54,6 +56,11 @@ class _Settings:
         if token is not None and not _TOKEN.fullmatch(token):
             # The sentence does not repeat the token: it may be logged, or shown to a buyer.
             raise InvalidInput("a management token consists of visible ASCII characters, without a newline at its end")
+        if token is not None and url.startswith("http://") and not is_loopback(host) and not insecure_http:
+            raise InvalidInput(
+                f"the token would cross the network unencrypted to {host}: use https://, or a tunnel to this computer;"
+                " insecure_http=True sends it all the same"
+            )
         self.url = url.rstrip("/")
         self._token = token
         self._timeout = timeout
@@ -94,15 +101,22 @@ def _unreachable(error: httpx.HTTPError) -> NodeUnreachable:
 class Client:
     """A synchronous client of one node.
 
-    ``url`` is that of the node, ``token`` its management token, needed only for watches. Calls that may be repeated
-    safely are repeated up to three times, as long as the pauses of a request take at most ``retry_seconds``; then the
-    refusal of the node is raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
+    ``url`` is that of the node, ``token`` its management token, needed only for watches; with a token and ``http://``
+    the URL must name this computer, unless ``insecure_http`` is true. Calls that may be repeated safely are repeated up
+    to three times, as long as the pauses of a request take at most ``retry_seconds``; then the refusal of the node is
+    raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
     """
 
     def __init__(
-        self, url: str, *, token: str | None = None, timeout: float = TIMEOUT, retry_seconds: float = RETRY_SECONDS
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = TIMEOUT,
+        retry_seconds: float = RETRY_SECONDS,
+        insecure_http: bool = False,
     ) -> None:
-        self._settings = _Settings(url, token, timeout, retry_seconds)
+        self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
         self._http = httpx.Client()
 
     def close(self) -> None:
@@ -288,15 +302,22 @@ class Client:
 class AsyncClient:
     """An asynchronous client of one node.
 
-    ``url`` is that of the node, ``token`` its management token, needed only for watches. Calls that may be repeated
-    safely are repeated up to three times, as long as the pauses of a request take at most ``retry_seconds``; then the
-    refusal of the node is raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
+    ``url`` is that of the node, ``token`` its management token, needed only for watches; with a token and ``http://``
+    the URL must name this computer, unless ``insecure_http`` is true. Calls that may be repeated safely are repeated up
+    to three times, as long as the pauses of a request take at most ``retry_seconds``; then the refusal of the node is
+    raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
     """
 
     def __init__(
-        self, url: str, *, token: str | None = None, timeout: float = TIMEOUT, retry_seconds: float = RETRY_SECONDS
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = TIMEOUT,
+        retry_seconds: float = RETRY_SECONDS,
+        insecure_http: bool = False,
     ) -> None:
-        self._settings = _Settings(url, token, timeout, retry_seconds)
+        self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
         self._http = httpx.AsyncClient()
 
     async def aclose(self) -> None:

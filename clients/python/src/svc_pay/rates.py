@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from ipaddress import ip_address
 from math import ceil
 from typing import Any, Final
 
 import httpx
 
-from svc_pay.chain import COIN, GREATEST, format_amount
+from svc_pay.chain import COIN, GREATEST, format_amount, is_loopback
 from svc_pay.errors import InvalidInput, RateRefused
 
 Price = str | Decimal | int
@@ -200,17 +199,10 @@ def _check_url(url: str) -> None:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         raise InvalidInput("the URL of the rate is not valid") from None
-    if not (parsed.scheme == "https" and parsed.host) and not (parsed.scheme == "http" and _is_loopback(parsed.host)):
+    if not (parsed.scheme == "https" and parsed.host) and not (parsed.scheme == "http" and is_loopback(parsed.host)):
         raise InvalidInput("the URL of the rate must begin with https://, or with http:// and a loopback address")
     if parsed.userinfo:
         raise InvalidInput("the URL of the rate must have no user name and password; use a function that sends them")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _fetched(url: str, path: Sequence[str]) -> str:
