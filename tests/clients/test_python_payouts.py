@@ -286,8 +286,9 @@ def test_a_nonce_that_another_program_has_used_is_for_a_person_to_decide(world: 
     (payout,) = advance(worker, world.answer)
     assert (payout.state, payout.nonce, world.pool) == (PayoutState.CONFLICTED, 0, set())
     assert payout.problem == "the node says that another transfer of this key has used nonce 0: decide"
-    refused("until 1795256400000 ms .* a block can include a transfer of payout a")
-    world.now += DAY
+    world.now += DAY + 3599
+    refused("until 1795260000000 ms .* a block can include a transfer of payout a")
+    world.now += 1
     assert len(advance(worker, world.answer)[0].transfers) == 1
     refused("has 1 of 2 confirmations")
     world.mine_pool()
@@ -362,6 +363,10 @@ def test_of_all_who_append_one_gets_the_place(tmp_path: Path) -> None:
         thread.join()
     assert [sequence for sequence, _ in won] == list(range(1, 11))
     assert SqliteJournal(path).read(0) == [f"{thread}" for _, thread in won]
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o660)
+    SqliteJournal(path)
+    assert path.stat().st_mode & 0o777 == 0o660, "it was there"
     assert SqliteJournal(path).read(9) == [f"{won[9][1]}"]
 
 

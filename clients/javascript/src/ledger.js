@@ -5,11 +5,15 @@ import { TRANSFER_MILLISECONDS, txidOf } from "./chain.js";
 import { JournalError, PayoutRefused } from "./errors.js";
 
 const FUTURE_MILLISECONDS = 600_000n;
+const MARGIN_MILLISECONDS = 3_600_000n;
 
 export const nonceOf = ({ transaction }) => BigInt(transaction.nonce);
 export const feeOf = ({ transaction }) => BigInt(transaction.fee);
 /** From when on no block at its time can include a transfer (docs/protocol.md 4), in Unix milliseconds. */
 export const voidAt = ({ transaction }) => BigInt(transaction.timestamp) + TRANSFER_MILLISECONDS;
+
+/** From when on another nonce may be used, in Unix milliseconds: clocks of blocks and of this computer differ. */
+export const givenUpAt = (transfer) => voidAt(transfer) + MARGIN_MILLISECONDS;
 
 /** Whether a transfer has to be signed again at `now`: its day is over, or it is dated into the future. */
 export function isVoid(transfer, now) {

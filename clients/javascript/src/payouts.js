@@ -12,6 +12,7 @@ import { ApiError, InvalidAnswer, NodeUnreachable, PayoutRefused } from "./error
 import {
   checkTerms,
   feeOf,
+  givenUpAt,
   isVoid,
   Ledger,
   nonceOf,
@@ -19,7 +20,6 @@ import {
   signedEntry,
   transferOf,
   validOf,
-  voidAt,
 } from "./ledger.js";
 import { signTransfer } from "./wallet.js";
 
@@ -295,7 +295,7 @@ export class Payouts {
    *
    * Rejects with PayoutRefused unless the node shows a transfer that this key has signed, for something else, with the
    * nonce of the payout and as many confirmations as are required, and the day is over in which a block can include a
-   * transfer of the payout.
+   * transfer of the payout, and an hour more, by which clocks may differ.
    */
   async reassign(id) {
     const refuse = (sentence) => {
@@ -309,7 +309,7 @@ export class Payouts {
       refuse(`nonce ${nonce} of payout ${id} is not used: its transfer can be included`);
     for (const { txid } of transfers)
       if ((await this.#ask.confirmations(txid)) !== null) refuse(`payout ${id} is on the chain as ${txid}`);
-    const end = transfers.map(voidAt).reduce((one, other) => (one > other ? one : other));
+    const end = transfers.map(givenUpAt).reduce((one, other) => (one > other ? one : other));
     if (end > this.#now()) refuse(`until ${end} ms (Unix time) a block can include a transfer of payout ${id}`);
     const shown = await this.#signedWith(nonce, false);
     if (shown === null || transfers.some(({ txid }) => txid === shown.txid))

@@ -267,8 +267,9 @@ test("a nonce that another program has used is for a person to decide", async ()
   const [payout] = await payouts.advance();
   const problem = "the node says that another transfer of this key has used nonce 0: decide";
   assert.deepEqual([payout.state, payout.problem], ["conflicted", problem]);
-  await refused(/^until 1795256400000 ms \(Unix time\) a block can include a transfer of payout a$/);
-  world.now += DAY;
+  world.now += DAY + 3_599_999;
+  await refused(/^until 1795260000000 ms \(Unix time\) a block can include a transfer of payout a$/);
+  world.now += 1;
   await refused(/has 1 of 2 confirmations/);
   world.mine();
   const none = answer({ transactions: [], next: null });

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Final, Protocol
 
 from svc_pay.errors import JournalError
@@ -32,13 +33,18 @@ class SqliteJournal:
     """A journal in the table ``payout_journal`` of an SQLite file, which is made if it is missing.
 
     The lock of SQLite is that of the system, which ends with its process, also with ``kill -9``. Each entry is synced
-    to the disk. Keep the file on a local disk: the locks of network file systems cannot be relied on.
+    to the disk. Keep the file on a local disk: the locks of network file systems cannot be relied on. A file that is
+    made can be read by its user alone: it says who is paid.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = fspath(path)
+        is_new = not Path(self._path).exists()
         with self._connection() as connection:
             connection.execute(_TABLE)
+        if is_new:
+            # Not by opening it: closing a file drops the locks that SQLite has on it in this process.
+            Path(self._path).chmod(0o600)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

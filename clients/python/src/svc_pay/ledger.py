@@ -10,6 +10,7 @@ from svc_pay.errors import InvalidInput, JournalError, PayoutRefused
 from svc_pay.wallet import SignedTransfer
 
 _FUTURE_MILLISECONDS = 600_000
+_MARGIN_MILLISECONDS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ def fee_of(transfer: SignedTransfer) -> int:
 def void_at(transfer: SignedTransfer) -> int:
     """From when on no block at its time can include a transfer (docs/protocol.md 4), in Unix milliseconds."""
     return int(str(transfer.transaction["timestamp"])) + TRANSFER_MILLISECONDS
+
+
+def given_up_at(transfer: SignedTransfer) -> int:
+    """From when on another nonce may be used, in Unix milliseconds: clocks of blocks and of this computer differ."""
+    return void_at(transfer) + _MARGIN_MILLISECONDS
 
 
 def is_void(transfer: SignedTransfer, now: int) -> bool:

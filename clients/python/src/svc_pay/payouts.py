@@ -33,11 +33,11 @@ from svc_pay.ledger import (
     StoredPayout,
     Terms,
     fee_of,
+    given_up_at,
     is_void,
     nonce_of,
     paid_entry,
     signed_entry,
-    void_at,
 )
 from svc_pay.members import Members
 from svc_pay.model import DEFAULT_CONFIRMATIONS, Account
@@ -318,7 +318,7 @@ class PayoutSteps:
         for transfer in stored.transfers:
             if (yield from calls.confirmations(transfer.txid)) is not None:
                 raise PayoutRefused(f"payout {payout_id} is on the chain as {transfer.txid}")
-        end = max(map(void_at, stored.transfers))
+        end = max(map(given_up_at, stored.transfers))
         if end > self._now():
             raise PayoutRefused(f"until {end} ms (Unix time) a block can include a transfer of payout {payout_id}")
         shown = yield from self._signed_with(stored.nonce, waiting=False)
@@ -450,7 +450,7 @@ class Payouts:
 
         Raises PayoutRefused unless its node shows a transfer that this key has signed, for something else, with the
         nonce of the payout and as many confirmations as are required, and the day is over in which a block can include
-        a transfer of the payout.
+        a transfer of the payout, and an hour more, by which clocks may differ.
         """
         return self._node._run(self._steps.reassign(payout_id))
 
