@@ -5,10 +5,10 @@
 // always safe. What may be signed after a refusal is in signed.mjs.
 
 import { placeOf } from "./node.mjs";
-import { judge, needsBalance, spendable } from "./review.mjs";
+import { alreadySigned, judge, needsBalance, spendable } from "./review.mjs";
 import { DEEP, LIFETIME } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
-import { countedAs, holderOf, mayBePaid, nextNonce, nonceAgain, nonceOf, signedOf } from "./signed.mjs";
+import { countedAs, holderOf, isUnsettled, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
 import { message } from "./texts.mjs";
 import { signTransfer } from "./transaction.mjs";
 
@@ -84,9 +84,7 @@ export function hasFallen({ state, deepest = state }) {
 /** Whether a payment is watched without being handed in: in a block, or refused and not too old for a block.
  * @type {(payment: Payment, now: number) => boolean} */
 function isWatched(payment, now) {
-  const { state, confirmations } = payment;
-  if (state === "refused") return signedOf(payment).some((signed) => mayBePaid(signed, now));
-  return state === "confirmed" && confirmations < DEEP;
+  return isUnsettled(payment, now) || (payment.state === "confirmed" && payment.confirmations < DEEP);
 }
 
 /** @type {(payment: Payment) => boolean} */
@@ -124,7 +122,7 @@ export class Paying {
 
   /** What there is to know before `intent` is signed, judged: see review.mjs. Without a `fee` it has the node's.
    *
-   * `nonce` is the one that a first transfer of the intent gets.
+   * `nonce` is the one of the intent, or the one that its first transfer gets.
    * @type {(intent: Intent, sender: string) => Promise<Judgement & Reviewed>} */
   async review(intent, sender) {
     const { recipient, reference } = intent;
@@ -137,8 +135,10 @@ export class Paying {
       this.of(sender),
     ]);
     const available = spendable(account, own, intent.id);
-    const known = { sender, view, received, fee, paid, available, own, now: this.#clock() };
-    return { ...judge(intent, known), account, own, view, nonce: nextNonce(account, own) };
+    const earlier = own.find(({ id }) => id === intent.id);
+    const nonce = earlier ? nonceOf(earlier) : nextNonce(account, own);
+    const known = { sender, view, received, fee, paid, available, own, now: this.#clock(), nonce };
+    return { ...judge(intent, known), account, own, view, nonce };
   }
 
   /** The signed payment of `intent`, made now unless there is one. It is kept, and not yet sent.
@@ -162,6 +162,8 @@ export class Paying {
       const signedAt = this.#clock();
       const nonce = earlier === null ? next : nonceAgain(earlier, { account, own, now: signedAt }, anew);
       must((intent.nonce ?? nonce) === nonce, "review-changed", message("wallet-script.review-changed"));
+      const second = secondOf(intent, own, signedAt, nonce);
+      if (second !== null) throw alreadySigned(second);
       const { recipient, amount, reference } = intent;
       const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
       const { txid, transfer } = await signTransfer(draft, key, network);

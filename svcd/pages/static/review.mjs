@@ -3,7 +3,7 @@
 import { coins } from "./amounts.mjs";
 import { ACCOUNT_MINIMUM, GREATEST, MINIMUM_FEE } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
-import { signedBefore } from "./signed.mjs";
+import { passedOver, secondOf, signedBefore } from "./signed.mjs";
 import { localTime, message } from "./texts.mjs";
 
 /** @import { Account, Found, View } from "./node.mjs" */
@@ -21,6 +21,7 @@ import { localTime, message } from "./texts.mjs";
  * @property {Found | null} paid
  * @property {Payment[]} own
  * @property {number} now
+ * @property {bigint} nonce of the transfer
  */
 /**
  * @typedef {object} Judgement
@@ -64,8 +65,8 @@ export const needsBalance = ({ recipient, amount }, sender) => recipient !== sen
  *
  * `known` has the sender, the node's view, `fee` and `available` (see `spendable`) in base units, `received` (the
  * recipient's balance in base units, or null if it does not matter), `paid` (a payment that somebody has made for the
- * same order, or null), the payments that were signed here (`own`), and `now`, the time of this device in Unix
- * milliseconds. The answer has fee, total and balance after in base units,
+ * same order, or null), the payments that were signed here (`own`), `now`, the time of this device in Unix
+ * milliseconds, and the `nonce` that the transfer would have. The answer has fee, total and balance after in base units,
  * `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
  * @type {(intent: Judged, known: Known) => Judgement} */
 export function judge(intent, known) {
@@ -77,14 +78,20 @@ export function judge(intent, known) {
   if (toSelf) warnings.push(new Problem("self-payment", message("wallet-script.self-payment")));
   if (fee > MINIMUM_FEE) warnings.push(raised());
   if (paid && !intent.fromLink) warnings.push(alreadyPaid(paid));
-  const before = paid ? null : signedBefore(intent, known.own, known.now);
+  const { own, now, nonce } = known;
+  const before = paid ? null : signedBefore(intent, own, now);
   if (before && !intent.fromLink) warnings.push(alreadySigned(before));
+  const others = own.filter(({ id }) => id !== intent.id);
+  const passed = passedOver(others, now, nonce);
+  if (passed && !before) warnings.push(unsettled(passed));
+  const second = secondOf(intent, own, now, nonce);
   const { network, time, tipTime } = known.view;
   const faults = [
     known.view.syncing &&
       new Problem("node-syncing", message("wallet-script.node-syncing")),
     paid && intent.fromLink && alreadyPaid(paid),
     before && intent.fromLink && alreadySigned(before),
+    second && alreadySigned(second),
     Math.max(Math.abs(known.now - time), tipTime - known.now) > MAX_CLOCK_DIFFERENCE &&
       new Problem("clock", message("wallet-script.clock")),
     // A devnet has blocks when it is asked for them.
@@ -137,8 +144,14 @@ function alreadyPaid({ state }) {
   return new Problem("already-paid", message(ALREADY_PAID[state]));
 }
 
-/** @type {(before: Payment) => Problem} */
-function alreadySigned({ signedAt }) {
+/** @type {(passed: Payment) => Problem} */
+function unsettled({ signedAt }) {
+  return new Problem("unsettled", message("wallet-script.unsettled", { time: localTime(signedAt) }));
+}
+
+/** The Problem that a payment with the same terms was signed before.
+ * @type {(before: Payment) => Problem} */
+export function alreadySigned({ signedAt }) {
   return new Problem("already-signed", message("wallet-script.already-signed", { time: localTime(signedAt) }));
 }
 

@@ -11,6 +11,7 @@ import { localTime, message } from "./texts.mjs";
 /** @import { Payment } from "./paying.mjs" */
 /** @import { Transfer } from "./transaction.mjs" */
 /** @typedef {{ txid: string, transfer: Transfer }} Signed */
+/** @typedef {{ id: string, recipient: string, amount: bigint, reference: string | null }} Terms of an intent. */
 
 // Milliseconds. The clocks of this device and of whoever makes the blocks may differ; `svc wallet` waits as long.
 const MARGIN = 60 * 60 * 1000;
@@ -47,6 +48,10 @@ const lastTime = ({ transfer }) => Number(transfer.timestamp) + LIFETIME + MARGI
  * @type {(signed: Signed, now: number) => boolean} */
 export const mayBePaid = (signed, now) => now <= lastTime(signed);
 
+/** Whether the node has named a block that holds the payment.
+ * @type {(payment: Payment) => boolean} */
+const isInBlock = ({ state }) => state === "confirming" || state === "confirmed";
+
 /** @type {(payment: Payment) => bigint} */
 export const nonceOf = ({ transfer }) => BigInt(transfer.nonce);
 
@@ -74,7 +79,7 @@ export function nextNonce({ pendingNonce }, own) {
 export function nonceAgain(payment, { account, own, now }, anew) {
   const nonce = nonceOf(payment);
   const holder = holderOf(own, nonce, payment.id);
-  const used = account.nonce > nonce || holder?.state === "confirming" || holder?.state === "confirmed";
+  const used = account.nonce > nonce || (holder !== null && isInBlock(holder));
   if (!used && (holder !== null || account.pendingNonce > nonce)) {
     throw new Problem("nonce-waits", message("wallet-script.again-waits"));
   }
@@ -85,19 +90,43 @@ export function nonceAgain(payment, { account, own, now }, anew) {
   return nextNonce(account, own);
 }
 
+/** Whether a payment was refused, and a block may take it all the same.
+ * @type {(payment: Payment, now: number) => boolean} */
+export const isUnsettled = (payment, now) =>
+  payment.state === "refused" && signedOf(payment).some((signed) => mayBePaid(signed, now));
+
+/** The payments of other intents with the same recipient, amount and reference.
+ * @type {(intent: Terms, own: Payment[]) => Payment[]} */
+function sameTerms({ id, recipient, amount, reference }, own) {
+  return own.filter(
+    ({ id: other, transfer: { payload } }) =>
+      other !== id &&
+      payload.recipient === recipient &&
+      (payload.paymentReference ?? null) === reference &&
+      BigInt(payload.amount) === amount,
+  );
+}
+
 /** A payment of another intent with the same recipient, amount and reference that was or may still be paid, or null.
  *
- * Without a reference the same payment may well be meant twice, so only one that was refused and may still be paid counts.
- * @type {(intent: { id: string, recipient: string, amount: bigint, reference: string | null }, own: Payment[],
- *   now: number) => Payment | null} */
-export function signedBefore({ id, recipient, amount, reference }, own, now) {
-  const same = own.find(
-    (each) =>
-      each.id !== id &&
-      each.transfer.payload.recipient === recipient &&
-      (each.transfer.payload.paymentReference ?? null) === reference &&
-      BigInt(each.transfer.payload.amount) === amount &&
-      (each.state === "refused" ? signedOf(each).some((signed) => mayBePaid(signed, now)) : reference !== null),
-  );
-  return same ?? null;
+ * Without a reference the same payment may well be meant twice, so one that is in a block does not count.
+ * @type {(intent: Terms, own: Payment[], now: number) => Payment | null} */
+export function signedBefore(intent, own, now) {
+  const isMeant = (/** @type {Payment} */ each) =>
+    each.state === "refused" ? isUnsettled(each, now) : intent.reference !== null || !isInBlock(each);
+  return sameTerms(intent, own).find(isMeant) ?? null;
+}
+
+/** The refused payment with the same terms that may be paid besides a transfer with this nonce, or null.
+ * @type {(intent: Terms, own: Payment[], now: number, nonce: bigint) => Payment | null} */
+export function secondOf(intent, own, now, nonce) {
+  const isOther = (/** @type {Signed} */ each) => mayBePaid(each, now) && BigInt(each.transfer.nonce) !== nonce;
+  return sameTerms(intent, own).find((each) => each.state === "refused" && signedOf(each).some(isOther)) ?? null;
+}
+
+/** A refused payment that may be paid before a transfer with this nonce, because the node passes its nonce over, or null.
+ * @type {(own: Payment[], now: number, nonce: bigint) => Payment | null} */
+export function passedOver(own, now, nonce) {
+  const free = (/** @type {Payment} */ each) => holderOf(own, nonceOf(each), each.id) === null;
+  return own.find((each) => isUnsettled(each, now) && nonceOf(each) < nonce && free(each)) ?? null;
 }

@@ -10,6 +10,7 @@ import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
 import { linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
 import { Problem } from "../../../svcd/pages/static/problem.mjs";
+import { isUnsettled } from "../../../svcd/pages/static/signed.mjs";
 import { Devnet } from "./devnet.mjs";
 import { Memory } from "./memory.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
@@ -111,6 +112,47 @@ test("a node whose clock or newest block is not of this time gets no signature",
   assert.equal(store.signed.length, 0);
 });
 
+test("what was refused and is typed again has its nonce, or is not signed while that may be paid", async () => {
+  const { devnet, paying, store } = opened();
+  const typed = (id) => ({ ...order("order-1"), id, fromLink: false });
+  const terms = { ...typed("send a"), reference: null };
+  let pendingNonce = "0";
+  devnet.between = async (path, body) => {
+    if (path === "/rpc/broadcast") return behind(devnet, path, body).then(() => refusal("the pool is full"));
+    if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { state: "pending" } });
+    if (!path.startsWith("/rpc/balance/")) return null;
+    const account = { balance: `${900n * COIN}`, pendingBalance: `${900n * COIN}`, nonce: "0", pendingNonce };
+    return answer(200, { account });
+  };
+  for (const [id, intent] of [["b", typed("send b")], ["c", terms]]) {
+    const first = await paying.follow(await paying.sign({ ...intent, id }, signer));
+    assert.deepEqual([first.state, first.transfer.nonce], ["refused", pendingNonce]);
+    // The same nonce: of both one is paid at most.
+    assert.equal((await paying.sign({ ...intent, id: `${id} again` }, signer)).transfer.nonce, pendingNonce);
+    await paying.follow(await store.payment(`${id} again`));
+    pendingNonce = `${BigInt(pendingNonce) + 1n}`;
+    assert.equal(await codeOf(paying.sign({ ...intent, id: `${id} later` }, signer)), "already-signed");
+  }
+  devnet.mine();
+  assert.equal(paidTimes(devnet, "order-1"), 1);
+});
+
+test("a payment besides a refused one, under a later nonce, comes with a warning", async () => {
+  const { devnet, paying } = opened();
+  devnet.between = (path) => (path === "/rpc/broadcast" ? refusal("the pool is full") : null);
+  const first = await paying.follow(await paying.sign({ ...order("order-1"), fromLink: false }, signer));
+  const other = { ...order("order-2"), id: "send b", fromLink: false };
+  const warned = async () => (await paying.review(other, sender)).warnings.map(({ code }) => code);
+  assert.deepEqual(await warned(), [], "it has the nonce of the refused one");
+  // The liar hands in what it has refused.
+  await behind(devnet, "/rpc/broadcast", JSON.stringify({ transaction: first.transfer }));
+  devnet.between = (path) => (path.startsWith("/rpc/transaction/") ? answer(404, { ok: false, error: "none" }) : null);
+  const review = await paying.review(other, sender);
+  assert.deepEqual([review.nonce, review.warnings.map(({ code }) => code)], [1n, ["unsettled"]]);
+  devnet.now += 26 * HOUR;
+  assert.deepEqual(await warned(), []);
+});
+
 /** Random numbers from a seed (mulberry32). */
 function randomOf(seed) {
   let state = seed;
@@ -161,21 +203,39 @@ function reorganise(devnet, keepsWaiting) {
   devnet.balances.set(sender, 1_000n * COIN);
 }
 
-/** Fifty things that happen to a wallet; gives what was signed. `anew`: the person agrees to whatever is asked. */
-async function history(seed, { anew, longest }) {
+/** Fifty things that happen to a wallet; gives what was signed.
+ *
+ * `anew`: the person agrees to whatever is asked; `typed`: and types again what was refused, so many times as often as
+ * anything else.
+ */
+async function history(seed, { anew, longest, typed }) {
   const random = randomOf(seed);
   const { devnet, store, tab } = opened();
   let paying = tab();
   const links = ["order-1", "order-2", "order-3"].map(order);
   const lies = lyingBetween(devnet, random);
+  const typedOf = (id) => ({ ...order(store.kept.get(id).transfer.payload.paymentReference), id, fromLink: false });
   const happenings = [
     () => paying.sign({ ...random.of(links), fee: BigInt(10_000 + random.below(50_000)) }, signer),
     ...Array(4).fill(async () => {
       const refused = [...store.kept.values()].filter(({ state }) => state === "refused");
       if (refused.length === 0) return;
       const { id, txid } = random.of(refused);
-      const link = { ...links.find((each) => each.id === id), fee: BigInt(10_000 + random.below(90_000)) };
+      const link = { ...(links.find((each) => each.id === id) ?? typedOf(id)), fee: BigInt(10_000 + random.below(90_000)) };
       await paying.sign(link, signer, { again: txid, anew });
+    }),
+    // Somebody types again what was refused, and signs what the review shows, unless that says that it was paid.
+    ...Array(typed).fill(async () => {
+      const refused = [...store.kept.values()].filter((each) => isUnsettled(each, devnet.now));
+      if (refused.length === 0) return;
+      const { paymentReference: reference } = random.of(refused).transfer.payload;
+      const intent = { ...order(reference), id: `send ${store.kept.size}`, fromLink: false };
+      await paying.settle(sender);
+      const { nonce, blocked } = await paying.review(intent, sender);
+      if (blocked !== null) return;
+      const before = [...store.kept.values()].filter(({ transfer }) => transfer.payload.paymentReference === reference);
+      if (!before.every((each) => isUnsettled(each, devnet.now))) return;
+      await paying.follow(await paying.sign({ ...intent, nonce }, signer));
     }),
     async () => {
       if (store.kept.size > 0) await paying.follow(structuredClone(random.of([...store.kept.values()])));
@@ -201,21 +261,23 @@ async function history(seed, { anew, longest }) {
 }
 
 for (const [what, options] of Object.entries({
-  "for as long as it lies": { anew: false, longest: 12 * HOUR },
-  "within a day, though the person agrees to all that is asked": { anew: true, longest: HOUR / 4 },
+  "for as long as it lies": { anew: false, longest: 12 * HOUR, typed: 0, least: 100 },
+  "within a day, though the person agrees to all that is asked": { anew: true, longest: HOUR / 4, typed: 0, least: 100 },
+  "though the person types again what was refused": { anew: false, longest: HOUR / 4, typed: 8, least: 10 },
 })) {
   test(`random lies, time-outs, restarts and reorganisations make no second payment: ${what}`, async () => {
-    let signedAgain = 0;
+    let again = 0;
     for (let seed = 1; seed <= 300; seed += 1) {
       const byIntent = new Map();
       for (const { id, transfer } of await history(seed, options)) {
         byIntent.set(id, [...(byIntent.get(id) ?? []), transfer.nonce]);
       }
       for (const [id, nonces] of byIntent) {
-        signedAgain += nonces.length - 1;
+        if (options.typed === 0) again += nonces.length - 1;
+        else if (id.startsWith("send ")) again += 1;
         assert.deepEqual([...new Set(nonces)], [nonces[0]], `seed ${seed}: ${id} was signed under two nonces`);
       }
     }
-    assert.ok(signedAgain > 100, `only ${signedAgain} payments were signed again`);
+    assert.ok(again > options.least, `only ${again} payments were signed again`);
   });
 }

@@ -328,6 +328,9 @@ test("what was refused and may still be paid is told when the same is typed agai
   const { devnet, paying } = opened();
   const warned = async (intent) => (await paying.review(intent, sender)).warnings.map(({ code }) => code);
   await paying.follow(await paying.sign(sent("send a"), signer));
+  assert.deepEqual(await warned(sent("send b")), ["already-signed"], "a reload may have hidden it");
+  devnet.mine();
+  await paying.settle(sender);
   assert.deepEqual(await warned(sent("send b")), [], "two gifts are two gifts");
   devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"full"}', { status: 400 }) : null);
   await paying.follow(await paying.sign(sent("send c", 2n * COIN), signer));
