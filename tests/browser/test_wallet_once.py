@@ -22,6 +22,11 @@ def lost(route: Any) -> None:
     route.abort()
 
 
+def unpaid(body: Any) -> None:
+    """The node denies that anybody has paid."""
+    body["payment"] = {"state": "unpaid"}
+
+
 def answer_lost(route: Any) -> None:
     """The node gets it, and the answer is lost."""
     route.fetch()
@@ -174,6 +179,39 @@ def test_a_payment_is_not_signed_again_while_another_one_waits_under_its_nonce(
     wallet.watched.forgive("400")
     assert len(chain.paid(account.address, second)) == 1
     assert chain.paid(account.address, first) == []
+
+
+def test_what_was_refused_and_relayed_is_not_paid_twice_when_it_is_typed_again(
+    wallet: WalletPage, account: Account, chain: Chain
+) -> None:
+    """The node relays, answers 400 and names the next nonce truthfully: a typed copy would get that one."""
+    order, page = fresh("retyped"), wallet.page
+
+    def type_it() -> None:
+        wallet.navigate("Send")
+        for field, text in {"recipient": SHOP, "amount": "2.5", "reference": order}.items():
+            page.fill(f"#send-{field}", text)
+        page.click("#send-done")
+        wallet.view("review")
+
+    def relayed(route: Any) -> None:
+        route.fetch()
+        refused(route)
+
+    wallet.watched.context.route(BROADCAST, relayed)
+    wallet.watched.answers("**/rpc/commerce/payment/**", unpaid)
+    type_it()
+    wallet.may_sign()
+    page.click("#sign")
+    wallet.state("refused")
+    chain.wait_for(account.address, waiting=1)
+    type_it()
+    page.wait_for_selector("#review-error[data-error=already-signed]")
+    assert page.text_content("#review-nonce") == "1"
+    assert page.is_disabled("#sign")
+    wallet.watched.forgive("400")
+    assert len(chain.paid(account.address, order)) == 1
+    assert int(chain.node.account(account.address)["nonce"]) == 1
 
 
 def test_an_order_that_was_signed_in_the_form_is_not_paid_from_its_link(

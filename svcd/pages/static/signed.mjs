@@ -46,7 +46,7 @@ const lastTime = ({ transfer }) => Number(transfer.timestamp) + LIFETIME + MARGI
 
 /** Whether a block may still take a transfer, by the clock of this device.
  * @type {(signed: Signed, now: number) => boolean} */
-export const mayBePaid = (signed, now) => now <= lastTime(signed);
+const mayBePaid = (signed, now) => now <= lastTime(signed);
 
 /** Whether the node has named a block that holds the payment.
  * @type {(payment: Payment) => boolean} */
