@@ -299,7 +299,13 @@ def test_a_token_does_not_cross_the_network_unencrypted_unless_it_may(client: An
         client("http://node.example", token="a-secret-token")
     client("http://node.example", token="a-secret-token", insecure_http=True)
     client("http://node.example")
-    for url in ("https://node.example", "http://127.0.0.1:18645", "http://127.8.9.1", "http://[::1]:1", "http://localhost"):
+    for url in (
+        "https://node.example",
+        "http://127.0.0.1:18645",
+        "http://127.8.9.1",
+        "http://[::1]:1",
+        "http://localhost",
+    ):
         client(url, token="a-secret-token")
 
 
