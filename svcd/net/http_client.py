@@ -19,10 +19,10 @@ from treq import collect
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
-from twisted.web.client import URI, Agent, HTTPConnectionPool
+from twisted.web.client import URI, HTTPConnectionPool, ProxyAgent
 from twisted.web.error import SchemeNotSupported
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IBodyProducer
+from twisted.web.iweb import IAgent, IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
@@ -245,7 +245,7 @@ class Exchange:
     ) -> Reply:
         place = request.target.origin
         progress.begin_stage()
-        with _RequestConnection(self._pool, max_bytes, progress) as connection:
+        with _RequestConnection(self._pool, request.target, max_bytes, progress) as connection:
             try:
                 reply = await receive(request, connection, progress)
             except FAILURES as error:
@@ -296,24 +296,28 @@ class Exchange:
 
 
 class _RequestConnection:
-    """The connection of one request: a stand-in for the pool that is handed to an Agent."""
+    """The connection of one request: a stand-in for the pool that is handed to an agent.
 
-    def __init__(self, pool: HTTPConnectionPool, max_bytes: int, progress: Progress) -> None:
+    An agent uses ``persistent`` and ``getConnection`` of its pool (twisted.web.client of Twisted 26.10.0).
+    """
+
+    def __init__(self, pool: HTTPConnectionPool, target: Target, max_bytes: int, progress: Progress) -> None:
         self.persistent: bool = pool.persistent
         self._pool = pool
+        self._key = (target.scheme, target.host, target.port)
         self._max_bytes = max_bytes
         self._progress = progress
         self._meter: Meter | None = None
 
-    def getConnection(self, key: Any, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
+    def getConnection(self, _key: Any, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
         """Take a connection from the pool and expect a response on it."""
-        return self._pool.getConnection(key, endpoint).addCallback(self._taken, key, endpoint)
+        return self._pool.getConnection(self._key, endpoint).addCallback(self._taken, endpoint)
 
-    def _taken(self, connection: Any, key: Any, endpoint: IStreamClientEndpoint) -> Any:
+    def _taken(self, connection: Any, endpoint: IStreamClientEndpoint) -> Any:
         meter: Meter = connection.transport
         if meter.disconnecting:
             # Its last call closed it in this iteration of the reactor; the pool will notice in the next one.
-            return self.getConnection(key, endpoint)
+            return self.getConnection(self._key, endpoint)
         meter.expect_answer(self._max_bytes)
         self._progress.begin_stage(lambda: meter.moved)
         self._meter = meter
@@ -344,19 +348,20 @@ class _RequestConnection:
             self._meter.abortConnection()
 
 
-class _PinnedAgent(Agent):
+@implementer(IAgent)
+class _PinnedAgent:
     """Calls one target at its endpoint and ignores the URL of the request, which treq rewrites.
 
-    It sends the path of the target unchanged: Agent composes the path with urllib, which in newer versions of Python
-    3.13 doubles two slashes at its start. It does not offer gzip, which treq adds to every request.
+    It sends the path of the target unchanged. ProxyAgent sends what it is given, where Agent composes the path with
+    urllib, which in newer versions of Python 3.13 doubles two slashes at its start. Its key for the pool is the same
+    for all targets, so the pool stand-in has the key. It does not offer gzip, which treq adds to every request.
     """
 
     def __init__(
         self, reactor: Dialler, target: Target, endpoint: AdmittedEndpoint, connection: _RequestConnection
     ) -> None:
-        super().__init__(reactor, pool=connection)
         self._target = target
-        self._endpoint: Any = endpoint
+        self._agent = ProxyAgent(endpoint, cast(IReactorTime, reactor), connection)
 
     def request(
         self, method: bytes, _url: bytes, headers: Headers | None = None, body: IBodyProducer | None = None
@@ -364,13 +369,13 @@ class _PinnedAgent(Agent):
         """See IAgent; raises SchemeNotSupported if twisted.web.client reads another origin than the target's."""
         target = self._target
         uri = URI.fromBytes(f"{target.origin}/".encode("ascii"))
-        key = (uri.scheme, uri.host, uri.port)
-        if key != (target.scheme.encode(), target.host.encode(), target.port):
+        if (uri.scheme, uri.host, uri.port) != (target.scheme.encode(), target.host.encode(), target.port):
             raise SchemeNotSupported(f"the URL for {target.origin} was parsed in two ways")
         sent = Headers() if headers is None else headers.copy()
         sent.removeHeader(b"accept-encoding")
-        path = target.path.encode("ascii")
-        return self._requestWithEndpoint(key, self._endpoint, method, uri, sent, body, path)
+        sent.setRawHeaders(b"Host", [target.origin.partition("://")[2].encode("ascii")])
+        answer: Deferred[Any] = self._agent.request(method, target.path.encode("ascii"), sent, body)
+        return answer
 
 
 @implementer(IBodyProducer)

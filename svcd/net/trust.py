@@ -42,7 +42,11 @@ class _SharedContext:
         self._context = context
 
     def clientConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """Return a connection that verifies the host's name, in the shared context instead of an empty one."""
+        """Return a connection that verifies the host's name, in the shared context instead of an empty one.
+
+        ClientTLSOptions of Twisted 26.10.0 verifies by a callback of the connection, not of its context, so that
+        `set_context` of pyOpenSSL keeps it.
+        """
         connection: SSL.Connection = self._by_name.clientConnectionForTLS(protocol)
         connection.set_context(self._context)
         return connection

@@ -117,6 +117,7 @@ def _limit_accepts(port: tcp.Port) -> None:
     """Let ``port`` accept at most ACCEPTED_AT_ONCE connections in one iteration of the reactor.
 
     In a flood Twisted accepts more and more in one iteration, and a refused connection is closed only in the next one.
+    There is no public limit: doRead of Twisted 26.10.0 reads `numberAccepts` first, and adds 20 after a full round.
     """
     accept = port.doRead
 

@@ -1,14 +1,28 @@
-"""What svcd/web uses of Twisted that has no public name: where a new Twisted changes it, these tests say what broke."""
+"""What svcd uses of Twisted that has no public name: where a new Twisted changes it, these tests say what broke."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from OpenSSL import SSL
+from twisted.application.service import MultiService, Service
+from twisted.internet.base import ReactorBase
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.ssl import CertificateOptions, optionsForClientTLS, trustRootFromCertificates
+from twisted.internet.tcp import Port
 from twisted.internet.testing import StringTransport
+from twisted.protocols.policies import ProtocolWrapper
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.threadpool import ThreadPool
+from twisted.web.client import ProxyAgent
 from twisted.web.http import HTTPChannel, Request
 
-import svcd.web
+import svcd
 from svcd.web.channel import Channel
+from twisted import version
 
 USED = {
     "_command": "the method of the request whose headers come; caps of bodies and refusals to HEAD depend on it",
@@ -35,8 +49,150 @@ def names_from_elsewhere(source: Path) -> set[str]:
     return {name for name in (used - made) | inherited if name.startswith("_") and not name.startswith("__")}
 
 
-def test_nothing_else_of_the_kind_is_used() -> None:
-    folder = Path(svcd.web.__file__).parent
+ROOT = Path(svcd.__file__).parent
+PACKAGES = ("web", "net", "process", "node", "p2p", "commerce", "rpc", "pages", "metrics", "composition", "cli")
+VERSION = "Twisted 26.10.0"
+"""The version in which everything below was read."""
+
+REPLACED = {
+    "process/listener.py:port.doRead": "accepts no more than ACCEPTED_AT_ONCE connections",
+    "process/timers.py:reactor.seconds": "counts monotonic time",
+}
+"""Every method of an object of Twisted that is replaced, and what for; the module names VERSION."""
+
+ASSUMED = {
+    "net/http_client.py": "an agent uses persistent and getConnection of its pool",
+    "net/trust.py": "TLS verifies by a callback of the connection, which set_context keeps",
+    "process/listener.py": "doRead reads numberAccepts first",
+    "process/timers.py": "the reactor takes the time of its timers from seconds",
+}
+"""Every module that depends on what no documentation says."""
+
+BASES = {
+    "net/meter.py": ProtocolWrapper,
+    "process/listener.py": Service,
+    "process/sequential.py": MultiService,
+    "process/timers.py": Service,
+    "node/threads.py": Service,
+}
+"""Modules with subclasses of Twisted's classes, and the class whose private names they must not use."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def replaced_methods(tree: ast.AST) -> set[str]:
+    """Attributes that are set of a variable other than self, and have the names of methods of Twisted's objects."""
+    bases = (Port, ReactorBase, HTTPChannel, Request, ThreadPool)
+    targets = [
+        target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    return {
+        f"{target.value.id}.{target.attr}"
+        for target in targets
+        if isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Name)
+        and target.value.id != "self"
+        and any(callable(getattr(base, target.attr, None)) for base in bases)
+    }
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """Modules and names of Twisted with an underscore that are imported, or used of an imported module or class."""
+    imported: set[str] = set()
+    private: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("twisted", "klein", "treq"):
+            imported |= {alias.asname or alias.name for alias in node.names}
+            private |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            private |= {alias.name for alias in node.names if alias.name.startswith(("twisted.", "klein.", "treq."))}
+    private = {
+        name for name in private if any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
+    }
+    used = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in imported
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+    }
+    return private | used
+
+
+def test_no_method_of_twisted_is_replaced_but_those_named_here() -> None:
+    assert {f"{name}:{each}" for name, tree in modules() for each in replaced_methods(tree)} == set(REPLACED)
+
+
+def test_no_private_name_of_twisted_is_imported() -> None:
+    assert {f"{name}:{each}" for name, tree in modules() for each in private_names(tree)} == set()
+
+
+@pytest.mark.parametrize("name", ASSUMED)
+def test_what_is_assumed_names_the_version_in_which_it_was_read(name: str) -> None:
+    assert VERSION in " ".join((ROOT / name).read_text().split()), ASSUMED[name]
+
+
+def test_a_new_version_is_read_again() -> None:
+    """Read the places of ASSUMED in the source of the new version; then change VERSION and the modules."""
+    assert f"Twisted {version.base()}" == VERSION
+
+
+def test_private_names_of_base_classes_are_not_used() -> None:
+    for name, base in BASES.items():
+        tree = ast.parse((ROOT / name).read_text())
+        private = {each for each in dir(base) if each.startswith("_") and not each.startswith("__")}
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        made = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert not private & (used | made), name
+
+
+def test_the_searches_find_what_they_look_for() -> None:
+    assert replaced_methods(ast.parse("port.doRead = few\nreactor.seconds = now\nport.numberAccepts = 3")) == {
+        "port.doRead",
+        "reactor.seconds",
+    }
+    code = "from twisted.web.client import Agent\nfrom twisted.web._newclient import Request\nAgent._private(x)"
+    assert private_names(ast.parse(code)) == {"twisted.web._newclient.Request", "Agent._private"}
+
+
+def test_an_agent_needs_nothing_else_of_its_pool() -> None:
+    """svcd/net/http_client.py hands it a stand-in."""
+    asked: list[Any] = []
+
+    class StandIn:
+        persistent = False
+
+        def getConnection(self, key: object, endpoint: object) -> "Deferred[Any]":  # noqa: N802
+            asked.append(endpoint)
+            return Deferred()
+
+    ProxyAgent("endpoint", object(), StandIn()).request(b"GET", b"//path?a=b")
+
+    assert asked == ["endpoint"]
+
+
+def test_a_connection_keeps_its_verification_in_another_context() -> None:
+    """svcd/net/trust.py gives a connection the shared context."""
+    creator: Any = optionsForClientTLS("shop.example.com", trustRoot=trustRootFromCertificates([]))
+    factory: Any = TLSMemoryBIOFactory(creator, True, Factory.forProtocol(Protocol))
+    made = creator.clientConnectionForTLS(factory.buildProtocol(None))
+    made.set_context(CertificateOptions().getContext())
+
+    assert made.get_verify_mode() == SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
+    assert made.get_servername() == b"shop.example.com"
+
+
+def test_nothing_else_of_the_kind_is_used_in_the_server() -> None:
+    folder = ROOT / "web"
     found = {name: names_from_elsewhere(folder / name) for name in ("channel.py", "request.py", "site.py")}
 
     # Request has a logger of its own, under the name that Twisted gives its own one.
