@@ -7,7 +7,7 @@ README.md says how to run it, docs/payments.md and docs/webhooks.md say why it d
 import secrets
 import sqlite3
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import astuple
 from hmac import compare_digest
 from pathlib import Path
@@ -87,8 +87,7 @@ def utc(milliseconds: int) -> str:
 def take(db: sqlite3.Connection, event: svc_pay.WatchEvent) -> str:
     """Store what a verified event says, and return what was done: events come more than once, and in any order."""
     if event.notice is not None:  # Of another transfer than the order's payment, or of none.
-        values = (event.id, event.payment.reference, event.notice)
-        db.execute("INSERT OR IGNORE INTO notices VALUES (?, ?, ?)", values)
+        db.execute("INSERT OR IGNORE INTO notices VALUES (?, ?, ?)", (event.id, event.payment.reference, event.notice))
         return "noted"
     with db:
         db.execute("BEGIN IMMEDIATE")
@@ -156,7 +155,11 @@ def open_order(
         " checkout_url, expires_at, price, currency, rate, rate_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*astuple(order), refund_of, what, made.payment_uri, checkout, expires_at, *quoted),
     )
-    follow(order, is_refund=is_refund)
+    try:
+        follow(order, is_refund=is_refund)
+    except svc_pay.SvcPayError:  # Nobody has seen it. Without a watch nobody may pay it, and a click asks for it again.
+        g.db.execute("DELETE FROM orders WHERE reference = ?", (order.reference,))
+        raise
 
 
 def follow(order: Order, *, is_refund: bool) -> None:
@@ -312,7 +315,6 @@ def create_app(settings: dict[str, str] | None = None) -> Flask:
     app.teardown_appcontext(lambda _: g.pop("db").close() if "db" in g else None)
     app.register_error_handler(svc_pay.SvcPayError, node_failed)
     app.jinja_env.globals.update(status=status, coins=svc_pay.format_amount, utc=utc)
-    db = connect(app.config["DATABASE"])
-    db.executescript((HERE / "schema.sql").read_text(encoding="utf-8"))
-    db.close()
+    with closing(connect(app.config["DATABASE"])) as db:
+        db.executescript((HERE / "schema.sql").read_text(encoding="utf-8"))
     return app

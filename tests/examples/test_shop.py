@@ -307,6 +307,20 @@ def test_an_order_without_a_watch_is_not_shown_to_the_buyer(
 ) -> None:
     node.away = True
     assert client.post("/orders", data={"product": "tea"}).status_code == 503
+    assert [row["what"] for row in db.execute("SELECT what FROM orders")] == ["Teapot"]
+
+
+def test_a_refund_without_a_watch_is_asked_for_again(
+    db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
+) -> None:
+    """Otherwise nothing would follow it: the page of the merchant offers no second refund of an order."""
+    send(*CONFIRMED)
+    node.away = True
+    assert client.post("/merchant/order-1/refund", auth=MERCHANT).status_code == 503
+    node.away = False
+    assert 'action="/merchant/order-1/refund"' in client.get("/merchant", auth=MERCHANT).text
+    assert client.post("/merchant/order-1/refund", auth=MERCHANT).status_code == 303
+    assert node.watched == [{"ttl_seconds": 604_800}]
 
 
 def test_an_order_keeps_how_its_amount_was_calculated(
