@@ -260,7 +260,6 @@ def test_what_a_camera_reads_in_the_wallet_and_the_explorer_is_the_address(
     wallet: WalletPage, account: Account
 ) -> None:
     wallet.navigate("Receive")
-    wait_for_true(wallet.page, "document.getElementById('receive-qr').complete")
     assert codes(wallet.page, "#receive-qr") == [account.address]
     page = wallet.watched.go(f"/address/{account.address}")
     assert codes(page, "main") == [account.address]

@@ -254,7 +254,7 @@ def test_a_locked_page_holds_nothing_of_the_wallet(wallet: WalletPage, account: 
     wallet.page.wait_for_selector("#home-transfers li >> nth=1")
     wallet.navigate("Receive")
     assert wallet.tell("#receive-address") == account.address
-    wait_for_true(wallet.page, "document.getElementById('receive-qr').naturalWidth > 0")
+    wallet.page.wait_for_selector("#receive-qr path[d]", state="attached")
 
 
 def test_what_the_node_answers_after_the_lock_is_not_shown(wallet: WalletPage, account: Account) -> None:

@@ -1,18 +1,29 @@
 """QR codes: the drawing encodes the text, and only addresses and payment URIs are drawn."""
 
+import json
 import re
+import subprocess
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 import segno
+import zxingcpp
+from PIL import Image
 
+import svcd.pages
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri, parse_uri
 from svcd.pages.layout import flattened
 from svcd.pages.qr import MAX_CHARACTERS, qr_code, qr_text
 from tests.pages.conftest import Shown
+from tests.programs import needs
 from tests.rpc.node import FAUCET, PARAMS
 
 URI = f"svc:{FAUCET}?amount=2.5&ref=order-1&confirmations=12&label=Tea%20%26%20cake"
+
+QR_MODULE = Path(svcd.pages.__file__).parent / "static" / "qr.mjs"
 
 
 def modules(svg: str) -> set[tuple[int, int]]:
@@ -29,6 +40,33 @@ def test_drawing_decodes_to_the_text(text: str) -> None:
     side = len(matrix) + 8
     assert f'viewBox="0 0 {side} {side}"' in svg
     assert f'<rect width="{side}" height="{side}" fill="#fff"' in svg
+
+
+def of_the_wallet(address: str) -> set[tuple[int, int]]:
+    """The dark modules of the drawing that the wallet's page makes itself, without the quiet zone."""
+    program = f"import {{ qrPath }} from {json.dumps(str(QR_MODULE))}; console.log(qrPath({json.dumps(address)}));"
+    command = ["node", "--input-type=module", "--eval", program]
+    path = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert re.fullmatch(r"(?:M[0-9]+ [0-9]+h1v1h-1z)+\n", path)
+    return {(int(x) - 4, int(y) - 4) for x, y in re.findall(r"M(\d+) (\d+)", path)}
+
+
+def scanned(dark: set[tuple[int, int]]) -> list[str]:
+    picture = Image.new("L", (37, 37), 255)
+    for x, y in dark:
+        picture.putpixel((x + 4, y + 4), 0)
+    return [each.text for each in zxingcpp.read_barcodes(picture.resize((370, 370), Image.Resampling.NEAREST))]
+
+
+@needs("node")
+@pytest.mark.parametrize("params", [DEVNET, MAINNET], ids=lambda params: params.name)
+@pytest.mark.parametrize("key", [bytes(32), bytes(range(32)), b"\xff" * 32], ids=["zeros", "range", "ones"])
+def test_the_wallet_draws_the_code_of_its_address_itself(key: bytes, params: NetworkParams) -> None:
+    address = encode_address(key_hash(key), params.address_prefix)
+    dark = of_the_wallet(address)
+    assert scanned(dark) == [address]
+    # As many wrong bytes as the code corrects, so none was wrong before.
+    assert scanned(dark ^ {(28, 27), (28, 23), (28, 19), (28, 15), (28, 11), (26, 11), (26, 15)}) == [address]
 
 
 @pytest.mark.parametrize("text", [FAUCET, URI])

@@ -4,6 +4,7 @@ import { byId, download, element, moment, onClick, onCopy, show, tell, write, wr
 import { coins, wireNumber } from "./amounts.mjs";
 import { hasFallen } from "./paying.mjs";
 import { underWay } from "./review.mjs";
+import { qrPath } from "./qr.mjs";
 import { statementCsv } from "./statement-csv.mjs";
 import { Poller } from "./polling.mjs";
 import { aboutTime, message } from "./texts.mjs";
@@ -187,13 +188,7 @@ export function enterReceive(app) {
   const { keyfile, network } = app;
   const { address } = keyfile;
   write(byId("receive-address"), address);
-  const picture = byId("receive-qr", HTMLImageElement);
-  const draw = () => (picture.src = `/qr.svg?data=${encodeURIComponent(address)}`);
-  picture.hidden = false;
-  picture.onload = () => (picture.hidden = false);
-  // Without the picture the address itself is enough.
-  picture.onerror = () => (picture.hidden = true);
-  draw();
+  document.getElementById("receive-code")?.setAttribute("d", qrPath(address));
   const taken = network.name === "mainnet" ? "wallet-script.takes-only" : "wallet-script.worth-nothing";
   write(byId("receive-network"), message(taken, { network: network.name }));
   say(byId("receive-arriving"), "");
@@ -225,7 +220,6 @@ export function enterReceive(app) {
       say(byId("receive-arriving"), sentences.filter(Boolean).join(" "));
       showMissing(missing);
       tell(byId("receive-live"), null);
-      if (picture.hidden && picture.complete) draw();
     },
     (problem) => {
       tell(byId("receive-live"), problem);
