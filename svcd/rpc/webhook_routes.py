@@ -365,9 +365,12 @@ class WebhookRoutes:
                 f"{sentence} after {ttl} s even if a payment is on its way: give the buyer's deadline as"
                 " payWithinSeconds instead of ttlSeconds"
             )
+        larger = (
+            f"a larger ttlSeconds, at most {self.policy.max_ttl} on this node, or " if ttl < self.policy.max_ttl else ""
+        )
         return (
-            f"{sentence} {left} s after the buyer's deadline even if a payment is on its way: give a larger ttlSeconds,"
-            f" at most {self.policy.max_ttl} on this node, or a shorter payWithinSeconds"
+            f"{sentence} {left} s after the buyer's deadline even if a payment is on its way: give {larger}a shorter"
+            " payWithinSeconds"
         )
 
     @Route(
