@@ -11,11 +11,11 @@ from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from svcd.chain.transaction import check_reference
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.merchant.story import KEPT_EVENTS, ending_line, event_line, standing_line
 from svcd.cli.rendering import escape
+from svcd.commerce.payment_request import parse_reference
 
 PATH: Final = "/rpc/commerce/webhooks"
 POLL_SECONDS: Final = 2.0
@@ -32,7 +32,7 @@ _TRY_AGAIN: Final = (408, 429)
 def order(text: str) -> str:
     """An order as merchants name it: the id of its watch, or its reference; raises ValueError or RuleViolation."""
     if not _WATCH.fullmatch(text):
-        check_reference(text)
+        parse_reference(text)
     return text
 
 

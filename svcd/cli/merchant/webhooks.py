@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 import click
 
-from svcd.chain.transaction import check_reference
 from svcd.chain.units import parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, NoValidResponse
@@ -28,7 +27,7 @@ from svcd.cli.merchant.story import active_text, event_text, is_waiting, watch_t
 from svcd.cli.rendering import TableColumn, escape, table
 from svcd.cli.secure_files import read_secret_line
 from svcd.cli.session import Session
-from svcd.commerce.payment_request import MAX_CONFIRMATIONS
+from svcd.commerce.payment_request import MAX_CONFIRMATIONS, parse_reference
 
 TOKEN_VARIABLE: Final = "SVC_MANAGE_TOKEN"  # noqa: S105
 TTL_SECONDS: Final = (60, 604_800)
@@ -114,7 +113,7 @@ def webhook() -> None:
 
 
 @webhook.command(cls=options.NumericCommand)
-@click.argument("reference", callback=options.validated(check_reference))
+@click.argument("reference", callback=options.validated(parse_reference))
 @click.argument("recipient", callback=options.validated(options.address))
 @click.argument("amount", callback=options.validated(parse_amount))
 @click.option("--callback", "callback_url", metavar="URL", required=True, help="The URL that the node calls.")

@@ -227,13 +227,19 @@ def test_without_a_response_the_command_can_be_repeated(terminal: Terminal, keep
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("show", "a b"), "paymentReference must be 1 to 64"),
-        (("events", "a/b"), "paymentReference must be 1 to 64"),
+        (("show", "a b"), ": reference must be 1 to 64"),
+        (("events", "a/b"), ": reference must be 1 to 64"),
         (("watch",), "Missing argument 'ORDER...'"),
-        (("watch", "order-1", "a b"), "paymentReference must be 1 to 64"),
+        (
+            ("watch", "order-1", "a b"),
+            ": reference must be 1 to 64",
+        ),
         (("redeliver", "svcwh_1", "svcevt_1"), "the id of a watch is svcwh_ and 32 lower-case hex digits"),
         (("cancel", "../status"), "the id of a watch is svcwh_ and 32 lower-case hex digits"),
-        (("register", "a b", OTHER, "1", "--callback", CALLBACK), "paymentReference must be 1 to 64"),
+        (
+            ("register", "a b", OTHER, "1", "--callback", CALLBACK),
+            ": reference must be 1 to 64",
+        ),
         (("register", "a", OTHER, "-1", "--callback", CALLBACK), "amount must be a decimal"),
         (("register", "a", "nobody", "1", "--callback", CALLBACK), "an address begins with"),
         (("register", "a", OTHER, "1"), "Missing option '--callback'"),
