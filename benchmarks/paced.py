@@ -39,7 +39,8 @@ class Paced:
         done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in others:
             task.cancel()
-        await asyncio.wait(others)
+        if others:  # all may have ended in one turn of the loop
+            await asyncio.wait(others)
         for _, writer in streams:
             writer.close()
         for task in done:
