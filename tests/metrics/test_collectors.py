@@ -154,7 +154,7 @@ def test_watches_and_what_they_wait_for(measured: Measured) -> None:
     # The first attempt, and after 1 s the second.
     assert measured.value("svcd_webhooks_failed_total") == 2
     assert measured.value("svcd_webhooks_delivered_total") == 0
-    result_of(Deferred.fromCoroutine(webhooks.stopService()))
+    result_of(webhooks.stopService())
 
 
 STAGES = tuple(stage.value for stage in SyncStage)
