@@ -1,17 +1,26 @@
-"""No failure is thrown away by the last callback of a Deferred: what it raises is logged, or it can raise nothing."""
+"""No failure is thrown away by the last callback of a Deferred: what it raises is logged, or it can raise nothing.
+
+And the shield from cancellation, of which there is one.
+"""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
 
 import svcd
+from svcd.deferreds import shielded
+from tests.support import has_result, result_of
 
 ROOT = Path(svcd.__file__).parent
 
 LAST = {
     "commerce/batches.py:_begin": "it fires Deferreds, each of which keeps its own failure",
     "net/calls.py:watch": "the Deferred is returned",
-    "net/resolver.py:_look_up": "it fires Deferreds and logs",
+    "net/resolver.py:_look_up": "the Deferred is passed on",
     "node/sweeper.py:_consider": "it sets an attribute; the failure was logged before",
     "node/transaction_pool.py:_begin": "it removes a name from a dict; the failure was logged before",
     "p2p/block_download.py:_request": "callbacks and an errback that logs follow in statements of their own",
@@ -87,3 +96,40 @@ def test_the_search_finds_what_it_looks_for() -> None:
 
     assert (ends_with_add_both(lost), ends_with_add_both(heard)) == (True, False)
     assert (swallows(lost), swallows(silent)) == (False, True)
+
+
+def test_a_shield_passes_results_on_and_keeps_cancellation_off() -> None:
+    unheard: list[Any] = []
+    cancelled: list[Any] = []
+    for outcome in (7, KeyError("k")):
+        work: Deferred[Any] = Deferred(cancelled.append)
+        shield = shielded(work, unheard.append)
+        assert not has_result(shield)
+        work.callback(outcome) if outcome == 7 else work.errback(outcome)
+        if outcome == 7:
+            assert result_of(shield) == 7
+        else:
+            with pytest.raises(KeyError):
+                result_of(shield)
+    work = Deferred(cancelled.append)
+    shield = shielded(work, unheard.append)
+    shield.cancel()
+    with pytest.raises(CancelledError):
+        result_of(shield)
+    assert (cancelled, unheard) == ([], [])
+
+    work.errback(ZeroDivisionError())
+    assert [failure.type for failure in unheard] == [ZeroDivisionError]
+
+
+def test_what_the_end_of_cancelled_work_raises_is_logged(expected_errors: Callable[..., object]) -> None:
+    def raises(_: object) -> None:
+        raise LookupError
+
+    work: Deferred[None] = Deferred()
+    shield = shielded(work, raises)
+    shield.addErrback(lambda failure: failure.trap(CancelledError))
+    shield.cancel()
+    work.errback(ZeroDivisionError())
+
+    expected_errors(LookupError)

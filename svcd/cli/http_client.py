@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 from treq import collect
 from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import UNIXClientEndpoint
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -31,7 +31,7 @@ from twisted.web.client import (
     ResponseFailed,
     ResponseNeverReceived,
 )
-from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
+from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.chain.encoding import decimal_u53, integer
@@ -39,6 +39,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
 from svcd.commerce.payment_request import PaymentTerms, status_path
+from svcd.deferreds import WholeBody
 from svcd.interfaces import Clock
 
 MAX_DEPTH: Final = 32
@@ -208,7 +209,7 @@ class NodeClient:
         self.clock = clock
         self._endpoint = endpoint
         # Any: mypy does not see that a class provides a zope interface.
-        producer: Any = BytesBodyProducer
+        producer: Any = WholeBody
         self._client = HTTPClient(agent, data_to_body_producer=producer)
         self._headers: Mapping[bytes | str, bytes | str] = {} if token is None else {"Authorization": f"Bearer {token}"}
 
@@ -297,29 +298,6 @@ def unix_socket_agent(reactor: Any, socket: str) -> Any:
     """
     pool = HTTPConnectionPool(reactor, persistent=False)
     return Agent.usingEndpointFactory(reactor, _SocketEndpointFactory(reactor, socket), pool)
-
-
-@implementer(IBodyProducer)
-class BytesBodyProducer:
-    """A request body that is written at once, since it is small; treq's own producer needs the global reactor."""
-
-    def __init__(self, body: bytes) -> None:
-        self.length = len(body)
-        self._body = body
-
-    def startProducing(self, consumer: Any) -> "Deferred[None]":
-        """Write the body."""
-        consumer.write(self._body)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """Do nothing: the body is written already."""
-
-    def resumeProducing(self) -> None:
-        """Do nothing: the body is written already."""
-
-    def stopProducing(self) -> None:
-        """Do nothing: the body is written already."""
 
 
 @implementer(IAgentEndpointFactory)

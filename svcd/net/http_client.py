@@ -17,7 +17,7 @@ from typing import Any, Final, Self, cast
 from attrs import frozen
 from treq import collect
 from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, HTTPConnectionPool, ProxyAgent
 from twisted.web.error import SchemeNotSupported
@@ -25,6 +25,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
+from svcd.deferreds import WholeBody
 from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
 from svcd.net.calls import FAILURES, CallFailed, CallKind, CallLimits, Progress, Reply, explain, within
 from svcd.net.happy_eyeballs import Admission, AdmittedEndpoint, CheckedEndpoint, Dialler, always
@@ -267,7 +268,7 @@ class Exchange:
             request.method.encode("ascii"),
             request.target.url.encode("ascii"),
             Headers({name: [value] for name, value in request.headers.items()}),
-            None if request.body is None else _WholeBody(request.body),
+            None if request.body is None else WholeBody(request.body),
         )
         connection.expect_body()
         await collect(response, take)
@@ -277,7 +278,7 @@ class Exchange:
         self, request: OutboundRequest, connection: "_RequestConnection", _progress: Progress
     ) -> Reply:
         # Any: mypy does not see that a class provides a zope interface.
-        producer: Any = _WholeBody
+        producer: Any = WholeBody
         response = await HTTPClient(self._agent(request, connection), data_to_body_producer=producer).request(
             request.method,
             _PLACEHOLDER,
@@ -376,32 +377,6 @@ class _PinnedAgent:
         sent.setRawHeaders(b"Host", [target.origin.partition("://")[2].encode("ascii")])
         answer: Deferred[Any] = self._agent.request(method, target.path.encode("ascii"), sent, body)
         return answer
-
-
-@implementer(IBodyProducer)
-class _WholeBody:
-    """A request body that is written at once to a Meter, which passes it to the transport in pieces.
-
-    Twisted's client does not read while it writes a body itself, and would lose an early response (413, 503).
-    """
-
-    def __init__(self, body: bytes) -> None:
-        self.length = len(body)
-        self._body = body
-
-    def startProducing(self, consumer: Any) -> Deferred[None]:
-        """Write everything."""
-        consumer.write(self._body)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """Do nothing: everything is written."""
-
-    def resumeProducing(self) -> None:
-        """Do nothing: everything is written."""
-
-    def stopProducing(self) -> None:
-        """Do nothing: everything is written."""
 
 
 def _reply(target: Target, response: Any, body: bytes) -> Reply:

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.deferreds import shielded
 from svcd.interfaces import Clock, Worker
 from svcd.net.addresses import Address, ipv4_inside
 
@@ -49,17 +50,16 @@ class SystemResolver:
 
     def _look_up(self, slots: DeferredSemaphore, name: str) -> Deferred[Sequence[Address]]:
         """Look up ``name`` in a slot, which is free when the look-up ends: cancelling it frees no thread."""
-        answer: Deferred[Sequence[Address]] = Deferred(lambda _: None)
 
-        def ended(result: Sequence[Address] | Failure) -> None:
+        def ended(result: Sequence[Address] | Failure) -> Sequence[Address] | Failure:
             slots.release()
-            if not answer.called:
-                answer.callback(result)
-            elif isinstance(result, Failure) and not result.check(OSError):
-                self._log.failure("a look-up whose caller had gone failed", result)
+            return result
 
-        self._worker.run(look_up, name).addBoth(ended)
-        return answer
+        return shielded(self._worker.run(look_up, name).addBoth(ended), self._failed_alone)
+
+    def _failed_alone(self, failure: Failure) -> None:
+        if not failure.check(OSError):
+            self._log.failure("a look-up whose caller had gone failed", failure)
 
 
 def look_up(name: str) -> Sequence[Address]:

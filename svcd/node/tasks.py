@@ -8,6 +8,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import NotYet, RuleViolation
+from svcd.deferreds import shielded
 
 T = TypeVar("T")
 
@@ -32,16 +33,11 @@ class TaskGroup:
         A web framework cancels what a route awaits when the client disconnects; a change of state must not stop
         half-way. An unexpected error after that is logged.
         """
-        result: Deferred[T] = Deferred()
+        return shielded(Deferred.fromCoroutine(self._counted(work)), self._failed_alone)
 
-        def failed(failure: Failure) -> None:
-            if not result.called:
-                result.errback(failure)
-            elif failure.check(RuleViolation, NotYet) is None:  # type: ignore[no-untyped-call]
-                self._log.failure("a task failed after its client disconnected", failure)
-
-        Deferred.fromCoroutine(self._counted(work)).addCallbacks(result.callback, failed)
-        return result
+    def _failed_alone(self, failure: Failure) -> None:
+        if failure.check(RuleViolation, NotYet) is None:  # type: ignore[no-untyped-call]
+            self._log.failure("a task failed after its client disconnected", failure)
 
     async def _counted(self, work: Coroutine[Deferred[object], object, T]) -> T:
         self._count += 1

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 
+from svcd.deferreds import shielded
 from svcd.interfaces import Clock
 from svcd.web.rate_limits import RateLimiter
 from svcd.web.request import Request
@@ -289,28 +290,17 @@ class _Call:
         if self.request.channel is not None:
             self.request.channel.answer_within(route.seconds)
         if not route.cancellable:
-            work = self._shielded(work)
+            work = shielded(work, self._failed_alone)
         return work.addTimeout(route.seconds, cast(IReactorTime, self.bound.site.clock))
 
-    def _shielded(self, work: Deferred[Renderable]) -> Deferred[Renderable]:
-        outcome: Deferred[Renderable] = Deferred()
-
-        def done(result: Any) -> None:
-            if not outcome.called:
-                outcome.callback(result)
-            elif isinstance(result, Failure):
-                known = translate(result.value, self.bound.site.errors)
-                if known is None:
-                    self._log.failure("a request failed after its client had gone or timed out", failure=result)
-                else:
-                    # Disconnecting before the refusal must not be cheaper than waiting for it.
-                    self._penalise(known)
-
-        work.addBoth(done).addErrback(self._log_lost)
-        return outcome
-
-    def _log_lost(self, failure: Failure) -> None:
-        self._log.failure("the end of a request whose client had gone or timed out failed", failure=failure)
+    def _failed_alone(self, failure: Failure) -> None:
+        """Note a failure after the client has gone or the time is up."""
+        known = translate(failure.value, self.bound.site.errors)
+        if known is None:
+            self._log.failure("a request failed after its client had gone or timed out", failure=failure)
+        else:
+            # Disconnecting before the refusal must not be cheaper than waiting for it.
+            self._penalise(known)
 
     def _failed(self, failure: Failure) -> Response:
         route = self.bound.route

@@ -12,7 +12,6 @@ from treq.client import HTTPClient
 from twisted.internet.task import Clock
 
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import BytesBodyProducer
 from svcd.cli.merchant import listener
 from svcd.cli.merchant.listener import (
     MAX_BODY_BYTES,
@@ -28,6 +27,7 @@ from svcd.cli.merchant.listener import (
     tls_options,
 )
 from svcd.commerce.signing import BadSignature
+from svcd.deferreds import WholeBody
 from tests.cli.merchant.events import NOW, OLD_SECRET, SECRET, encoded, event, headers
 from tests.cli.terminal import Network
 from tests.net.certificates import Signed, make_authority, sign
@@ -61,7 +61,7 @@ def send(heard: Heard) -> Iterator[Callable[..., tuple[int, Any]]]:
     clock.advance(NOW)
     callbacks = CallbackResource([SECRET], clock=clock, output=ListenerOutput(heard.event, heard.rejected.append))
     network = Network(callback_site(callbacks, clock=clock, random=lambda size: bytes(size)))
-    client = HTTPClient(network.agent(clock), data_to_body_producer=BytesBodyProducer)
+    client = HTTPClient(network.agent(clock), data_to_body_producer=WholeBody)
 
     def send(body: bytes, sent: dict[str, Any] | None = None, method: str = "POST") -> tuple[int, Any]:
         given = headers(body) if sent is None else sent
