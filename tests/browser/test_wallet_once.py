@@ -187,9 +187,9 @@ def test_what_was_refused_and_relayed_is_not_paid_twice_when_it_is_typed_again(
     """The node relays, answers 400 and names the next nonce truthfully: a typed copy would get that one."""
     order, page = fresh("retyped"), wallet.page
 
-    def type_it() -> None:
+    def type_it(amount: str = "2.5") -> None:
         wallet.navigate("Send")
-        for field, text in {"recipient": SHOP, "amount": "2.5", "reference": order}.items():
+        for field, text in {"recipient": SHOP, "amount": amount, "reference": order}.items():
             page.fill(f"#send-{field}", text)
         page.click("#send-done")
         wallet.view("review")
@@ -209,6 +209,11 @@ def test_what_was_refused_and_relayed_is_not_paid_twice_when_it_is_typed_again(
     page.wait_for_selector("#review-error[data-error=already-signed]")
     assert page.text_content("#review-nonce") == "1"
     assert page.is_disabled("#sign")
+
+    # Other terms are another payment
+    type_it("1")
+    assert "both may be" in wallet.error("unsettled")
+    assert page.is_enabled("#sign")
     wallet.watched.forgive("400")
     assert len(chain.paid(account.address, order)) == 1
     assert int(chain.node.account(account.address)["nonce"]) == 1
