@@ -22,10 +22,12 @@ from svcd.web.resources import CORS_HEADERS, Branch
 from svcd.web.responses import HttpError, Renderable, Response, Tip, tip_of
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, require_bearer
 from svcd.web.site import Site
+from tests.net.certificates import sign
 from tests.web.conftest import Refused, parse_json
-from tests.web.wire import SEND_BUFFER, Recording, Wire
+from tests.web.wire import SEND_BUFFER, Recording, SecureWire, Wire, behind_haproxy
 
 _DATE = re.compile(rb"Date: [^\r]*")
+CERTIFICATE = sign("localhost", by=None)
 GET = b"GET /rpc/now HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
@@ -140,7 +142,13 @@ class Connected:
     """The routes on a site of its own, at a time of its own, and one connection to it."""
 
     def __init__(
-        self, *, uses_fast_path: bool, reads: bool = True, peer: str = "203.0.113.9", burst: float = 0
+        self,
+        *,
+        uses_fast_path: bool,
+        reads: bool = True,
+        peer: str = "203.0.113.9",
+        burst: float = 0,
+        endpoint: str = "tcp",
     ) -> None:
         self.clock, self.routes, self.noted = Clock(), Routes(), Recording()
         clients = Clients(trusted_proxies=["203.0.113.77"])
@@ -169,7 +177,13 @@ class Connected:
             router=ports.router if uses_fast_path else None,
         )
         self.site.recorder = self.noted
-        self.wire = Wire(self.site, peer, reads=reads)
+        self.wire: Any
+        if endpoint == "ssl":
+            self.wire = SecureWire(self.site, CERTIFICATE.options(), self.clock, peer)
+        elif endpoint == "haproxy":
+            self.wire = behind_haproxy(self.site, peer)
+        else:
+            self.wire = Wire(self.site, peer, reads=reads)
 
     def do(self, event: bytes | float | str) -> None:
         """Something happens."""
@@ -336,6 +350,11 @@ def test_whatever_happens_the_answers_are_the_same(
         Connected(uses_fast_path=uses_fast_path, reads=reads, peer=peer, burst=burst)
         for uses_fast_path in (True, False)
     ]
+    compare(ways, happens)
+
+
+def compare(ways: list[Connected], happens: list[bytes | float | str]) -> None:
+    """Whatever happens, both ways must show the same, and leave nothing behind."""
     for event in happens:
         for way in ways:
             way.do(event)
@@ -347,6 +366,33 @@ def test_whatever_happens_the_answers_are_the_same(
     assert fast == long
     assert fast["left"] == (0, 0, 0)
     assert all(not way.clock.getDelayedCalls() for way in ways)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    happens=happenings(),
+    endpoint=st.sampled_from(["ssl", "haproxy"]),
+    peer=st.sampled_from(["203.0.113.9", "203.0.113.77"]),
+    burst=st.sampled_from([0, 0, 3]),
+)
+def test_the_answers_are_the_same_on_other_endpoints(
+    happens: list[bytes | float | str], endpoint: str, peer: str, burst: float
+) -> None:
+    compare(
+        [
+            Connected(uses_fast_path=uses_fast_path, peer=peer, burst=burst, endpoint=endpoint)
+            for uses_fast_path in (True, False)
+        ],
+        happens,
+    )
+
+
+@pytest.mark.parametrize("endpoint", ["tcp", "ssl", "haproxy"])
+def test_requests_take_the_fast_path_on_every_endpoint(endpoint: str) -> None:
+    way = Connected(uses_fast_path=True, endpoint=endpoint)
+    way.site.resource = Branch()
+    way.do(GET)
+    assert way.wire.response().json == {"ok": True, "a": 1}
 
 
 def test_a_failure_is_told_and_logged_on_both_ways(expected_errors: Callable[..., object]) -> None:

@@ -2,12 +2,23 @@
 
 import json
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from attrs import define, field, frozen
+from OpenSSL import SSL
 from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionAborted, ConnectionDone
-from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import (
+    IAddress,
+    IHalfCloseableProtocol,
+    IPushProducer,
+    IStreamServerEndpoint,
+    ITCPTransport,
+)
+from twisted.protocols.haproxy import proxyEndpoint
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -74,7 +85,7 @@ def split_responses(data: bytes, *, head: bool = False) -> list[Response]:
 class Wire:
     """One connection to ``site`` from ``peer``. A client that ``reads`` takes what is sent at once."""
 
-    def __init__(self, site: Site, peer: IAddress | str = "203.0.113.9", *, reads: bool = True) -> None:
+    def __init__(self, site: Site | Any, peer: IAddress | str = "203.0.113.9", *, reads: bool = True) -> None:
         self._peer = IPv4Address("TCP", peer, 50_000) if isinstance(peer, str) else peer
         self._reads = reads
         self._unsent = bytearray()
@@ -98,7 +109,12 @@ class Wire:
             data, self._held = self._held, b""
             self.protocol.dataReceived(data)
         if self._ended and self.open and not self._held and not self.paused and not self.disconnecting:
-            IHalfCloseableProtocol(self.protocol).readConnectionLost()
+            half = IHalfCloseableProtocol(self.protocol, None)
+            # As twisted.internet.tcp.Connection does.
+            if half is None:
+                self.close()
+            else:
+                half.readConnectionLost()
         return self
 
     def read(self) -> None:
@@ -198,6 +214,109 @@ class Wire:
             self.open = False
             self.saw_end = True
             self.protocol.connectionLost(Failure(reason))
+
+
+class _LaterWire(Wire):
+    """A connection whose end the protocol hears of in the next turn of the reactor, as TLS must."""
+
+    def __init__(self, factory: Any, peer: str, clock: Any) -> None:
+        self._clock = clock
+        super().__init__(factory, peer)
+
+    def _lose(self, reason: Exception) -> None:
+        self._clock.callLater(0, super()._lose, reason)
+
+
+class SecureWire:
+    """A connection over TLS to ``site``: what :class:`Wire` is to plain TCP, for a client that takes what is sent."""
+
+    def __init__(self, site: Site, certificate: Any, clock: Any, peer: str = "203.0.113.9") -> None:
+        self._clock = clock
+        self._wire = _LaterWire(TLSMemoryBIOFactory(certificate, False, site, clock=clock), peer, clock)
+        self._taken = 0
+        self._client = SSL.Connection(SSL.Context(SSL.TLS_CLIENT_METHOD), None)
+        self._client.set_connect_state()
+        self.received = bytearray()
+        self.unsent = 0
+        self._pump()
+
+    @property
+    def open(self) -> bool:
+        return self._wire.open
+
+    @property
+    def saw_end(self) -> bool:
+        return self._wire.saw_end
+
+    @property
+    def disconnecting(self) -> bool:
+        return self._wire.disconnecting
+
+    def send(self, data: bytes) -> "SecureWire":
+        """Send bytes, encrypted."""
+        if self.open and data:
+            with suppress(SSL.Error):  # The server may have ended the connection.
+                self._client.sendall(data)
+        return self._pump()
+
+    def read(self) -> None:
+        """Take everything that has been sent."""
+        self._pump()
+
+    def end(self) -> "SecureWire":
+        """The client sends no more (close_notify)."""
+        with suppress(SSL.Error):
+            self._client.shutdown()
+        return self._pump()
+
+    def close(self) -> None:
+        """The connection is lost."""
+        self._wire.close()
+        self._pump()
+
+    def response(self) -> Response:
+        (response,) = split_responses(bytes(self.received))
+        return response
+
+    def _pump(self) -> "SecureWire":
+        """Let both sides read until neither has anything more to say."""
+        moved = True
+        while moved:
+            # The server gathers small writes until the next turn of the reactor.
+            self._clock.advance(0)
+            moved = False
+            with suppress(SSL.WantReadError, SSL.ZeroReturnError, SSL.SysCallError):
+                self._client.do_handshake()
+            with suppress(SSL.WantReadError):
+                self._wire.send(self._client.bio_read(2**20))
+                moved = True
+            came, self._taken = bytes(self._wire.received[self._taken :]), len(self._wire.received)
+            if came:
+                self._client.bio_write(came)
+                moved = True
+            with suppress(SSL.WantReadError, SSL.ZeroReturnError, SSL.SysCallError):
+                while True:
+                    self.received += self._client.recv(2**16)
+        return self
+
+
+@implementer(IStreamServerEndpoint)
+@define
+class KeptFactory:
+    """An endpoint that keeps the factory which is to listen on it."""
+
+    factory: Any = None
+
+    def listen(self, factory: Any) -> "Deferred[None]":
+        self.factory = factory
+        return succeed(None)
+
+
+def behind_haproxy(site: Site, peer: str) -> Wire:
+    """A connection of ``peer`` to an endpoint ``haproxy:``, whose proxy is at another address."""
+    endpoint = KeptFactory()
+    proxyEndpoint(endpoint).listen(site)
+    return Wire(endpoint.factory, "192.0.2.7").send(b"PROXY TCP4 %b 192.0.2.1 50000 8645\r\n" % peer.encode())
 
 
 @define
