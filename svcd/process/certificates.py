@@ -59,7 +59,8 @@ class ServerCertificate:
     endpoint: str
     arguments: Mapping[str, str]
     loaded: LoadedCertificate = field(init=False)
-    _refused: Sequence[tuple[int, int, int]] | None = field(init=False, default=None)
+    _refused: object = field(init=False, default=None)
+    """The state of files that could not be used, or why there is none."""
 
     _log = Logger()
 
@@ -111,13 +112,20 @@ class ServerCertificate:
         Files that cannot be used are logged once, and tried again when they have changed: a program that renews a
         certificate writes key and certificate one after the other.
         """
+        files: object
         try:
             files = self._files()
-            if files in (self.loaded.files, self._refused):
-                return None
-            self._refused = files
+        except OSError as error:
+            files = str(error)
+        if files == self.loaded.files:
+            self._refused = None
+            return None
+        if files == self._refused:
+            return None
+        self._refused = files
+        try:
             loaded = self.load()
-        except (OSError, CertificateError) as error:
+        except CertificateError as error:
             self._log.warn("the certificate in use stays, because the new one cannot be used: {why}", why=str(error))
             return None
         self._refused = None

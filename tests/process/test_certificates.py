@@ -77,6 +77,24 @@ def test_a_broken_pair_leaves_the_old_one_and_is_logged_once(
     assert the_one(certificates).getContext() is not before
 
 
+def test_a_missing_file_is_logged_once_each_time_it_goes(
+    files: CertificateFiles, logged: Callable[[], list[str]]
+) -> None:
+    certificates = files.loaded()
+    before = the_one(certificates).getContext()
+    certificate = Path(files.certificate)
+    away = certificate.with_suffix(".away")
+    for times in (1, 2):
+        certificate.rename(away)
+        for _ in range(3):
+            renew(certificates)
+        assert len(logged()) == times
+        assert logged()[-1].endswith("no such file or directory")
+        away.rename(certificate)
+        renew(certificates)
+    assert the_one(certificates).getContext() is before
+
+
 @pytest.mark.parametrize(
     ("broken", "why"),
     [
