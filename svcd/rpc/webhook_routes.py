@@ -168,6 +168,8 @@ TEST_AGAIN_SECONDS: Final = 10
 """The `Retry-After` of a test while others run."""
 FULL_SECONDS: Final = 60
 """The `Retry-After` if a limit on watches is reached: watches end all the time."""
+BEHIND_SECONDS: Final = 60
+"""The `Retry-After` while the node fetches blocks again that it has lost."""
 
 
 @frozen(kw_only=True)
@@ -336,7 +338,7 @@ class WebhookRoutes:
             raise service_unavailable(sentence, MEMPOOL_SECONDS) from behind
         except ChainBehind as behind:
             sentence = "the node has lost its newest blocks and fetches them again; try again in some minutes"
-            raise HttpError(503, sentence) from behind
+            raise service_unavailable(sentence, BEHIND_SECONDS) from behind
         warning = self._warning(terms.required, seconds, pay_within_seconds)
         return 201, {"subscription": {**record, "warning": warning} if warning else record}
 

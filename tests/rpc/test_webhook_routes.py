@@ -558,6 +558,7 @@ def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_
         503,
         "the node has lost its newest blocks and fetches them again; try again in some minutes",
     )
+    assert refused.headers["retry-after"] == "60"
 
     watched.node.take(blocks["b2"], blocks["b3"])
     assert register(client_of(watched), body_of(watched)).status == 201

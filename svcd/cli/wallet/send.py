@@ -44,6 +44,7 @@ from svcd.keyfile import Keyfile
 F = TypeVar("F", bound=Callable[..., Any])
 
 _INVALID: Final = 400
+_IN_A_BLOCK: Final = "in a block"
 
 
 def signing_options(command: F) -> F:
@@ -253,7 +254,8 @@ class SendResult:
 
     def as_text(self) -> str:
         """For people."""
-        state = f"{self.state}; once it is in a block, see: svc tx {self.txid}"
+        when = "see" if self.state == _IN_A_BLOCK else "once it is in a block, see"
+        state = f"{self.state}; {when}: svc tx {self.txid}"
         return property_table([("txid", self.txid), ("state", state)])
 
 
@@ -296,7 +298,7 @@ def _tell_in_block(payment: OutgoingPayment, step: InBlock, view: AccountView, n
         err=True,
     )
     payment.pending.save(transfer, NodeAnswer.ACCEPTED, now=now)
-    return SendResult(_draft_of(transfer, view), payment.keyfile.address, transfer.txid.hex(), "in a block")
+    return SendResult(_draft_of(transfer, view), payment.keyfile.address, transfer.txid.hex(), _IN_A_BLOCK)
 
 
 _ANSWERS: Final = {

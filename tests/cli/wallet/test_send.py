@@ -504,6 +504,7 @@ def test_an_attempt_that_is_confirmed_meanwhile_is_not_paid_again(
         assert (json.loads(told.out)["txid"], json.loads(told.out)["state"]) == (first, "in a block")
         assert "is in a block, with 1 confirmation: nothing is signed or sent. Add --again" in told.err
         assert waiting(rich) == []
+    assert terminal.ok(*SEND).out.splitlines()[-1] == f"state  in a block; see: svc tx {first}"
     assert json.loads(terminal.ok(*SEND, "--again", "--yes", "--json", env=KNOWN).out)["nonce"] == "1"
     expected_errors(OSError)
 
