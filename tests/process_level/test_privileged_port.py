@@ -1,11 +1,10 @@
 """Ports that only root may open: bound before `twistd --uid` gives up root's rights, and refused to others in one line.
 
-That a node answers there with the rights of another user is part of tests/debian/story.py: here that user may be unable
-to read the Python of root's.
+That a node answers there with the rights of another user is part of tests/debian/daemon.py: here that user may be
+unable to read the Python of root's. Root without capabilities can, and has the rights of an ordinary user otherwise.
 """
 
 import os
-import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.as_root import directory_of_root, needs_root
+from tests.as_root import OWNER, directory_of_root, needs_root
 from tests.process_level.conftest import DEVNET
 from tests.process_level.running import ENVIRONMENT, refused
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow, needs_root]
 PORT = 947  # of no service in /etc/services
 LISTEN = f"tcp:{PORT}:interface=127.0.0.1"
-NOBODY = pwd.getpwnam("nobody")
-AS_NOBODY = ["setpriv", "--reuid=nobody", f"--regid={NOBODY.pw_gid}", "--clear-groups", "--"]
+WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"]
 BEFORE_THE_START = f"""
 import socket, sys
 from svcd.tap import Options, makeService
@@ -42,10 +40,7 @@ except OSError as error:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """With a data directory of nobody's; everybody can reach both."""
     with directory_of_root() as folder:
-        (folder / "data").mkdir(mode=0o700)
-        os.chown(folder / "data", NOBODY.pw_uid, NOBODY.pw_gid)
         yield folder
 
 
@@ -63,13 +58,16 @@ def test_the_port_is_bound_before_the_services_start(folder: Path, options: list
 
 
 def test_without_root_the_port_is_refused_in_one_line(folder: Path, options: list[str]) -> None:
-    done = refused(folder, *options, inside=AS_NOBODY)
+    done = refused(folder, *options, inside=WITHOUT_CAPABILITIES)
     assert (done.status, done.sentence) == (1, f"svcd: cannot listen on {LISTEN}: permission denied")
 
 
-def test_a_working_directory_that_the_user_cannot_read(tmp_path: Path, options: list[str]) -> None:
-    """There may be a configuration in it; pytest's directories are root's alone."""
-    done = refused(tmp_path, *options, inside=AS_NOBODY)
+def test_a_working_directory_that_the_user_cannot_read(folder: Path, options: list[str]) -> None:
+    """There may be a configuration in it."""
+    closed = folder / "closed"
+    closed.mkdir(mode=0o700)
+    os.chown(closed, *OWNER)
+    done = refused(closed, *options, inside=WITHOUT_CAPABILITIES)
     assert (done.status, done.lines) == (
         1,
         [
