@@ -6,6 +6,7 @@ from typing import Final
 
 _BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*\n", re.MULTILINE | re.DOTALL)
 _LINE_COMMENT: Final = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+_MARGIN: Final = re.compile(r"^[ \t]+|^\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([a-z0-9-]+\.mjs)";$', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _OTHER_FORM: Final = re.compile(r"^(?:import|export)\b.*|^.*\bimport\(.*", re.MULTILINE)
@@ -21,9 +22,9 @@ def bundle(sources: Mapping[str, str], entry: str) -> str:
 
     Each imported module becomes a function, which is called once and returns what the module exports, in an order in
     which a module comes after those that it imports. So its own names stay its own, and the code itself is unchanged,
-    but for comments that fill a line. Raises ValueError for a circular import and for forms that cannot be bundled:
-    other imports than ``import { a, b } from "./name.mjs";``, other exports than of a function, a class or a
-    constant, and a template literal over several lines.
+    but for comments that fill a line, empty lines and indentation. Raises ValueError for a circular import and for
+    forms that cannot be bundled: other imports than ``import { a, b } from "./name.mjs";``, other exports than of a
+    function, a class or a constant, and a template literal over several lines.
     """
     order: list[str] = []
     _visit(sources, entry, (), order)
@@ -46,7 +47,7 @@ def _module(name: str, source: str) -> str:
 
 
 def _body(name: str, source: str) -> str:
-    """The code of a module without comments, whose imports are constants and whose exports are not marked."""
+    """The code of a module without comments and margins, whose imports are constants and whose exports are unmarked."""
     code = _LINE_COMMENT.sub("", _BLOCK_COMMENT.sub("", source))
     for line in code.splitlines():
         # In such a literal, what looks like a comment would be text.
@@ -56,7 +57,7 @@ def _body(name: str, source: str) -> str:
     code = _EXPORT.sub("", code)
     if other := _OTHER_FORM.search(code):
         raise ValueError(f"{name}: this form of import or export cannot be bundled: {other[0]}")
-    return code
+    return _MARGIN.sub("", code)
 
 
 def _variable(name: str) -> str:
