@@ -75,8 +75,9 @@ class PendingFile:
 
     @property
     def path(self) -> Path:
-        """The file."""
-        return self.keyfile.with_name(f"{self.keyfile.name}.outbox")
+        """The file, beside the keyfile itself: every symbolic link to the keyfile has the same one."""
+        keyfile = self.keyfile.resolve() if self.keyfile.is_symlink() else self.keyfile
+        return keyfile.with_name(f"{keyfile.name}.outbox")
 
     def lock(self) -> AbstractContextManager[None]:
         """Exclude other processes that spend from the keyfile: two at once would sign two transfers with one nonce."""

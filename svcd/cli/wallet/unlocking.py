@@ -65,7 +65,8 @@ def _renewing(runtime: Runtime, path: Path, keyfile: Keyfile, password: str) -> 
             with lock_file(path, f"another svc is using {path}"):
                 if load_keyfile(path) != keyfile:
                     return
-                replace_file(path, render(anew))
+                # A symbolic link stays one, so that its target keeps the signed transfers of both.
+                replace_file(path.resolve(), render(anew))
         except CommandError as error:
             click.echo(f"Warning: {path} is older and was not encrypted anew: {error}.", err=True)
             return

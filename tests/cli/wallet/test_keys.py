@@ -300,6 +300,16 @@ def test_an_older_keyfile_is_encrypted_anew_when_it_is_opened(terminal: Terminal
     assert (told.err, parse(wallet.read_bytes())) == ("", anew)
 
 
+def test_a_symbolic_link_to_an_older_keyfile_stays_one(terminal: Terminal, wallet: Path) -> None:
+    wallet.write_text(FORMER["file"])
+    link = wallet.with_name("link.json")
+    link.symlink_to(wallet.name)
+    told = terminal.ok("wallet", "address", "--verify", "--keyfile", "link.json", env=KNOWN)
+    assert "link.json was encrypted anew" in told.err
+    assert link.is_symlink()
+    assert parse(wallet.read_bytes()).kdf == ARGON2ID
+
+
 def test_an_older_keyfile_in_use_stays_as_it_is(terminal: Terminal, wallet: Path) -> None:
     wallet.write_text(FORMER["file"])
     with lock_file(wallet, "unused"):

@@ -101,6 +101,17 @@ def test_a_node_cannot_make_the_wallet_forget_a_transfer(world: World, status_li
     assert world.chain.can_be_paid_twice() == []
 
 
+def test_a_symbolic_link_to_the_keyfile_shares_its_transfers(world: World) -> None:
+    world.paid(*SEND)
+    world.chain.mine()
+    original, link = world.wallet, world.wallet.with_name("link.json")
+    link.symlink_to(original.name)
+    world.wallet = link
+    assert world.paid(*SEND)["state"] == "in a block"
+    assert world.chain.paid(OTHER, 10 * COIN, None) == 1
+    assert not link.with_name("link.json.outbox").exists()
+
+
 def test_a_newest_block_in_the_future_is_not_believed(world: World) -> None:
     world.chain.mine()
     world.liar.lies = {Lie.SLOT_AHEAD}
