@@ -82,7 +82,9 @@ class Service:
     def command(self) -> list[str]:
         """The unit's command with this machine's places."""
         (line,) = setting(UNIT, "ExecStart")
-        program, *rest = shlex.split(line.replace("${STATE_DIRECTORY}", str(self.state)))
+        environment = dict(value.split("=", 1) for value in setting(UNIT, "Environment"))
+        environment["STATE_DIRECTORY"] = str(self.state)
+        program, *rest = shlex.split(re.sub(r"\$\{(\w+)\}", lambda name: environment[name[1]], line))
         assert program == "/opt/svcd/bin/twistd"
         return [str(BIN / "twistd"), *(each.replace("/etc/svcd/svcd.toml", str(self._config)) for each in rest)]
 
