@@ -6,6 +6,7 @@ The one module of svcd that imports the global reactor; Klein, which svcd/web im
 import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from getpass import getpass
@@ -100,7 +101,9 @@ class Options(usage.Options):
 def _default_file() -> Path | None:
     """The configuration file below the working directory, if there is one; raises ConfigError."""
     try:
-        return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+        return DEFAULT_FILE if stat.S_ISREG(os.stat(DEFAULT_FILE).st_mode) else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
         raise ConfigError(
             f"{DEFAULT_FILE}: {(error.strerror or str(error)).lower()}; name another file with --config, or start the "
