@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "chain_schemas": {"chain", "web"},
     "light": {"chain"},
     "deferreds": set(),
+    "request_body": set(),
     "interfaces": set(),
     "keyfile": {"chain"},
     "limits": set(),
@@ -100,7 +101,7 @@ def package_of(module: str) -> str:
 def directions(module: str, tree: ast.AST) -> Problems:
     package = package_of(module)
     # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
-    shared = {"limits"} if package == "chain" else {"limits", "deferreds", "interfaces", "recent"}
+    shared = {"limits"} if package == "chain" else {"limits", "deferreds", "interfaces", "recent", "request_body"}
     allowed = {package} | shared | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)
     for line, name in imports(tree):

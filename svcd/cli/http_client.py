@@ -39,8 +39,8 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
 from svcd.commerce.payment_request import PaymentTerms, status_path
-from svcd.deferreds import WholeBody
 from svcd.interfaces import Clock
+from svcd.request_body import WholeBody
 
 MAX_DEPTH: Final = 32
 """Nesting levels of a response, so that no recursive function exhausts the stack."""

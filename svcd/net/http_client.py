@@ -25,7 +25,6 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
-from svcd.deferreds import WholeBody
 from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
 from svcd.net.calls import FAILURES, CallFailed, CallKind, CallLimits, Progress, Reply, explain, within
 from svcd.net.happy_eyeballs import Admission, AdmittedEndpoint, CheckedEndpoint, Dialler, always
@@ -33,6 +32,7 @@ from svcd.net.meter import Meter
 from svcd.net.resolver import Nat64Discovery, Resolver
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
+from svcd.request_body import WholeBody
 
 _KEPT_HEADERS = ("content-type", "retry-after")
 

@@ -27,7 +27,7 @@ from svcd.cli.merchant.listener import (
     tls_options,
 )
 from svcd.commerce.signing import BadSignature
-from svcd.deferreds import WholeBody
+from svcd.request_body import WholeBody
 from tests.cli.merchant.events import NOW, OLD_SECRET, SECRET, encoded, event, headers
 from tests.cli.terminal import Network
 from tests.net.certificates import Signed, make_authority, sign
