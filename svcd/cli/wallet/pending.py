@@ -2,12 +2,14 @@
 
 Each is stored beside the keyfile before it is sent, and kept whatever a node answers: the node may have relayed it. It
 is dropped only when this computer's clock says that no block can include it any more, and then only from the oldest
-``MAX_VOID`` on. The file is the keyfile's name plus ``.outbox``, mode 0600: canonical JSON without secrets.
+``MAX_VOID`` on. The file is the keyfile's name plus ``.outbox``, mode 0600: canonical JSON without secrets. Other such
+files in the same folder are read and never changed: the keyfile may have been renamed or copied.
 svcd/cli/wallet/repeat.py uses it so that repeating a command does not pay twice.
 """
 
+import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -32,6 +34,7 @@ MAX_VOID: Final = 1000
 """So many transfers are kept that no block can include any more, the newest: a block may have included them before."""
 MARGIN: Final = 60 * 60 * 1000
 """Milliseconds that a transfer is kept beyond its day: a reorganisation may go back so far, and clocks differ."""
+_SUFFIX: Final = ".outbox"
 _NOT_FOUND: Final = 404
 
 
@@ -66,6 +69,10 @@ def is_void(transfer: Transfer, params: NetworkParams, now: int) -> bool:
     return is_too_old(transfer, params, now - MARGIN)
 
 
+class _OtherFormat(Exception):
+    """The file is JSON, and not an outbox of this version."""
+
+
 @frozen
 class PendingFile:
     """The signed transfers of one keyfile. Every method raises CommandError if the file cannot be read or written."""
@@ -77,15 +84,24 @@ class PendingFile:
     def path(self) -> Path:
         """The file, beside the keyfile itself: every symbolic link to the keyfile has the same one."""
         keyfile = self.keyfile.resolve() if self.keyfile.is_symlink() else self.keyfile
-        return keyfile.with_name(f"{keyfile.name}.outbox")
+        return keyfile.with_name(f"{keyfile.name}{_SUFFIX}")
 
     def lock(self) -> AbstractContextManager[None]:
         """Exclude other processes that spend from the keyfile: two at once would sign two transfers with one nonce."""
         return lock_file(self.keyfile, f"another svc is paying from {self.keyfile}; wait for it to end, and repeat")
 
     def load(self) -> list[PendingTransfer]:
-        """All transfers, oldest first."""
-        if not self.path.exists():
+        """All transfers, oldest first, and before them those that the files of :meth:`_others` have besides."""
+        own = self._load_own()
+        known = {each.transfer.txid for each in own}
+        found: dict[bytes, PendingTransfer] = {}
+        for path in self._others():
+            found.update({each.transfer.txid: each for each in self._parse_other(path)})
+        others = [each for txid, each in found.items() if txid not in known]
+        return sorted(others, key=lambda each: each.transfer.timestamp) + own
+
+    def _load_own(self) -> list[PendingTransfer]:
+        if not os.path.lexists(self.path):
             return []
         data = read_bounded(self.path, MAX_BYTES)
         try:
@@ -99,26 +115,55 @@ class PendingFile:
     def save(self, transfer: Transfer, answer: NodeAnswer, *, now: int) -> None:
         """Add or update a transfer, and sync the file to disk; ``now`` is this computer's time in Unix milliseconds."""
         # In its place: the order is that of the signatures.
-        stored = {pending.transfer.txid: pending for pending in self.load()}
+        stored = {pending.transfer.txid: pending for pending in self._load_own()}
         stored[transfer.txid] = PendingTransfer(transfer, answer)
         void = [txid for txid, pending in stored.items() if is_void(pending.transfer, self.params, now)]
         for txid in void[: max(len(void) - MAX_VOID, 0)]:
             del stored[txid]
         self._write(list(stored.values()))
 
+    def _others(self) -> list[Path]:
+        """The files of the same owner in the same folder: a copy of the keyfile or its former name has one."""
+        try:
+            owner = self.keyfile.stat().st_uid
+            paths = sorted(self.path.parent.glob(f"*{_SUFFIX}"))
+            return [each for each in paths if each != self.path and each.is_file() and each.stat().st_uid == owner]
+        except OSError as error:
+            raise CommandError(f"{self.path.parent} cannot be searched for signed transfers: {error}") from None
+
+    def _parse_other(self, path: Path) -> list[PendingTransfer]:
+        """The transfers in the file at ``path`` that are of this network; none if it is of another program."""
+        transfers = []
+        try:
+            items = [] if path.stat().st_size > MAX_BYTES else self._items(read_bounded(path, MAX_BYTES))
+        except (RuleViolation, _OtherFormat):
+            return []
+        for item in items:
+            with suppress(RuleViolation):
+                transfers.append(self._parse_item(item))
+        return transfers
+
     def _parse(self, data: bytes) -> list[PendingTransfer]:
+        try:
+            return [self._parse_item(item) for item in self._items(data)]
+        except _OtherFormat:
+            raise CommandError(
+                f"{self.path} is not an outbox of this svc: its format is not {FORMAT}; move it away"
+            ) from None
+
+    def _items(self, data: bytes) -> list[object]:
         fields = exact_fields(parse_json(data), frozenset(("format", "transfers")), "the outbox")
         items = fields["transfers"]
         if fields["format"] != FORMAT or not isinstance(items, list):
-            raise CommandError(f"{self.path} is not an outbox of this svc: its format is not {FORMAT}; move it away")
-        transfers = []
-        for item in items:
-            members = exact_fields(item, frozenset(("answered", "transaction")), "transfer")
-            answered = members["answered"]
-            known = answered is True or answered == NodeAnswer.REFUSED.value
-            answer = NodeAnswer(answered) if known else NodeAnswer.NONE
-            transfers.append(PendingTransfer(parse_transfer(members["transaction"], self.params), answer))
-        return transfers
+            raise _OtherFormat
+        return items
+
+    def _parse_item(self, item: object) -> PendingTransfer:
+        members = exact_fields(item, frozenset(("answered", "transaction")), "transfer")
+        answered = members["answered"]
+        known = answered is True or answered == NodeAnswer.REFUSED.value
+        answer = NodeAnswer(answered) if known else NodeAnswer.NONE
+        return PendingTransfer(parse_transfer(members["transaction"], self.params), answer)
 
     def _write(self, transfers: list[PendingTransfer]) -> None:
         items = [
@@ -131,7 +176,8 @@ class PendingFile:
                 f"{self.path} is full: it holds {len(transfers)} transfers of the last day; pay from another wallet, or"
                 " wait until tomorrow"
             )
-        replace_file(self.path, data)
+        # A symbolic link stays one: its target is what other names of the keyfile may share.
+        replace_file(self.path.resolve(), data)
 
 
 @frozen

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from twisted.internet.task import Clock
 
 from svcd.chain.params import DEVNET, MAINNET
-from svcd.cli.wallet.pending import NodeAnswer, PendingFile
+from svcd.cli.wallet.pending import MAX_BYTES, NodeAnswer, PendingFile
 from svcd.cli.wallet.preflight import check_present
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri
 from tests.chains import COIN
@@ -110,6 +111,55 @@ def test_a_symbolic_link_to_the_keyfile_shares_its_transfers(world: World) -> No
     assert world.paid(*SEND)["state"] == "in a block"
     assert world.chain.paid(OTHER, 10 * COIN, None) == 1
     assert not link.with_name("link.json.outbox").exists()
+
+
+@pytest.mark.parametrize("how", ["renamed", "copied", "hard link"])
+def test_another_name_of_the_keyfile_in_the_same_folder_pays_nothing_twice(world: World, how: str) -> None:
+    world.liar.lies = {Lie.RELAY_AND_REFUSE}
+    world.failed(*SEND)
+    world.liar.lies = set()
+    original, other = world.wallet, world.wallet.with_name("other.json")
+    if how == "renamed":
+        original.rename(other)
+    elif how == "copied":
+        shutil.copy2(original, other)
+    else:
+        other.hardlink_to(original)
+    world.wallet = other
+    assert world.paid(*SEND)["nonce"] == "0"
+    world.chain.mine()
+    assert world.paid(*SEND)["state"] == "in a block"
+    assert len(world.liar.seen) == 1, "the same bytes were sent again"
+    assert world.chain.paid(OTHER, 10 * COIN, None) == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"From me\xff", b"{}", b'{"format":"svc-outbox-v2","transfers":[]}', b"["], ids=str
+)
+def test_files_of_others_in_the_folder_hold_nothing_up(world: World, content: bytes) -> None:
+    world.wallet.with_name("mail.outbox").write_bytes(content)
+    world.wallet.with_name("folder.outbox").mkdir()
+    large = world.wallet.with_name("large.outbox")
+    large.touch()
+    os.truncate(large, MAX_BYTES + 1)
+    world.wallet.with_name("none.outbox").symlink_to("nothing")
+    assert world.paid(*SEND)["nonce"] == "0"
+    assert world.wallet.with_name("mail.outbox").read_bytes() == content
+
+
+def test_a_link_to_a_file_that_is_absent_is_not_an_empty_file(world: World) -> None:
+    """The stored transfers may be on a disk that is not mounted."""
+    world.paid(*SEND)
+    world.chain.mine()
+    outbox = world.wallet.with_name(f"{world.wallet.name}.outbox")
+    elsewhere = outbox.rename(world.wallet.with_name("elsewhere"))
+    outbox.symlink_to(elsewhere)
+    world.paid(*SEND)
+    assert outbox.is_symlink(), "the link is kept, and its target is written"
+    elsewhere.unlink()
+    assert world.failed(*SEND) == f"{outbox} cannot be read: no such file or directory"
+    assert world.chain.paid(OTHER, 10 * COIN, None) == 1
+    assert len(world.liar.seen) == 1
 
 
 def test_a_newest_block_in_the_future_is_not_believed(world: World) -> None:
