@@ -297,7 +297,7 @@ def _tell_in_block(payment: OutgoingPayment, step: InBlock, view: AccountView, n
         " signed or sent. Add --again to pay it a second time.",
         err=True,
     )
-    payment.pending.save(transfer, NodeAnswer.ACCEPTED, now=now)
+    _store_answer(payment, transfer, NodeAnswer.ACCEPTED, now)
     return SendResult(_draft_of(transfer, view), payment.keyfile.address, transfer.txid.hex(), _IN_A_BLOCK)
 
 
@@ -467,7 +467,7 @@ async def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Trans
         repeat = "repeat the command without --again" if payment.request.again else "repeat the command"
         refused = isinstance(error, ErrorResponse) and error.status == _INVALID
         if refused and before in (None, NodeAnswer.REFUSED):
-            pending.save(transfer, NodeAnswer.REFUSED, now=milliseconds(node.clock))
+            _store_answer(payment, transfer, NodeAnswer.REFUSED, milliseconds(node.clock))
             raise CommandError(
                 f"{error}. The transfer {transfer.txid.hex()} is kept, because the node may have sent it on all the"
                 f" same: {repeat} to send it again; another payment gets its nonce, so only one of them can be paid"
@@ -476,8 +476,20 @@ async def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Trans
             f"{error}. The transfer {transfer.txid.hex()} may still have been sent: {repeat} to send the"
             " same signed transfer again, which can be paid only once"
         ) from None
-    pending.save(transfer, NodeAnswer.ACCEPTED, now=milliseconds(node.clock))
+    _store_answer(payment, transfer, NodeAnswer.ACCEPTED, milliseconds(node.clock))
     return state
+
+
+def _store_answer(payment: OutgoingPayment, transfer: Transfer, answer: NodeAnswer, now: int) -> None:
+    """Store the answer to a transfer that is stored already; a full disk changes nothing about what was sent."""
+    try:
+        payment.pending.save(transfer, answer, now=now)
+    except CommandError as error:
+        click.echo(
+            f"Warning: {error}. The transfer {transfer.txid.hex()} is stored there already, only what the node answered"
+            " is not: make room, and repeat the command before you make another payment.",
+            err=True,
+        )
 
 
 def _draft_of(transfer: Transfer, view: AccountView) -> Draft:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from twisted.internet.task import Clock
 
 from svcd.chain.params import DEVNET, MAINNET
+from svcd.cli.errors import CommandError
+from svcd.cli.secure_files import replace_file
 from svcd.cli.wallet.pending import MAX_BYTES, NodeAnswer, PendingFile
 from svcd.cli.wallet.preflight import check_present
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri
@@ -405,6 +408,40 @@ def test_the_file_is_on_the_disk_before_the_transfer_is_sent(world: World, monke
     world.terminal.public.site = site_of(Watched(world.liar), world.terminal.clock)
     world.paid(*ORDER)
     assert done[: done.index("sent") + 1] == ["fsync", "fsync", "replace", "fsync", "sent"]
+
+
+@pytest.mark.parametrize("lie", [None, Lie.RELAY_AND_REFUSE])
+def test_a_disk_that_is_full_after_the_transfer_is_sent(
+    world: World, lie: Lie | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that sees only "no space left on device" would take the transfer for unsent, and pay elsewhere."""
+    world.liar.lies = {lie} if lie else set()
+    with monkeypatch.context() as patched:
+        patched.setattr("svcd.cli.wallet.pending.replace_file", _disk_with_room_for_one())
+        result = world.run(*ORDER, "--yes", "--json")
+    (txid,) = world.liar.seen
+    assert f"no space left on device. The transfer {txid} is stored there already" in result.stderr
+    if lie is None:
+        assert (result.exit_code, json.loads(result.stdout)["txid"]) == (0, txid)
+    else:
+        assert result.exit_code == 1
+        assert "is kept, because the node may have sent it on all the same" in result.stderr.splitlines()[-1]
+    world.liar.lies = set()
+    assert world.paid(*ORDER)["txid"] == txid
+    world.chain.mine()
+    assert world.chain.paid(OTHER, 10 * COIN, "order-17") == 1
+
+
+def _disk_with_room_for_one() -> Callable[[Path, bytes], None]:
+    written: list[Path] = []
+
+    def replace(path: Path, data: bytes) -> None:
+        if written:
+            raise CommandError(f"{path} cannot be written: no space left on device")
+        written.append(path)
+        replace_file(path, data)
+
+    return replace
 
 
 # The law
