@@ -478,6 +478,15 @@ class PayingOnce(RuleBasedStateMachine):
     def pay(self, fee: tuple[str, ...]) -> None:
         self.world.run(*ORDER, *fee, "--yes")
 
+    @rule(copied=st.booleans(), name=st.sampled_from(["one.json", "two.json"]))
+    def another_name(self, copied: bool, name: str) -> None:
+        """Go on with a copy of the keyfile, or rename it; what it has signed stays beside the former name."""
+        former, self.world.wallet = self.world.wallet, self.world.wallet.with_name(name)
+        if former != self.world.wallet:
+            shutil.copy2(former, self.world.wallet)
+            if not copied:
+                former.unlink()
+
     @rule(nonce=st.integers(0, 3))
     def pay_with_nonce(self, nonce: int) -> None:
         self.world.run(*ORDER, "--nonce", nonce, "--yes")
