@@ -140,7 +140,9 @@ export function enterHome(app) {
   const poller = new Poller(
     async () => {
       const view = await app.node.view();
-      await app.paying.settle(own, null, view.tip);
+      if (!left) await app.paying.settle(own, null, view.tip);
+      // A locked wallet asks nothing about its address any more.
+      if (left) return;
       const [{ balance }, { transfers }, waiting, payments, open] = await Promise.all([
         app.node.account(own),
         app.node.transfers(own),
@@ -276,7 +278,8 @@ export function enterHistory(app) {
       // Without the node's answer the payments of this wallet are shown all the same.
       if (loaded.pages === 0) showOwn(await paying.of(own), []);
       const { tip } = await node.view();
-      await paying.settle(own, null, tip);
+      if (!left) await paying.settle(own, null, tip);
+      if (left) return;
       const [waiting, payments] = await Promise.all([node.waiting(own), paying.of(own), load(tip)]);
       if (left) return;
       showOwn(payments, waiting);
