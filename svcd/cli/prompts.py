@@ -1,7 +1,7 @@
 """The prompts of all commands: passwords and confirmations."""
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,12 +26,13 @@ _Action = Callable[[int, FrameType | None], Any] | int | None
 
 
 @contextmanager
-def interruptible(*, at_sigterm: _Action = signal.SIG_DFL) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end a prompt at once.
+def interruptible(*, also: Iterable[signal.Signals] = ()) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a prompt at once; the signals in ``also`` raise click.Abort as Ctrl-C does.
 
     With the reactor's handlers they would only ask it to stop, which it cannot do before the prompt returns.
     """
-    handlers: dict[signal.Signals, _Action] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: at_sigterm}
+    handlers: dict[signal.Signals, _Action] = {signal.SIGTERM: signal.SIG_DFL}
+    handlers |= dict.fromkeys((signal.SIGINT, *also), signal.default_int_handler)
     previous = [(number, signal.getsignal(number)) for number in handlers]
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -337,7 +337,7 @@ def signalled(process: "subprocess.Popen[str]", terminal: int, number: int) -> b
     return said
 
 
-@pytest.mark.parametrize("end", ["answers", "Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("end", ["answers", "SIGINT", "SIGQUIT", "SIGTERM"])
 def test_new_words_are_on_a_screen_of_their_own(tmp_path: Path, end: str) -> None:
     (tmp_path / "password").touch(0o600)
     (tmp_path / "password").write_text("correct horse battery staple")
@@ -368,7 +368,7 @@ def test_new_words_are_on_a_screen_of_their_own(tmp_path: Path, end: str) -> Non
         assert outcome(process)[0] == 0
         assert (tmp_path / "wallet.json").exists()
     else:
-        left = signalled(process, ours, signal.SIGINT if end == "Ctrl-C" else signal.SIGTERM)
+        left = signalled(process, ours, signal.Signals[end])
         assert b"\x1b[H\x1b[2J\x1b[?1049l" in left.partition(b"Aborted!")[0]
         assert outcome(process)[0] == 1
         assert not (tmp_path / "wallet.json").exists()

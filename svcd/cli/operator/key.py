@@ -73,7 +73,7 @@ def new(session: Session, network: str, key_file: str, password_file: Path | Non
       svc node key new --data-dir /var/lib/svcd
       svc node key new --network devnet --password-file password
     """
-    password = PasswordSource(password_file, {}).new()
+    password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
         require_absent(path, "--key-file")
         sealed = _sealed(session, session.runtime.random(32), password, network)
@@ -99,7 +99,7 @@ def encrypt(session: Session, network: str, key_file: str, password_file: Path |
       svc node key encrypt --data-dir /var/lib/svcd
       svc node key encrypt --network devnet --password-file password
     """
-    password = PasswordSource(password_file, {}).new()
+    password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
         sealed = _sealed(session, read_seed(path), password, network)
         replace_file(path, render(sealed))

@@ -58,8 +58,8 @@ def show_words_once(words: list[str], random: Callable[[int], bytes]) -> None:
 
 @contextmanager
 def _alternate_screen() -> Iterator[None]:
-    """Show what follows on a screen of its own, and leave nothing of it. Ctrl-C and SIGTERM raise click.Abort."""
-    with interruptible(at_sigterm=signal.default_int_handler):
+    """Show what follows on a screen of its own, and leave nothing of it. Ctrl-C and its like raise click.Abort."""
+    with interruptible(also=(signal.SIGTERM, signal.SIGQUIT)):
         click.echo(_SHOW_ALTERNATE, nl=False, err=True)
         try:
             yield

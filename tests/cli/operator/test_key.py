@@ -1,6 +1,7 @@
 """`svc node key …`: the block key in an encrypted keyfile."""
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -58,6 +59,14 @@ def test_a_password_that_is_refused_changes_nothing(terminal: Terminal, data: Pa
     write_password(terminal, "short")
     terminal.failure(*ENCRYPT)
     assert (data / "operator.key").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["encrypt", "new"])
+def test_a_password_that_is_guessed_first_is_refused_with_a_suggestion(terminal: Terminal, command: str) -> None:
+    refusal = terminal.failure("node", "key", command, "--network", "devnet", typed="aaaaaaaaaaaa\naaaaaaaaaaaa\n")
+    assert re.search(
+        r"the password repeats the same characters; choose for example six random words:( [a-z]+){6}$", refusal
+    ), refusal
 
 
 def test_a_password_of_a_wallet_in_the_environment_is_not_taken(terminal: Terminal, data: Path) -> None:
