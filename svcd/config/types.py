@@ -303,7 +303,8 @@ def endpoint_parts(endpoint: str) -> tuple[str, Mapping[str, str]]:
 def split_tls(endpoint: str) -> list[str]:
     """Two endpoint strings for a `systemd:` one with the arguments of TLS, which Twisted knows only for `ssl:`.
 
-    The first is the inherited socket, the second an `ssl:` endpoint with the arguments. All others give themselves.
+    The first is the inherited socket, the second an `ssl:` endpoint with the arguments. Any other endpoint is
+    returned alone.
     """
     kind, *written = _ARGUMENT.findall(endpoint)
     tls = [each for each in written if (named := _NAMED.fullmatch(each)) and named[1] in _TLS_ARGUMENTS]

@@ -18,7 +18,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 PRIVILEGED: Final = range(1, 1024)
-"""The ports that only root may open, as Linux is delivered (ip(7), ip_unprivileged_port_start)."""
+"""The ports that only root may open, by Linux's default (ip(7), ip_unprivileged_port_start)."""
 _BACKLOG: Final = 50
 """Twisted's own default."""
 
@@ -80,10 +80,7 @@ class ServerEndpoints(Service):
             self._bound.popitem()[1].close()
 
     def server(self, name: str, certificate: Any) -> Any:
-        """The endpoint of the description ``name``, to listen on, with TLS if there is a ``certificate``.
-
-        That is an IOpenSSLContextFactory, or None.
-        """
+        """The endpoint of the description ``name``; ``certificate`` is an IOpenSSLContextFactory, None without TLS."""
         description = self.described[name]
         plain: Any
         if name in self._bound:

@@ -17,7 +17,7 @@ from svcd.interfaces import Clock
 from svcd.process.timers import Periodic
 
 EXTENSION_SECONDS: Final = 30.0
-"""For how long each request of a start that goes on asks."""
+"""How much more time each notification of a start in progress requests."""
 STATUS_SECONDS: Final = 5.0
 """Seconds from one check for a changed status line to the next."""
 
@@ -57,8 +57,8 @@ class Notifier:
 class StartTimeout(Service):
     """The first service to start: asks systemd for more time until the last one has started.
 
-    Checking a large chain after a crash takes minutes. systemd would take them for a start that hangs; it does if the
-    reactor hangs, for then the requests end.
+    Checking a large chain after a crash takes minutes, after which systemd would end the start. If the reactor hangs,
+    no further time is requested, and systemd ends the start as it should.
     """
 
     def __init__(self, notifier: Notifier, clock: Clock) -> None:

@@ -58,7 +58,7 @@ def show_words_once(words: list[str], random: Callable[[int], bytes]) -> None:
 
 @contextmanager
 def _alternate_screen() -> Iterator[None]:
-    """Show what follows on a screen of its own, and leave nothing of it. Ctrl-C and its like raise click.Abort."""
+    """Show what follows on a screen of its own, and leave nothing of it. Ctrl-C, Ctrl-\\, SIGTERM: click.Abort."""
     with interruptible(also=(signal.SIGTERM, signal.SIGQUIT)):
         click.echo(_SHOW_ALTERNATE, nl=False, err=True)
         try:
