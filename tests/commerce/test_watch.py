@@ -282,6 +282,16 @@ def test_a_payment_that_is_gone_after_the_deadline_expires() -> None:
     assert told.see(at(10), now=SOON) == ["expired"]
 
 
+def test_a_payment_that_comes_back_after_the_deadline_was_not_seen_in_time() -> None:
+    """The same answer as if the node had been in step when the payment had gone."""
+    told = deadline()
+    told.see(PENDING, now=SOON - 1)
+
+    assert told.see(at(10), now=SOON, synced=False) == []
+    assert told.see(PENDING, now=SOON, synced=False) == []
+    assert told.see(PENDING, now=SOON) == ["expired"]
+
+
 def test_a_payment_that_a_reorganisation_moves_after_the_deadline_was_seen_in_time() -> None:
     told = deadline()
     told.see(at(10, 5), now=SOON - 1)

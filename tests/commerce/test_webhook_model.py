@@ -34,6 +34,8 @@ class Side:
     heard: list[dict[str, Any]] = field(factory=list)
     """In order."""
     cancelled: bool = False
+    unpaid: bool = True
+    """Whether the watch counted no payment as one in time after the last operation."""
 
     @property
     def told(self) -> list[dict[str, Any]]:
@@ -46,9 +48,9 @@ class Side:
         return str(self.told[-1]["payment"]["state"]) if self.told else "unpaid"
 
     @property
-    def was_seen(self) -> bool:
-        """Whether the merchant has heard of a payment."""
-        return any(body["payment"]["state"] != "unpaid" for body in self.told)
+    def was_on_chain(self) -> bool:
+        """Whether the merchant has heard of a payment in a block."""
+        return any(body["epoch"] > 0 or body["payment"]["state"] in {"confirming", "confirmed"} for body in self.told)
 
     @property
     def was_confirmed(self) -> bool:
@@ -271,8 +273,11 @@ class WebhookModel(RuleBasedStateMachine):
 
     def _check_active(self, pair: Pair, side: Side, payment: dict[str, Any]) -> None:
         at = payment.get("blockTime")
-        is_late = not side.was_seen and self.now >= pair.deadline and (at is None or int(at) >= pair.deadline)
+        # A payment that has left the mempool, and was in no block, counts like one that was never seen.
+        in_time = not side.unpaid or side.was_on_chain
+        is_late = not in_time and self.now >= pair.deadline and (at is None or int(at) >= pair.deadline)
         state = "unpaid" if is_late and pair.pay_until is not None else payment["state"]
+        side.unpaid = state == "unpaid"
         known = {state}
         if state == "unpaid" and not pair.drops:
             known.add("pending")
