@@ -8,7 +8,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import evolve, frozen
+from attrs import frozen
 from cattrs import Converter, transform_error
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock, succeed
@@ -16,12 +16,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.interfaces import Timer, Worker, unix_seconds
-from svcd.net.targets import BadTarget, Endpoint
+from svcd.net.targets import Endpoint
 from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET, NetworkView
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry, group_of_endpoint, take_group
 from svcd.p2p.announcements import Announcements
-from svcd.p2p.bans import KINDS, Ban, Bans, PostBans, end_of, endpoint_name
+from svcd.p2p.bans import KINDS, Ban, Bans, PostBans
 from svcd.p2p.chain_sync import ChainSync
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode
@@ -81,64 +81,16 @@ def _read(text: str) -> PeersFile:
     value = json.loads(text)
     if type(value) is not dict:
         raise ValueError("it must be a JSON object")
-    notes = _CONVERTER.structure(_with_endpoints_only(value), PeersFile)
+    notes = _CONVERTER.structure(value, PeersFile)
     if notes.format != FORMAT:
         raise ValueError(f"its format must be {FORMAT}, not {notes.format}")
     if not _SECRET.fullmatch(notes.secret):
         raise ValueError("its secret must be 64 lower-case hex characters")
     for ban in notes.bans:
-        if ban.name.partition(":")[0] not in KINDS or (ban.until is None and not ban.own):
-            raise ValueError(f"{ban.name!r} must be the name of a ban, and only the operator's have no end")
-    return evolve(notes, entries=_one_of_each(notes.entries), bans=_in_canonical_form(notes.bans))
-
-
-def _with_endpoints_only(value: dict[str, Any]) -> dict[str, Any]:
-    """``value`` without entries and anchors that are no endpoints, which earlier versions accepted.
-
-    Strangers choose the hints, so a bad hint must not make the whole file count as damaged.
-    """
-    kept = dict(value)
-    for name, text_of in (("entries", _endpoint_of), ("anchors", lambda anchor: anchor)):
-        if type(kept.get(name)) is list:
-            kept[name] = [each for each in kept[name] if _may_be_endpoint(text_of(each))]
-    return kept
-
-
-def _endpoint_of(entry: Any) -> object:
-    return entry.get("endpoint") if type(entry) is dict else None
-
-
-def _may_be_endpoint(value: object) -> bool:
-    """Whether ``value`` is a valid endpoint or no string at all, which the converter refuses later."""
-    try:
-        return type(value) is not str or bool(Endpoint(value))
-    except BadTarget:
-        return False
-
-
-def _one_of_each(entries: list[AddressEntry]) -> list[AddressEntry]:
-    """The entries; of several spellings of one endpoint the verified one, or the one last seen."""
-    found: dict[Endpoint, AddressEntry] = {}
-    for entry in entries:
-        other = found.setdefault(entry.endpoint, entry)
-        if (entry.verified, entry.last_seen) > (other.verified, other.last_seen):
-            found[entry.endpoint] = entry
-    return list(found.values())
-
-
-def _in_canonical_form(bans: list[Ban]) -> list[Ban]:
-    """The bans with each endpoint in its canonical spelling; of several spellings the longest ban."""
-    found: dict[tuple[str, bool], Ban] = {}
-    for ban in bans:
         kind, _, text = ban.name.partition(":")
-        if kind == "endpoint":
-            if not _may_be_endpoint(text):
-                continue
-            ban = evolve(ban, name=endpoint_name(text))
-        other = found.setdefault((ban.name, ban.own), ban)
-        if end_of(ban) > end_of(other):
-            found[ban.name, ban.own] = ban
-    return list(found.values())
+        if kind not in KINDS or (kind == "endpoint" and Endpoint(text) != text) or (ban.until is None and not ban.own):
+            raise ValueError(f"{ban.name!r} must be the name of a ban, and only the operator's have no end")
+    return notes
 
 
 def _exactly(*kinds: type) -> Callable[[Any, object], Any]:
@@ -152,12 +104,20 @@ def _exactly(*kinds: type) -> Callable[[Any, object], Any]:
     return take
 
 
+def _endpoint(value: Any, _: object) -> Endpoint:
+    """A hook that takes an endpoint in its canonical spelling only, as it was written."""
+    endpoint = Endpoint(_exactly(str)(value, str))
+    if endpoint != value:
+        raise ValueError(f"{value!r:.50} must be written as {endpoint}")
+    return endpoint
+
+
 def _converter() -> Converter:
     converter = Converter(forbid_extra_keys=True)
     for kind in (str, int, bool):
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(float, _exactly(float, int))
-    converter.register_structure_hook(Endpoint, lambda value, _: Endpoint(_exactly(str)(value, str)))
+    converter.register_structure_hook(Endpoint, _endpoint)
     return converter
 
 

@@ -122,12 +122,19 @@ DAMAGES: dict[str, Callable[[str], str]] = {
     "a secret that is no hex": _edit(secret="x" * 64),
     "a secret that is too short": _edit(secret="5e"),
     "an endpoint that is a number": _edit_entry(endpoint=5),
+    "a hint that nobody can be called at": _edit_entry(endpoint="http://a:22"),
+    "an endpoint in another spelling": _edit_entry(endpoint="http://192.0.2.1:08645"),
+    "an anchor in another spelling": _edit(anchors=["https://[2001:DB8::1]:443"]),
     "an entry with a field too many": _edit_entry(colour="red"),
     "a time that is none": _edit_entry(next_try="soon"),
     "a time that is no number": _edit_entry(next_try=float("nan")),
     "an anchor that is a number": _edit(anchors=[5]),
     "a price without an end": _edit(bans=[{"name": "node:a", "until": None, "why": "", "own": False}]),
     "a ban of another kind": _edit(bans=[{"name": "colour:red", "until": 1.0, "why": "", "own": False}]),
+    "a ban of an endpoint in another spelling": _edit(
+        bans=[{"name": "endpoint:http://EVIL.com", "until": None, "why": "", "own": True}]
+    ),
+    "a ban of no endpoint": _edit(bans=[{"name": "endpoint:http://a..b", "until": None, "why": "", "own": True}]),
     "a ban with a field too few": _edit(bans=[{"name": "node:a"}]),
     "a ban that is a name": _edit(bans=["node:a"]),
     "a ban whose owner is a number": _edit(bans=[{"name": "node:a", "until": 1.0, "why": "", "own": 1}]),
@@ -146,48 +153,6 @@ def test_a_damaged_file_is_told_and_replaced(
     assert told["why"]
     write_peers_file(path, notes().record())
     assert read_peers_file(path) is not None
-
-
-def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path: Path) -> None:
-    write_peers_file(path, notes().record())
-    kept = json.loads(path.read_text())
-    spelled = [kept["entries"][0] | {"endpoint": text} for text in ("http://EVIL.com", "http://evil.com:80")]
-    spelled[1] |= {"node_id": "svcnode_" + "ef" * 16, "verified": True, "last_seen": 1.0}
-    ban = {"until": 5.0, "why": "", "own": False}
-    bans = [
-        ban | {"name": "endpoint:http://EVIL.com", "until": 7.0},
-        ban | {"name": "endpoint:http://evil.com:80", "until": 9.0},
-        ban | {"name": "endpoint:http://evil.com", "own": True, "until": None},
-        ban | {"name": "address:192.0.2.1"},
-    ]
-    anchors = ["https://[2001:DB8::1]:443"]
-    path.write_text(json.dumps(kept | {"entries": spelled, "anchors": anchors, "bans": bans}))
-    loaded = read_peers_file(path)
-    assert loaded is not None
-    assert [(entry.endpoint, entry.node_id) for entry in loaded.entries] == [
-        ("http://evil.com", "svcnode_" + "ef" * 16)
-    ]
-    assert loaded.anchors == ["https://[2001:db8::1]"]
-    assert [(ban.name, ban.until, ban.own) for ban in loaded.bans] == [
-        ("endpoint:http://evil.com", 9.0, False),
-        ("endpoint:http://evil.com", None, True),
-        ("address:192.0.2.1", 5.0, False),
-    ]
-
-
-def test_what_nobody_can_be_called_at_is_left_out(path: Path, warnings: list[LogEvent]) -> None:
-    """Earlier versions took it for an endpoint, and remotes chose it: it must not cost the operator's bans."""
-    write_peers_file(path, notes().record())
-    kept = json.loads(path.read_text())
-    nowhere = ["http://a:22", "http://x.onion", "http://a..b", "http://[:::]"]
-    entries = [kept["entries"][0] | {"endpoint": text} for text in nowhere]
-    bans = [{"name": f"endpoint:{text}", "until": None, "why": "", "own": True} for text in nowhere]
-    changed = {"entries": kept["entries"] + entries, "anchors": nowhere, "bans": kept["bans"] + bans}
-    path.write_text(json.dumps(kept | changed))
-    loaded = read_peers_file(path)
-    assert loaded is not None
-    assert asdict(loaded) == asdict(notes(anchors=[]))
-    assert warnings == []
 
 
 def test_a_file_that_cannot_be_read_is_told(path: Path, warnings: list[LogEvent]) -> None:
