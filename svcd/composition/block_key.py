@@ -117,12 +117,12 @@ def _check_network(keyfile: Keyfile, config: Config) -> None:
         )
 
 
-def _password_in(content: bytes, place: str) -> str:
+def _password_in(content: bytes, origin: str) -> str:
     """The only line of ``content``, without its end."""
     try:
         line = content.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise KeyLocked(f"{place}: the password must be UTF-8 text") from None
+        raise KeyLocked(f"{origin}: the password must be UTF-8 text") from None
     if not line or "\n" in line:
-        raise KeyLocked(f"{place}: there must be one line, which contains only the password")
+        raise KeyLocked(f"{origin}: there must be one line, which contains only the password")
     return line

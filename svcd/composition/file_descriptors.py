@@ -53,18 +53,18 @@ def raise_open_files_limit() -> int:
 
 def fit_connections(config: Config, open_files: int) -> Config:
     """Lower `[limits] connections` of ``config`` to what fits among ``open_files`` descriptors, and log it."""
-    limits, most = config.limits, max_connections(open_files, config)
-    if limits.connections and limits.connections <= most:
+    limits, maximum = config.limits, max_connections(open_files, config)
+    if limits.connections and limits.connections <= maximum:
         return config
     if limits.connections:
         _LOG.warn(
             "clients get {connections} connections at once, not the {wanted} of [limits] connections: the system lets "
             "the node open {granted} files only, and some are kept for databases, peers and the operator",
-            connections=most,
+            connections=maximum,
             wanted=limits.connections,
             granted=open_files,
         )
-    return evolve(config, limits=evolve(limits, connections=most))
+    return evolve(config, limits=evolve(limits, connections=maximum))
 
 
 def max_connections(open_files: int, config: Config) -> int:

@@ -39,7 +39,7 @@ from svcd.store.database import DatabaseUnavailable
 from svcd.store.lease_store import LeaseStore
 
 _LOOK_UPS: Final = 16
-_LEAST_LOOK_UPS: Final = 2
+_MIN_LOOK_UPS: Final = 2
 _LOG = Logger()
 
 
@@ -89,11 +89,11 @@ class MerchantServices:
         )
         trust, worker = load_trust(base.config.extra_ca_file), base.pools.callbacks
 
-        def caller(most: int) -> PinnedClient:
-            return PinnedClient(base.reactor, resolver=SystemResolver(worker, most), policy=policy, trust=trust)
+        def caller(max_look_ups: int) -> PinnedClient:
+            return PinnedClient(base.reactor, resolver=SystemResolver(worker, max_look_ups), policy=policy, trust=trust)
 
         self._caller = caller
-        self._most = 0
+        self._max_look_ups = 0
         self._callers: dict[str, PinnedClient] = {}
         self._sending: dict[str, SendingMerchant] = {}
         self._routes: WebhookRoutes | None = None
@@ -189,10 +189,10 @@ class MerchantServices:
 
     def _set_merchants(self, merchants: tuple[Merchant, ...]) -> None:
         """Change the callers and senders of the merchants in place, because the routes and the dispatcher have them."""
-        most = look_ups_share(len(merchants))
-        kept = self._callers if most == self._most else {}
-        callers = {merchant.name: kept.get(merchant.name) or self._caller(most) for merchant in merchants}
-        self._most, self._merchants = most, merchants
+        max_look_ups = look_ups_share(len(merchants))
+        kept = self._callers if max_look_ups == self._max_look_ups else {}
+        callers = {merchant.name: kept.get(merchant.name) or self._caller(max_look_ups) for merchant in merchants}
+        self._max_look_ups, self._merchants = max_look_ups, merchants
         sending = {each.name: SendingMerchant(callers[each.name], each.keys) for each in merchants}
         self._callers.clear()
         self._callers.update(callers)
@@ -254,12 +254,12 @@ class MerchantServices:
 
 def look_ups(merchants: int) -> int:
     """How many names of callbacks may be looked up at once, each in a thread and on a socket."""
-    return max(_LOOK_UPS, _LEAST_LOOK_UPS * merchants)
+    return max(_LOOK_UPS, _MIN_LOOK_UPS * merchants)
 
 
 def look_ups_share(merchants: int) -> int:
     """How many of them each merchant may have: a name without an answer must not stop the other merchants."""
-    return max(_LOOK_UPS // max(merchants, 1), _LEAST_LOOK_UPS)
+    return max(_LOOK_UPS // max(merchants, 1), _MIN_LOOK_UPS)
 
 
 def shared_settings(commerce: Commerce) -> bytes:

@@ -27,12 +27,12 @@ def check_files(config: Config, settings: Settings) -> None:
     folder = os.path.realpath(config.data_dir)
     taken = {os.path.realpath(config.data_dir / name) for name in _FILES}
 
-    def check(setting: KeyPath, place: str, example: str) -> None:
-        is_database = os.path.dirname(place) == folder and os.path.basename(place).startswith(_DATABASES)
-        if is_database or place in taken:
+    def check(setting: KeyPath, path: str, example: str) -> None:
+        is_database = os.path.dirname(path) == folder and os.path.basename(path).startswith(_DATABASES)
+        if is_database or path in taken:
             such_as = f', such as "{example}"' if example else ""
             raise settings.problem(
-                setting, f"must name a file of its own{such_as}; the node uses {place} for something else"
+                setting, f"must name a file of its own{such_as}; the node uses {path} for something else"
             )
 
     def order(found: tuple[KeyPath, str, str]) -> tuple[bool, bool]:
@@ -42,17 +42,17 @@ def check_files(config: Config, settings: Settings) -> None:
 
     for setting, name, example in sorted(_files_in(config), key=order):
         endings = ("", ".new") if setting in _MADE else ("",)
-        places = [os.path.realpath(config.data_dir / f"{name}{ending}") for ending in endings]
-        for place in places:
-            check(setting, place, example)
+        paths = [os.path.realpath(config.data_dir / f"{name}{ending}") for ending in endings]
+        for path in paths:
+            check(setting, path, example)
         if setting in _MADE:
-            taken.update(places)
+            taken.update(paths)
     kind, socket = endpoint_parts(config.operator.listen)
     if kind == "unix":
         # The socket may have the place in the data directory that is the default.
         taken.discard(os.path.join(folder, OPERATOR_SOCKET))
-        place = os.path.realpath(socket["address"].replace("\0", "@"))
-        check(("operator", "listen"), place, f"unix:{folder}/{OPERATOR_SOCKET}")
+        path = os.path.realpath(socket["address"].replace("\0", "@"))
+        check(("operator", "listen"), path, f"unix:{folder}/{OPERATOR_SOCKET}")
 
 
 def _files_in(section: Any, at: KeyPath = ()) -> Iterator[tuple[KeyPath, str, str]]:

@@ -142,8 +142,8 @@ def from_assignment(text: str) -> Layer:
     Raises:
         ConfigError: there is no `=`, or no key before it.
     """
-    left, equals, right = text.partition("=")
-    path = tuple(left.strip().split("."))
+    name_text, equals, right = text.partition("=")
+    path = tuple(name_text.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(f'--set {text}: must be written section.key=value, such as "http.listen=tcp:8645"')
     try:
@@ -152,7 +152,7 @@ def from_assignment(text: str) -> Layer:
         read = {}
     # A line break in the value could add a second key.
     value = read["value"] if set(read) == {"value"} else right
-    return from_option(f"--set {left}", path, value)
+    return from_option(f"--set {name_text}", path, value)
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Layer]:

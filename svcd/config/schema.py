@@ -223,11 +223,11 @@ class MerchantSettings:
         """One sentence that says which of its secrets is wrong and why; None if none is."""
         for key, secret in self.secrets:
             if len(secret) < SECRET_LENGTH:
-                place = f"the {key} of the merchant {self.name}"
-                return f"{place} must have at least {SECRET_LENGTH} characters and has {len(secret)}"
+                which = f"the {key} of the merchant {self.name}"
+                return f"{which} must have at least {SECRET_LENGTH} characters and has {len(secret)}"
             if key.lower().endswith("token") and not _TOKEN.fullmatch(secret):
-                place = f"the {key} of the merchant {self.name}"
-                return f"{place} must be printable ASCII without blanks, to fit into a header"
+                which = f"the {key} of the merchant {self.name}"
+                return f"{which} must be printable ASCII without blanks, to fit into a header"
         return None
 
 
@@ -274,10 +274,10 @@ class Commerce:
                     ("previousToken", merchant.token),
                 ):
                     continue
-                place = f"the {key} of the merchant {merchant.name}"
+                which = f"the {key} of the merchant {merchant.name}"
                 if secret in owners:
-                    return f"{place} must differ from {owners[secret]}"
-                owners[secret] = place
+                    return f"{which} must differ from {owners[secret]}"
+                owners[secret] = which
         return None
 
     @property
@@ -411,12 +411,12 @@ class Config:
             *(
                 Limit(
                     f"unconfirmed watches of a merchant{where}",
-                    most,
+                    maximum,
                     "things",
                     MANY_WATCHES,
                     f"commerce.webhooks.{key}",
                 )
-                for where, most, key in (
+                for where, maximum, key in (
                     ("", webhooks.max_watches, "maxWatches"),
                     (" for one host", webhooks.max_watches_per_host, "maxWatchesPerHost"),
                 )

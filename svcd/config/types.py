@@ -120,18 +120,18 @@ class Between:
 
 @frozen
 class Coins:
-    """An amount of coins, a decimal number in quotes; at least ``least`` base units."""
+    """An amount of coins, a decimal number in quotes; at least ``minimum`` base units."""
 
-    least: int
+    minimum: int
 
     def read(self, value: object) -> int:
         """Return the base units."""
-        wanted = f'must be an amount of coins in quotes, such as "10000", and at least "{format_amount(self.least)}"'
+        wanted = f'must be an amount of coins in quotes, such as "10000", and at least "{format_amount(self.minimum)}"'
         try:
             units = parse_amount(value)
         except RuleViolation as error:
             raise BadValue(wanted) from error
-        if units < self.least:
+        if units < self.minimum:
             raise BadValue(wanted)
         return units
 

@@ -149,10 +149,10 @@ def check_chain(
         if height not in shown:
             raise Unproved(f"the header at height {height} is missing; the newest {recent} must be there")
     if tip.height > recent:
-        places = draws(
+        drawn_work = draws(
             tip.hash, total=shown[tip.height].before, below=shown[tip.height - recent + 1].before, samples=samples
         )
-        _check_draws(places, list(shown.values()))
+        _check_draws(drawn_work, list(shown.values()))
     if tip.work < minimum_work:
         raise Unproved(f"the chain has the work {tip.work:x}, less than the required {minimum_work:x}")
     return ProvenChain(tip, {height: shown[height].header for height in reversed(shown)})
@@ -260,19 +260,19 @@ def draws(tip: bytes, *, total: int, below: int, samples: int) -> list[int]:
 
     ``total`` is the cumulative work of the tip's parent, ``below`` that of the last block before the recent ones.
     """
-    places = []
+    drawn_work = []
     halving = 0
     while total >> halving > total - below:
         low, high = total - (total >> halving), total - (total >> halving + 1)
         for number in range(samples):
             drawn = tagged_hash("svc/sample/v1", tip + halving.to_bytes(8, "big") + number.to_bytes(8, "big"))
-            places.append(low + int.from_bytes(drawn, "big") % (high - low))
+            drawn_work.append(low + int.from_bytes(drawn, "big") % (high - low))
         halving += 1
-    return places
+    return drawn_work
 
 
-def _check_draws(places: Sequence[int], shown: Sequence[_Shown]) -> None:
-    for place in places:
-        at = bisect_right(shown, place, key=lambda each: each.before) - 1
-        if at < 0 or place >= shown[at].after:
-            raise Unproved(f"the header on which the draw at the work {place:x} falls is missing")
+def _check_draws(drawn_work: Sequence[int], shown: Sequence[_Shown]) -> None:
+    for work in drawn_work:
+        at = bisect_right(shown, work, key=lambda each: each.before) - 1
+        if at < 0 or work >= shown[at].after:
+            raise Unproved(f"the header on which the draw at the work {work:x} falls is missing")

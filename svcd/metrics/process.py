@@ -50,12 +50,12 @@ class ProcessMetrics(Collector):
         yield GaugeMetricFamily("process_virtual_memory_bytes", "Virtual memory.", value=virtual)
         yield GaugeMetricFamily("process_resident_memory_bytes", "Resident memory.", value=resident)
         yield GaugeMetricFamily("process_threads", "Threads of the operating system.", value=int(stat[_THREADS]))
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        maximum, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         yield GaugeMetricFamily("process_open_fds", "Open files and sockets.", value=open_fds)
         yield GaugeMetricFamily(
             "process_max_fds",
             "The limit on open files and sockets.",
-            value=inf if most == resource.RLIM_INFINITY else most,
+            value=inf if maximum == resource.RLIM_INFINITY else maximum,
         )
 
 

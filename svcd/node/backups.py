@@ -60,8 +60,8 @@ class Backups(Service):
             self._busy = False
 
     def _copy(self, folder: Path) -> Backup:
-        for left in remove_partial_copies(folder):
-            self.log.info("{path}, left by a backup that did not end, has been removed", path=str(left))
+        for copy in remove_partial_copies(folder):
+            self.log.info("{path}, left by a backup that did not end, has been removed", path=str(copy))
         # The chain last: the other databases may have seen an earlier tip than that of the copy, and never a later one.
         sources = [self._chain.with_name(FILE), self._chain]
         if self._webhooks is not None:
@@ -79,6 +79,6 @@ class Backups(Service):
         with closing(open_reader(copies / self._chain.name)) as connection:
             return ChainReader(connection).existing_tip()
 
-    def _check_stopping(self, _left: int, _total: int) -> None:
+    def _check_stopping(self, _remaining: int, _total: int) -> None:
         if self._stopping:
             raise NotYet(Wait.BUSY, "the node is being stopped, and no backup was made; make it when it runs again")

@@ -198,7 +198,7 @@ class ChainManager:
         Checks all that headers show: place, time, target, consensus root, the producer's signature and participation
         work (docs/protocol.md 10). The state is not checked: the block of a valid header may still be invalid.
         """
-        heads, failure = await self._verifier.run(self._place_headers, parent, headers)
+        heads, failure = await self._verifier.run(self._link_headers, parent, headers)
         for index, head in enumerate(heads):
             if head.point.hash in self._invalid:
                 heads, failure = heads[:index], self._known_invalid(head.point.hash)
@@ -211,7 +211,7 @@ class ChainManager:
             self._heads[head.point.hash] = head
         return HeaderCheck(heads, failure)
 
-    def _place_headers(
+    def _link_headers(
         self, parent: ChainHead, headers: Sequence[Header]
     ) -> tuple[list[ChainHead], RuleViolation | NotYet | None]:
         """Each header as the block to build on, up to the first one that is in a wrong place."""
@@ -266,11 +266,11 @@ class ChainManager:
         """Make the checks that need nothing but the block and its parent, on the chain or in process."""
         for index, (block, verdict) in enumerate(await self._verifier.parse_and_check(data, parser)):
             batch.blocks.append(block)
-            outcome = verdict if block is None else await self._place(batch, index, block, verdict)
+            outcome = verdict if block is None else await self._link(batch, index, block, verdict)
             if outcome is not None:
                 batch.outcomes[index] = outcome
 
-    async def _place(self, batch: _Batch, index: int, block: Block, verdict: Verdict) -> BlockOutcome | None:
+    async def _link(self, batch: _Batch, index: int, block: Block, verdict: Verdict) -> BlockOutcome | None:
         """Put a block behind its parent, so that its children can follow; gives its outcome if it has one already."""
         header = block.header
         if header.hash in self._pending:

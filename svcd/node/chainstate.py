@@ -197,15 +197,15 @@ class Chainstate:
 
     # Views
 
-    def view(self, *, without: int = 0) -> ChainView:
-        """The canonical chain, or the chain as it would be without its newest ``without`` blocks."""
+    def view(self, *, undone: int = 0) -> ChainView:
+        """The canonical chain, or the chain as it would be without its newest ``undone`` blocks."""
         # First: it may reload the tip.
         state = self._overlay()
         view = ChainView(self.params, self.head, state, self.tip)
-        for height in range(self.tip.height, self.tip.height - without, -1):
+        for height in range(self.tip.height, self.tip.height - undone, -1):
             view.state.undo(self.store.undo(self.store.existing(height)))
-        if without:
-            view.head = self.store.head(self.store.existing(self.tip.height - without), self.params)
+        if undone:
+            view.head = self.store.head(self.store.existing(self.tip.height - undone), self.params)
         return view
 
     def _overlay(self) -> Overlay:

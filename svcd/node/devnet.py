@@ -68,7 +68,7 @@ class Devnet:
             return []
 
         async with self._lock:
-            hashes = await self._make(depth + 1, seed, look, without=depth)
+            hashes = await self._make(depth + 1, seed, look, undone=depth)
             # The next block that is mined must include the returned transfers.
             await self._transaction_pool.readmission_done()
             self._transaction_pool.drop(dropped)
@@ -97,14 +97,14 @@ class Devnet:
         return [transfer.txid for block in found for transfer in block.transfers]
 
     async def _make(
-        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, without: int = 0
+        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, undone: int = 0
     ) -> list[bytes]:
-        """Make blocks in the place of the chain's newest ``without``, and submit them; gives their hashes.
+        """Make blocks in the place of the chain's newest ``undone`` blocks, and submit them; gives their hashes.
 
         If blocks of other nodes come first they are made again, from the transfers that ``waiting`` gives then.
         """
         for _ in range(_ATTEMPTS):
-            blocks = await self._forge(count, seed, waiting(), without)
+            blocks = await self._forge(count, seed, waiting(), undone)
             # Our own, and the first of a branch may be far below the tip that the last one replaces.
             work = self._chain_manager.tip.work
             outcomes = await self._chain_manager.submit_blocks(blocks, proven_work=work)
@@ -116,10 +116,10 @@ class Devnet:
                 return [block.header.hash for block in blocks]
         raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
 
-    async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], without: int) -> list[Block]:
+    async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], undone: int) -> list[Block]:
         """A chain of new blocks; none if blocks of other nodes came first."""
         run, newest = self._chain.writer.run, self._chain.params.slot_at(milliseconds(self._clock))
-        view, slots = await run(self._begin, without)
+        view, slots = await run(self._begin, undone)
         returned = self._transaction_pool.returned
         blocks: list[Block] = []
         for number in range(count):
@@ -140,7 +140,7 @@ class Devnet:
         chainstate = self._chain.chainstate
         height = chainstate.tip.height
         replaced = map(chainstate.store.canonical, range(height - depth + 1, height + 1))
-        return chainstate.view(without=depth), [stored.point.slot for stored in replaced if stored]
+        return chainstate.view(undone=depth), [stored.point.slot for stored in replaced if stored]
 
     def _assemble(
         self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer], returned: frozenset[bytes]

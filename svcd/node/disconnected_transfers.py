@@ -125,8 +125,8 @@ class DisconnectedTransfers:
         for item in self._parked.values():
             if item.transfer.recipient in accounts and item.transfer.sender not in accounts:
                 retried.append(item)
-        most = len(retried) + _UNBLOCKED_PER_BLOCK
-        while self._unblocked and len(retried) < most:
+        max_retried = len(retried) + _UNBLOCKED_PER_BLOCK
+        while self._unblocked and len(retried) < max_retried:
             sender, _ = self._unblocked.popitem(last=False)
             retried += [] if sender in accounts else self._by_sender[sender][:MAX_PER_SENDER]
         return retried

@@ -21,7 +21,7 @@ _PARTS: Final = 1 << _FRACTION_BITS
 """Buckets from each power of two to the next."""
 
 
-def least_fee(rate: int, size: int) -> int:
+def fee_for_rate(rate: int, size: int) -> int:
     """The least fee of ``size`` bytes that has at least ``rate``; rates are rounded down."""
     return -(-rate * size // RATE_SCALE)
 
@@ -109,8 +109,8 @@ class FeeHistogram:
                 return _lower_edge(index + 1)
         return 0
 
-    def expected_blocks(self, params: NetworkParams, *, most: int) -> list[ExpectedBlock]:
-        """The next ``most`` blocks at most, of which the last has room left unless there are more; one at least.
+    def expected_blocks(self, params: NetworkParams, *, limit: int) -> list[ExpectedBlock]:
+        """The next ``limit`` blocks at most, of which the last has room left unless there are more; one at least.
 
         If a block takes a part of a bucket, it takes the average transfers of the bucket.
         """
@@ -123,17 +123,17 @@ class FeeHistogram:
                 count, size, fees = count + part.count, size + part.size, fees + part.fees
                 if bucket.count:
                     blocks.append(ExpectedBlock(count, size, fees, _lower_edge(index + 1)))
-                    if len(blocks) == most:
+                    if len(blocks) == limit:
                         return blocks
                     count = size = fees = 0
         return [*blocks, ExpectedBlock(count, size, fees, 0)]
 
-    def bands(self, most: int) -> list[FeeBand]:
-        """All transfers in at most ``most`` bands of about the same ratio, the lowest rates first."""
+    def bands(self, limit: int) -> list[FeeBand]:
+        """All transfers in at most ``limit`` bands of about the same ratio, the lowest rates first."""
         if not self._buckets:
             return []
         lowest, highest = min(self._buckets), max(self._buckets)
-        width = -(-(highest + 1 - lowest) // most)
+        width = -(-(highest + 1 - lowest) // limit)
         counts = dict.fromkeys(range(lowest, highest + 1, width), 0)
         for index, bucket in self._buckets.items():
             counts[index - (index - lowest) % width] += bucket.count

@@ -22,7 +22,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import check_minimums
 from svcd.limits import MEMPOOL_FLOOD, Limit
-from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, least_fee
+from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, fee_for_rate
 
 MAX_PER_SENDER: Final = 16
 """How many transfers of one sender may wait."""
@@ -266,10 +266,10 @@ class Mempool:
             self._arrivals = self.entries()
         return self._arrivals
 
-    def _present(self, places: range, limit: int) -> list[MempoolEntry]:
+    def _present(self, positions: range, limit: int) -> list[MempoolEntry]:
         """The first ``limit`` entries at these places among the arrivals that have not left."""
         arrivals, entries = self._in_order(), self._entries
-        waiting = (each for each in (arrivals[at] for at in places) if entries.get(each.transfer.txid) is each)
+        waiting = (each for each in (arrivals[at] for at in positions) if entries.get(each.transfer.txid) is each)
         return list(islice(waiting, limit))
 
     def pending_nonce(self, sender: bytes, account: Account) -> int:
@@ -317,7 +317,7 @@ class Mempool:
                     return None
                 rate = max(rate, key[1] if key[0] else -1)
                 count, total = count - 1, total - len(self._entries[key[-1]].transfer.wire)
-        return least_fee(rate + 1, size)
+        return fee_for_rate(rate + 1, size)
 
     def lines(self) -> Iterator[tuple[MempoolEntry, ...]]:
         """A snapshot of every sender's executable entries, the line whose first entry has the highest fee rate first.
@@ -351,15 +351,15 @@ class Mempool:
                 Refusal.NONCE, f"nonce {transfer.nonce} is already used; the next one is {account.nonce}"
             )
         if transfer.nonce >= account.nonce + MAX_PER_SENDER:
-            most = account.nonce + MAX_PER_SENDER - 1
-            raise RuleViolation(Refusal.NONCE, f"nonce {transfer.nonce} is too far ahead; at most {most} may wait now")
+            last = account.nonce + MAX_PER_SENDER - 1
+            raise RuleViolation(Refusal.NONCE, f"nonce {transfer.nonce} is too far ahead; at most {last} may wait now")
         queue = self._queues.get(transfer.sender)
         replaced = queue.at(transfer.nonce) if queue else None
         if replaced is not None and transfer.fee * 10 < replaced.transfer.fee * 11:
-            nonce, least = transfer.nonce, -(-replaced.transfer.fee * 11 // 10)
+            nonce, min_fee = transfer.nonce, -(-replaced.transfer.fee * 11 // 10)
             raise RuleViolation(
                 Refusal.FEE,
-                f"nonce {nonce} is taken by a waiting transfer; replacing it needs a fee of {least} base units",
+                f"nonce {nonce} is taken by a waiting transfer; replacing it needs a fee of {min_fee} base units",
             )
         cost = transfer.amount + transfer.fee + (queue.cost() if queue else 0)
         if replaced is not None:
@@ -385,8 +385,8 @@ class Mempool:
         if transfer.nonce <= missing:
             return leaving | self._victims(transfer, count, size)
         # Behind a gap in the nonces: it evicts nothing, and only few may wait.
-        behind, most = count - self._in_line, max(self.max_transactions // _BEHIND_GAPS, 1)
-        if behind > most or self._is_too_much(count, size):
+        behind, max_behind = count - self._in_line, max(self.max_transactions // _BEHIND_GAPS, 1)
+        if behind > max_behind or self._is_too_much(count, size):
             raise RuleViolation(
                 Refusal.POOL, f"too many transfers wait for an earlier nonce; send the one with nonce {missing} first"
             )
@@ -444,7 +444,7 @@ class Mempool:
 
         ``reorganised``: blocks have been undone too.
         """
-        left = self._take(txids, RemovalReason.BLOCK)
+        removed = self._take(txids, RemovalReason.BLOCK)
         uncovered = RemovalReason.REORG if reorganised else RemovalReason.CONFLICT
         for sender in intersection(self._queues, accounts):
             queue = self._queues[sender]
@@ -452,8 +452,8 @@ class Mempool:
             stale = queue.stale(uncovered, minimum=self._params.account_minimum)
             self._align(sender, queue)
             self._remove(stale)
-            left |= stale
-        return left
+            removed |= stale
+        return removed
 
     def expire(self, oldest: int, among: Iterable[MempoolEntry]) -> Removals:
         """Remove and give the entries ``among`` these with timestamps before ``oldest``, which no block may include."""
@@ -465,9 +465,9 @@ class Mempool:
         return self._take(txids, RemovalReason.DROPPED)
 
     def _take(self, txids: Collection[bytes], reason: RemovalReason) -> dict[MempoolEntry, RemovalReason]:
-        left = [self._entries[txid] for txid in intersection(self._entries, txids)]
-        self._remove(left)
-        return dict.fromkeys(left, reason)
+        removed = [self._entries[txid] for txid in intersection(self._entries, txids)]
+        self._remove(removed)
+        return dict.fromkeys(removed, reason)
 
     def _remove(self, entries: Iterable[MempoolEntry]) -> None:
         senders: dict[bytes, SenderQueue] = {}
@@ -562,8 +562,8 @@ def _best_first(heads: list[int], lines: dict[int, tuple[MempoolEntry, ...]]) ->
 def _full(transfer: Transfer, key: EvictionKey | None) -> str:
     if key is None:
         return "the pool is full of transfers that others build on; send this one again later"
-    least = least_fee(key[1] + 1, len(transfer.wire))
-    return f"the pool is full: for this transfer the fee must exceed {least - 1} base units"
+    min_fee = fee_for_rate(key[1] + 1, len(transfer.wire))
+    return f"the pool is full: for this transfer the fee must exceed {min_fee - 1} base units"
 
 
 def _nonce(entry: MempoolEntry) -> int:

@@ -100,12 +100,12 @@ def _lasting(
     oldest = params.slot_time(slot) - lifetime
     # A network whose transfers live for minutes only must not lose all of them.
     margin = min(1000 * EXPIRY_MARGIN_SECONDS, lifetime // 2)
-    left_out: set[bytes] = set()
+    excluded: set[bytes] = set()
     for transfer in transfers:
-        least = oldest if transfer.txid in returned else oldest + margin
-        if transfer.timestamp < least:
-            left_out.add(transfer.sender)
-        if transfer.sender not in left_out:
+        earliest = oldest if transfer.txid in returned else oldest + margin
+        if transfer.timestamp < earliest:
+            excluded.add(transfer.sender)
+        if transfer.sender not in excluded:
             yield transfer
 
 
@@ -314,10 +314,10 @@ class Miner(Service):
             return
         block = await self._seal(template)
         if block is not None:
-            standing = await self._chain_manager.submit_block(block)
+            outcome = await self._chain_manager.submit_block(block)
             self.log.info(
-                "made block {height} {hash} with {count} transfers: {standing}",
-                standing=standing.value,
+                "made block {height} {hash} with {count} transfers: {outcome}",
+                outcome=outcome.value,
                 height=block.header.height,
                 hash=block.header.hash.hex(),
                 count=len(block.transfers),

@@ -67,14 +67,14 @@ class ChainAlarms:
         if depth < DEEP_BLOCKS:
             return
         self.deep_reorganisations += 1
-        left, first = change.undone[0].point, change.undone[-1].point
-        what = what_was_undone(first.height, left.height)
+        old_tip, first = change.undone[0].point, change.undone[-1].point
+        what = what_was_undone(first.height, old_tip.height)
         self._deep = (self._moved, what)
         # With both tips, which are recorded nowhere else.
         self.log.warn(
-            "{alarm}; the tip was {left} and is {tip} at height {height}",
+            "{alarm}; the tip was {old_tip} and is {tip} at height {height}",
             alarm=what,
-            left=left.hash.hex(),
+            old_tip=old_tip.hash.hex(),
             tip=change.tip.hash.hex(),
             height=change.tip.height,
         )
@@ -102,7 +102,7 @@ class AlarmLog:
     alarms: Callable[[], Mapping[str, str]]
     _in_step: bool | None = field(default=None, init=False)
     _was_behind: bool = field(default=False, init=False)
-    _standing: set[str] = field(factory=set, init=False)
+    _raised: set[str] = field(factory=set, init=False)
 
     log = Logger()
 
@@ -110,12 +110,12 @@ class AlarmLog:
         """Log what has changed; called now and then."""
         self._log_in_step(self.behind())
         for kind, alarm in self.alarms().items():
-            if alarm and kind not in self._standing:
-                self._standing.add(kind)
+            if alarm and kind not in self._raised:
+                self._raised.add(kind)
                 if kind != DEEP:  # That was logged when it happened.
                     self.log.warn("alarm {kind}: {alarm}", kind=kind, alarm=alarm)
-            elif not alarm and kind in self._standing:
-                self._standing.remove(kind)
+            elif not alarm and kind in self._raised:
+                self._raised.remove(kind)
                 self.log.info("the alarm {kind} is over", kind=kind)
 
     def _log_in_step(self, why: str) -> None:
@@ -251,8 +251,8 @@ class Status:
     def chain_alarms(self) -> list[ChainAlarm]:
         """The alarms that concern merchants, without deep reorganisations, of which the webhooks know by themselves."""
         outage, still = self._outage_before(self._chain_manager.tip), self.standstill()
-        standing = [ChainAlarm("standstill", self._chain_manager.tip.hash.hex(), still)] if still else []
-        return standing if outage is None else [outage, *standing]
+        alarms = [ChainAlarm("standstill", self._chain_manager.tip.hash.hex(), still)] if still else []
+        return alarms if outage is None else [outage, *alarms]
 
     def alarms(self) -> dict[str, str]:
         """A sentence for each kind of alarm (docs/operations.md "Alarms"); "" for no alarm."""

@@ -197,9 +197,9 @@ class Sweeper(Service):
         self._again = True
         if self._running is None:
             self._running = Deferred.fromCoroutine(self._work()).addErrback(self._log_failure)
-            self._running.addBoth(self._rest)
+            self._running.addBoth(self._set_idle)
 
-    def _rest(self, _: object) -> None:
+    def _set_idle(self, _: object) -> None:
         self._running = None
 
     async def _work(self) -> None:

@@ -348,9 +348,11 @@ class TransactionPool:
         own = {admission.entry for admission in admissions}
         came = [entry for entry in own if self.mempool.get(entry.transfer.txid) is entry]
         came.sort(key=lambda entry: entry.sequence)
-        left = {entry: why for admission in admissions for entry, why in admission.removed.items() if entry not in own}
+        removed = {
+            entry: why for admission in admissions for entry, why in admission.removed.items() if entry not in own
+        }
         txids = [entry.transfer.txid for entry in own]
-        rows = [entry.sequence for entry in left]
+        rows = [entry.sequence for entry in removed]
         rows += [item.row for item in self._disconnected.get(txids) if item.row is not None]
         added = [(entry.sequence, entry.transfer) for entry in came]
         added += [(item.row, item.transfer) for item in parked if item.row is not None]
@@ -362,9 +364,9 @@ class TransactionPool:
             self.health.report(error)
             raise
         self._disconnected.take(txids)
-        self._disconnected.unblock({entry.transfer.sender for entry in left})
-        if came or left:
-            self._publish(came, left)
+        self._disconnected.unblock({entry.transfer.sender for entry in removed})
+        if came or removed:
+            self._publish(came, removed)
 
     def _checkpoint(self) -> Deferred[None] | None:
         """A Deferred for which a task must wait while a long write-ahead log is brought into the file, or None.
@@ -382,14 +384,14 @@ class TransactionPool:
         self._tip_slot = change.tip.slot
         txids = change.txids
         self._delete(self._disconnected.take(txids))
-        left = self.mempool.follow_chain(txids, change.accounts, reorganised=bool(change.undone))
-        uncovered = sorted((entry for entry, why in left.items() if why is RemovalReason.REORG), key=_nonce)
+        removed = self.mempool.follow_chain(txids, change.accounts, reorganised=bool(change.undone))
+        uncovered = sorted((entry for entry, why in removed.items() if why is RemovalReason.REORG), key=_nonce)
         undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
         self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone if each.txid not in txids)
         self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
         self._disconnected.queue(self._disconnected.retry(change.accounts))
         self._last_disconnected = change.last_disconnected or self._last_disconnected
-        self._remove(left, keep_rows=uncovered)
+        self._remove(removed, keep_rows=uncovered)
         self._begin_readmission()
 
     def _begin_readmission(self) -> None:
@@ -470,16 +472,16 @@ class TransactionPool:
         self._remove(self.mempool.drop(txids))
         self._delete(self._disconnected.take(txids))
 
-    def _remove(self, left: Removals, *, keep_rows: Sequence[MempoolEntry] = ()) -> None:
-        """Publish that ``left`` have left the mempool, and delete their rows but those of ``keep_rows``.
+    def _remove(self, removed: Removals, *, keep_rows: Sequence[MempoolEntry] = ()) -> None:
+        """Publish that ``removed`` have left the mempool, and delete their rows but those of ``keep_rows``.
 
         Why each has left: :class:`svcd.node.mempool.RemovalReason`.
         """
-        if left:
-            self._disconnected.unblock({entry.transfer.sender for entry in left})
+        if removed:
+            self._disconnected.unblock({entry.transfer.sender for entry in removed})
             kept = set(keep_rows)
-            self._delete_rows(entry.sequence for entry in left if entry not in kept)
-            self._publish([], left)
+            self._delete_rows(entry.sequence for entry in removed if entry not in kept)
+            self._publish([], removed)
 
     def _delete(self, items: Iterable[DisconnectedTransfer]) -> None:
         self._delete_rows(item.row for item in items if item.row is not None)

@@ -160,7 +160,7 @@ class Verifier:
 
     async def _in_chunks(
         self,
-        places: DeferredSemaphore,
+        turn: DeferredSemaphore,
         items: Sequence[S],
         check: Callable[[S], None],
         sizes: tuple[int, int],
@@ -174,10 +174,10 @@ class Verifier:
 
         async def take_turns() -> None:
             for number, chunk in chunks:
-                found[number] = await places.run(self._worker.run, _verdicts, check, chunk)
+                found[number] = await turn.run(self._worker.run, _verdicts, check, chunk)
                 bad = next(filter(None, found[number]), None)
                 if as_chain and bad is not None:
-                    found.update({later: [bad] * len(left) for later, left in chunks})
+                    found.update({later: [bad] * len(remaining) for later, remaining in chunks})
 
         turns = [Deferred.fromCoroutine(take_turns()) for _ in range(self.threads + 1)]
         try:

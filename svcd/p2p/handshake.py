@@ -239,7 +239,7 @@ class LocalNode:
     clock: Clock
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Seconds by the node's clock: Unix time at the start of the process, and monotonic from then on."""
         return self.clock.seconds()
 
     def hello(self) -> Hello:

@@ -35,15 +35,15 @@ class Series:
     """The labels below the two ends of the axis."""
 
 
-def round_top(most: int) -> int:
-    """The end of an axis for values up to ``most``."""
-    power: int = 10 ** (len(str(max(most, 1))) - 1)
-    return next(step * power for step in (1, *_STEPS) if step * power >= max(most, 2))
+def round_top(maximum: int) -> int:
+    """The end of an axis for values up to ``maximum``."""
+    power: int = 10 ** (len(str(max(maximum, 1))) - 1)
+    return next(step * power for step in (1, *_STEPS) if step * power >= max(maximum, 2))
 
 
-def seconds_top(most: int) -> int:
-    """The end of an axis for durations up to ``most`` seconds."""
-    return next((end for end in _SECONDS if end >= most), -(-most // 172_800) * 172_800)
+def seconds_top(maximum: int) -> int:
+    """The end of an axis for durations up to ``maximum`` seconds."""
+    return next((end for end in _SECONDS if end >= maximum), -(-maximum // 172_800) * 172_800)
 
 
 def bar_chart(series: Series, *, top: int, axis: Callable[[int], str], mark: int | None = None, faint: int = 0) -> str:

@@ -139,8 +139,8 @@ def _too_little(params: NetworkParams, terms: PaymentTerms, balance: int) -> Seq
     missing = missing_for_account(params, terms.amount, balance=balance)
     if not missing:
         return ()
-    least, needed = coins(params.account_minimum), coins(terms.amount + missing)
-    return (notice("warn", message("checkout.too-little", has=coins(balance), least=least, needed=needed)),)
+    minimum, needed = coins(params.account_minimum), coins(terms.amount + missing)
+    return (notice("warn", message("checkout.too-little", has=coins(balance), least=minimum, needed=needed)),)
 
 
 def _draw(order: Order, observation: Observation, *, expired: bool, block_seconds: int, warned: Sequence[Tag]) -> Page:
@@ -202,7 +202,7 @@ def _progress(order: Order, observation: Observation, phase: str, block_seconds:
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
     bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label=message("frame.confirmations"))
     missing = terms.required - observation.confirmations
-    left = time_left(missing * block_seconds) if observation.synced else message("script.time-unknown")
+    remaining = time_left(missing * block_seconds) if observation.synced else message("script.time-unknown")
     count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
     of = message("checkout.of", done=count, count=terms.required)
     none = message("checkout.of", done=0, count=terms.required)
@@ -216,14 +216,14 @@ def _progress(order: Order, observation: Observation, phase: str, block_seconds:
             "pending",
             phase,
             message("checkout.seen-text"),
-            tag("p", tag("span", left, data_fill="left"), " (", none, ")", class_="soft"),
+            tag("p", tag("span", remaining, data_fill="left"), " (", none, ")", class_="soft"),
         ),
         _view(
             "confirming",
             phase,
             message("checkout.confirming-text"),
             bar,
-            tag("p", tag("span", left, data_fill="left"), " (", of, ")", class_="soft"),
+            tag("p", tag("span", remaining, data_fill="left"), " (", of, ")", class_="soft"),
         ),
         _view("confirmed", phase, message("checkout.paid-text", count=terms.required), *_finished(order)),
     ]

@@ -11,7 +11,7 @@ from twisted.web.template import Tag
 
 from svcd.chain.params import NetworkParams
 from svcd.node.fee_estimator import LARGEST_TRANSFER, mempool_floor, suggested_fee
-from svcd.node.fee_histogram import RATE_SCALE, ExpectedBlock, block_room, least_fee
+from svcd.node.fee_histogram import RATE_SCALE, ExpectedBlock, block_room, fee_for_rate
 from svcd.node.mempool import MempoolEntry
 from svcd.pages.charts import Series, bar_chart, round_top
 from svcd.pages.html import (
@@ -32,7 +32,7 @@ BANDS: Final = 40
 """The most bars in the chart of fees."""
 NEXT_BLOCKS: Final = 6
 """The next blocks that the page of the mempool lists."""
-_MOST_BLOCKS: Final = 100
+_MAX_BLOCKS: Final = 100
 _DIGITS: Final = 3
 
 
@@ -55,7 +55,9 @@ def fee_within(sources: Sources, blocks: int) -> int:
     """A fee in base units that is enough to get into one of the next ``blocks``, for a transfer of any size."""
     params, mempool = sources.params, sources.mempool
     rate = mempool.fees.rate_within(blocks, params, size=LARGEST_TRANSFER)
-    return max(_rounded_up(least_fee(rate, LARGEST_TRANSFER)), mempool_floor(mempool, params) or 0, params.minimum_fee)
+    return max(
+        _rounded_up(fee_for_rate(rate, LARGEST_TRANSFER)), mempool_floor(mempool, params) or 0, params.minimum_fee
+    )
 
 
 def blocks_until(sources: Sources, fee: int) -> int:
@@ -72,8 +74,8 @@ def expected_time(sources: Sources, blocks: int) -> Message:
 
 def expected_in(sources: Sources, blocks: int) -> Message:
     """``in the next block, in about a minute``."""
-    if blocks > _MOST_BLOCKS:
-        return message("explorer.beyond", count=_MOST_BLOCKS)
+    if blocks > _MAX_BLOCKS:
+        return message("explorer.beyond", count=_MAX_BLOCKS)
     time = expected_time(sources, blocks)
     return (
         message("explorer.in-next", time=time) if blocks == 1 else message("explorer.within", count=blocks, time=time)
@@ -90,7 +92,7 @@ def expected_of(sources: Sources, entry: MempoolEntry) -> Message:
 
 def next_blocks(sources: Sources) -> list[ExpectedBlock]:
     """The blocks that the waiting transfers fill, as many as are listed; one at least."""
-    return sources.mempool.fees.expected_blocks(sources.params, most=NEXT_BLOCKS)
+    return sources.mempool.fees.expected_blocks(sources.params, limit=NEXT_BLOCKS)
 
 
 def next_block_card(sources: Sources, blocks: Sequence[ExpectedBlock]) -> Tag:
@@ -138,7 +140,7 @@ def fees_chart(sources: Sources, block: ExpectedBlock, say: Callable[[Message], 
     if len(bands) < 2:
         return b""
     later = sum(band.rate < block.rate for band in bands)
-    fees = [coins(_rounded_up(least_fee(band.rate, LARGEST_TRANSFER))) for band in bands]
+    fees = [coins(_rounded_up(fee_for_rate(band.rate, LARGEST_TRANSFER))) for band in bands]
     transfers = [say(message("explorer.count-transfers", count=band.count)) for band in bands]
     series = Series(
         heading=say(message("explorer.waiting-by-fee")),
@@ -211,12 +213,12 @@ def waiting_table(sources: Sources, entries: Sequence[MempoolEntry]) -> Tag:
             message("explorer.amount"), lambda entry: amount(entry.transfer.amount), number=True, place="phone-value"
         ),
         Column(message("explorer.fee"), lambda entry: amount(entry.transfer.fee), number=True),
-        Column(message("explorer.expected"), lambda entry: _place(sources, entry), place="phone-extra"),
+        Column(message("explorer.expected"), lambda entry: _in_line(sources, entry), place="phone-extra"),
     ]
     return table(columns, entries, caption=message("explorer.waiting-transfers"))
 
 
-def _place(sources: Sources, entry: MempoolEntry) -> Tag:
+def _in_line(sources: Sources, entry: MempoolEntry) -> Tag:
     """In which block a transfer is expected."""
     rate = sources.mempool.block_rate(entry)
     if rate is None:

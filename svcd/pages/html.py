@@ -267,8 +267,8 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        f"\\u{{{ord(each):x}}}" if _is_invisible(each) and not _is_part_of_emoji(text, place) else each
-        for place, each in enumerate(text)
+        f"\\u{{{ord(each):x}}}" if _is_invisible(each) and not _is_part_of_emoji(text, position) else each
+        for position, each in enumerate(text)
     )
 
 
@@ -276,12 +276,12 @@ def _is_invisible(character: str) -> bool:
     return unicodedata.category(character) in _INVISIBLE or _IGNORABLE.match(character) is not None
 
 
-def _is_part_of_emoji(text: str, place: int) -> bool:
+def _is_part_of_emoji(text: str, position: int) -> bool:
     """Whether the character is a variation selector after an emoji, or joins two emoji."""
-    before, after = text[:place][-1:], text[place + 1 : place + 2]
-    if text[place] in _VARIATION_SELECTORS:
+    before, after = text[:position][-1:], text[position + 1 : position + 2]
+    if text[position] in _VARIATION_SELECTORS:
         return _is_emoji(before)
-    joins = text[place] == _JOINER and _is_emoji(after)
+    joins = text[position] == _JOINER and _is_emoji(after)
     return joins and (_is_emoji(before) or before in _VARIATION_SELECTORS or _SKIN_TONES.match(before) is not None)
 
 

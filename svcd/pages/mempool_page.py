@@ -131,8 +131,8 @@ class MempoolPage:
             fee = parse_typed_amount(text)
         except RuleViolation:
             return notice("bad", message("explorer.fee-wrong"))
-        least = max(mempool_floor(sources.mempool, sources.params) or 0, sources.params.minimum_fee)
-        if fee < least:
-            return notice("warn", message("explorer.fee-too-low", least=amount(least)))
+        minimum = max(mempool_floor(sources.mempool, sources.params) or 0, sources.params.minimum_fee)
+        if fee < minimum:
+            return notice("warn", message("explorer.fee-too-low", least=amount(minimum)))
         when = expected_in(sources, blocks_until(sources, fee))
         return notice("good", message("explorer.fee-expected", fee=amount(fee), when=when))

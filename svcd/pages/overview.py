@@ -78,7 +78,7 @@ class OverviewPage:
         sources, tip = self._sources, newest.tip
         latest = newest.blocks[0]
         difficulty = scaled(block_work(latest.header.base_target)) if tip.height else "–"
-        most = sources.params.supply_limit // BASE_UNITS_PER_COIN
+        maximum = sources.params.supply_limit // BASE_UNITS_PER_COIN
         return [
             stat(
                 message("explorer.height"),
@@ -95,7 +95,7 @@ class OverviewPage:
             stat(
                 message("explorer.coins-issued"),
                 grouped(tip.issued // BASE_UNITS_PER_COIN),
-                message("explorer.of-most", most=most),
+                message("explorer.of-most", most=maximum),
             ),
         ]
 
@@ -144,9 +144,9 @@ class _Charts:
     def _transfers(self, blocks: Sequence[BlockRow]) -> str:
         counts = [block.header.transaction_count for block in blocks]
         top = round_top(max(counts))
-        most = self._sources.params.max_block_transactions
+        maximum = self._sources.params.max_block_transactions
         total = message("explorer.count-transfers", count=sum(counts))
-        note = message("explorer.together-and-most", transfers=total, most=most)
+        note = message("explorer.together-and-most", transfers=total, most=maximum)
         series = self._series(message("explorer.transfers-per-block"), blocks, counts, self._count, note)
         return bar_chart(series, top=top, axis=grouped)
 

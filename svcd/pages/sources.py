@@ -103,10 +103,10 @@ class TransferRow:
     """The waiting transfer."""
 
 
-def transfer_row(sources: Sources, place: StoredTransfer) -> TransferRow:
-    """The row of the canonical transfer at ``place``."""
-    point, transfer = place.point, parse_body(sources, place.body)
-    return TransferRow(transfer, point.height, place.position, sources.params.slot_time(point.slot))
+def transfer_row(sources: Sources, stored: StoredTransfer) -> TransferRow:
+    """The row of the canonical transfer at ``stored``."""
+    point, transfer = stored.point, parse_body(sources, stored.body)
+    return TransferRow(transfer, point.height, stored.position, sources.params.slot_time(point.slot))
 
 
 def parse_body(sources: Sources, body: bytes) -> Transfer:

@@ -133,11 +133,11 @@ class ServerCertificate:
 
     def alarm(self, now: float) -> str:
         """A sentence if the certificate ends soon or has ended at ``now``, in Unix seconds; "" if not."""
-        left = self.loaded.ends - now
-        if left <= 0:
+        remaining = self.loaded.ends - now
+        if remaining <= 0:
             return f"the certificate {self.certificate_file} has ended: clients refuse it"
         for days in WARN_DAYS:
-            if left <= days * _DAY:
+            if remaining <= days * _DAY:
                 return f"the certificate {self.certificate_file} ends in less than {days} days: renew it"
         return ""
 

@@ -58,18 +58,18 @@ def account_answer(address: str, account: Account, *, pending_nonce: int, pendin
     ).encode("ascii")
 
 
-def transaction_record(params: NetworkParams, place: StoredTransfer, tip_height: int) -> bytes:
+def transaction_record(params: NetworkParams, stored: StoredTransfer, tip_height: int) -> bytes:
     """A canonical transfer as JSON: its stored form, and its position in the chain."""
     # The transfer was checked before it was stored, so only its two amounts are parsed.
-    fields, point = json.loads(place.body), place.point
-    txid = txid_of(place.body, params)
+    fields, point = json.loads(stored.body), stored.point
+    txid = txid_of(stored.body, params)
     extra = (
         f',"txid":"{txid.hex()}","amountSvc":"{format_amount(int(fields["payload"]["amount"]))}",'
         f'"feeSvc":"{format_amount(int(fields["fee"]))}","blockHash":"{point.hash.hex()}",'
-        f'"blockHeight":"{point.height}","index":{place.position},"slot":"{point.slot}",'
+        f'"blockHeight":"{point.height}","index":{stored.position},"slot":"{point.slot}",'
         f'"blockTime":"{params.slot_time(point.slot)}","confirmations":{confirmations(tip_height, point.height)}}}'
     )
-    return place.body[:-1] + extra.encode("ascii")
+    return stored.body[:-1] + extra.encode("ascii")
 
 
 def block_answer(stored: StoredBlock, bodies: list[bytes], tip_height: int) -> bytes:
@@ -250,12 +250,12 @@ class ChainRoutes(ShowsChain):
     def address_transactions(self, address: str, limit: int, before: tuple[int, int] | None) -> Renderable:
         """Answer GET /rpc/address/{address}/transactions."""
         key = decode_address(address, self._params.address_prefix)
-        places, tip = self._chain_manager.read(
+        found, tip = self._chain_manager.read(
             lambda reader: reader.address_transactions(key, before=before or NEWEST, limit=limit + 1)
         )
-        page = places[:limit]
-        more = f"{page[-1].point.height}-{page[-1].position}" if len(places) > limit else None
-        records = b",".join([transaction_record(self._params, place, tip.height) for place in page])
+        page = found[:limit]
+        more = f"{page[-1].point.height}-{page[-1].position}" if len(found) > limit else None
+        records = b",".join([transaction_record(self._params, stored, tip.height) for stored in page])
         after = b"null" if more is None else f'"{more}"'.encode("ascii")
         head = f'{{"ok":true,"address":"{address}","transactions":['.encode("ascii")
         return Response(head + records + b'],"next":' + after + b"}", tip=tip_at(tip))
@@ -273,13 +273,13 @@ class ChainRoutes(ShowsChain):
     )
     def transaction(self, txid: bytes) -> Renderable:
         """Answer GET /rpc/transaction/{txid}."""
-        place, tip = self._chain_manager.read(lambda reader: reader.transaction(txid))
-        if place is None:
+        stored, tip = self._chain_manager.read(lambda reader: reader.transaction(txid))
+        if stored is None:
             waits = txid in self._transaction_pool.mempool
             where = "it waits in the mempool" if waits else "it is not in the mempool either"
             sentence = f"no block of the chain holds transaction {txid.hex()}; {where}"
             raise HttpError(404, sentence, members={"mempool": waits}, tip=tip_at(tip))
-        record = transaction_record(self._params, place, tip.height)
+        record = transaction_record(self._params, stored, tip.height)
         return Response(b'{"ok":true,"transaction":' + record + b"}", tip=tip_at(tip))
 
     @Route(

@@ -210,10 +210,10 @@ class _Builder:
         if described:
             operation["parameters"] = described
 
-    def _parameter(self, declared: Field, place: str, more: str = "") -> dict[str, object]:
+    def _parameter(self, declared: Field, where: str, more: str = "") -> dict[str, object]:
         return {
             "name": declared.name,
-            "in": place,
+            "in": where,
             "required": declared.required,
             "description": declared.description + more,
             "schema": self._collected(declared.schema),

@@ -26,8 +26,8 @@ from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_
 from svcd.web.responses import HttpError, Renderable, service_unavailable, too_many_requests
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, named_object, object_schema, require_bearer
 
-LEAST_TTL: Final = 60
-MOST_TTL: Final = 604_800
+MIN_TTL: Final = 60
+MAX_TTL: Final = 604_800
 MEMPOOL_SECONDS: Final = 5
 """``Retry-After`` while the mempool follows a reorganisation."""
 _STATES: Final = (*(state.value for state in PaymentState), EndReason.EXPIRED.value)
@@ -43,13 +43,13 @@ CALLBACK: Final = Field(
 )
 TTL: Final = Field(
     "ttlSeconds",
-    Int(LEAST_TTL, MOST_TTL),
+    Int(MIN_TTL, MAX_TTL),
     "The lifetime of the watch; the node has a maximum, and a default, which with `payWithinSeconds` is the maximum.",
     default=None,
 )
 PAY_WITHIN: Final = Field(
     "payWithinSeconds",
-    Int(LEAST_TTL, MOST_TTL),
+    Int(MIN_TTL, MAX_TTL),
     "How long the payment has time to be seen, in the mempool or in a block; at most `ttlSeconds`.",
     default=None,
 )
@@ -358,8 +358,8 @@ class WebhookRoutes:
     def _warning(self, required: int, ttl: int, pay_within: int | None) -> str:
         """What is wrong with a watch that may end before a payment made in time is confirmed; "" if nothing is."""
         expected = required * self._params.slots_per_block * self._params.slot_seconds
-        left = ttl - (pay_within or 0)
-        if left >= 2 * expected:
+        remaining = ttl - (pay_within or 0)
+        if remaining >= 2 * expected:
             return ""
         sentence = f"{required} confirmations take about {expected} s, and this watch ends"
         if pay_within is None:
@@ -371,8 +371,8 @@ class WebhookRoutes:
             f"a larger ttlSeconds, at most {self.policy.max_ttl} on this node, or " if ttl < self.policy.max_ttl else ""
         )
         return (
-            f"{sentence} {left} s after the buyer's deadline even if a payment is on its way: give {larger}a shorter"
-            " payWithinSeconds"
+            f"{sentence} {remaining} s after the buyer's deadline even if a payment is on its way: give {larger}a"
+            " shorter payWithinSeconds"
         )
 
     @Route(

@@ -207,7 +207,7 @@ def test_what_is_laid_over_a_view_leaves_no_trace(node: Node, chain: ChainBuilde
     trunk, old, new = fork(chain, 3)
     connect_all(node, chain, *trunk, *old)
     before, blocks_before = node.state(), contents(node.store._db, ["block"])
-    view = node.chainstate.view(without=len(old))
+    view = node.chainstate.view(undone=len(old))
     assert view.head == chain.head_after(trunk[-1])
     assert view.state.root == trunk[-1].header.state_root
     for block in new:
@@ -231,10 +231,10 @@ def test_two_views_know_nothing_of_each_other(node: Node, chain: ChainBuilder) -
 def test_a_view_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuilder) -> None:
     root = node.root
     connect_all(node, chain, *branch(chain, None, 3, "t"))
-    view = node.chainstate.view(without=3)
+    view = node.chainstate.view(undone=3)
     assert (view.head, view.state.root) == (genesis_head(TEST_PARAMS), root)
     with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
-        node.chainstate.view(without=4)
+        node.chainstate.view(undone=4)
 
 
 def test_a_tree_that_memory_was_too_short_for_is_built_anew(

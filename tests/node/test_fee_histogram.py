@@ -4,7 +4,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.node.fee_histogram import HEADER_ROOM, RATE_SCALE, FeeHistogram, least_fee
+from svcd.node.fee_histogram import HEADER_ROOM, RATE_SCALE, FeeHistogram, fee_for_rate
 from tests.chains import TEST_PARAMS
 
 SIZE = 500
@@ -26,7 +26,7 @@ def histogram(fees: list[int]) -> FeeHistogram:
 
 def test_an_empty_mempool() -> None:
     made = FeeHistogram()
-    (block,) = made.expected_blocks(PARAMS, most=3)
+    (block,) = made.expected_blocks(PARAMS, limit=3)
     assert (block.count, block.size, block.fees, block.rate) == (0, 0, 0, 0)
     assert made.blocks_until(0, PARAMS, size=SIZE) == 1
     assert made.rate_within(1, PARAMS, size=SIZE) == 0
@@ -34,13 +34,13 @@ def test_an_empty_mempool() -> None:
 
 @given(FEES)
 def test_the_blocks_hold_all_that_waits(fees: list[int]) -> None:
-    blocks = histogram(fees).expected_blocks(PARAMS, most=100)
+    blocks = histogram(fees).expected_blocks(PARAMS, limit=100)
     assert sum(block.count for block in blocks) == len(fees)
     assert sum(block.size for block in blocks) == len(fees) * (SIZE + 1)
     assert sum(block.fees for block in blocks) == sum(fees)
     assert [block.count for block in blocks[:-1]] == [4] * (len(blocks) - 1)
     assert blocks[-1].rate == 0
-    assert histogram(fees).expected_blocks(PARAMS, most=2) == blocks[:2]
+    assert histogram(fees).expected_blocks(PARAMS, limit=2) == blocks[:2]
 
 
 @given(FEES, st.integers(1, 2**53))
@@ -53,7 +53,7 @@ def test_the_wait_is_at_least_that_behind_all_higher_fees(fees: list[int], fee: 
 @given(FEES, st.integers(1, 9), SIZES)
 def test_the_fee_for_so_many_blocks_is_enough_for_them(fees: list[int], blocks: int, size: int) -> None:
     made = histogram(fees)
-    enough = least_fee(made.rate_within(blocks, PARAMS, size=size), size)
+    enough = fee_for_rate(made.rate_within(blocks, PARAMS, size=size), size)
     assert made.blocks_until(rate(enough, size), PARAMS, size=size) <= blocks
     assert enough <= max(fees, default=0) * 18 // 16 * size // SIZE + size
 
@@ -70,7 +70,7 @@ def test_bytes_fill_a_block_too() -> None:
     made = FeeHistogram()
     for fee in (9, 8, 7):
         made.add(rate(fee, 1_400), size=1_400, fee=fee)
-    first, second = made.expected_blocks(PARAMS, most=9)
+    first, second = made.expected_blocks(PARAMS, limit=9)
     assert (first.count, first.size, first.fees) == (2, 2_802, 17)
     assert rate(7, 1_400) < first.rate <= rate(8, 1_400)
     assert (second.count, second.rate) == (1, 0)

@@ -102,7 +102,7 @@ def test_undoing_restores_every_byte_and_every_root(folder: Path, tree: list[Spr
                 assert undo() == root
                 assert node.state() == state
         assert (node.state(), node.root) == moments[-1]
-        assert node.chainstate.view(without=len(blocks)).state.root == moments[0][1]
+        assert node.chainstate.view(undone=len(blocks)).state.root == moments[0][1]
 
 
 @settings(max_examples=EXAMPLES // 3)

@@ -153,7 +153,7 @@ class Pool(RuleBasedStateMachine):
 
     @invariant()
     def all_counted_by_fee_rate(self) -> None:
-        (block,) = self.pool.fees.expected_blocks(TEST_PARAMS, most=9)
+        (block,) = self.pool.fees.expected_blocks(TEST_PARAMS, limit=9)
         transfers = [entry.transfer for entry in self.pool.entries()]
         assert block.count == len(transfers)
         assert block.size == self.pool.size + len(transfers)

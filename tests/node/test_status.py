@@ -257,7 +257,7 @@ def test_a_deep_reorganisation(node: Node, alarms: ChainAlarms, fork: Fork, warn
     said = "a reorganisation undid 12 blocks, from height 1 to 12: look at payments that were settled in them"
     assert (alarms.deep_reorganisation(), alarms.deep_reorganisations) == (said, 1)
     (warning,) = warnings
-    assert (warning["left"], warning["tip"], warning["height"]) == (
+    assert (warning["old_tip"], warning["tip"], warning["height"]) == (
         old[-1].header.hash.hex(),
         new[-1].header.hash.hex(),
         13,
