@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "interfaces": set(),
     "keyfile": {"chain"},
     "limits": set(),
-    "recent": set(),
+    "bounded_dict": set(),
     "store": {"chain"},
     "node": {"chain", "store"},
     "net": set(),
@@ -101,7 +101,7 @@ def package_of(module: str) -> str:
 def directions(module: str, tree: ast.AST) -> Problems:
     package = package_of(module)
     # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
-    shared = {"limits"} if package == "chain" else {"limits", "deferreds", "interfaces", "recent", "request_body"}
+    shared = {"limits"} if package == "chain" else {"limits", "deferreds", "bounded_dict", "interfaces", "request_body"}
     allowed = {package} | shared | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)
     for line, name in imports(tree):

@@ -20,6 +20,7 @@ from typing import Final
 
 from attrs import define, evolve, field, frozen
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.address import encode_address
 from svcd.chain.forkchoice import tie_winner
 from svcd.chain.params import NetworkParams
@@ -46,7 +47,6 @@ from svcd.commerce.watch import (
 from svcd.commerce.watch_repository import NEVER_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry, RemovalReason, Removals
 from svcd.node.status import DEEP, DEEP_BLOCKS, DEEP_SECONDS, ChainAlarm, what_was_undone
-from svcd.recent import Recent
 from svcd.store.chain_store import ChainReader
 from svcd.store.webhook_events import WatchQueue
 from svcd.store.webhook_store import PAGE, AlarmRow, FollowedBlock, WatchName, WatchRow, WebhookStore
@@ -253,7 +253,9 @@ class ChainFollower:
     lookup: PaymentLookup = field(init=False)
     _changed_in_mempool: dict[_PaymentKey, None] = field(factory=dict, init=False)
     """Payments of the mempool changes whose watches are not in the plan yet."""
-    _drops: Recent[_PaymentKey, tuple[Transfer, Drop]] = field(factory=partial(Recent, _REMEMBERED_DROPS), init=False)
+    _drops: BoundedDict[_PaymentKey, tuple[Transfer, Drop]] = field(
+        factory=partial(BoundedDict, _REMEMBERED_DROPS), init=False
+    )
     """The payments that left the mempool lately, and how."""
     _plan: EvaluationPlan | None = field(default=None, init=False)
     """The watches that the next steps evaluate; None after a failed step, which leaves them to be found again."""

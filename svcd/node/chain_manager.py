@@ -13,6 +13,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Block, Header, parse_block, parse_posted_block
 from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
@@ -23,7 +24,6 @@ from svcd.node.chainstate import OpenChain, invalid_ancestor, least_side_work
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange, CheckedBlock, HeaderCheck
 from svcd.node.tasks import TaskGroup
 from svcd.node.verifier import REMEMBERED_HEADERS, Parser, Verdict, Verifier
-from svcd.recent import Recent
 from svcd.store.chain_store import ChainReader
 
 REMEMBERED_INVALID: Final = 4_096
@@ -94,14 +94,14 @@ class ChainManager:
         """The blocks in process by hash: their children can be checked meanwhile, and are connected after them."""
         self._ended: deque[_Batch] = deque()
         """Batches that are done and whose Deferreds have still to fire."""
-        self._invalid: Recent[bytes, type[RuleViolation]] = Recent(REMEMBERED_INVALID)
+        self._invalid: BoundedDict[bytes, type[RuleViolation]] = BoundedDict(REMEMBERED_INVALID)
         """By hash the blocks that were found invalid, and the kind of the violation."""
-        self._heads: Recent[bytes, ChainHead] = Recent(REMEMBERED_HEADERS)
+        self._heads: BoundedDict[bytes, ChainHead] = BoundedDict(REMEMBERED_HEADERS)
         """By hash the blocks whose headers have been checked, stored or not; others are read from the disk."""
         self._heads[head.point.hash] = head
-        self._read_heads: Recent[bytes, ChainHead] = Recent(_REMEMBERED_READS)
+        self._read_heads: BoundedDict[bytes, ChainHead] = BoundedDict(_REMEMBERED_READS)
         """By hash blocks that were read from the disk. Who asks for them must not push checked headers out."""
-        self._wanted: Recent[bytes, int] = Recent(MAX_WANTED)
+        self._wanted: BoundedDict[bytes, int] = BoundedDict(MAX_WANTED)
         """Blocks that are kept however deep they are, and the work that headers have shown for their chain."""
         self._future = FutureBlocks(clock, chain.params, self._resubmit)
 

@@ -5,13 +5,13 @@ from typing import Final, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, FirstError, gatherResults
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Known, Transfer
 from svcd.chain.work import check_work
 from svcd.interfaces import Worker
-from svcd.recent import Recent
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -50,8 +50,8 @@ class Verifier:
         """How many do."""
         # One more than threads: no thread is idle while the reactor prepares its next chunk.
         self._of_blocks, self._of_transfers = DeferredSemaphore(threads + 1), DeferredSemaphore(threads + 1)
-        self._verified: Recent[tuple[bytes, bytes], None] = Recent(_REMEMBERED)
-        self._verified_headers: Recent[bytes, bytes] = Recent(REMEMBERED_HEADERS)
+        self._verified: BoundedDict[tuple[bytes, bytes], None] = BoundedDict(_REMEMBERED)
+        self._verified_headers: BoundedDict[bytes, bytes] = BoundedDict(REMEMBERED_HEADERS)
         """By hash the signatures of headers whose signature and work have been verified."""
 
     def parse_and_check(

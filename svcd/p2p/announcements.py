@@ -8,6 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.interfaces import Timer
@@ -16,7 +17,6 @@ from svcd.node.changes import BlockOutcome, ChainChange, HeaderCheck
 from svcd.p2p.client import ASKED, KNOWN, WANTED, BlocksReply
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
-from svcd.recent import Recent
 
 MAX_FETCHES: Final = 8
 """Announced blocks that are fetched at a time."""
@@ -71,9 +71,9 @@ class UnreliablePeers:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._until: Recent[str, float] = Recent(_REMEMBERED)
+        self._until: BoundedDict[str, float] = BoundedDict(_REMEMBERED)
         """Unix seconds by network group, and by endpoint."""
-        self._excuses: Recent[str, int] = Recent(_REMEMBERED)
+        self._excuses: BoundedDict[str, int] = BoundedDict(_REMEMBERED)
         """Excuses in a row, by the same keys."""
 
     def add(self, peer: Peer) -> None:
@@ -132,7 +132,7 @@ class PushPromises:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._promises: Recent[bytes, _Promise] = Recent(_MAX_PROMISES)
+        self._promises: BoundedDict[bytes, _Promise] = BoundedDict(_MAX_PROMISES)
         """By the hash of the block: promises of the last minute, and older ones that were broken."""
         self._unreliable = UnreliablePeers(peers)
 

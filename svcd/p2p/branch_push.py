@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.transition import ChainPoint
@@ -24,7 +25,6 @@ from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peers import Backoff, Peer, Peers
 from svcd.p2p.transport import PeerCallFailed
-from svcd.recent import Recent
 from svcd.store.chain_store import ChainReader
 
 ROUND_BYTES: Final = 64 * 1024 * 1024
@@ -95,7 +95,7 @@ class BranchPush:
         """The round that is under way."""
         self._own_errors = OwnErrors(peers.node.clock, "pushing a branch")
         self._stopping = False
-        self._records: Recent[str, _PushRecord] = Recent(_REMEMBERED_PUSHES)
+        self._records: BoundedDict[str, _PushRecord] = BoundedDict(_REMEMBERED_PUSHES)
         self._unfinished: set[str] = set()
         """Endpoints of peers whose last round was full: they need not lag before the next one."""
         self._placed: dict[str, bytes] = {}
@@ -269,7 +269,7 @@ class ShownHeaders:
     def __init__(self, chain_manager: ChainManager) -> None:
         self._chain_manager = chain_manager
         self._checking = False
-        self._parents: Recent[bytes, bytes] = Recent(SHOWN_HEADERS)
+        self._parents: BoundedDict[bytes, bytes] = BoundedDict(SHOWN_HEADERS)
         """The hash of the parent of each header, by its hash."""
 
     def check_free(self) -> None:

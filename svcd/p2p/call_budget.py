@@ -12,12 +12,12 @@ from typing import Final
 
 from attrs import frozen
 
+from svcd.bounded_dict import BoundedDict
 from svcd.interfaces import Clock
 from svcd.limits import Limit
 from svcd.net.addresses import Address, category_of, text_of
 from svcd.p2p.address_book import group_of
 from svcd.p2p.bans import address_name
-from svcd.recent import Recent
 
 CALLS_PER_HOUR: Final = 12
 """To an address where no node has answered under the endpoint that is called."""
@@ -75,9 +75,9 @@ class CallBudget:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._addresses: Recent[str, deque[float]] = Recent(_ADDRESSES)
+        self._addresses: BoundedDict[str, deque[float]] = BoundedDict(_ADDRESSES)
         """The times of calls by the name of a limit, mostly an address (the clock's seconds)."""
-        self._groups: Recent[str, deque[float]] = Recent(_GROUPS)
+        self._groups: BoundedDict[str, deque[float]] = BoundedDict(_GROUPS)
         """The times of calls by network group."""
 
     def take(self, call: PlannedCall) -> bool:
@@ -118,7 +118,7 @@ class CallBudget:
         in_group.append(self._clock.seconds())
         return True
 
-    def _last_hour(self, table: Recent[str, deque[float]], name: str) -> deque[float]:
+    def _last_hour(self, table: BoundedDict[str, deque[float]], name: str) -> deque[float]:
         """The times of the calls of the last hour, which the caller may add to."""
         calls = table.get(name)
         # Set even if nothing has changed: what is still asked for must not be the first to be forgotten.

@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Header
 from svcd.chain.difficulty import next_target
 from svcd.chain.errors import NotYet, RuleViolation, Wait
@@ -41,7 +42,6 @@ from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peers import Backoff, Peer, Peers
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.transport import PeerCallFailed
-from svcd.recent import Recent
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class ChainSync:
         """The chain to follow next: it has more work than the current one, which is being given up."""
         self._heights: deque[tuple[float, int]] = deque()
         """The height of the tip second by second (Unix seconds), for GAIN_SECONDS."""
-        self._unavailable: Recent[bytes, _Unavailable] = Recent(_REMEMBERED)
+        self._unavailable: BoundedDict[bytes, _Unavailable] = BoundedDict(_REMEMBERED)
         """By the hash of the first missing block."""
         self._first_peer_at: float | None = None
         self._first_claims_checked = False

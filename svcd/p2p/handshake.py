@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from attrs import evolve, frozen
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.address import NODE_ID_PATTERN, node_id
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, tagged_hash
 from svcd.chain.errors import RuleViolation
@@ -18,7 +19,6 @@ from svcd.limits import Limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
-from svcd.recent import Recent
 
 CLOCK_TOLERANCE_MS: Final = 60_000
 
@@ -220,7 +220,7 @@ class LatestHellos:
 
     def __init__(self, capacity: int = 4_096) -> None:
         # The clock tolerance bounds how long a forgotten hello could be replayed.
-        self._newest: Recent[bytes, int] = Recent(capacity)
+        self._newest: BoundedDict[bytes, int] = BoundedDict(capacity)
 
     def take(self, hello: Hello) -> None:
         """Remember a hello; raises HelloRefused(REPLAY) if it is not newer than the last one of its key."""

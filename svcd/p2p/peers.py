@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.interfaces import milliseconds
@@ -32,7 +33,6 @@ from svcd.p2p.call_budget import CallReason
 from svcd.p2p.client import PeerClient, PeerStatus
 from svcd.p2p.handshake import Fault, Hello, HelloRefused, LatestHellos, LocalNode, check_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed
-from svcd.recent import Recent
 from svcd.store.database import is_disk_trouble
 
 RENEW_SECONDS: Final = 300.0
@@ -133,7 +133,7 @@ class Peer:
     """The IP address at which it answered the handshake; "" if unknown."""
     takes_headers: bool = True
     """Whether it takes announcements of blocks by header, as far as is known."""
-    _known: Recent[bytes, None] = field(factory=partial(Recent, _REMEMBERED))
+    _known: BoundedDict[bytes, None] = field(factory=partial(BoundedDict, _REMEMBERED))
 
     def group(self) -> str:
         """Its network group: that of its address, not of the name that leads there."""
@@ -234,7 +234,7 @@ class Peers:
         """The endpoints that have not answered our hello yet, and whether each is called to be an outbound peer."""
         self._hellos = LatestHellos()
         """The newest hello with which each key has answered."""
-        self._called_back: Recent[Endpoint, float] = Recent(_REMEMBERED)
+        self._called_back: BoundedDict[Endpoint, float] = BoundedDict(_REMEMBERED)
         """When an endpoint was last called because of a hello (Unix seconds)."""
         client.caller.answered_at = self._answered_at
         self._displaced = ""

@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.errors import Wait
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Timer
@@ -25,7 +26,6 @@ from svcd.p2p.branch_push import BranchPush
 from svcd.p2p.client import WANTED
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import PeerCallFailed
-from svcd.recent import Recent
 
 OTHERS: Final = 8
 """Inbound peers to which a transfer or a small block is sent whole, beside all outbound ones."""
@@ -115,7 +115,7 @@ class Relay:
         self._transaction_pool = transaction_pool
         self._node = peers.node
         self._client = peers.client
-        self._taken_txids: Recent[bytes, None] = Recent(_REMEMBERED_TXIDS)
+        self._taken_txids: BoundedDict[bytes, None] = BoundedDict(_REMEMBERED_TXIDS)
         """The transfers that some peer has taken."""
         self._transfers: dict[str, _TransferQueue] = {}
         self._blocks: dict[str, _BlockQueue] = {}

@@ -7,6 +7,7 @@ from typing import Final
 from attrs import frozen
 from twisted.web.template import Tag
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount
 from svcd.chain.work import block_work
 from svcd.pages.charts import Series, bar_chart, line_chart, round_top, seconds_top, values_table
@@ -29,7 +30,6 @@ from svcd.pages.routes import page
 from svcd.pages.sources import Sources
 from svcd.pages.tables import blocks_table, replaced_table
 from svcd.pages.texts import Catalogue, Message, grouped, message
-from svcd.recent import Recent
 
 _CHARTS: Final = "charts"
 _DRAWN: Final = 8
@@ -43,7 +43,7 @@ class OverviewPage:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._drawn: Recent[tuple[bytes, int, str], bytes] = Recent(_DRAWN)
+        self._drawn: BoundedDict[tuple[bytes, int, str], bytes] = BoundedDict(_DRAWN)
 
     @page("/", "The newest blocks", cost=4)
     def overview(self) -> CachedPage:

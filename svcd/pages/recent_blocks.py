@@ -9,12 +9,12 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Header, parse_header
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.fee_estimator import RECENT_BLOCKS, RecentFees, recent_fees
-from svcd.recent import Recent
 from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
 from svcd.web.responses import Cached
 
@@ -82,8 +82,8 @@ class RecentBlocks:
         self._params = chain_manager.params
         self._newest: Cached[NewestBlocks] = Cached()
         self._fees: Cached[RecentFees] = Cached()
-        self._figures: Recent[bytes, BlockFigures] = Recent(_REMEMBERED)
-        self._asked_for: Recent[bytes, BlockFigures] = Recent(_REMEMBERED)
+        self._figures: BoundedDict[bytes, BlockFigures] = BoundedDict(_REMEMBERED)
+        self._asked_for: BoundedDict[bytes, BlockFigures] = BoundedDict(_REMEMBERED)
         """Of other blocks, so that these do not push out the newest."""
         self._reading = False
 

@@ -16,9 +16,9 @@ from twisted.internet.address import IPv4Address as TCP4Address
 from twisted.internet.address import IPv6Address as TCP6Address
 from twisted.internet.interfaces import IAddress
 
+from svcd.bounded_dict import BoundedDict
 from svcd.interfaces import Clock
 from svcd.limits import MALFORMED_POSTS, USED_NONCES, Limit
-from svcd.recent import Recent
 from svcd.web.responses import too_many_requests
 from svcd.web.routes import IncomingRequest
 from svcd.web.untrusted_proxies import UntrustedProxies
@@ -245,7 +245,7 @@ class FloodDetector:
 
     def __init__(self, rate: Rate, max_clients: int = MAX_CLIENTS) -> None:
         self._refused = TokenBucket(rate, max_clients)
-        self._empty_since: Recent[str, float] = Recent(max_clients)
+        self._empty_since: BoundedDict[str, float] = BoundedDict(max_clients)
 
     def __len__(self) -> int:
         return len(self._refused)

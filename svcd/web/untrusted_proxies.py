@@ -16,8 +16,8 @@ from typing import Final
 from attrs import define, field, frozen
 from twisted.logger import Logger
 
+from svcd.bounded_dict import BoundedDict
 from svcd.limits import Limit
-from svcd.recent import Recent
 
 FORWARDING_SECONDS: Final = 3_600.0
 """For how long after its last request with the header an address counts as a proxy."""
@@ -104,7 +104,7 @@ class UntrustedProxies:
         """Requests whose ``X-Forwarded-For`` was ignored."""
         self._parts: dict[str, _Part] = {}
         self._count = 0
-        self._direct: Recent[str, float] = Recent(MAX_PARTS)
+        self._direct: BoundedDict[str, float] = BoundedDict(MAX_PARTS)
         """By part of the public network, the time of its last request without the header."""
         self._report_at = self._sweep_at = -inf
 

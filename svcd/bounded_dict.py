@@ -7,7 +7,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(OrderedDict[K, V]):
+class BoundedDict(OrderedDict[K, V]):
     """The ``capacity`` entries that were set last, in that order."""
 
     def __init__(self, capacity: int) -> None:
