@@ -14,13 +14,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 EVERY_PACKAGE = (
-    "chain chain_schemas keyfile light store node net web p2p commerce rpc pages metrics config process".split()
-)
+    "chain chain_schemas endpoint_description keyfile light store node net web p2p commerce rpc pages metrics config "
+    "process"
+).split()
 MAY_IMPORT = {
     "chain": set(),
     "chain_schemas": {"chain", "web"},
     "light": {"chain"},
     "deferreds": set(),
+    "endpoint_description": set(),
     "request_body": set(),
     "interfaces": set(),
     "keyfile": {"chain"},
@@ -42,8 +44,8 @@ MAY_IMPORT = {
     },
     "cli.operator": {"cli", "chain", "keyfile", "store", "node", "process"},
     "cli.main": {"cli", "cli.wallet", "cli.merchant", "cli.operator", "chain", "keyfile"},
-    "config": {"chain.address", "chain.errors", "chain.params", "chain.units", "net.targets"},
-    "process": set(),
+    "config": {"chain.address", "chain.errors", "chain.params", "chain.units", "endpoint_description", "net.targets"},
+    "process": {"endpoint_description"},
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
     "composition": {*EVERY_PACKAGE},
     "tap": {*EVERY_PACKAGE, "composition"},

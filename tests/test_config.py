@@ -20,7 +20,8 @@ from svcd.config import loader
 from svcd.config.layers import ConfigError, Layer, camel, from_assignment, from_option, merged
 from svcd.config.loader import load
 from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
-from svcd.config.types import endpoint_parts, split_tls, unix_milliseconds
+from svcd.config.types import unix_milliseconds
+from svcd.endpoint_description import EndpointDescription
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -349,9 +350,10 @@ def test_two_sockets_of_systemd_with_one_name_are_refused(section: str, key: str
 def test_tls_on_a_socket_of_systemd() -> None:
     """What Twisted knows of it, and the arguments of TLS, which it knows on `ssl:` alone."""
     plain = "systemd:domain=INET6:name=a\\:b"
-    assert split_tls(f"{plain}:privateKey=k\\:1:certKey=c") == [plain, "ssl:0:privateKey=k\\:1:certKey=c"]
+    described = EndpointDescription.parse(f"{plain}:privateKey=k\\:1:certKey=c")
+    assert described.for_twisted == (plain, "ssl:0:privateKey=k\\:1:certKey=c")
     for endpoint in (plain, "ssl:443:privateKey=k", "tcp:80", ""):
-        assert split_tls(endpoint) == [endpoint]
+        assert EndpointDescription.parse(endpoint).for_twisted == (endpoint,)
 
 
 def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:
@@ -465,8 +467,9 @@ def test_the_parts_of_an_endpoint_are_those_that_twisted_reads(endpoint: str) ->
     reactor = MemoryReactor()  # type: ignore[no-untyped-call]
     serverFromString(reactor, endpoint).listen(Factory())
     ((address, _, _, mode, _),) = reactor.unixServers
-    kind, arguments = endpoint_parts(endpoint)
-    assert (kind, arguments["address"], int(arguments.get("mode", "666"), 8)) == ("unix", address, mode)
+    described = EndpointDescription.parse(endpoint)
+    named = described.arguments
+    assert (described.kind, named["address"], int(named.get("mode", "666"), 8)) == ("unix", address, mode)
 
 
 @pytest.mark.parametrize("endpoint", ["unix:", "unix:address=", r"unix:\u0000svcd", r"unix:\u0000svcd:mode=600"])

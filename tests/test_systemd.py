@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.endpoints import serverFromString
 
 from svcd.config.loader import load
-from svcd.config.types import split_tls
+from svcd.endpoint_description import EndpointDescription
 from svcd.tap import Options
 from tests.process.certificate_files import CertificateFiles
 from tests.programs import program
@@ -93,7 +93,8 @@ def test_https_is_on_the_same_socket(tmp_path: Path) -> None:
     files = CertificateFiles(tmp_path / "tls")
     [listen] = setting("https/svcd.service.conf", "Environment")
     endpoint = listen.removeprefix("LISTEN=").replace("/etc/svcd/tls/privkey.pem", str(files.key))
-    inherited, tls = split_tls(endpoint.replace("/etc/svcd/tls/fullchain.pem", str(files.certificate)))
+    described = EndpointDescription.parse(endpoint.replace("/etc/svcd/tls/fullchain.pem", str(files.certificate)))
+    inherited, tls = described.for_twisted
     assert (inherited, setting("https/svcd.socket.conf", "ListenStream")) == (
         "systemd:domain=INET6:name=svcd",
         ["", "[::]:443"],

@@ -49,7 +49,6 @@ from svcd.composition.merchants import look_ups, webhooks_opener
 from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, open_databases, stop_seconds
 from svcd.composition.services import NodeServices
 from svcd.config.schema import OPERATOR_SOCKET, Config
-from svcd.config.types import endpoint_parts, split_tls
 from svcd.net.trust import TrustError
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.mempool import Mempool
@@ -57,7 +56,7 @@ from svcd.node.node_context import NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
 from svcd.process.certificates import CertificateError
 from svcd.process.datadir import DataDirectory, SeedFileError
-from svcd.process.endpoints import EndpointDescription, ServerEndpoints
+from svcd.process.endpoints import ServerEndpoints
 from svcd.process.hangup import HangUp, rotate_on_signal
 from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService, ScopedServices, Sequential
@@ -149,10 +148,7 @@ async def open_chain_and_webhooks(
 def server_endpoints(config: Config, reactor: Any) -> ServerEndpoints:
     """The endpoints of the configuration, to listen on."""
     listen = config.http.listen, config.p2p.listen, config.operator_port, config.operator.health_listen
-    names = (*filter(None, listen), config.operator_socket)
-    return ServerEndpoints(
-        reactor, {name: EndpointDescription(split_tls(name)[0], *endpoint_parts(name)) for name in names}
-    )
+    return ServerEndpoints(reactor, [*filter(None, listen), config.operator_socket])
 
 
 def node_services(resources: NodeResources) -> list[Service]:

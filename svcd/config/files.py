@@ -8,7 +8,7 @@ import attrs
 
 from svcd.config.layers import KeyPath, Settings, camel
 from svcd.config.schema import OPERATOR_SOCKET, Config
-from svcd.config.types import endpoint_parts
+from svcd.endpoint_description import EndpointDescription
 
 _DATABASES: Final = ("chain.sqlite", "mempool.sqlite", "webhooks.sqlite")
 """All files whose names begin so: SQLite, the unclean shutdown marker and ``svc db`` add endings."""
@@ -47,11 +47,11 @@ def check_files(config: Config, settings: Settings) -> None:
             check(setting, path, example)
         if setting in _MADE:
             taken.update(paths)
-    kind, socket = endpoint_parts(config.operator.listen)
-    if kind == "unix":
+    operator = EndpointDescription.parse(config.operator.listen)
+    if operator.kind == "unix":
         # The socket may have the place in the data directory that is the default.
         taken.discard(os.path.join(folder, OPERATOR_SOCKET))
-        path = os.path.realpath(socket["address"].replace("\0", "@"))
+        path = os.path.realpath(operator.arguments["address"].replace("\0", "@"))
         check(("operator", "listen"), path, f"unix:{folder}/{OPERATOR_SOCKET}")
 
 

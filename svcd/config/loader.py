@@ -16,7 +16,8 @@ from svcd.chain.errors import RuleViolation
 from svcd.config.files import check_files
 from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, camel, from_environment, from_file, merged
 from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, MAX_MERCHANTS, Config, MerchantSettings
-from svcd.config.types import BadValue, ValueType, endpoint_parts
+from svcd.config.types import BadValue, ValueType
+from svcd.endpoint_description import EndpointDescription
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
@@ -101,8 +102,8 @@ def _check_public(config: Config, settings: Settings) -> None:
         ("operator", "healthListen"): config.operator.health_listen,
     }
     for setting, endpoint in settings_of.items():
-        kind, arguments = endpoint_parts(endpoint)
-        if kind == "unix" or (kind == "systemd" and arguments.get("domain") == "UNIX"):
+        described = EndpointDescription.parse(endpoint)
+        if described.kind == "unix" or (described.kind, described.arguments.get("domain")) == ("systemd", "UNIX"):
             raise settings.problem(
                 setting,
                 "must not be a Unix socket: all who come by it look alike, so that nobody would be under a limit; "
@@ -119,9 +120,9 @@ def _check_passed_sockets(config: Config, settings: Settings, names: Sequence[st
         ("operator", "healthListen"): config.operator.health_listen,
     }
     for setting, endpoint in listening.items():
-        kind, arguments = endpoint_parts(endpoint)
-        many = names.count(arguments.get("name", ""))
-        if kind == "systemd" and many > 1:
+        described = EndpointDescription.parse(endpoint)
+        many = names.count(described.arguments.get("name", ""))
+        if described.kind == "systemd" and many > 1:
             raise settings.problem(
                 setting,
                 f"systemd hands over {many} sockets of that name, and one would be served: leave one ListenStream= in "
@@ -130,7 +131,7 @@ def _check_passed_sockets(config: Config, settings: Settings, names: Sequence[st
 
 
 def _check_operator(config: Config, settings: Settings) -> None:
-    _, socket = endpoint_parts(config.operator_socket)
+    socket = EndpointDescription.parse(config.operator_socket).arguments
     if socket["address"].startswith("\0") or not socket["address"]:
         raise settings.problem(
             ("operator", "listen"), "must name a file: everybody on this computer can open a socket without one"
@@ -143,8 +144,8 @@ def _check_operator(config: Config, settings: Settings) -> None:
         raise settings.problem(
             ("operator", "listen"), "must not be open to everybody: mode=600 is for its owner, mode=660 for a group too"
         )
-    kind, arguments = endpoint_parts(config.operator_port)
-    if kind not in ("", "systemd") and not _is_loopback(arguments.get("interface", "")):
+    port = EndpointDescription.parse(config.operator_port)
+    if port.kind not in ("", "systemd") and not _is_loopback(port.arguments.get("interface", "")):
         raise settings.problem(
             ("operator", "listen"),
             'must be a Unix socket or on loopback, such as "tcp:8646:interface=127.0.0.1", for it is never public',

@@ -5,10 +5,10 @@ A type stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from attrs import field, frozen
 from OpenSSL.crypto import Error as CryptoError
@@ -16,6 +16,7 @@ from twisted.internet.endpoints import serverFromString
 
 from svcd.chain.errors import RuleViolation
 from svcd.chain.units import format_amount, parse_amount
+from svcd.endpoint_description import EndpointDescription
 from svcd.net.targets import BadTarget, Endpoint
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -26,18 +27,6 @@ _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63
 _MERCHANT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _WEB_HOST = re.compile(r"([^:]+)(?::[0-9]{1,5})?")
 _TCP_PORT = re.compile(r"(?:tcp6?|ssl):(?:port=)?(-?[0-9]+)(?=:|$)")
-
-_FIRST_ARGUMENTS: Final = {
-    "tcp": ("port", "interface"),
-    "tcp6": ("port", "backlog", "interface"),
-    "unix": ("address", "mode"),
-    "ssl": ("port", "privateKey", "certKey"),
-    "systemd": ("domain", "index"),
-}
-_TLS_ARGUMENTS: Final = frozenset(("privateKey", "certKey", "extraCertChain", "sslmethod", "dhParameters"))
-# A backslash quotes the next character, which then neither ends an argument nor its name.
-_ARGUMENT: Final = re.compile(r"(?:^|:)((?:\\.|[^\\:])*)", re.DOTALL)
-_NAMED: Final = re.compile(r"((?:\\.|[^\\=])*)=(.*)", re.DOTALL)
 
 
 class BadValue(ValueError):
@@ -177,7 +166,7 @@ class ServerEndpoint:
             raise BadValue("the port must be from 0 to 65535")
         try:
             # Parsing only stores the reactor.
-            for part in split_tls(text):
+            for part in EndpointDescription.parse(text).for_twisted:
                 _parse_server_endpoint(None, part)
         except (KeyError, IndexError) as error:
             raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
@@ -289,35 +278,7 @@ def _is_host(text: str) -> bool:
     return True
 
 
-def endpoint_parts(endpoint: str) -> tuple[str, Mapping[str, str]]:
-    """Parse an endpoint string into its kind and its arguments by name; a backslash quotes the next character."""
-    kind, *written = _ARGUMENT.findall(endpoint)
-    arguments, unnamed = {}, iter(_FIRST_ARGUMENTS.get(kind, ()))
-    for argument in written:
-        named = _NAMED.fullmatch(argument)
-        name, value = named.groups() if named else (next(unnamed, ""), argument)
-        arguments[_unquoted(name)] = _unquoted(value)
-    return _unquoted(kind), arguments
-
-
-def split_tls(endpoint: str) -> list[str]:
-    """Two endpoint strings for a `systemd:` one with the arguments of TLS, which Twisted knows only for `ssl:`.
-
-    The first is the inherited socket, the second an `ssl:` endpoint with the arguments. Any other endpoint is
-    returned alone.
-    """
-    kind, *written = _ARGUMENT.findall(endpoint)
-    tls = [each for each in written if (named := _NAMED.fullmatch(each)) and named[1] in _TLS_ARGUMENTS]
-    if kind != "systemd" or not tls:
-        return [endpoint]
-    return [":".join([kind, *(each for each in written if each not in tls)]), ":".join(["ssl", "0", *tls])]
-
-
 def owner_only(endpoint: str) -> str:
     """``endpoint`` with mode 600 where it is a Unix socket without a mode; Twisted's own default is 666."""
-    kind, arguments = endpoint_parts(endpoint)
-    return f"{endpoint}:mode=600" if kind == "unix" and "mode" not in arguments else endpoint
-
-
-def _unquoted(quoted: str) -> str:
-    return re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+    described = EndpointDescription.parse(endpoint)
+    return f"{endpoint}:mode=600" if described.kind == "unix" and "mode" not in described.arguments else endpoint

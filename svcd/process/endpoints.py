@@ -5,7 +5,7 @@ its ports last, so those that only root may open are bound before, and accept co
 """
 
 import socket
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,51 +17,21 @@ from twisted.internet.interfaces import IProtocolFactory, IStreamServerEndpoint
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer  # type: ignore[import-untyped]
 
+from svcd.endpoint_description import EndpointDescription
+
 PRIVILEGED: Final = range(1, 1024)
 """The ports that only root may open, by Linux's default (ip(7), ip_unprivileged_port_start)."""
-_BACKLOG: Final = 50
-"""Twisted's own default."""
-
-
-@frozen
-class EndpointDescription:
-    """A Twisted server endpoint string, and its parts."""
-
-    text: str
-    """Without the arguments of TLS where the kind is `systemd`, which Twisted would refuse."""
-    kind: str
-    arguments: Mapping[str, str]
-
-    @property
-    def has_tls(self) -> bool:
-        """Whether connections are encrypted."""
-        return self.kind == "ssl" or "privateKey" in self.arguments
-
-    @property
-    def interface(self) -> str:
-        """The IP address of a TCP port; "" is every address of IPv4."""
-        return self.arguments.get("interface", "::" if self.kind == "tcp6" else "")
-
-    @property
-    def backlog(self) -> int:
-        """How many connections wait in the kernel until they are accepted."""
-        return int(self.arguments.get("backlog", _BACKLOG))
-
-    @property
-    def port(self) -> int | None:
-        """The number of a TCP port; None for other kinds."""
-        return int(self.arguments["port"]) if self.kind in ("tcp", "tcp6", "ssl") else None
 
 
 class ServerEndpoints(Service):
-    """Makes the endpoints of descriptions; those on ports below 1024 are bound by `privilegedStartService`."""
+    """Makes endpoints; those on ports below 1024 are bound by `privilegedStartService`."""
 
-    def __init__(
-        self, reactor: Any, described: Mapping[str, EndpointDescription], *, privileged: Container[int] = PRIVILEGED
-    ) -> None:
-        """``described`` has each endpoint by its text in the configuration."""
+    def __init__(self, reactor: Any, endpoints: Iterable[str], *, privileged: Container[int] = PRIVILEGED) -> None:
+        """``endpoints`` are descriptions, as in the configuration."""
         self._reactor = reactor
-        self.described = described
+        self.described: Mapping[str, EndpointDescription] = {
+            endpoint: EndpointDescription.parse(endpoint) for endpoint in endpoints
+        }
         self._privileged = privileged
         self._bound: dict[str, socket.socket] = {}
 
@@ -91,7 +61,7 @@ class ServerEndpoints(Service):
                 self._reactor, port, description.backlog, interface
             )
         else:
-            plain = serverFromString(self._reactor, description.text)  # type: ignore[no-untyped-call]
+            plain = serverFromString(self._reactor, description.for_twisted[0])  # type: ignore[no-untyped-call]
         return plain if certificate is None else _TLSEndpoint(plain, certificate, self._reactor)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from twisted.internet.endpoints import quoteStringArgument
 
-from svcd.config.types import endpoint_parts
+from svcd.endpoint_description import EndpointDescription
 from svcd.process.certificates import ServerCertificate, ServerCertificates
 from tests.net.certificates import Signed, make_authority, sign
 
@@ -43,7 +43,8 @@ class CertificateFiles:
     def loaded(self) -> ServerCertificates:
         """As a node has it, which listens there."""
         endpoint = self.endpoint()
-        return ServerCertificates({endpoint: ServerCertificate(endpoint, endpoint_parts(endpoint)[1])})
+        arguments = EndpointDescription.parse(endpoint).arguments
+        return ServerCertificates({endpoint: ServerCertificate(endpoint, arguments)})
 
     def arguments(self) -> str:
         """What an endpoint with TLS has besides its address."""

@@ -13,10 +13,9 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.threads import deferToThread
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from svcd.config.types import endpoint_parts
 from svcd.node.threads import InlineWorker
 from svcd.process.certificates import CertificateError, ServerCertificate, ServerCertificates
-from svcd.process.endpoints import EndpointDescription, ServerEndpoints
+from svcd.process.endpoints import ServerEndpoints
 from tests.process.certificate_files import CertificateFiles
 from tests.support import result_of
 
@@ -136,8 +135,7 @@ async def test_each_connection_gets_the_newest_certificate(files: CertificateFil
     factory = Factory.forProtocol(Protocol)
     factory.noisy = False
     (endpoint,) = certificates.by_endpoint
-    described = EndpointDescription(endpoint, *endpoint_parts(endpoint))
-    server = ServerEndpoints(reactor, {endpoint: described}).server(endpoint, the_one(certificates))
+    server = ServerEndpoints(reactor, [endpoint]).server(endpoint, the_one(certificates))
     port = await server.listen(factory)
     context = ssl.create_default_context(cadata=files.authority.pem.decode())
 

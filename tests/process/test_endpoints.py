@@ -11,9 +11,9 @@ from twisted.internet.endpoints import AdoptedStreamServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.threads import deferToThread
 
-from svcd.config.types import endpoint_parts, split_tls
+from svcd.endpoint_description import EndpointDescription
 from svcd.process.certificates import ServerCertificate
-from svcd.process.endpoints import EndpointDescription, ServerEndpoints
+from svcd.process.endpoints import ServerEndpoints
 from tests.process.certificate_files import CertificateFiles
 from tests.process_level.running import free_port
 
@@ -30,8 +30,7 @@ FACTORY.noisy = False
 
 
 def endpoints(*names: str) -> ServerEndpoints:
-    described = {name: EndpointDescription(split_tls(name)[0], *endpoint_parts(name)) for name in names}
-    return ServerEndpoints(reactor, described, privileged=EVERY_PORT)
+    return ServerEndpoints(reactor, names, privileged=EVERY_PORT)
 
 
 def greeting(host: str, port: int) -> bytes:
@@ -97,7 +96,7 @@ def test_other_ports_and_kinds_are_left_to_twisted(tmp_path: Path) -> None:
         "tcp:0": "TCP4ServerEndpoint",
         f"unix:{tmp_path}/s": "UNIXServerEndpoint",
     }
-    service = ServerEndpoints(reactor, {name: EndpointDescription(name, *endpoint_parts(name)) for name in names})
+    service = ServerEndpoints(reactor, names)
     service.privilegedStartService()
     assert {name: type(service.server(name, None)).__name__ for name in names} == names
 
@@ -125,7 +124,7 @@ async def test_tls_on_a_socket_that_was_opened_before(
         )
     service = endpoints(name)
     service.privilegedStartService()
-    certificate = ServerCertificate(name, endpoint_parts(name)[1])
+    certificate = ServerCertificate(name, EndpointDescription.parse(name).arguments)
     assert service.described[name].has_tls
     listening = await service.server(name, certificate).listen(FACTORY)
     context = ssl.create_default_context(cadata=files.authority.pem.decode())
