@@ -7,13 +7,14 @@ svcd/pages/static/transaction.mjs.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 
 from attrs import field, frozen
 
 from svcd.chain.address import decode_address, encode_address, key_hash
-from svcd.chain.encoding import MAX_INTEGER, decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
+from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
@@ -28,15 +29,20 @@ _REFERENCED_PAYLOAD: Final = _PLAIN_PAYLOAD | {"paymentReference"}
 _REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _SIGNATURE_DIGITS: Final = 128
 _SIGNED: Final = b',"signature":"'
-_END: Final = b',"type":1,"version":2}'
-_NUMBER: Final = rb"(0|[1-9][0-9]{0,15})"
-_CANONICAL: Final = re.compile(
-    rb'{"fee":"%(n)b","networkId":%(n)b,"nonce":"%(n)b","payload":{"amount":"%(n)b"'
-    rb'(?:,"paymentReference":"([A-Za-z0-9._:-]{1,64})")?,"recipient":"([0-9a-z]+)"},"senderAddress":"([0-9a-z]+)"'
-    rb',"senderPublicKey":"([0-9a-f]{64})","signature":"([0-9a-f]{128})","timestamp":"%(n)b"%(end)b'
-    % {b"n": _NUMBER, b"end": _END}
+_END: Final = b',"type":%d,"version":%d}' % (TRANSFER, VERSION)
+_LAYOUT: Final = (
+    r'{"fee":"(?P<fee>@)","networkId":%d,"nonce":"(?P<nonce>@)","payload":{"amount":"(?P<amount>@)"'
+    r'(?:,"paymentReference":"(?P<paymentReference>@)")?,"recipient":"(?P<recipient>@)"},"senderAddress":'
+    r'"(?P<senderAddress>@)","senderPublicKey":"(?P<senderPublicKey>@)","signature":"(?P<signature>@)"'
+    r',"timestamp":"(?P<timestamp>@)"'.replace("@", r'[^"]*')
+    + re.escape(_END.decode())
 )
-"""A transfer in canonical JSON."""
+
+
+@cache
+def _layout(network_id: int) -> re.Pattern[str]:
+    """Matches the canonical JSON of a transfer of this network, whatever its strings are."""
+    return re.compile(_LAYOUT % network_id)
 
 
 @frozen(eq=False)
@@ -94,6 +100,16 @@ def _payload_of(fields: dict[str, object]) -> dict[str, object]:
     return exact_fields(payload, _REFERENCED_PAYLOAD if referenced else _PLAIN_PAYLOAD, "payload")
 
 
+def _check_sender(address: object, sender: bytes, params: NetworkParams) -> None:
+    # Decoding takes half of the time of encoding.
+    try:
+        right = decode_address(address, params.address_prefix) == sender
+    except RuleViolation:
+        right = False
+    if not right:
+        raise RuleViolation(Refusal.SENDER, "senderAddress must be the address of senderPublicKey on this network")
+
+
 def parse_transfer(value: object, params: NetworkParams) -> Transfer:
     """The transfer in a JSON object, with every check that needs neither state nor the signature.
 
@@ -102,103 +118,65 @@ def parse_transfer(value: object, params: NetworkParams) -> Transfer:
     fields = exact_fields(value, _FIELDS, "transaction")
     payload = _payload_of(fields)
     _check_constants(fields, params)
+    values = _checked({**fields, **payload}, params)
+    wire = canonical(fields)
+    return Transfer(txid_of(wire, params), *values, wire)
+
+
+_Values = tuple[bytes, bytes, bytes, int, int, int, int, str | None, bytes]
+"""What a Transfer has between txid and wire, in the order of its fields."""
+
+
+def _checked(fields: Mapping[str, object], params: NetworkParams) -> _Values:
+    """The values of ``fields``, to which those of the payload belong; raises what :func:`parse_transfer` raises.
+
+    Each value has one accepted form, so that the canonical JSON is the only one that has these fields.
+    """
     sender_key = hex_bytes(fields["senderPublicKey"], 32, "senderPublicKey")
     signature = hex_bytes(fields["signature"], 64, "signature")
     sender = key_hash(sender_key)
-    if fields["senderAddress"] != encode_address(sender, params.address_prefix):
-        raise RuleViolation(Refusal.SENDER, "senderAddress must be the address of senderPublicKey on this network")
+    _check_sender(fields["senderAddress"], sender, params)
     nonce = decimal_u53(fields["nonce"], "nonce")
     fee = decimal_u53(fields["fee"], "fee")
     timestamp = decimal_u53(fields["timestamp"], "timestamp")
-    recipient = decode_address(payload["recipient"], params.address_prefix, "recipient")
-    amount = decimal_u53(payload["amount"], "amount")
-    reference = check_reference(payload["paymentReference"]) if "paymentReference" in payload else None
+    recipient = decode_address(fields["recipient"], params.address_prefix, "recipient")
+    amount = decimal_u53(fields["amount"], "amount")
+    reference = check_reference(fields["paymentReference"]) if "paymentReference" in fields else None
     if amount < 1:
         raise RuleViolation(Refusal.AMOUNT, "amount must be at least 1 base unit")
     if fee < params.minimum_fee:
         raise RuleViolation(Refusal.FEE, f"fee must be at least {params.minimum_fee} base units, not {fee}")
-    signed_reference = f',"paymentReference":"{reference}"' if reference else ""
-    # With sorted keys the signature is in the middle: the text before it and the text after it are signed.
-    before = (
-        f'{{"fee":"{fee}","networkId":{params.network_id},"nonce":"{nonce}","payload":{{"amount":"{amount}"'
-        f'{signed_reference},"recipient":"{payload["recipient"]}"}},"senderAddress":"{fields["senderAddress"]}"'
-        f',"senderPublicKey":"{fields["senderPublicKey"]}"'
-    )
-    after = f',"timestamp":"{timestamp}","type":1,"version":2}}'
-    return Transfer(
-        txid=tagged_hash("svc/tx/v2", params.genesis_hash + f"{before}{after}".encode()),
-        sender_key=sender_key,
-        sender=sender,
-        recipient=recipient,
-        amount=amount,
-        fee=fee,
-        nonce=nonce,
-        timestamp=timestamp,
-        reference=reference,
-        signature=signature,
-        wire=f'{before},"signature":"{fields["signature"]}"{after}'.encode(),
-    )
+    return sender_key, sender, recipient, amount, fee, nonce, timestamp, reference, signature
 
 
 Known = Callable[[bytes], Transfer | None]
 """Finds a transfer of this network that was parsed before, by its txid."""
 
 
-def parse_canonical_transfers(
-    text: bytes, params: NetworkParams, known: Known | None = None
-) -> tuple[Transfer, ...] | None:
-    """The transfers in ``text``, canonical JSON with commas in between, in half of the time of :func:`parse_transfer`.
+def parse_canonical_transfer(wire: bytes, params: NetworkParams, known: Known | None = None) -> Transfer:
+    """The transfer whose canonical JSON is ``wire``; one that is ``known`` is not parsed again.
 
-    Those that are ``known`` take an eighth of that. None if there is anything else in ``text``: :func:`parse_transfer`
-    tells what is wrong.
+    Raises RuleViolation: ENCODING for any other text, or what :func:`parse_transfer` raises.
     """
-    transfers: list[Transfer] = []
-    *most, last = text.split(_END + b",")
-    for wire in (*[piece + _END for piece in most], last):
-        transfer = _canonical_transfer(wire, params, known)
-        if transfer is None:
-            return None
-        transfers.append(transfer)
-    return tuple(transfers)
-
-
-def _canonical_transfer(wire: bytes, params: NetworkParams, known: Known | None) -> Transfer | None:
-    """The transfer whose canonical JSON is ``wire``, or None if it breaks a rule of :func:`parse_transfer`."""
     txid = txid_of(wire, params)
     same = known(txid) if known else None
     # All of the text is compared: the txid does not cover the signature.
     if same is not None and same.wire == wire:
         return same
-    match = _CANONICAL.fullmatch(wire)
+    # Latin-1 decodes any byte; the fields of a transfer are ASCII.
+    match = _layout(params.network_id).fullmatch(wire.decode("latin-1"))
     if match is None:
-        return None
-    fee, network_id, nonce, amount, timestamp = map(int, match.group(1, 2, 3, 4, 10))
-    reference, recipient, address, key, signature = match.group(5, 6, 7, 8, 9)
-    if network_id != params.network_id or amount < 1 or fee < params.minimum_fee:
-        return None
-    if max(fee, nonce, amount, timestamp) > MAX_INTEGER:
-        return None
-    sender_key = bytes.fromhex(key.decode())
-    try:
-        sender = decode_address(address.decode(), params.address_prefix)
-        recipient_key = decode_address(recipient.decode(), params.address_prefix)
-    except RuleViolation:
-        return None
-    if sender != key_hash(sender_key):
-        return None
-    return Transfer(
-        txid=txid,
-        sender_key=sender_key,
-        sender=sender,
-        recipient=recipient_key,
-        amount=amount,
-        fee=fee,
-        nonce=nonce,
-        timestamp=timestamp,
-        reference=reference.decode() if reference else None,
-        signature=bytes.fromhex(signature.decode()),
-        wire=wire,
-    )
+        raise RuleViolation(Refusal.ENCODING, "the transaction is not the canonical JSON of one of this network")
+    fields = match.groupdict()
+    if fields["paymentReference"] is None:
+        del fields["paymentReference"]
+    return Transfer(txid, *_checked(fields, params), wire)
+
+
+def parse_canonical_transfers(text: bytes, params: NetworkParams, known: Known | None = None) -> tuple[Transfer, ...]:
+    """The transfers in ``text``, canonical JSON with commas in between; raises like parse_canonical_transfer."""
+    *most, last = text.split(_END + b",")
+    return tuple([parse_canonical_transfer(wire, params, known) for wire in (*[piece + _END for piece in most], last)])
 
 
 def block_entry(transfer: Transfer) -> bytes:
