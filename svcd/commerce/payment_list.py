@@ -1,6 +1,5 @@
 """Lists the transfers that an address has received, and their mismatches (docs/payments.md "payments")."""
 
-import json
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
@@ -10,7 +9,7 @@ from attrs import frozen
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.limits import LONG_LISTS, Limit
@@ -101,7 +100,7 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
         places, most = reader.address_transactions_after(query.key, after, limit=LOOKED_AT + 1), LOOKED_AT
     found: list[ReceivedTransfer] = []
     for place in places[:most]:
-        transfer = parse_transfer(json.loads(place.body), params)
+        transfer = parse_canonical_transfer(place.body, params)
         if _is_listed(transfer, query):
             if len(found) == query.limit:
                 return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival))

@@ -1,6 +1,5 @@
 """Finds a payment on the chain and in the mempool, both as of one moment (docs/payments.md "States")."""
 
-import json
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -9,7 +8,7 @@ from typing import Final
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_transfer, txid_of
+from svcd.chain.transaction import Transfer, parse_canonical_transfer, txid_of
 from svcd.commerce.payment import (
     MAX_COUNTED,
     MAX_MISMATCHES,
@@ -98,7 +97,7 @@ class PaymentLookup:
         paid, missed = self._reader.around(payee, terms.amount, since=since, counted=limit, missed=limit)
         places = [place for place in (*paid, *missed) if place.point.height <= tip.height]
         places.sort(key=lambda place: (place.point.height, place.position))
-        return [parse_transfer(json.loads(place.body), self._params) for place in places]
+        return [parse_canonical_transfer(place.body, self._params) for place in places]
 
     def spent_by(self, transfer: Transfer) -> bytes | None:
         """The txid of the canonical transfer that has the nonce of this one.
@@ -107,7 +106,7 @@ class PaymentLookup:
         """
         before = self._reader.existing_tip().height + 1, 0
         for place in self._reader.address_transactions(transfer.sender, before=before, limit=_SEARCHED):
-            found = parse_transfer(json.loads(place.body), self._params)
+            found = parse_canonical_transfer(place.body, self._params)
             if (found.sender, found.nonce) == (transfer.sender, transfer.nonce):
                 return found.txid
         return None
@@ -171,7 +170,7 @@ class PaymentLookup:
         return PaymentLocation(txid, point.hash, point.height, place.position, self._params.slot_time(point.slot))
 
     def _mismatch(self, place: StoredTransfer) -> Mismatch:
-        transfer = parse_transfer(json.loads(place.body), self._params)
+        transfer = parse_canonical_transfer(place.body, self._params)
         return Mismatch(transfer.txid, transfer.amount, place.point.height)
 
 

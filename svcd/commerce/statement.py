@@ -4,7 +4,6 @@ Transfers are found by index. Blocks have no index by producer, since that would
 a page looks at the headers of up to BLOCKS_LOOKED_AT blocks.
 """
 
-import json
 from bisect import bisect_left
 from enum import StrEnum
 from typing import Final
@@ -15,7 +14,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import parse_transfer
+from svcd.chain.transaction import parse_canonical_transfer
 from svcd.chain.transition import ChainPoint, genesis_accounts
 from svcd.limits import LONG_LISTS, Limit
 from svcd.store.chain_store import ChainReader, StoredTransfer
@@ -145,7 +144,7 @@ class _Reading:
         return Entry(type=EntryType.REWARD, height=height, index=index, time=time, amount=amount)
 
     def _transfer(self, place: StoredTransfer) -> Entry:
-        transfer, key = parse_transfer(json.loads(place.body), self.params), self.query.key
+        transfer, key = parse_canonical_transfer(place.body, self.params), self.query.key
         sent, received = transfer.sender == key, transfer.recipient == key
         other = transfer.recipient if sent else transfer.sender
         return Entry(

@@ -4,7 +4,6 @@ Mempool and disk change in the same turn, so no client ever sees a transfer that
 The transfers of undone blocks return in the same way.
 """
 
-import json
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from twisted.python.failure import Failure
 from svcd.chain.accounts import Account
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.chainstate import OpenChain
 from svcd.node.changes import ChainChange
@@ -214,8 +213,8 @@ class TransactionPool:
         parsed: list[tuple[int, Transfer]] = []
         for number, body in stored:
             try:
-                parsed.append((number, parse_transfer(json.loads(body), self._chain.params)))
-            except (ValueError, RuleViolation) as error:
+                parsed.append((number, parse_canonical_transfer(body, self._chain.params)))
+            except RuleViolation as error:
                 self.log.info("a stored transfer is dropped: {why}", why=str(error))
         verdicts = await self._verifier.check_transfers([transfer for _, transfer in parsed])
         for (_, transfer), verdict in zip(parsed, verdicts, strict=True):

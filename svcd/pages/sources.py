@@ -3,14 +3,13 @@
 The functions that read the chain expect the caller to hold an open snapshot of ``Sources.reader``.
 """
 
-import json
 from collections.abc import Callable, Sequence
 
 from attrs import field, frozen
 
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.interfaces import Clock, milliseconds
@@ -111,4 +110,4 @@ def transfer_row(sources: Sources, stored: StoredTransfer) -> TransferRow:
 
 def parse_body(sources: Sources, body: bytes) -> Transfer:
     """The transfer whose canonical JSON the store holds as ``body``."""
-    return parse_transfer(json.loads(body), sources.params)
+    return parse_canonical_transfer(body, sources.params)

@@ -17,7 +17,7 @@ from svcd.chain.commitment import Row
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import History, Node, mountain_levels, work_of
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
 from svcd.store import database
 
@@ -448,7 +448,7 @@ class ChainReader:
 
     def block(self, stored: StoredBlock, params: NetworkParams) -> Block:
         """The parsed block; raises Corrupt if the stored header is damaged."""
-        transfers = [parse_transfer(json.loads(body), params) for body in self.bodies(stored)]
+        transfers = [parse_canonical_transfer(body, params) for body in self.bodies(stored)]
         return Block(self.block_header(stored, params), tuple(transfers))
 
     # Payments: their time does not grow with the chain (docs/operations.md)

@@ -5,10 +5,9 @@ from typing import Final, TypeVar
 
 from attrs import frozen
 
-from svcd.chain.encoding import parse_wire_object
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import check_header
 from svcd.cli.operator.verify_chain import BAD_BLOCK, Replay
 from svcd.node.chainstate import Chainstate, least_side_work
@@ -119,7 +118,7 @@ def _copy_disconnected(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter,
     found: list[tuple[int, Transfer]] = []
     for _, sequence, body in rows:
         try:
-            transfer = parse_transfer(parse_wire_object(body), params)
+            transfer = parse_canonical_transfer(body, params)
             transfer.check_signature()
         except BAD_BLOCK:
             continue
