@@ -578,14 +578,16 @@ class ChainFollower:
         for row in rows:
             context.pause()
             watch = watch_of(row)
-            if len(changed) == _AT_ONCE or (not watch.active and changed):
-                # The events of an ended watch depend on other watches of its order, which may have changed.
+            if len(changed) == _AT_ONCE:
                 save()
             tip_before = reached.get(row.id, _evaluated(row, delta))
             evaluation = self._evaluation_context(watch.terms, tip_before, context, at_tip=at_tip)
             observation = self.lookup.find_at(watch.terms, tip)
             initial = row.wake_height == NEVER_EVALUATED
             evaluated, events = evaluate(watch, observation, evaluation, initial=initial)
+            if not evaluated.active and changed:
+                # The mismatches of an ended watch depend on the other watches of its order, which may just have ended.
+                save()
             evaluated, mismatched = self._emit_mismatches(evaluated, observation, initial=initial)
             events += mismatched
             if initial:

@@ -382,6 +382,17 @@ def test_a_payment_that_is_not_confirmed_when_its_watch_expires_is_late(watched:
     assert run(watched, *some(blocks, "b", 5, 6), *some(blocks, "c", 3, 12)) == []
 
 
+def test_the_last_of_the_watches_of_an_order_that_end_together_reports_the_late_payment(watched: Watched) -> None:
+    """Each of them has another active watch beside it when its turn comes, but the last."""
+    watched.register(ttl=60, required=9)
+    last = watched.register(ttl=60, required=9, host="books.example.com")["id"]
+    run(watched, *some(chain(watched), "b", 1, 4))
+    watched.clock.advance(60)
+    watched.poll()
+    late = [body for body in watched.events() if "mismatch" in body]
+    assert [(body["subscriptionId"], body["mismatch"]["kind"]) for body in late] == [(last, "late")]
+
+
 def test_a_payment_in_the_last_minute_is_followed_until_it_is_confirmed(watched: Watched) -> None:
     watched.register(ttl=3600, pay_within=60)
     blocks = chain(watched)
