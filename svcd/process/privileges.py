@@ -36,10 +36,11 @@ def become_owner(folder: Path) -> Path:
         The path of the directory from now on: ``folder``, or another name of it. The working directory may be changed.
 
     Raises:
-        OSError: the directory cannot be opened, or the system does not let root change its identity.
+        OSError: there is no such directory, root cannot open it, or the system does not let root change its identity.
         UnsafeDirectory: root cannot work there without following what another user put there.
     """
     if os.geteuid() != 0:
+        os.close(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         return folder
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -242,4 +242,16 @@ def test_rights_are_not_used_where_the_mount_is_not_what_it_should_be(
 
 def test_other_users_stay_who_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert become_owner(tmp_path / "data") == tmp_path / "data"
+    assert become_owner(tmp_path) == tmp_path
+
+
+def test_a_directory_that_is_missing_is_an_error_for_every_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for user in (0, 1_000):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with pytest.raises(FileNotFoundError):
+            become_owner(tmp_path / "missing")
+        with pytest.raises(NotADirectoryError):
+            become_owner(tmp_path / "file")
