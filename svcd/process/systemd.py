@@ -18,6 +18,8 @@ from svcd.process.timers import Periodic
 
 EXTENSION_SECONDS: Final = 30.0
 """How much more time each notification of a start in progress requests."""
+START_SECONDS: Final = 3_600.0
+"""How long a start may take: far longer than the check of a large chain, which takes minutes."""
 STATUS_SECONDS: Final = 5.0
 """Seconds from one check for a changed status line to the next."""
 
@@ -58,16 +60,22 @@ class StartTimeout(Service):
     """The first service to start: asks systemd for more time until the last one has started.
 
     Checking a large chain after a crash takes minutes, after which systemd would end the start. If the reactor hangs,
-    no further time is requested, and systemd ends the start as it should.
+    no further time is requested, and systemd ends the start as it should. A thread that hangs, in a disk that does not
+    respond, leaves the reactor running: so no time is requested after START_SECONDS either.
     """
+
+    _log = Logger()
 
     def __init__(self, notifier: Notifier, clock: Clock) -> None:
         self.notifier = notifier
+        self._clock = clock
+        self._until = 0.0
         self._timer = Periodic(clock, EXTENSION_SECONDS / 3, self._extend, what="asking systemd for time", at_once=True)
 
     def startService(self) -> None:
         """Ask for time from now on."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._until = self._clock.seconds() + START_SECONDS
         if self.notifier.address:
             self._timer.startService()
 
@@ -81,6 +89,14 @@ class StartTimeout(Service):
         self.stop_accepting()
 
     def _extend(self) -> None:
+        if self._clock.seconds() >= self._until:
+            self.stop_accepting()
+            self._log.error(
+                "the start has not ended after {minutes} minutes; systemd is asked for no more time, and ends the node "
+                "soon",
+                minutes=round(START_SECONDS / 60),
+            )
+            return
         self.notifier.send(EXTEND_TIMEOUT_USEC=str(int(EXTENSION_SECONDS * 1e6)))
 
 

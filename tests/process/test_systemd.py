@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import globalLogPublisher
+from twisted.logger import capturedLogs, globalLogPublisher
 
 from svcd.process.systemd import Notifier, StartTimeout, SystemdService
 
@@ -228,6 +228,24 @@ def test_a_long_start_asks_for_time_until_everything_runs(manager: Manager, addr
     SystemdService(Notifier(address, 0), clock, lives, lambda: "well", started=starting.stop_accepting).startService()
     clock.pump([10.0] * 60)
     assert manager.received() == ["READY=1", WELL]
+    starting.stopService()
+
+
+def test_a_start_that_hangs_is_left_to_systemd_after_an_hour(manager: Manager, address: str) -> None:
+    """A thread that waits for a disk for ever blocks neither the reactor nor its timers."""
+    clock = Clock()
+    starting = StartTimeout(Notifier(address, 0), clock)
+    starting.startService()
+    received: list[str] = []
+    with capturedLogs() as events:
+        for _ in range(2 * 360):
+            received += manager.received()
+            clock.advance(10.0)
+    assert received == [EXTENSION] * 360
+    assert [event["log_format"] for event in events] == [
+        "the start has not ended after {minutes} minutes; systemd is asked for no more time, and ends the node soon"
+    ]
+    assert clock.getDelayedCalls() == []
     starting.stopService()
 
 
