@@ -248,9 +248,9 @@ class Subscriptions:
             if row is None or row.merchant != merchant or event is None:
                 return None
             if row.ending == EndReason.CANCELLED.value:
-                raise NotRedeliverable("the webhook was cancelled, and sends nothing any more")
+                raise NotRedeliverable("the watch was cancelled: register the order again to get its events")
             if not event.body:
-                raise NotRedeliverable("the body of this event is not kept any more, so it cannot be sent again")
+                raise NotRedeliverable("the body of this event is no longer stored, so it cannot be sent again")
             queue = self.repository.events.redeliver(identifier, event_id, now)
             if self.repository.shared:
                 self.repository.events.ask_again(identifier)

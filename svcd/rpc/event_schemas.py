@@ -22,7 +22,7 @@ EVENT_ID: Final = Text(
 )
 SUBSCRIPTION_ID: Final = Text(
     "svcwh_[a-f0-9]{32}",
-    "must be the id of a webhook: svcwh_ and 32 lower-case hex characters",
+    "must be the id of a watch: svcwh_ and 32 lower-case hex characters",
     more={"examples": ["svcwh_0123456789abcdef0123456789abcdef"]},
     name="SubscriptionId",
 )

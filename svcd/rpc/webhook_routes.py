@@ -56,7 +56,7 @@ PAY_WITHIN: Final = Field(
 
 _EVENT_NAMES: Final = Names(tuple(event.value for event in EventType), name="EventType")
 MAX_PAGE: Final = 50
-EVENT: Final = Field("eventId", EVENT_ID, "The id of an event of this webhook.")
+EVENT: Final = Field("eventId", EVENT_ID, "The id of an event of this watch.")
 STATE: Final = Field(
     "state",
     _LAST_STATE,
@@ -67,7 +67,7 @@ HOST: Final = Field(
     "host", Text(more={"examples": ["shop.example.com"]}), "Only webhooks with a callback at this host.", default=None
 )
 REFERENCE: Final = Field(
-    "reference", fields.REFERENCE.type, "Only webhooks of the order with this reference.", default=None
+    "reference", fields.REFERENCE.type, "Only watches of the order with this reference.", default=None
 )
 AFTER: Final = Field("after", SUBSCRIPTION_ID, "The `next` of the page before.", default=None)
 PAGE_LIMIT: Final = Field("limit", Int(1, MAX_PAGE), "How many webhooks to return at most.", default=20)
@@ -247,7 +247,7 @@ _NO_LOOK_UP: Final = (
     "after how many seconds to ask again."
 )
 _MAX_PAGE_BYTES: Final = 1536 * 1024
-_UNKNOWN: Final = "There is no webhook of that id, or it has been over for more than 30 days."
+_UNKNOWN: Final = "There is no watch of that id, or it ended more than 30 days ago."
 
 
 class WebhookRoutes:
@@ -429,7 +429,7 @@ class WebhookRoutes:
         try:
             page = await self._service.page(merchant.name, selection)
         except UnknownWatch as error:
-            raise HttpError(400, "after: must be the next of a page, and that webhook is no longer kept") from error
+            raise HttpError(400, "after: must be the `next` of a page; the watch with that id is no longer stored") from error
         return {"subscriptions": page.records, "next": page.next}
 
     @Route(
@@ -441,8 +441,8 @@ class WebhookRoutes:
         path_fields=(WEBHOOK, EVENT),
         answers={202: object_schema({"event": _EVENT})},
         errors={
-            404: "There is no such event of that webhook; the newest 32 are kept.",
-            409: "The event cannot be sent again: its body is not kept any more, or the webhook was cancelled.",
+            404: "The watch has no event of that id; the newest 32 are stored.",
+            409: "The event cannot be sent again: its body is no longer stored, or the watch was cancelled.",
         },
     )
     async def redeliver(self, id: str, event_id: str, *, merchant: Merchant) -> Renderable:  # noqa: A002
@@ -452,7 +452,7 @@ class WebhookRoutes:
         except NotRedeliverable as error:
             raise HttpError(409, str(error)) from error
         if event is None:
-            raise HttpError(404, "there is no such event of a webhook of that id here")
+            raise HttpError(404, "this node has no event of that id for a watch of that id")
         return 202, {"event": event}
 
     @Route(
@@ -503,5 +503,5 @@ class WebhookRoutes:
 
 def _found(subscription: dict[str, object] | None) -> Renderable:
     if subscription is None:
-        raise HttpError(404, "there is no webhook of that id here")
+        raise HttpError(404, "this node has no watch of that id")
     return {"subscription": subscription}

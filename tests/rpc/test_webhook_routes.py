@@ -387,7 +387,7 @@ def test_an_id_that_is_none(client: Client, identifier: str) -> None:
 def test_an_id_that_nobody_has(client: Client, method: str, end: str) -> None:
     response = client.send(method, f"{PATH}/{UNKNOWN}{end}", headers={"Authorization": f"Bearer {TOKEN}"})
 
-    assert (response.status, response.error) == (404, "there is no webhook of that id here")
+    assert (response.status, response.error) == (404, "this node has no watch of that id")
 
 
 def test_deleting_a_watch_is_told_of_cancel(client: Client) -> None:
@@ -431,8 +431,8 @@ def test_a_merchant_lists_its_watches(watched: Watched, client: Client) -> None:
         ("?limit=0", "limit: must be a whole number from 1 to 50"),
         ("?limit=51", "limit: must be a whole number from 1 to 50"),
         ("?state=paid", "state: must be one of unpaid, pending, confirming, confirmed, expired"),
-        ("?after=7", "after: must be the id of a webhook"),
-        (f"?after={UNKNOWN}", "after: must be the next of a page"),
+        ("?after=7", "after: must be the id of a watch"),
+        (f"?after={UNKNOWN}", "after: must be the `next` of a page"),
     ],
 )
 def test_a_list_that_cannot_be(client: Client, query: str, says: str) -> None:
@@ -481,10 +481,10 @@ def test_what_cannot_be_sent_again(watched: Watched, client: Client) -> None:
     watched.clock.advance(8 * 86_400)
     watched.clean_up()
     late = redeliver(identifier, body["id"])
-    assert (late.status, late.error) == (409, "the body of this event is not kept any more, so it cannot be sent again")
+    assert (late.status, late.error) == (409, "the body of this event is no longer stored, so it cannot be sent again")
     watched.cancel(identifier)
     cancelled = redeliver(identifier, body["id"])
-    assert (cancelled.status, cancelled.error) == (409, "the webhook was cancelled, and sends nothing any more")
+    assert (cancelled.status, cancelled.error) == (409, "the watch was cancelled: register the order again to get its events")
 
 
 @pytest.mark.parametrize(("status", "error"), [(404, "status 404"), (500, "status 500"), (204, None)])
