@@ -248,12 +248,13 @@ class WebhookModel(RuleBasedStateMachine):
 
     @invariant()
     def each_merchant_hears_the_same(self) -> None:
-        # A late payment is reported by the last watch of its order, and merchants may have cancelled that one.
+        # What comes after the end of a watch is reported by the last watch of its order, which may be cancelled.
         any_cancelled = any(side.cancelled for pair in self.pairs for side in pair.sides)
 
         def of(side: Side) -> list[dict[str, Any]]:
             own = ("id", "subscriptionId")
-            heard = [body for body in side.heard if not any_cancelled or body.get("mismatch", {}).get("kind") != "late"]
+            expired = next((at for at, body in enumerate(side.heard) if body["event"] == "payment.expired"), None)
+            heard = side.heard if expired is None or not any_cancelled else side.heard[: expired + 1]
             return [{name: value for name, value in body.items() if name not in own} for body in heard]
 
         for pair in self.pairs:
