@@ -17,7 +17,7 @@ from attrs import frozen
 
 from svcd.cli.word_list import random_words
 
-LEAST_LENGTH: Final = 10
+MIN_LENGTH: Final = 10
 """Characters in a new password, at least."""
 ENOUGH: Final = 40
 """Bits: with the costs of keyfiles, on average some years for a graphics card that tries several thousand a second."""
@@ -85,7 +85,7 @@ def password_problem(password: str, random: Callable[[int], bytes] | None = None
         return None
     if judgement.weakness is Weakness.SHORT:
         length = len(unicodedata.normalize("NFC", password))
-        reason = f"the password has {length} characters; choose one of at least {LEAST_LENGTH}, for example"
+        reason = f"the password has {length} characters; choose one of at least {MIN_LENGTH}, for example"
     else:
         reason = f"the password {_REASONS[judgement.weakness]}; choose for example"
     return f"{reason} six random words" + ("" if random is None else f": {suggestion(random)}")
@@ -101,7 +101,7 @@ def judge(password: str, ranks: Mapping[str, int]) -> Judgement:
     text = unicodedata.normalize("NFC", password)
     judged = text[:_JUDGED]
     bits, covered = _estimate(judged, ranks, {})
-    if len(text) < LEAST_LENGTH:
+    if len(text) < MIN_LENGTH:
         return Judgement(bits, Weakness.SHORT)
     if bits >= ENOUGH:
         return Judgement(bits, None)

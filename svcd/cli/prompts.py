@@ -11,7 +11,7 @@ import click
 from attrs import frozen
 
 from svcd.cli.errors import CommandError
-from svcd.cli.passwords import LEAST_LENGTH, password_problem
+from svcd.cli.passwords import MIN_LENGTH, password_problem
 from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import read_secret_line
 
@@ -74,7 +74,7 @@ class PasswordSource:
     def new(self) -> str:
         """The password for a new keyfile, typed twice; raises CommandError or click.Abort."""
         given = self._given()
-        question = f"New password, at least {LEAST_LENGTH} characters"
+        question = f"New password, at least {MIN_LENGTH} characters"
         password = prompt_password(question, twice=True) if given is None else given
         # A suggestion belongs on the terminal of the user, and not into the log of a program.
         problem = password_problem(password, self.random if given is None else None)

@@ -10,7 +10,7 @@ from attrs import frozen
 from svcd.cli.errors import CommandError
 from svcd.cli.secure_files import read_secret, replace_file
 
-_MOST: Final = 60
+_MAX_ENTRIES: Final = 60
 """Lines that a file keeps, the newest: with 64 digits each, they fit into the size that is read."""
 
 
@@ -39,7 +39,7 @@ class Remembered:
         lines = self._lines()
         if self.path is None or line in lines:
             return
-        lines = [*lines, line][-_MOST:]
+        lines = [*lines, line][-_MAX_ENTRIES:]
         with suppress(CommandError, OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self.path, "".join(f"{each}\n" for each in lines).encode("utf-8"))

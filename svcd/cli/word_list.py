@@ -29,4 +29,4 @@ def random_words(count: int, random: Callable[[int], bytes]) -> list[str]:
     """So many words; ``random`` returns that many secure random bytes."""
     words = bip39_words()
     number = int.from_bytes(random(2 * count))
-    return [words[number >> 16 * place & (1 << _BITS) - 1] for place in range(count)]
+    return [words[number >> 16 * position & (1 << _BITS) - 1] for position in range(count)]

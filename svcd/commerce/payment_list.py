@@ -14,13 +14,13 @@ from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.limits import LONG_LISTS, Limit
 from svcd.node.mempool import MempoolEntry
-from svcd.store.chain_store import LOOKED_AT, ChainReader
+from svcd.store.chain_store import MAX_SCANNED, ChainReader
 
 Position = tuple[int, int]
 """Height of a block and position of a transfer in it."""
 BEGINNING: Final[Position] = (-1, 0)
 
-LIMITS: Final = (Limit("transfers that a page of payments looks at", LOOKED_AT, "things", LONG_LISTS),)
+LIMITS: Final = (Limit("transfers that a page of payments looks at", MAX_SCANNED, "things", LONG_LISTS),)
 
 
 def end_of(height: int) -> Position:
@@ -87,7 +87,7 @@ class ReceivedPage:
 
 
 def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -> ReceivedPage:
-    """A page of transfers on the chain; inside a snapshot, in a thread: it may parse LOOKED_AT transfers.
+    """A page of transfers on the chain; inside a snapshot, in a thread: it may parse MAX_SCANNED transfers.
 
     It may have fewer than ``query.limit`` before the end, where most transfers of the address are others.
     """
@@ -97,7 +97,7 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
         payee = query.reference, query.key
         places, most = reader.received(payee, after, limit=query.limit + 1), query.limit
     else:
-        places, most = reader.address_transactions_after(query.key, after, limit=LOOKED_AT + 1), LOOKED_AT
+        places, most = reader.address_transactions_after(query.key, after, limit=MAX_SCANNED + 1), MAX_SCANNED
     found: list[ReceivedTransfer] = []
     for place in places[:most]:
         transfer = parse_canonical_transfer(place.body, params)
@@ -112,13 +112,13 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
 def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: PaymentQuery) -> ReceivedPage:
     """The last ``page`` on the chain, continued with waiting transfers to the recipient.
 
-    ``entries`` are the oldest LOOKED_AT + 1 after ``query.after.arrival``, as they were before the page was read.
+    ``entries`` are the oldest MAX_SCANNED + 1 after ``query.after.arrival``, as they were before the page was read.
     """
     if page.next is not None:
         return page
     on_chain = {each.transfer.txid for each in page.received}
     found, arrival = list(page.received), query.after.arrival
-    for entry in entries[:LOOKED_AT]:
+    for entry in entries[:MAX_SCANNED]:
         if _is_listed(entry.transfer, query) and entry.transfer.txid not in on_chain:
             if len(found) == query.limit:
                 break

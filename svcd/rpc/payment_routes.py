@@ -53,7 +53,7 @@ from svcd.node.recipient_index import RecipientIndex
 from svcd.rpc import fields, schemas
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.store.chain_store import LOOKED_AT, ChainReader
+from svcd.store.chain_store import MAX_SCANNED, ChainReader
 from svcd.web.field_types import or_null
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body, tip_of, to_response, too_many_requests
 from svcd.web.routes import Field, Route, named_object, object_schema
@@ -388,7 +388,7 @@ class PaymentListRoutes(ShowsChain):
             order = asked, self._paid_by(reference, recipient, asked, since_height)
         waiting = self._incoming.oldest(key, after=query.after.arrival)
         # Taken before the chain is read: a transfer that a block includes meanwhile is found twice, not never.
-        entries = list(islice(waiting, LOOKED_AT + 1))
+        entries = list(islice(waiting, MAX_SCANNED + 1))
         page = await self._chain_manager.long_reads.ask(lambda reader: read_page(reader, self._params, query))
         page = with_waiting(page, entries, query)
         answer = {

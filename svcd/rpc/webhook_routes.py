@@ -429,7 +429,9 @@ class WebhookRoutes:
         try:
             page = await self._service.page(merchant.name, selection)
         except UnknownWatch as error:
-            raise HttpError(400, "after: must be the `next` of a page; the watch with that id is no longer stored") from error
+            raise HttpError(
+                400, "after: must be the `next` of a page; the watch with that id is no longer stored"
+            ) from error
         return {"subscriptions": page.records, "next": page.next}
 
     @Route(

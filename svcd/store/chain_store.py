@@ -104,24 +104,24 @@ PAYMENTS: Final = (
     "WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= ? "
     "ORDER BY p.height, p.position LIMIT ?"
 )
-ALL: Final = (
+OF_PAYEE: Final = (
     f"SELECT p.amount, p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM payment_place "
     f"WHERE reference = ? AND recipient = ? ORDER BY amount, height, position LIMIT ?) p {_JOINED}"
 )
-ALL_AND_TIP: Final = (
+OF_PAYEE_AND_TIP: Final = (
     f"SELECT t.height, t.hash, p.amount, p.position, x.body, {POINT} FROM canonical n JOIN block t ON t.id = n.block "
     "LEFT JOIN payment_place p ON p.reference = ? AND p.recipient = ? LEFT JOIN canonical c ON c.height = p.height "
     "LEFT JOIN block b ON b.id = c.block LEFT JOIN block_transaction x ON x.block = b.id AND x.position = p.position "
     "WHERE n.height = (SELECT max(height) FROM canonical) LIMIT ?"
 )
 """At least one row, for the tip; not sorted, for another query is used if there are more than a few rows."""
-_NEAR_MISSES: Final = (
+_BESIDE_AMOUNT: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
     "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
     "ORDER BY amount {order} LIMIT ?) WHERE height >= ? ORDER BY amount {order} LIMIT ?) p " + _JOINED
 )
-LESS: Final = _NEAR_MISSES.format(side="<", order="DESC")
-MORE: Final = _NEAR_MISSES.format(side=">", order="ASC")
+BELOW_AMOUNT: Final = _BESIDE_AMOUNT.format(side="<", order="DESC")
+ABOVE_AMOUNT: Final = _BESIDE_AMOUNT.format(side=">", order="ASC")
 UNDER_REFERENCE: Final = (
     f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
     "WHERE p.reference = ? ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
@@ -158,20 +158,20 @@ _PLACED: Final = (
     "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
     "WHERE a.key = ? AND (a.height, a.position) {side} (?, ?) ORDER BY a.height {order}, a.position {order} LIMIT ?"
 )
-BEFORE: Final = _PLACED.format(side="<", order="DESC")
-AFTER: Final = _PLACED.format(side=">", order="ASC")
+BEFORE_PLACE: Final = _PLACED.format(side="<", order="DESC")
+AFTER_PLACE: Final = _PLACED.format(side=">", order="ASC")
 RECEIVED_MORE: Final = "SELECT 1 FROM payment_place WHERE reference = ? AND recipient = ? LIMIT 1 OFFSET ?"
 RECEIVED: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT height, position FROM payment_place WHERE reference = ? "
     f"AND recipient = ? AND (height, position) > (?, ?) ORDER BY height, position LIMIT ?) p {_JOINED} "
     "ORDER BY p.height, p.position"
 )
-LOOKED_AT: Final = 1_000
+MAX_SCANNED: Final = 1_000
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
 _TRANSACTIONS: Final = b',"transactions":[]'
 """The bytes around the transfers of a block that its header does not have."""
-FEW: Final = 10
+MAX_TOGETHER: Final = 10
 """Up to so many transfers to a payee are all read with one statement."""
 _PAGES_OF_A_BLOCK: Final = 64
 
@@ -379,11 +379,11 @@ class ChainReader:
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
         """The newest canonical transfers from or to ``key`` before (height, position), newest first."""
-        return [stored_transfer(row) for row in self._db.execute(BEFORE, (key, *before, limit))]
+        return [stored_transfer(row) for row in self._db.execute(BEFORE_PLACE, (key, *before, limit))]
 
     def address_transactions_after(self, key: bytes, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
         """The oldest canonical transfers from or to ``key`` after (height, position), oldest first."""
-        return [stored_transfer(row) for row in self._db.execute(AFTER, (key, *after, limit))]
+        return [stored_transfer(row) for row in self._db.execute(AFTER_PLACE, (key, *after, limit))]
 
     def disconnected(self) -> list[tuple[int, int, bytes]]:
         """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
@@ -460,8 +460,8 @@ class ChainReader:
 
         None if there are too many transfers for that, or no chain.
         """
-        rows = self._db.execute(ALL_AND_TIP, (*payee, FEW + 1)).fetchall()
-        if not rows or len(rows) > FEW:
+        rows = self._db.execute(OF_PAYEE_AND_TIP, (*payee, MAX_TOGETHER + 1)).fetchall()
+        if not rows or len(rows) > MAX_TOGETHER:
             return None
         height, tip = rows[0][:2]
         places = [row[2:] for row in rows if row[2] is not None]
@@ -474,8 +474,8 @@ class ChainReader:
 
         In one statement in place of three if there are few transfers, as for most orders.
         """
-        rows = self._db.execute(ALL, (*payee, FEW + 1)).fetchall()
-        if len(rows) > FEW:
+        rows = self._db.execute(OF_PAYEE, (*payee, MAX_TOGETHER + 1)).fetchall()
+        if len(rows) > MAX_TOGETHER:
             return (
                 self.payments(payee, amount, since=since, limit=counted),
                 self.near_misses(payee, amount, since=since, limit=missed),
@@ -494,13 +494,13 @@ class ChainReader:
         """The transfers to ``payee`` of the nearest other amounts, at most ``limit`` below and ``limit`` above."""
         return [
             stored_transfer(row)
-            for statement in (LESS, MORE)
-            for row in self._db.execute(statement, (*payee, amount, LOOKED_AT, since, limit))
+            for statement in (BELOW_AMOUNT, ABOVE_AMOUNT)
+            for row in self._db.execute(statement, (*payee, amount, MAX_SCANNED, since, limit))
         ]
 
     def has_received_few(self, payee: tuple[str, bytes]) -> bool:
         """Whether so few transfers to ``payee`` are on the chain that :meth:`received` may sort them."""
-        return self._db.execute(RECEIVED_MORE, (*payee, LOOKED_AT)).fetchone() is None
+        return self._db.execute(RECEIVED_MORE, (*payee, MAX_SCANNED)).fetchone() is None
 
     def received(self, payee: tuple[str, bytes], after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
         """The oldest transfers to ``payee`` of any amount after (height, position), oldest first; sorts them all."""

@@ -71,7 +71,7 @@ class Meddling(ChainReader):
 
 def test_tip_and_payments_are_of_one_commit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few are read by the statement that reads the tip; here they are too many for that."""
-    monkeypatch.setattr(chain_store, "FEW", 0)
+    monkeypatch.setattr(chain_store, "MAX_TOGETHER", 0)
     blocks = node.builder.chain("genesis: b[1..2]\nb2 pays 5000 from alice to bob for order-1")
     waiting: list[Block] = list(blocks.values())
     node.take(waiting.pop(0))

@@ -116,7 +116,7 @@ def test_pages_have_every_transfer_once(
 ) -> None:
     whole = listed(client, **reference)
     for module in (chain_store, payment_list, payment_routes):
-        monkeypatch.setattr(module, "LOOKED_AT", looked_at)
+        monkeypatch.setattr(module, "MAX_SCANNED", looked_at)
     assert every_page(client, limit=limit, **reference) == whole
 
 

@@ -484,7 +484,10 @@ def test_what_cannot_be_sent_again(watched: Watched, client: Client) -> None:
     assert (late.status, late.error) == (409, "the body of this event is no longer stored, so it cannot be sent again")
     watched.cancel(identifier)
     cancelled = redeliver(identifier, body["id"])
-    assert (cancelled.status, cancelled.error) == (409, "the watch was cancelled: register the order again to get its events")
+    assert (cancelled.status, cancelled.error) == (
+        409,
+        "the watch was cancelled: register the order again to get its events",
+    )
 
 
 @pytest.mark.parametrize(("status", "error"), [(404, "status 404"), (500, "status 500"), (204, None)])

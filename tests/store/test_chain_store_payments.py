@@ -10,11 +10,11 @@ import pytest
 
 from svcd.store import chain_store
 from svcd.store.chain_store import (
-    ALL,
-    ALL_AND_TIP,
-    LESS,
-    LOOKED_AT,
-    MORE,
+    ABOVE_AMOUNT,
+    BELOW_AMOUNT,
+    MAX_SCANNED,
+    OF_PAYEE,
+    OF_PAYEE_AND_TIP,
     PAYMENTS,
     RECEIVED,
     UNDER_REFERENCE,
@@ -102,7 +102,7 @@ def test_near_misses_are_the_nearest_on_either_side(store: ChainReader) -> None:
 def test_both_are_found_at_once_where_there_are_few(
     store: ChainReader, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(chain_store, "FEW", few)
+    monkeypatch.setattr(chain_store, "MAX_TOGETHER", few)
     for amount in (1, 4999, 5000, 5001, 9000, 9001):
         for since in range(5):
             for limit in (1, 2, 9):
@@ -150,7 +150,7 @@ def test_what_was_received_of_any_amount_comes_in_the_order_of_the_chain(store: 
 
 def test_only_so_many_transfers_to_a_payee_are_sorted(store: ChainReader, monkeypatch: pytest.MonkeyPatch) -> None:
     for most, few in ((8, True), (7, False)):
-        monkeypatch.setattr(chain_store, "LOOKED_AT", most)
+        monkeypatch.setattr(chain_store, "MAX_SCANNED", most)
         assert store.has_received_few(PAYEE) is few
 
 
@@ -161,10 +161,10 @@ def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, .
 @pytest.mark.parametrize(
     ("statement", "values", "index"),
     [
-        (ALL, (*PAYEE, 9), "(reference=? AND recipient=?)"),
+        (OF_PAYEE, (*PAYEE, 9), "(reference=? AND recipient=?)"),
         (PAYMENTS, (*PAYEE, 1, 0, 9), "(reference=? AND recipient=? AND amount=? AND height>?)"),
-        (LESS, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount<?)"),
-        (MORE, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount>?)"),
+        (BELOW_AMOUNT, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount<?)"),
+        (ABOVE_AMOUNT, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount>?)"),
         (UNDER_REFERENCE, (PAYEE[0], 9), "(reference=?)"),
         (RECEIVED, (*PAYEE, 0, 0, 9), "(reference=? AND recipient=?)"),
     ],
@@ -182,7 +182,7 @@ def test_every_table_is_searched_by_its_key(
 
 
 def test_few_payments_and_the_tip_are_searched_by_their_keys(connection: sqlite3.Connection) -> None:
-    steps = plan(connection, ALL_AND_TIP, (*PAYEE, 9))
+    steps = plan(connection, OF_PAYEE_AND_TIP, (*PAYEE, 9))
     assert [step for step in steps if step.startswith("SEARCH p ") and "(reference=? AND recipient=?)" in step]
     assert not [step for step in steps if step.startswith(("SCAN", "MATERIALIZE", "USE TEMP"))]
 
@@ -216,10 +216,10 @@ def test_other_payments_cost_nothing(connection: sqlite3.Connection, store: Chai
 def test_wrong_amounts_in_any_number_cost_only_so_much(
     connection: sqlite3.Connection, store: ChainReader, monkeypatch: pytest.MonkeyPatch, since: int
 ) -> None:
-    pay_often(connection, 1000, range(6000, 6000 + LOOKED_AT))
+    pay_often(connection, 1000, range(6000, 6000 + MAX_SCANNED))
     pay_often(connection, 1000, range(3000, 4000))
     some = steps_of(connection, store, since)
     pay_often(connection, 5000, range(10_000, 30_000))
     assert steps_of(connection, store, since) <= some * 1.1
-    monkeypatch.setattr(chain_store, "LOOKED_AT", 100_000)
+    monkeypatch.setattr(chain_store, "MAX_SCANNED", 100_000)
     assert since == 0 or steps_of(connection, store, since) > 5 * some

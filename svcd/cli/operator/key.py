@@ -133,16 +133,16 @@ def address(session: Session, network: str, key_file: str) -> None:
 @contextmanager
 def _key_path(session: Session, key_file: str) -> Iterator[Path]:
     """The path of the key file, for a process that has become the owner of its folder (see `become_owner`)."""
-    place = Path(session.data_dir) / key_file
+    path = Path(session.data_dir) / key_file
     try:
-        folder = become_owner(place.parent)
+        folder = become_owner(path.parent)
     except (FileNotFoundError, NotADirectoryError):
-        raise CommandError(f"there is no folder {place.parent}; give the data directory of a node") from None
+        raise CommandError(f"there is no folder {path.parent}; give the data directory of a node") from None
     except OSError as error:
-        raise CommandError(f"the folder {place.parent} cannot be used: {error.strerror}") from None
+        raise CommandError(f"the folder {path.parent} cannot be used: {error.strerror}") from None
     except UnsafeDirectory as reason:
-        raise CommandError(f"the folder {place.parent} {reason}") from None
-    yield folder / place.name
+        raise CommandError(f"the folder {path.parent} {reason}") from None
+    yield folder / path.name
 
 
 def _sealed(session: Session, seed: bytes, password: str, network: str) -> Keyfile:

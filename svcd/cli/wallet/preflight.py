@@ -70,11 +70,11 @@ async def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
     """The fee that the node suggests, the network's minimum at least; raises CommandError if it is unreasonable."""
     fees = (await node.get("/rpc/fees")).object("fees")
     fee = max(fees.number("suggestedFee"), params.minimum_fee)
-    most = MAX_FEE_FACTOR * params.minimum_fee
-    if fee > most:
+    maximum = MAX_FEE_FACTOR * params.minimum_fee
+    if fee > maximum:
         raise CommandError(
-            f"the node suggests a fee of {format_coins(fee)}, more than the {format_coins(most)} that svc pays unasked;"
-            " give the fee with --fee"
+            f"the node suggests a fee of {format_coins(fee)}, more than the {format_coins(maximum)} that svc pays"
+            " unasked; give the fee with --fee"
         )
     return fee
 
@@ -197,8 +197,10 @@ def _check_minimums(amount: int, fee: int, nonce: int, view: AccountView, receiv
     if missing > 0:
         waiting = format_coins(view.balance - available)
         after = f", of which {waiting} are spent by transfers that wait," if available < view.balance else ""
-        most = amount - missing
-        advice = f"; you can send at most {format_coins(most)}" if most > 0 and not _is_unsure(view, nonce) else ""
+        maximum = amount - missing
+        advice = (
+            f"; you can send at most {format_coins(maximum)}" if maximum > 0 and not _is_unsure(view, nonce) else ""
+        )
         raise CommandError(
             f"the balance of {format_coins(view.balance)}{after} is {format_coins(missing)} too low: the amount is"
             f" {format_coins(amount)}, the fee {format_coins(fee)}, and {format_coins(minimum)} must remain{advice}"

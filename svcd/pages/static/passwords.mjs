@@ -5,7 +5,7 @@
 /** @typedef {{ end: number, bits: number, weakness?: Weakness }} Part of a password */
 
 /** The least characters of a new password. */
-export const LEAST_LENGTH = 10;
+export const MIN_LENGTH = 10;
 const ENOUGH = 40;
 const JUDGED = 64;
 const SHORTEST_SEQUENCE = 3;
@@ -99,7 +99,7 @@ export function judge(password, ranks) {
   const text = [...password.normalize("NFC")];
   const judged = text.slice(0, JUDGED);
   const { bits, covered } = estimate(judged, ranks, new Map());
-  if (text.length < LEAST_LENGTH) return { bits, weakness: "short" };
+  if (text.length < MIN_LENGTH) return { bits, weakness: "short" };
   if (bits >= ENOUGH) return { bits, weakness: null };
   /** @type {Weakness[]} */
   const kinds = ["repeated", "sequential", "common"];

@@ -2,7 +2,7 @@
 
 import { message } from "./texts.mjs";
 import { wordList } from "./mnemonic.mjs";
-import { judge, LEAST_LENGTH, ranksIn } from "./passwords.mjs";
+import { judge, MIN_LENGTH, ranksIn } from "./passwords.mjs";
 import { Problem } from "./problem.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
@@ -47,7 +47,7 @@ export async function checkPassword(password) {
 /** @type {(weakness: Weakness, count: number, words: string) => Problem} */
 function problemOf(weakness, count, words) {
   if (weakness === "short") {
-    const sentence = message("wallet-script.password-short", { count, least: LEAST_LENGTH, words });
+    const sentence = message("wallet-script.password-short", { count, least: MIN_LENGTH, words });
     return new Problem("password-short", sentence);
   }
   const sentences = {
