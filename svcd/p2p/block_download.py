@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from math import inf
 from typing import Final, cast
 
 from attrs import define, field
@@ -295,8 +294,7 @@ class BlockDownload:
     def _may_have_chain(self, peer: Peer) -> bool:
         """Whether a peer may have blocks of a chain with more work than the one here."""
         tip, status = self._node.chain_manager.tip, peer.status
-        ahead = status is None or (status.work >= tip.work and status.hash != tip.hash)
-        return ahead and peer.serves_headers
+        return status is None or (status.work >= tip.work and status.hash != tip.hash)
 
     def _choose(self, source: _Source) -> list[_QueuedBlock]:
         """The next blocks to request from ``source``; none while enough is in flight."""
@@ -400,9 +398,6 @@ class BlockDownload:
             self.log.failure("fetching blocks failed", failure)
         elif error.retry_after:
             source.backoff_until = self._node.now() + error.retry_after
-        elif error.is_unknown_route:
-            peer.serves_headers = False
-            source.backoff_until = inf
         elif error.kind is FailureKind.INVALID:
             source.backoff_until = self._node.now() + SLOW_BACKOFF
             self._peers.ban(peer, error.detail)

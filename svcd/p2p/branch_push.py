@@ -198,8 +198,6 @@ class BranchPush:
         chain_manager, shown = self._peers.node.chain_manager, self._tip_on_our_chain(peer)
         if shown is not None:
             return shown.height
-        if not peer.serves_headers:
-            raise _BlockNotAccepted("it serves no headers, so the last common block cannot be found")
         hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
         for _ in range(SEARCH_QUESTIONS):
             if not self._peers.has(peer):

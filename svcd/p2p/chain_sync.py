@@ -8,26 +8,22 @@ that has them, and no peer is penalised for what another one sent (docs/peers.md
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Header
 from svcd.chain.difficulty import next_target
-from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.forkchoice import prefers
 from svcd.chain.transition import ChainPoint
 from svcd.chain.work import block_work
 from svcd.limits import STALLING_PEER, Limit
-from svcd.node.changes import BlockStatus
 from svcd.p2p.block_download import BlockDownload, DownloadFailed, InvalidChain, NodeBusy
-from svcd.p2p.client import MAX_BLOCKS, HeadersReply, PeerStatus
+from svcd.p2p.client import HeadersReply, PeerStatus
 from svcd.p2p.headers import (
     FIRST_HEADERS,
     PROOF_HEADERS,
@@ -64,8 +60,6 @@ HOLD_SECONDS: Final = 90.0
 FAR_BLOCKS: Final = 6
 """How many blocks' work a proven chain must be ahead to keep the node in catching-up: a miner that publishes the
 headers of its newest blocks and withholds the blocks must not stop other miners."""
-BRANCH_SECONDS: Final = 300.0
-"""A peer that serves no headers is given up after so long without more work here."""
 FEED_SECONDS: Final = 30.0
 """The source of headers is replaced when blocks have waited for so long and another peer claims more work.
 
@@ -94,7 +88,6 @@ LIMITS: Final = (
     Limit("lead of a proven chain that makes the node wait for it", FAR_BLOCKS, "blocks", _FALSE_CLAIM),
     Limit("time in which a node that catches up gains blocks", GAIN_SECONDS, "seconds", _FALSE_CLAIM),
     Limit("time that blocks wait for further headers", FEED_SECONDS, "seconds", STALLING_PEER),
-    Limit("time to follow a peer without headers in vain", BRANCH_SECONDS, "seconds", _FALSE_CLAIM),
 )
 
 
@@ -108,8 +101,6 @@ class _ClaimCheck:
     """Unix seconds."""
     chain: HeaderChain | None = None
     """The headers that are verified so far."""
-    by_ranges: bool = False
-    """Whether the peer serves no headers and its blocks are fetched."""
     work: Deferred[None] | None = None
     call: Deferred[Any] | None = None
     """The request that is under way."""
@@ -284,7 +275,7 @@ class ChainSync:
             checked = polled and not (self._checks or candidates or self._following)
             self._first_claims_checked = checked or now - self._first_peer_at >= FIRST_CLAIMS_SECONDS
         for candidate in candidates:
-            short = sum(now - check.began < PROOF_SECONDS and not check.by_ranges for check in self._checks.values())
+            short = sum(now - check.began < PROOF_SECONDS for check in self._checks.values())
             if short >= MAX_CLAIMS or (self._checks and now - self._last_check < CLAIM_APART_SECONDS):
                 return
             self._last_check = now
@@ -295,7 +286,7 @@ class ChainSync:
         for check in tuple(self._checks.values()):
             if not self._peers.has(check.peer):
                 check.end()
-        long = [check for check in self._checks.values() if now - check.began >= PROOF_SECONDS and not check.by_ranges]
+        long = [check for check in self._checks.values() if now - check.began >= PROOF_SECONDS]
         for check in sorted(long, key=lambda check: check.proven_work, reverse=True)[MAX_LONG_CLAIMS:]:
             if not check.ended:
                 self._peers.reject_claim(check.peer, "others have proven more in the time")
@@ -327,16 +318,10 @@ class ChainSync:
             return False
         if self._is_coming(status.hash):
             return False
-        if not (peer.serves_headers or self._may_fetch_ranges()):
-            return False
         # A tip with equal work may win, so it is checked once.
         return status.work > tip.work or (
             status.hash != peer.checked_tip and self._node.chain_manager.reader.point(status.hash) is None
         )
-
-    def _may_fetch_ranges(self) -> bool:
-        """Whether a peer without headers may be followed: one at a time, and only while no proven chain is."""
-        return self._following is None and not any(check.by_ranges for check in self._checks.values())
 
     def _may_have_another_chain(self, peer: Peer, work: int, following: _Following) -> bool:
         """Whether a peer claims more than the chain that is followed has, and may not be on that chain."""
@@ -366,11 +351,7 @@ class ChainSync:
     async def _check(self, check: _ClaimCheck) -> None:
         peer = check.peer
         try:
-            if peer.serves_headers:
-                await self._prove(check)
-            if not peer.serves_headers and self._may_fetch_ranges():
-                check.by_ranges = True
-                await self._follow_by_ranges(check)
+            await self._prove(check)
         except FalseClaim as why:
             self._peers.reject_claim(peer, str(why))
         except PeerCallFailed as failed:
@@ -411,27 +392,18 @@ class ChainSync:
                 chain = check.chain = await self._first_headers(check)
             else:
                 raise FalseClaim("its chain changed while its headers were fetched, again and again")
-        if peer.serves_headers:
-            peer.checked_tip = claim.hash
-            stored = self._node.chain_manager.reader.point(claim.hash)
-            shown = max(
-                self._node.chain_manager.tip.work if chain is None else chain.tip.work, stored.work if stored else 0
-            )
-            if shown < claim.work:
-                raise FalseClaim("its headers have less work than it claims")
+        peer.checked_tip = claim.hash
+        stored = self._node.chain_manager.reader.point(claim.hash)
+        shown = self._node.chain_manager.tip.work if chain is None else chain.tip.work
+        if max(shown, stored.work if stored else 0) < claim.work:
+            raise FalseClaim("its headers have less work than it claims")
 
     async def _first_headers(self, check: _ClaimCheck) -> HeaderChain | None:
-        """The first headers of a peer's chain that are not stored here; None if all are, or if it serves no headers."""
-        chain_manager, peer = self._node.chain_manager, check.peer
+        """The first headers of a peer's chain that are not stored here; None if all are."""
+        chain_manager = self._node.chain_manager
         hashes, limit = locator(chain_manager), FIRST_HEADERS
-        for search in range(MAX_SEARCHES + 1):
-            try:
-                reply = await self._request_headers(check, hashes, limit)
-            except PeerCallFailed as failed:
-                if search or not failed.is_unknown_route:
-                    raise
-                peer.serves_headers = False
-                return None
+        for _ in range(MAX_SEARCHES + 1):
+            reply = await self._request_headers(check, hashes, limit)
             stored = self._count_stored(reply)
             while stored and stored == len(reply.headers) and not self._is_canonical(reply.headers[-1]):
                 # A side branch that is stored here in part.
@@ -451,7 +423,7 @@ class ChainSync:
         fork = await chain_manager.head(headers[0].parent_hash)
         if fork is None:
             raise FalseClaim("its headers do not begin at a block that both have")
-        chain = HeaderChain(peer, fork.point, fork, reply.height)
+        chain = HeaderChain(check.peer, fork.point, fork, reply.height)
         await self._verify(chain, HeadersReply(headers, reply.first + stored, reply.height))
         return chain
 
@@ -573,65 +545,10 @@ class ChainSync:
             return
         chain, feed = following.chain, following.feed
         feed.note_wait(now, blocks_wait=not following.download.pending())
-        others = [peer for peer in self._peers.all() if peer is not chain.source and peer.serves_headers]
+        others = [peer for peer in self._peers.all() if peer is not chain.source]
         able = any(
             peer.status and peer.status.work > chain.tip.work and peer.claim_backoff.until <= now for peer in others
         )
         if able and not chain.abandoned and feed.starved >= FEED_SECONDS:
             self._peers.reject_claim(chain.source, "its headers come too slowly")
             feed.stop()
-
-    # Peers that serve no headers
-
-    async def _follow_by_ranges(self, check: _ClaimCheck) -> None:
-        """Follow a peer that serves no headers: from it alone, one range of blocks after the other.
-
-        Raises FalseClaim or PeerCallFailed.
-        """
-        chain_manager, peer, claim = self._node.chain_manager, check.peer, check.claim
-        self._progress.begin(chain_manager.tip.height, lambda: (peer.status or claim).height)
-        try:
-            await self._fetch_ranges(check)
-        finally:
-            if self._following is None:
-                self._progress.end()
-        peer.checked_tip = claim.hash
-        if chain_manager.tip.work < claim.work and peer.claim_backoff.until <= self._node.now():
-            raise FalseClaim("its blocks have less work than it claims")
-
-    async def _fetch_ranges(self, check: _ClaimCheck) -> None:
-        chain_manager, peer = self._node.chain_manager, check.peer
-        height = min(chain_manager.tip.height, check.claim.height)
-        step, fetched = MAX_BLOCKS, False
-        work, gained_at = chain_manager.tip.work, self._node.now()
-        while not self._stopping:
-            if chain_manager.tip.work > work:
-                work, gained_at = chain_manager.tip.work, self._node.now()
-            left = gained_at + BRANCH_SECONDS - self._node.now()
-            request = Deferred.fromCoroutine(check.reply(self._peers.client.blocks(peer.endpoint, height + 1)))
-            try:
-                blocks = await request.addTimeout(max(left, 0.0), cast(IReactorTime, self._node.clock))
-            except DeferredTimeout as late:
-                raise FalseClaim(f"its blocks did not prove it within {BRANCH_SECONDS:g} s") from late
-            outcomes = await chain_manager.submit_blocks(blocks)
-            failure = next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
-            if isinstance(failure, RuleViolation):
-                self._ban(peer, failure.detail)
-                return
-            if isinstance(failure, NotYet) and failure.code is not Wait.ORPHAN:
-                peer.claim_backoff.until = self._node.now() + 1.0
-                return
-            if failure is not None or not (blocks or fetched):
-                if height == 0:
-                    raise FalseClaim("it does not show the blocks that it claims")
-                # The last common block lies further down.
-                height, step = max(height - step, 0), step * 2
-                continue
-            fetched = True
-            peer.delivered = peer.delivered or BlockStatus.CONNECTED in outcomes
-            self._progress.connected(
-                sum(outcome is not BlockStatus.KNOWN for outcome in outcomes), chain_manager.tip.height
-            )
-            height += len(blocks)
-            if not blocks:
-                return

@@ -162,22 +162,12 @@ class PeerClient:
 
         return _read(answer.get("status"), read)
 
-    async def blocks(self, endpoint: str, first: int, limit: int = MAX_BLOCKS) -> list[Block]:
-        """The peer's blocks from height ``first`` on, at most ``limit``; fewer at its tip."""
-        path = f"/p2p/blocks?from={first}&limit={limit}"
-        request = PeerRequest(
-            path=path, max_bytes=BLOCKS_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, kind=CallKind.FETCH
-        )
-        reply = await self._call(endpoint, request)
-        return await self.parser.run(_read_blocks, reply, limit, self.params, self.known)
-
     async def headers(
         self, endpoint: str, locator: Sequence[bytes], limit: int = MAX_HEADERS, *, within: float | None = None
     ) -> HeadersReply:
         """The peer's canonical headers above the first block of ``locator``, hashes, that is canonical there.
 
-        The answer must make progress or, if ``within`` is given, arrive within that many seconds. Fails with
-        FailureKind.REFUSED and status 404 where the peer does not know the route.
+        The answer must make progress or, if ``within`` is given, arrive within that many seconds.
         """
         body = canonical({"limit": limit, "locator": [block_hash.hex() for block_hash in locator]})
         request = PeerRequest(

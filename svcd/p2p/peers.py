@@ -112,8 +112,6 @@ class Peer:
     """Whether there has been a reason since to poll it again at once."""
     paused_until: float = 0.0
     """Until when it is asked nothing, after it has answered 429 or 503."""
-    serves_headers: bool = True
-    """Whether it answers requests for headers, as far as is known."""
     claim_backoff: Backoff = field(factory=Backoff)
     """Until when its claims are not checked, and how many in a row it did not prove."""
     checked_tip: bytes = b""
@@ -131,8 +129,6 @@ class Peer:
     """When it last answered."""
     address: str = ""
     """The IP address at which it answered the handshake; "" if unknown."""
-    takes_headers: bool = True
-    """Whether it takes announcements of blocks by header, as far as is known."""
     _known: BoundedDict[bytes, None] = field(factory=partial(BoundedDict, _REMEMBERED))
 
     def group(self) -> str:
@@ -629,14 +625,9 @@ class Peers:
             peer.polling = False
 
     async def _poll_mempool(self, peer: Peer) -> None:
+        """Submit the next transfers of a peer's mempool; raises PeerCallFailed."""
         cursor = peer.mempool_cursor
-        try:
-            transactions, peer.mempool_cursor = await self.client.transactions(peer.endpoint, cursor)
-        except PeerCallFailed as failed:
-            if failed.retry_after or failed.kind is not FailureKind.REFUSED:
-                self._request_failed(peer, failed)
-            # Another refusal: the peer does not know the route, and may be a good peer all the same.
-            return
+        transactions, peer.mempool_cursor = await self.client.transactions(peer.endpoint, cursor)
         transfers = self._parse_polled(peer, transactions)
         submitted: list[Deferred[object]] = [self._transaction_pool.submit(each) for each in transfers]  # type: ignore[misc]
         done = DeferredList(submitted, consumeErrors=True)

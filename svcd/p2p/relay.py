@@ -46,7 +46,7 @@ IN_FLIGHT: Final = 4
 _REMEMBERED_TXIDS: Final = 16_384
 _TAKEN: Final = {"accepted", "known"}
 """Answers to a transfer after which the peer has it."""
-_SLOW_PEER: Final = "Taking transfers or sending ranges slowly, so that blocks wait"
+_SLOW_PEER: Final = "Taking transfers or sending blocks slowly, so that new blocks wait"
 LIMITS: Final = (
     Limit("transfers queued for one peer", QUEUE, "things", _SLOW_PEER),
     Limit("transfers in flight to one peer", IN_FLIGHT, "things", _SLOW_PEER),
@@ -215,18 +215,11 @@ class Relay:
         return await self._upload(peer, block, push=whole)
 
     async def _announce(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        """Send the header; the peer's answer, WANTED if it takes no headers. Raises PeerCallFailed.
+        """Send the header; the peer's answer. Raises PeerCallFailed.
 
         ``push`` tells the peer to wait for the block instead of requesting it.
         """
-        if peer.takes_headers:
-            try:
-                return await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)
-            except PeerCallFailed as failed:
-                if not failed.is_unknown_route:
-                    raise
-                peer.takes_headers = False
-        return WANTED
+        return await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)
 
     async def _upload(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
         """Send a larger block once few others are being sent; the peer's answer. Raises PeerCallFailed.

@@ -24,8 +24,6 @@ from svcd.net.targets import BadTarget, Rules
 from svcd.net.trust import load_trust
 from svcd.p2p.call_budget import CallBudget, CallReason, PlannedCall
 
-_UNKNOWN_ROUTE: Final = {404, 405}
-"""Statuses of a node that does not know the route: not found, method not allowed."""
 _OVERLOADED: Final = {429, 503}
 """Statuses of a node that does not answer at present: too many requests, service unavailable."""
 MIN_RETRY_AFTER: Final = 1.0
@@ -66,11 +64,6 @@ class PeerCallFailed(Exception):
     def retry_after(self) -> float:
         """How many seconds to wait before the next call, if the node is overloaded; 0.0 for another failure."""
         return min(max(self._retry_after, MIN_RETRY_AFTER), MAX_RETRY_AFTER) if self.status in _OVERLOADED else 0.0
-
-    @property
-    def is_unknown_route(self) -> bool:
-        """Whether the node does not know the route."""
-        return self.status in _UNKNOWN_ROUTE
 
     def __str__(self) -> str:
         return self.detail

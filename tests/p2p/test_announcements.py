@@ -292,7 +292,7 @@ FAILURES: dict[str, Any] = {
     "lost": lambda _: FailureKind.TIMEOUT,
     "refused": lambda _: refused(503),
     "absent": lambda _: blocks_reply([]),
-    "older": lambda _: refused(404),
+    "no such route": lambda _: refused(404),
 }
 
 

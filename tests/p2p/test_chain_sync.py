@@ -232,6 +232,19 @@ def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, lie: str) -> No
     assert not node.peers.is_banned(liar.key.node_id)
 
 
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_peer_that_serves_no_headers_is_not_followed(node: Node, grow: Grow, status: int) -> None:
+    remote = node.remote(blocks=grow(20), scripts={HEADERS: lambda _: refused(status)})
+    meet(node, remote)
+    node.run(60)
+    assert node.tip.height == 0
+    assert asked_for(node, remote) == []
+    assert 1 < len(questions(node, remote)) < 10, "its claim is checked again, ever later"
+    assert node.knows(remote)
+    assert not node.peers.is_banned(remote.key.node_id)
+    assert node.status.synced
+
+
 def test_a_node_that_starts_is_not_synced_before_it_has_the_blocks_of_its_first_peer(node: Node, grow: Grow) -> None:
     """However few they are: to merchants its tip is the network's as soon as it says so."""
     node.begin(node.peers.connect(node.remote(blocks=grow(3, pays=1)).endpoint, outbound=True))
@@ -372,23 +385,6 @@ def test_a_node_that_catches_up_is_not_synced_before_it_has(node: Node, grow: Gr
         node.run(0.05)
     node.run(2.0)
     assert node.status.synced
-
-
-def test_a_node_that_catches_up_from_a_peer_without_headers_is_not_synced_before_it_has(node: Node, grow: Grow) -> None:
-    chain = grow(1_000)
-    remote = node.remote(blocks=chain[:500])
-    remote.scripts[HEADERS] = lambda _: refused(404)
-    remote.scripts[BLOCKS] = lambda called: refused(405) if called.request.body else remote.honest(called)
-    node.transport.latency[remote.endpoint] = 0.2
-    meet(node, remote)
-    remote.blocks = chain
-    while node.tip.height < len(chain):
-        assert not node.status.synced, node.tip.height
-        assert node.tip.height < 500 or node.network.record()["catchingUp"]["target"] == "1000"
-        node.run(0.2)
-    node.run(2.0)
-    assert node.status.synced
-    assert node.network.record()["catchingUp"] is None
 
 
 def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow) -> None:
@@ -773,113 +769,6 @@ def test_a_chain_whose_state_is_invalid_is_remembered(
     assert asked_for(node, another) == []
     honest.blocks = grow(60)
     assert followed(node, grow(60), within=10)
-
-
-# Peers that serve no headers
-
-
-def old(remote: RemoteNode, status: int = 404) -> RemoteNode:
-    """A node of an older version."""
-    remote.scripts[HEADERS] = lambda _: refused(status)
-    remote.scripts[BLOCKS] = lambda called: refused(405) if called.request.body is not None else remote.honest(called)
-    return remote
-
-
-@pytest.mark.parametrize("status", [404, 405])
-@pytest.mark.parametrize(("ours", "shared", "theirs"), [(0, 0, 100), (40, 40, 60), (60, 7, 90), (5, 0, 40)])
-def test_a_peer_without_headers_is_followed_by_ranges(
-    node: Node, grow: Grow, ours: int, shared: int, theirs: int, status: int
-) -> None:
-    node.take(*grow(ours - shared, on=grow(shared), name="o"))
-    remote = old(node.remote(blocks=grow(theirs - shared, on=grow(shared), name="t", pays=1)), status)
-    meet(node, remote)
-    assert followed(node, remote.blocks)
-    assert len(questions(node, remote)) == 1
-    assert is_clean(node, remote)
-
-
-def test_a_peer_without_headers_is_not_left_for_being_old(node: Node, grow: Grow) -> None:
-    """Blocks of another's chain are not asked of it again and again, as though it did not answer."""
-    chain = grow(200, pays=4)
-    new, ancient = node.remote(1, blocks=chain), old(node.remote(2, blocks=chain))
-    for remote in (new, ancient):
-        node.transport.latency[remote.endpoint] = 0.2
-    meet(node, new)
-    node.run(0.3)
-    meet(node, ancient)
-    assert followed(node, chain, within=60)
-    node.run(30)
-    assert is_clean(node, new, ancient)
-    assert len(asked_for(node, ancient)) <= 2
-
-
-def test_a_rest_while_ranges_are_fetched(node: Node, grow: Grow) -> None:
-    remote, asked = old(node.remote(blocks=grow(60))), []
-
-    def script(called: Called) -> Any:
-        asked.append(called.at)
-        return evolve(refused(503), retry_after=5.0) if len(asked) == 2 else remote.honest(called)
-
-    remote.scripts[BLOCKS] = script
-    meet(node, remote)
-    assert followed(node, grow(60), within=20)
-    assert is_clean(node, remote)
-
-
-def test_an_old_peer_that_reorganises_between_two_ranges(node: Node, grow: Grow) -> None:
-    remote, asked = old(node.remote(blocks=grow(60))), []
-
-    def script(called: Called) -> Any:
-        asked.append(called.at)
-        if len(asked) == 3:
-            remote.blocks = grow(70, on=grow(20), name="t")
-        return remote.honest(called)
-
-    remote.scripts[BLOCKS] = script
-    meet(node, remote)
-    assert followed(node, grow(70, on=grow(20), name="t"), within=10)
-    assert is_clean(node, remote)
-
-
-@pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.WORK])
-def test_an_invalid_range_costs_a_day(node: Node, grow: Grow, builder: ChainBuilder, rule: Refusal) -> None:
-    bad = builder.block(grow(39)[-1], break_=rule, producer="criminal")
-    criminal = old(node.remote(1, blocks=[*grow(39), bad]))
-    meet(node, criminal)
-    node.run(5)
-    assert node.peers.is_banned(criminal.key.node_id)
-
-
-def test_a_range_in_another_spelling_costs_no_ban(node: Node, grow: Grow) -> None:
-    remote, asked = old(node.remote(blocks=grow(40))), []
-
-    def script(called: Called) -> Any:
-        asked.append(called.at)
-        if len(asked) == 1:
-            return blocks_reply([block.wire().replace(b'"version":4', b'"version": 4') for block in grow(16)])
-        return remote.honest(called)
-
-    remote.scripts[BLOCKS] = script
-    meet(node, remote)
-    assert followed(node, grow(40), within=20)
-    assert node.peers.bans.listed(node.local.now()) == []
-
-
-def test_ranges_of_known_blocks_are_no_progress(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A boaster sends what is stored here again and again: it ends, and an honest peer is looked into meanwhile."""
-    monkeypatch.setattr(chain_sync, "BRANCH_SECONDS", 20.0)
-    node.take(*grow(40))
-    liars = [old(node.remote(number, work=2**255, height=2**53 - 1)) for number in (1, 2, 3)]
-    for liar in liars:
-        liar.scripts[BLOCKS] = lambda _: blocks_reply(grow(40)[-1:])
-        node.transport.latency[liar.endpoint] = 0.2
-    meet(node, *liars)
-    node.run(2)
-    honest = node.remote(4, blocks=grow(50, name="t"))
-    meet(node, honest)
-    assert followed(node, honest.blocks, within=15)
-    assert node.until(lambda: sum(node.peer(liar).claim_backoff.failures for liar in liars) == 3, within=200)
-    assert is_clean(node, honest)
 
 
 # Our own troubles

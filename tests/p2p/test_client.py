@@ -99,20 +99,6 @@ def test_status() -> None:
     assert the_request(script) == PeerRequest(path="/p2p/status", max_bytes=4_096, seconds=5.0)
 
 
-def test_blocks() -> None:
-    blocks = two_blocks()
-    client, script = scripted(bodies_answer(*(block.wire() for block in blocks)))
-    assert [block.wire() for block in outcome(client.blocks(THERE, 5, 3))] == [block.wire() for block in blocks]
-    expected = PeerRequest(
-        path="/p2p/blocks?from=5&limit=3",
-        max_bytes=4 * 1024 * 1024,
-        seconds=10.0,
-        least_bytes=16_384,
-        kind=CallKind.FETCH,
-    )
-    assert the_request(script) == expected
-
-
 def headers_answer(blocks: Sequence[Block], first: object = "3", height: object = "9", **more: object) -> Any:
     headers = [json.loads(block.header.wire()) for block in blocks]
     return {"ok": True, "headers": headers, "from": first, "height": height, **more}
@@ -206,7 +192,6 @@ def test_blocks_of_any_other_form(form: str) -> None:
     }
     client, _ = scripted(bodies_answer(forms[form]))
     assert trouble(client.blocks_by_hash(THERE, [paying.header, empty.header])) is FailureKind.MALFORMED
-    assert trouble(client.blocks(THERE, 1)) is FailureKind.MALFORMED
 
 
 def test_bodies_that_were_not_asked_for() -> None:
@@ -276,9 +261,9 @@ def test_a_long_list_is_taken_apart_elsewhere() -> None:
     """A quarter of a MiB of JSON that somebody has thought of takes a tenth of a second."""
     threads = Stepped()
     client = PeerClient(TEST_PARAMS, Script(PeerReply(200, b'{"ok":true,"transactions":[],"next":"7"}')), threads)
-    for work in (client.transactions(THERE, 4), client.blocks(THERE, 1)):
+    for work in (client.transactions(THERE, 4), client.headers(THERE, []), client.blocks_by_hash(THERE, [])):
         Deferred.fromCoroutine(work).addErrback(lambda _: None)
-    assert len(threads) == 2
+    assert len(threads) == 3
 
 
 @pytest.mark.parametrize("part", [b"[]", b"{}", b"1"])
@@ -358,7 +343,8 @@ def test_an_offer_that_is_not_looked_at_is_no_receipt(status: int) -> None:
 EVERY_CALL = {
     "hello": lambda client: client.hello(THERE, OURS.hello(TEST_PARAMS, TIP, NOW)),
     "status": lambda client: client.status(THERE),
-    "blocks": lambda client: client.blocks(THERE, 1),
+    "headers": lambda client: client.headers(THERE, [bytes(32)]),
+    "blocks": lambda client: client.blocks_by_hash(THERE, [two_blocks()[0].header]),
     "peers": lambda client: client.peers(THERE),
     "transactions": lambda client: client.transactions(THERE, 0),
     "transaction": lambda client: client.send_transaction(THERE, b"{}"),
@@ -565,7 +551,6 @@ FULL_ANSWERS = {
     "GET /p2p/status": {"status": {**STATUS, "peers": 3}},
     "GET /p2p/peers": {"peers": [{"nodeId": KEY.node_id, "endpoint": THERE, "height": "7", "lastSeen": "1"}]},
     "POST /p2p/headers": headers_answer(two_blocks()),
-    "GET /p2p/blocks": {"blocks": [json.loads(block.wire()) for block in two_blocks()], "height": "9"},
     "POST /p2p/blocks": {"blocks": [json.loads(block.wire()) for block in two_blocks()], "height": "9"},
     "POST /p2p/header": RECEIPT,
     "POST /p2p/block": RECEIPT,
@@ -578,7 +563,6 @@ CALLS = {
     "GET /p2p/status": EVERY_CALL["status"],
     "GET /p2p/peers": EVERY_CALL["peers"],
     "POST /p2p/headers": lambda client: client.headers(THERE, [bytes(32)]),
-    "GET /p2p/blocks": EVERY_CALL["blocks"],
     "POST /p2p/blocks": lambda client: client.blocks_by_hash(THERE, [*(each.header for each in two_blocks()), *FULL]),
     "POST /p2p/header": EVERY_CALL["header"],
     "POST /p2p/block": EVERY_CALL["block"],

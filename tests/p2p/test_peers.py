@@ -1185,15 +1185,6 @@ def test_transfers_that_the_database_refuses(
     assert len(pool.mempool) == (3 if trouble == sqlite3.SQLITE_FULL else 0)
 
 
-def test_a_peer_that_does_not_know_the_route_is_a_good_peer(make_node: MakeNode, grow: Grow) -> None:
-    node = make_node(endpoint="")
-    remote = node.remote(blocks=grow(3), scripts={"/p2p/transactions": lambda _: refused(404)})
-    node.meet(remote)
-    node.run(60)
-    assert node.knows(remote)
-    assert node.tip.height == 3
-
-
 # Claims
 
 

@@ -288,12 +288,13 @@ def test_a_block_does_not_wait_for_transfers(node: Node, grow: Grow, maker: Chai
 def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
     node: Node, grow: Grow, maker: ChainBuilder
 ) -> None:
-    """Transfers that it does not answer, and ranges of a chain that it claims to have, hold all their places."""
+    """Transfers that it does not answer, and blocks that it claims to have, hold all their places."""
     (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
-    for number in range(5):
-        node.begin(node.peers.client.blocks(remote.endpoint, number)).addErrback(lambda _: None)
+    for block in grow(5, name="other"):
+        asked = node.peers.client.blocks_by_hash(remote.endpoint, [block.header])
+        node.begin(asked).addErrback(lambda _: None)
     node.run(0.5)
     node.take(*grow(1))
     node.run(2 * LATENCY)
@@ -454,18 +455,7 @@ def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, state: str)
 
 
 @pytest.mark.usefixtures("all_large")
-@pytest.mark.parametrize("status", [404, 405])
-def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(node: Node, grow: Grow, status: int) -> None:
-    remotes = make_peers(node, 3, settle=2, scripts={HEADER: lambda _: refused(status)})
-    for block in grow(6):
-        node.take(block)
-        node.run(0.5)
-    assert [heights(remote) for remote in remotes] == [[1, 2, 3, 4, 5, 6]] * 3
-    assert all(len(remote.got_at(HEADER)) == 1 for remote in remotes)
-
-
-@pytest.mark.usefixtures("all_large")
-@pytest.mark.parametrize("answer", [refused(429), refused(503), refused(400), FailureKind.TIMEOUT])
+@pytest.mark.parametrize("answer", [refused(429), refused(503), refused(400), refused(404), FailureKind.TIMEOUT])
 def test_a_peer_that_refuses_a_header_is_announced_the_next(node: Node, grow: Grow, answer: Any) -> None:
     remotes = make_peers(node, 3, settle=2, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer})
     for block in grow(4):
@@ -574,13 +564,14 @@ def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(make_node: 
     assert [heights(remote) for remote in remotes] == [[1]] * 3
 
 
-def test_questions_wait_for_neither(node: Node, maker: ChainBuilder) -> None:
+def test_questions_wait_for_neither(node: Node, grow: Grow, maker: ChainBuilder) -> None:
     """Else a peer that is slow would seem to be dead."""
     (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
-    for number in range(5):
-        node.begin(node.peers.client.blocks(remote.endpoint, number)).addErrback(lambda _: None)
+    for block in grow(5, name="other"):
+        asked = node.peers.client.blocks_by_hash(remote.endpoint, [block.header])
+        node.begin(asked).addErrback(lambda _: None)
     node.run(0.5)
     answered = node.begin(node.peers.client.status(remote.endpoint))
     node.run(3 * LATENCY)
