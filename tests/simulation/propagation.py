@@ -1,6 +1,6 @@
 """How long a block takes to reach all nodes, and what that costs, as the network grows.
 
-    python -m tests.simulation.propagation [--full] [--uplink MBITS] [--blocks COUNT] 10 30 100 300 1000
+    python -m tests.simulation.propagation [--transfers COUNT] [--line MBITS] [--latency MS] [--blocks COUNT] 10 300
 
 prints one line of a table for each number of nodes; docs/performance.md shows what came out.
 """
@@ -20,6 +20,7 @@ from svcd.chain import transaction
 from svcd.chain.address import encode_address
 from svcd.node.changes import ChainChange
 from tests.chains import COIN
+from tests.simulation.network import Conditions
 from tests.simulation.node import SimulatedNode
 from tests.simulation.ready import full_body, payer
 from tests.simulation.world import PARAMS, World
@@ -35,10 +36,13 @@ HEADINGS = (
 
 @frozen
 class Setting:
-    """What is measured: full blocks or empty ones, how many, and the uplink of every node in bit/s, None: no limit."""
+    """What is measured."""
 
-    full: bool
-    uplink: float | None
+    transfers: int
+    """In each block, at most: a block has room for about 1,200 of them."""
+    line: float | None
+    """The rate of every node's line in bit/s, each way; None: no limit."""
+    conditions: Conditions
     blocks: int
 
 
@@ -60,7 +64,7 @@ def measure(count: int, folder: Path, setting: Setting) -> str:
     # Only those who pay have coins: a genesis of many accounts would be laid down by every node.
     payers = tuple((encode_address(payer(n).hash, PARAMS.address_prefix), 100 * COIN) for n in range(setting.blocks))
     params = evolve(PARAMS, allocations=payers)
-    world = World(1, count, folder, params=params, mining=False)
+    world = World(1, count, folder, params=params, conditions=setting.conditions, mining=False)
     gc.collect()
     gc.freeze()
     world.run(WARM_UP)
@@ -68,14 +72,15 @@ def measure(count: int, folder: Path, setting: Setting) -> str:
     lines = [network.line(node.endpoint) for node in world.nodes]
     for node, line in zip(world.nodes, lines, strict=True):
         node.node_context.chain_manager.subscribe(arrivals)
-        line.up.limit(setting.uplink)
+        line.up.limit(setting.line)
+        line.down.limit(setting.line)
     before = Counter(network.messages)
     received = sum(line.down.bytes for line in lines)
     sent = [line.up.bytes for line in lines]
     for number in range(setting.blocks):
         maker = world.random.choice([node for node in world.nodes if node.status.synced])
         began = network.clock.seconds()
-        maker.mine(full_body(number, params) if setting.full else ())
+        maker.mine(full_body(number, params)[: setting.transfers])
         while any(node.tip.height <= number for node in world.nodes) and network.clock.seconds() - began < PATIENCE:
             world.run(0.25)
         world.run(max(params.slot_seconds - (network.clock.seconds() - began), 0))
@@ -110,11 +115,15 @@ def main() -> None:
     """Measure for every number of nodes on the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.propagation", description=__doc__)
     parser.add_argument("counts", type=int, nargs="+", metavar="NODES")
-    parser.add_argument("--full", action="store_true", help="full blocks; else they are empty")
-    parser.add_argument("--uplink", type=float, metavar="MBITS", help="of every node, in Mbit/s; else without a limit")
+    parser.add_argument("--transfers", type=int, default=0, metavar="COUNT", help="in each block, at most")
+    parser.add_argument("--line", type=float, metavar="MBITS", help="of every node, in Mbit/s; else without a limit")
+    parser.add_argument("--latency", type=float, metavar="MS", help="one way; else 20 to 200 ms")
     parser.add_argument("--blocks", type=int, default=BLOCKS, metavar="COUNT", help="how many are followed")
     arguments = parser.parse_args()
-    setting = Setting(arguments.full, arguments.uplink and arguments.uplink * 1e6, arguments.blocks)
+    latency = arguments.latency and arguments.latency / 1000
+    conditions = Conditions() if latency is None else Conditions(latency=(latency, latency))
+    line = arguments.line and arguments.line * 1e6
+    setting = Setting(arguments.transfers, line, conditions, arguments.blocks)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     remember_signatures()
