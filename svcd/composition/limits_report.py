@@ -37,7 +37,7 @@ from svcd.p2p import (
     transport,
 )
 from svcd.process import listener, logs
-from svcd.web import channel, connections, rate_limits, request, unsent, untrusted_proxies
+from svcd.web import channel, connections, rate_limits, slow_path, unsent, untrusted_proxies
 from svcd.web import routes as web_routes
 
 _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
@@ -45,7 +45,7 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     listener.LIMITS,
     channel.LIMITS,
     connections.LIMITS,
-    request.LIMITS,
+    slow_path.LIMITS,
     unsent.LIMITS,
     web_routes.LIMITS,
     rate_limits.LIMITS,

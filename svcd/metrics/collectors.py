@@ -23,7 +23,8 @@ from svcd.node.sweeper import Sweeper
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.progress import SyncStage, SyncStatus
 from svcd.p2p.service import PeerNetwork
-from svcd.web.site import Recorder, Site
+from svcd.web.request import Recorder
+from svcd.web.site import Site
 
 REASONS: Final = (
     Refusal.BALANCE,

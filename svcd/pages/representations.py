@@ -8,8 +8,8 @@ from attrs import field, frozen
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header, parse_etags
 
+from svcd.web.request import IncomingRequest
 from svcd.web.responses import Headers, Response
-from svcd.web.routes import IncomingRequest
 
 _VARY: Final = b"Vary"
 _ENCODING: Final = b"Accept-Encoding"

@@ -23,10 +23,10 @@ from svcd.pages.sources import Sources
 from svcd.pages.static_files import StaticPage, WalletPage, static_files
 from svcd.pages.texts import Catalogue, Catalogues, Message, load
 from svcd.web.api import Presentation, SiteContext
-from svcd.web.request import Request
+from svcd.web.request import IncomingRequest
 from svcd.web.resources import check_host
 from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response, error_response, method_not_allowed
-from svcd.web.routes import IncomingRequest
+from svcd.web.slow_path import Request
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls

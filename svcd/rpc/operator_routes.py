@@ -20,8 +20,9 @@ from svcd.p2p.administration import PeerAdministration
 from svcd.rpc.fields import AMOUNT_TYPE
 from svcd.store.database_copy import CopyError, NoRoom
 from svcd.web.field_types import Bool, Custom, Hex, Int, Schema, Text, or_null
+from svcd.web.request import IncomingRequest
 from svcd.web.responses import HttpError, Renderable
-from svcd.web.routes import Field, Guard, IncomingRequest, Route, named_object, object_schema, require_bearer
+from svcd.web.routes import Field, Guard, Route, named_object, object_schema, require_bearer
 
 BACKUP_SECONDS: Final = 900.0
 MAX_PATH: Final = 4_000

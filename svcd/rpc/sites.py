@@ -17,7 +17,7 @@ from svcd.rpc import schemas
 from svcd.rpc.event_schemas import WEBHOOKS
 from svcd.rpc.openapi import About, Tag, document
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
-from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext, accept
+from svcd.web.api import UNROUTED_BUCKET, SiteContext, accept
 from svcd.web.connections import SiteLimits, UnreadBudget
 from svcd.web.field_types import Schema, component
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
@@ -33,6 +33,7 @@ from svcd.web.responses import (
 )
 from svcd.web.routes import Route, object_schema
 from svcd.web.site import Site
+from svcd.web.slow_path import KleinApi
 
 _TAGS: Final = (
     Tag("chain", "/rpc/", "The chain, and transfers to it."),

@@ -23,8 +23,9 @@ from svcd.rpc import fields, schemas
 from svcd.rpc.event_schemas import CONTENT, EVENT_ID, SUBSCRIPTION_ID
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_null
+from svcd.web.request import IncomingRequest
 from svcd.web.responses import HttpError, Renderable, service_unavailable, too_many_requests
-from svcd.web.routes import Field, Guard, IncomingRequest, Route, named_object, object_schema, require_bearer
+from svcd.web.routes import Field, Guard, Route, named_object, object_schema, require_bearer
 
 MIN_TTL: Final = 60
 MAX_TTL: Final = 604_800

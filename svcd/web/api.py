@@ -1,30 +1,25 @@
-"""Finds the route of a request, calls it within its limits and renders the outcome; on the slow path by Klein."""
+"""Finds the route of a request, calls it within its limits and renders the outcome."""
 
-# Twisted's web server is not annotated, and its methods have names of their own.
+# Twisted is not annotated throughout.
 # mypy: allow-untyped-calls
-# ruff: noqa: N815
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 from attrs import define, evolve, field, frozen
-from klein import Klein
 from twisted.internet import defer
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.resource import Resource
 
 from svcd.deferreds import shielded
 from svcd.interfaces import Clock
 from svcd.web.rate_limits import RateLimiter
-from svcd.web.request import Request
-from svcd.web.resources import CORS_HEADERS, answer_preflight
+from svcd.web.request import IncomingRequest
 from svcd.web.responses import (
-    NO_ROUTE,
     ErrorTable,
     Headers,
     HttpError,
@@ -33,7 +28,6 @@ from svcd.web.responses import (
     Tip,
     error_response,
     internal_error,
-    method_not_allowed,
     service_unavailable,
     to_response,
     translate,
@@ -41,8 +35,6 @@ from svcd.web.responses import (
 from svcd.web.routes import (
     BYTES_PER_TOKEN,
     MAX_SHOWN,
-    METHODS,
-    IncomingRequest,
     Route,
     read_values,
     routes_of,
@@ -53,7 +45,6 @@ UNROUTED_BUCKET: Final = "read"
 """A request without a route draws one token from this bucket."""
 RETRY_SECONDS: Final = 1
 """When a client asks again for a chain that is as high as it has seen: another node had its newest block first."""
-_PLAIN_PATH: Final = "the path must be UTF-8 in percent-encoding, without encoded slashes"
 LATE_READ: Final = "the node did not answer within {seconds:g} seconds; try again later"
 LATE_WRITE: Final = (
     "the node did not answer within {seconds:g} seconds; it continues the request, so check the outcome before you "
@@ -208,6 +199,10 @@ class BoundRoute:
             self.site.limiter.admit(request, self.route.bucket, self.route.cost)
         except Exception as error:
             return self.presentation.error_response(request, self.site.http_error(error))
+        return self.call(request, path_values)
+
+    def call(self, request: IncomingRequest, path_values: Mapping[str, str]) -> "Response | Deferred[Response]":
+        """Answer a request whose cost has been drawn; errors become responses too."""
         return _Call(self, request).start(path_values)
 
 
@@ -338,97 +333,3 @@ class _Call:
         client = limiter.clients.address_of_request(self.request)
         if floods and client is not None and route.on_flood is not None:
             route.on_flood(self.bound.owner, client)
-
-
-class KleinApi(Resource):
-    """Routes on a Klein app as a leaf to be mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
-
-    isLeaf = True
-
-    def __init__(
-        self, mount: str, site: SiteContext, *, shared: bool = False, check: Callable[[IncomingRequest], None] = accept
-    ) -> None:
-        """Pages of every origin may read what is ``shared``; for ``check`` see :class:`Presentation`.
-
-        Raises ValueError without a rate for requests that have no route.
-        """
-        if UNROUTED_BUCKET not in site.limiter:
-            raise ValueError(f"there is no rate named {UNROUTED_BUCKET!r}")
-        super().__init__()
-        self.routes: list[Route] = []
-        self._mount = mount
-        self._site = site
-        self._shared = shared
-        self._presentation = Presentation(check, headers=CORS_HEADERS if shared else ())
-        self._klein = Klein()
-        self._leaf: Any = self._klein.resource()
-
-    def add(self, *owners: object) -> None:
-        """Bind the routes that the classes of ``owners`` declare; raises ValueError or TypeError for a wrong one."""
-        for owner in owners:
-            for bound in self._site.add(owner, self._presentation):
-                if not bound.route.path.startswith(self._mount + "/"):
-                    raise ValueError(f"{bound.route.path} is not below {self._mount}")
-                self._bind(bound)
-                self.routes.append(bound.route)
-
-    def _bind(self, bound: BoundRoute) -> None:
-        route = bound.route
-
-        def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
-            response = _Call(bound, request).start(path_values)
-            if isinstance(response, Response):
-                return response.apply_to(request)
-            return response.addCallback(lambda late: late.apply_to(request))
-
-        name = f"{route.method} {route.path}"
-        self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
-
-    def render(self, request: Request) -> Any:
-        """Draw the cost of a request, then let Klein answer: Klein takes longer than most responses.
-
-        Raises HttpError 429, 404 for an empty segment of the path, and 400 for an invalid one: Klein would take ``//``
-        for ``/``, and log non-UTF-8 as an error. The check of the presentation comes before the last two.
-        """
-        for name, value in self._presentation.headers:
-            request.responseHeaders.setRawHeaders(name, [value])
-        if self._shared and request.method == b"OPTIONS":
-            return answer_preflight(request)
-        try:
-            segments = _decoded(request.prepath or (), request.postpath or ())
-        except HttpError:
-            # The check comes first: a wrong Host is answered 421 under every path.
-            self._presentation.check(request)
-            raise
-        found = self._site.router.find(b"GET" if request.method == b"HEAD" else request.method, segments)
-        if found is None:
-            # Klein is not asked: it takes a placeholder for a literal segment where only the placeholder's route has
-            # the method.
-            refuse = partial(self._refuse, segments)
-            return self._site.respond_unrouted(request, self._presentation, refuse).apply_to(request)
-        route = found[0].route
-        request.route = route.path
-        self._site.limiter.admit(request, route.bucket, route.cost)
-        return self._leaf.render(request)
-
-    def _refuse(self, segments: Sequence[str]) -> NoReturn:
-        """Raise HttpError 405 if the path has routes for other methods, otherwise 404."""
-        found = [self._site.router.find(method.encode("ascii"), segments) for method in METHODS]
-        routes = {each[0].route.method: each[0].route for each in found if each is not None}
-        if not routes:
-            raise HttpError(404, NO_ROUTE)
-        advice = next((route.other_methods for route in routes.values() if route.other_methods), "")
-        raise method_not_allowed([*routes, *["HEAD"] * ("GET" in routes), *["OPTIONS"] * self._shared], advice)
-
-
-def _decoded(before: Sequence[bytes], below: Sequence[bytes]) -> list[str]:
-    """The segments of a path, of which those ``below`` the mount come from the client."""
-    if b"" in below:
-        raise HttpError(404, NO_ROUTE)
-    try:
-        segments = [segment.decode("utf-8") for segment in (*before, *below)]
-    except UnicodeDecodeError as error:
-        raise HttpError(400, _PLAIN_PATH) from error
-    if any(b"/" in segment for segment in below):
-        raise HttpError(400, _PLAIN_PATH)
-    return segments

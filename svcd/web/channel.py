@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from http import HTTPStatus
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from attrs import define, field
+from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IHalfCloseableProtocol, ISSLTransport, ITCPTransport
 from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
@@ -25,17 +27,16 @@ from zope.interface import implementer  # type: ignore[import-untyped]
 from svcd.interfaces import Clock, Timer
 from svcd.limits import Limit
 from svcd.web.connections import AHEAD_BYTES
-from svcd.web.fast_path import FastRequest, take
-from svcd.web.responses import HttpError, error_response, request_timeout, serialize
+from svcd.web.fast_path import FastRequest, head_of, read_request
+from svcd.web.responses import HttpError, Response, error_response, request_timeout, serialize
+from svcd.web.site_state import SiteState
+from svcd.web.slow_path import Request
 from svcd.web.unsent import PIECE_BYTES, UnsentQueue
-
-if TYPE_CHECKING:
-    from svcd.web.request import Request
-    from svcd.web.site import Site
 
 DISCARDED_BYTES: Final = 64 * 1024
 """How much is read and discarded after a refusal, so that a client that is still sending gets the response."""
 _LENGTH_DIGITS: Final = 18
+_LOG: Final = Logger()
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0"
 """The first line of a client that takes HTTP/2 for granted (RFC 9113 section 3.4)."""
 _HTTP_1_1_REQUIRED: Final = 0xD
@@ -110,7 +111,7 @@ def _nothing() -> None:
 class Channel(HTTPChannel):
     """The server's end of one connection; :class:`svcd.web.site.Site` builds it."""
 
-    site: "Site"
+    site: SiteState
     group: str | None = None
     """The client group whose limit it counts towards; None if it counts towards none."""
     transport: Any
@@ -168,7 +169,7 @@ class Channel(HTTPChannel):
                 self.transport.pauseProducing()
             return
         if self._phase is ConnectionState.IDLE:
-            if self.site.router is not None and take(self.site.router, self, data):
+            if self._take(data):
                 return
             self._begin()
         super().dataReceived(data)
@@ -305,23 +306,42 @@ class Channel(HTTPChannel):
 
     # The fast path (svcd.web.fast_path)
 
-    def begin_fast(self, request: FastRequest, size: int, ahead: bytes) -> bool:
-        """Begin a complete request with a body of ``size`` bytes; ``ahead`` is the data that follows it.
-
-        Returns False, with nothing done, if the body is too large or does not fit without an eviction.
-        """
-        if size:
-            site, client = self.site, self.site.clients.of_request(request)
-            if size > site.limits.body_caps(request.method, request.path) or not site.bodies.has_room(client, size):
+    def _take(self, data: bytes) -> bool:
+        """Answer the request at the start of ``data``; False, with nothing done, if it must take the slow path."""
+        site = self.site
+        if site.router is None:
+            return False
+        read = read_request(data, site.router, site=site, channel=self, client=self.getPeer())
+        if read is None:
+            return False
+        request, end = read
+        length = request.length
+        if length:
+            client = site.clients.of_request(request)
+            # The slow path refuses the body, or evicts another one to make room.
+            if length > site.limits.body_caps(request.method, request.path) or not site.bodies.has_room(client, length):
                 return False
-            site.bodies.reserve(self, client, size)
+            site.bodies.reserve(self, client, length)
             site.bodies.keep(self)
         self._phase, self._fast = ConnectionState.ANSWERING, request
-        self.paused, self._ahead = True, ahead
+        self.paused, self._ahead = True, data[end:]
+        answer = request.respond()
+        if isinstance(answer, Response):
+            try:
+                self._send(request, answer)
+            except Exception:
+                self._failed(Failure(), request)
+        else:
+            request.work = answer
+            answer.addCallback(lambda late: self._send(request, late)).addErrback(self._failed, request)
         return True
 
-    def send(self, head: bytes, body: bytes) -> None:
+    def _send(self, request: FastRequest, answer: Response) -> None:
         """Write a complete response; if the client reads slowly, start its deadline."""
+        if request.channel is None:
+            return
+        request.code = answer.status
+        head, body = head_of(request, answer), answer.body
         if len(body) < PIECE_BYTES:
             # Most responses are small: one part costs less than two.
             head, body = head + body, b""
@@ -329,6 +349,14 @@ class Channel(HTTPChannel):
         self.write(body)
         if self._client_is_slow:
             self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
+        self.site.log(request)
+        self.requestDone(request)
+
+    def _failed(self, failure: Failure, request: FastRequest) -> None:
+        if not failure.check(CancelledError) or request.channel is not None:
+            _LOG.failure("an answer could not be sent", failure=failure)
+            if request.channel is not None:
+                self.abort()
 
     # Sending
 
@@ -356,7 +384,7 @@ class Channel(HTTPChannel):
         # The transport still has what was passed to it since its buffer was empty.
         self.site.connections.mark_unread(self, self._reader, self._passed + len(self._unsent))
 
-    def requestDone(self, request: "Request | FastRequest") -> None:
+    def requestDone(self, request: Request | FastRequest) -> None:
         """Wait for the next request as soon as the client has read the response."""
         self._forget_body()
         if self._client_is_slow:

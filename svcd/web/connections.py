@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from attrs import define, field, fields, frozen
 from attrs.validators import ge, gt
@@ -13,10 +13,7 @@ from twisted.logger import Logger
 
 from svcd.interfaces import Clock
 from svcd.limits import LARGE_BODY, UNREAD_ANSWERS, Limit
-from svcd.web.responses import service_unavailable
-
-if TYPE_CHECKING:
-    from svcd.web.channel import Channel
+from svcd.web.responses import HttpError, service_unavailable
 
 DEFAULT_BODY_CAP: Final = 16 * 1024
 
@@ -127,6 +124,28 @@ OF_ONE_CLIENT: Final = "the bodies of one client's requests may have {most} byte
 OF_ALL_CLIENTS: Final = "too many large requests are under way; try again later"
 
 
+class Connection(Protocol):
+    """A connection as its site sees it."""
+
+    group: str | None
+    """The client group whose limit it counts towards; None if it counts towards none."""
+
+    def resume(self) -> None:
+        """Begin the next, pipelined request."""
+
+    def refuse(self, error: HttpError) -> None:
+        """Answer the incomplete request with ``error`` and close the connection."""
+
+    def drain(self) -> None:
+        """Close as soon as no request awaits a response."""
+
+    def give_way(self) -> None:
+        """Close at once to make room for others."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
 @define
 class _Share:
     client: str | None
@@ -144,19 +163,19 @@ class Budget:
     def __init__(self) -> None:
         self.bytes = 0
         """The sum of all shares."""
-        self._shares: dict[Channel, _Share] = {}
-        self._kept: dict[Channel, _Share] = {}
+        self._shares: dict[Connection, _Share] = {}
+        self._kept: dict[Connection, _Share] = {}
         self._of_holder: dict[object, int] = {}
 
     def __bool__(self) -> bool:
         """Whether any share can be evicted."""
         return bool(self._shares)
 
-    def __iter__(self) -> Iterator["Channel"]:
+    def __iter__(self) -> Iterator[Connection]:
         """The connections whose shares can be evicted, the oldest share first."""
         return iter(self._shares)
 
-    def add(self, connection: "Channel", client: str | None, size: int) -> None:
+    def add(self, connection: Connection, client: str | None, size: int) -> None:
         """Add ``size`` bytes to the share of ``connection``, which belongs to ``client``."""
         share = self._shares.get(connection)
         if share is None:
@@ -164,13 +183,13 @@ class Budget:
         share.size += size
         self._count(share.holder, size)
 
-    def keep(self, connection: "Channel") -> None:
+    def keep(self, connection: Connection) -> None:
         """Protect the share of ``connection``, if any, from eviction; it still counts."""
         share = self._shares.pop(connection, None)
         if share is not None:
             self._kept[connection] = share
 
-    def release(self, connection: "Channel") -> str | None:
+    def release(self, connection: Connection) -> str | None:
         """Remove the share of ``connection`` and return its client; None if there is no share."""
         share = self._shares.pop(connection, None) or self._kept.pop(connection, None)
         if share is None:
@@ -182,17 +201,17 @@ class Budget:
         """The bytes that all connections of ``client`` hold."""
         return self._of_holder.get(client, 0)
 
-    def oldest_of(self, client: str) -> "Channel":
+    def oldest_of(self, client: str) -> Connection:
         """The connection of the oldest share of ``client`` that can be evicted; there must be one."""
         return next(connection for connection, share in self._shares.items() if share.client == client)
 
-    def oldest_of_largest_holder(self, modest: int = 0) -> "Channel":
+    def oldest_of_largest_holder(self, modest: int = 0) -> Connection:
         """The connection of the oldest share of the largest holder; at least one share must be evictable.
 
         Holders of ``modest`` bytes or less rank equal: if there is no larger one, the oldest share of all is chosen.
         """
 
-        def held(connection: "Channel") -> int:
+        def held(connection: Connection) -> int:
             return max(self._of_holder.get(self._shares[connection].holder, 0), modest)
 
         # max() returns the first of several equal ones, which is the oldest.
@@ -213,15 +232,15 @@ class PipelineQueue:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # A dict for its order: the connection that has waited longest comes first.
-        self._waiting: dict[Channel, None] = {}
+        self._waiting: dict[Connection, None] = {}
         self._is_due = False
 
-    def wait(self, connection: "Channel") -> None:
+    def wait(self, connection: Connection) -> None:
         """Queue a connection; other queued connections and clients without pipelining are served first."""
         self._waiting[connection] = None
         self._schedule()
 
-    def forget(self, connection: "Channel") -> None:
+    def forget(self, connection: Connection) -> None:
         """Remove a connection from the queue; does nothing if it is not queued."""
         self._waiting.pop(connection, None)
 
@@ -263,7 +282,7 @@ class BodyBudget(Budget):
         self._reported = 0
         self._report_at = -inf
 
-    def reserve(self, connection: "Channel", client: str | None, size: int) -> bool:
+    def reserve(self, connection: Connection, client: str | None, size: int) -> bool:
         """Reserve ``size`` more bytes for the body of ``connection``; False if its request was refused to make room.
 
         ``client`` is None for one without a limit of its own. Incomplete bodies are evicted in this order: the oldest
@@ -289,7 +308,7 @@ class BodyBudget(Budget):
         fits = client is None or self.of_client(client) + size <= self._per_client
         return fits and self.bytes + size <= self._total
 
-    def _give_way(self, connection: "Channel", sentence: str, exceeded: str) -> "Channel":
+    def _give_way(self, connection: Connection, sentence: str, exceeded: str) -> Connection:
         """Evict a body, with a ``sentence`` for its client; the log names the ``exceeded`` limit."""
         client = self.release(connection)
         self.gave_way += 1
@@ -319,7 +338,7 @@ class UnreadBudget(Budget):
         self._total = total
         self._per_client = per_client
 
-    def hold(self, connection: "Channel", client: str | None, size: int) -> None:
+    def hold(self, connection: Connection, client: str | None, size: int) -> None:
         """``connection``, to which a part of a response was just sent, has ``size`` unread bytes from now on.
 
         ``client`` is None for one without a limit of its own. Connections are closed in this order: of ``client`` while
@@ -334,7 +353,7 @@ class UnreadBudget(Budget):
         while self.bytes > self._total:
             self._close(self.oldest_of_largest_holder(self._per_client // 2))
 
-    def _close(self, connection: "Channel") -> None:
+    def _close(self, connection: Connection) -> None:
         self.release(connection)
         connection.give_way()
 
@@ -350,10 +369,10 @@ class Connections:
     def __init__(self, total: int, per_client: int, unread: UnreadBudget) -> None:
         self._total = total
         self._per_client = per_client
-        self._open: set[Channel] = set()
+        self._open: set[Connection] = set()
         self._of_group: Counter[str] = Counter()
         # A dict for its order: the connection that has waited longest comes first.
-        self._waiting: dict[Channel, None] = {}
+        self._waiting: dict[Connection, None] = {}
         self._unread = unread
         self._empty: list[Deferred[None]] = []
         self.refused = 0
@@ -373,7 +392,7 @@ class Connections:
         """How many client groups have a connection."""
         return len(self._of_group)
 
-    def __iter__(self) -> Iterator["Channel"]:
+    def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
 
     def admit(self, group: str | None) -> bool:
@@ -395,14 +414,14 @@ class Connections:
         self.give_way(oldest)
         return True
 
-    def add(self, connection: "Channel") -> None:
+    def add(self, connection: Connection) -> None:
         """Add a connection, which waits at first."""
         self._open.add(connection)
         self._waiting[connection] = None
         if connection.group is not None:
             self._of_group[connection.group] += 1
 
-    def remove(self, connection: "Channel") -> None:
+    def remove(self, connection: Connection) -> None:
         """Remove a connection; does nothing if it was not added."""
         if connection not in self._open:
             return
@@ -418,17 +437,17 @@ class Connections:
             for waiter in waiters:
                 waiter.callback(None)
 
-    def mark_waiting(self, connection: "Channel") -> None:
+    def mark_waiting(self, connection: Connection) -> None:
         """The connection waits from now on, and can be closed to make room."""
         if connection in self._open:
             self._forget(connection)
             self._waiting[connection] = None
 
-    def mark_served(self, connection: "Channel") -> None:
+    def mark_served(self, connection: Connection) -> None:
         """The connection is served from now on, and is not closed to make room."""
         self._forget(connection)
 
-    def mark_unread(self, connection: "Channel", client: str | None, size: int) -> None:
+    def mark_unread(self, connection: Connection, client: str | None, size: int) -> None:
         """``size`` bytes of a response to ``client`` are unread, after a part of it has just been sent.
 
         Connections are closed, perhaps this one, while there are too many such bytes.
@@ -437,13 +456,13 @@ class Connections:
             self._waiting.pop(connection, None)
             self._unread.hold(connection, client, size)
 
-    def give_way(self, connection: "Channel") -> None:
+    def give_way(self, connection: Connection) -> None:
         """Close a connection at once to make room."""
         self.gave_way += 1
         self.remove(connection)
         connection.abort()
 
-    def _forget(self, connection: "Channel") -> None:
+    def _forget(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
         self._unread.release(connection)
 

@@ -1,4 +1,4 @@
-"""The fast path: parses and answers in one pass a request that has arrived whole and has nothing unusual about it.
+"""The fast path: parses in one pass a request that has arrived whole and has nothing unusual about it.
 
 Nearly all requests take it. All others take the slow path through twisted.web and Klein, which implements HTTP in full.
 Both paths give the same response (tests/web/test_fast_path.py), so the fast path refuses nothing: it leaves every
@@ -6,23 +6,20 @@ request that it does not recognise to the slow path.
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from attrs import define, frozen
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 from twisted.web.http_headers import Headers as Fields
 
 from svcd.web.api import BoundRoute, Router
+from svcd.web.request import Answering, Recorder
 from svcd.web.responses import Headers, Response, header_lines, status_line
-
-if TYPE_CHECKING:
-    from svcd.web.channel import Channel
-    from svcd.web.site import Site
+from svcd.web.site_state import SiteState
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 2_000
 """At most in the request line, and at most in the headers; browsers send half as much."""
-_LOG: Final = Logger()
 _REMEMBERED: Final = 256
 _HARMLESS: Final = re.compile(
     rb"(?:(?:Host|User-Agent|Accept|Accept-Encoding|Accept-Language|Connection|Content-Type|Content-Length)"
@@ -96,23 +92,39 @@ def _head(common: Headers, status: int, content_type: bytes, headers: Headers) -
 
 @define(eq=False)
 class FastRequest:
-    """A request on the fast path; implements :class:`svcd.web.routes.IncomingRequest`."""
+    """A request on the fast path; implements :class:`svcd.web.request.IncomingRequest`."""
 
     method: bytes
     uri: bytes
     path: bytes
     requestHeaders: Fields
     content: BytesIO | None
+    found: tuple[BoundRoute, Mapping[str, str]]
+    """The route, and the values of its placeholders."""
     client: IAddress
-    site: "Site"
-    channel: "Channel | None"
+    site: SiteState
+    channel: Answering | None
     """None after the client has disconnected."""
     began: float
     route: str = ""
     code: int = 200
-    sentLength: int = 0
     work: "Deferred[Any] | None" = None
     """The pending response of an asynchronous route."""
+
+    @property
+    def length(self) -> int:
+        """The bytes of the body."""
+        return 0 if self.content is None else self.content.getbuffer().nbytes
+
+    @property
+    def recorder(self) -> Recorder:
+        """Counts the response."""
+        return self.site.recorder
+
+    def respond(self) -> "Response | Deferred[Response]":
+        """The response of the route; errors become responses too."""
+        bound, path_values = self.found
+        return bound.respond(self, path_values)
 
     def connection_lost(self) -> None:
         """The client has disconnected: cancel the pending response."""
@@ -121,68 +133,44 @@ class FastRequest:
             self.work.cancel()
 
 
-def take(router: Router, channel: "Channel", data: bytes) -> bool:
-    """Answer the request at the start of ``data``; False, with nothing done, if it must take the slow path."""
+def read_request(
+    data: bytes, router: Router, *, site: SiteState, channel: Answering, client: IAddress
+) -> tuple[FastRequest, int] | None:
+    """The request from ``client`` at the start of ``data``, and where it ends; None if it must take the slow path."""
     line = _LINE.match(data)
     if line is None or line.end() > MOST_BYTES:
-        return False
+        return None
     start = line.end()
     end = data.find(b"\r\n\r\n", start, start + MOST_BYTES)
     head = read_head(data[start:end]) if end > 0 else None
     if head is None:
-        return False
+        return None
     method, path, query = line.groups()
     found = router.find(method, path.decode("ascii").split("/")[1:])
     body_at, length = end + 4, head.length
     if found is None or (length and (method == b"GET" or body_at + length > len(data))):
-        return False
-    site = channel.site
+        return None
     request = FastRequest(
         method=method,
         uri=path + query,
         path=path,
         requestHeaders=head.fields,
         content=BytesIO(data[body_at : body_at + length]) if length else None,
-        client=channel.getPeer(),
+        found=found,
+        client=client,
         site=site,
         channel=channel,
         began=site.clock.seconds(),
     )
-    if not channel.begin_fast(request, length, data[body_at + length :]):
-        return False
-    served, values = found
-    answer = served.respond(request, values)
-    if isinstance(answer, Response):
-        try:
-            _send(request, served, answer)
-        except Exception:
-            _failed(Failure(), request)
-    else:
-        request.work = answer
-        answer.addCallback(lambda late: _send(request, served, late)).addErrback(_failed, request)
-    return True
+    return request, body_at + length
 
 
-def _failed(failure: Failure, request: FastRequest) -> None:
-    if not failure.check(CancelledError) or request.channel is not None:
-        _LOG.failure("an answer could not be sent", failure=failure)
-        if request.channel is not None:
-            request.channel.abort()
-
-
-def _send(request: FastRequest, served: BoundRoute, answer: Response) -> None:
-    channel, site = request.channel, request.site
-    if channel is None:
-        return
-    body, tip, headers = answer.body, answer.tip, answer.headers
+def head_of(request: FastRequest, answer: Response) -> bytes:
+    """The status line and the headers of ``answer``."""
+    site, tip, headers = request.site, answer.tip, answer.headers
     if site.draining:
         tip, headers = None, (*answer.own_headers, *CLOSING)
-    request.code, request.sentLength = answer.status, len(body)
-    first, rest = _head(served.presentation.headers, answer.status, answer.content_type, headers)
+    first, rest = _head(request.found[0].presentation.headers, answer.status, answer.content_type, headers)
     # The headers of the site and the tip are not part of _head: they change every second and with every block.
     named = b"" if tip is None else tip.lines
-    channel.send(
-        b"".join((first, site.first_headers()[1], rest.replace(b"\0", b"%d" % len(body)), named, b"\r\n")), body
-    )
-    site.log(request)
-    channel.requestDone(request)
+    return b"".join((first, site.first_headers()[1], rest.replace(b"\0", b"%d" % len(answer.body)), named, b"\r\n"))

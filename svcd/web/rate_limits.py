@@ -19,8 +19,8 @@ from twisted.internet.interfaces import IAddress
 from svcd.bounded_dict import BoundedDict
 from svcd.interfaces import Clock
 from svcd.limits import MALFORMED_POSTS, USED_NONCES, Limit
+from svcd.web.request import IncomingRequest
 from svcd.web.responses import too_many_requests
-from svcd.web.routes import IncomingRequest
 from svcd.web.untrusted_proxies import UntrustedProxies
 
 MAX_CLIENTS: Final = 20_000
@@ -293,7 +293,7 @@ class RateLimiter:
         """Draw ``cost`` tokens, or raise HttpError(429)."""
         wait = self.take(request, bucket, cost)
         if wait:
-            request.site.recorder.throttled(bucket)
+            request.recorder.throttled(bucket)
             raise too_many_requests(wait)
 
     def owe(self, request: IncomingRequest, bucket: str, tokens: float) -> None:

@@ -1,140 +1,65 @@
-"""One HTTP request on the slow path: its errors are JSON, and its channel bounds its body."""
-
-# Twisted's web server is not annotated, and its methods have names of their own.
-# mypy: allow-untyped-calls
-# ruff: noqa: N802, N815
+"""A request as routes and limits see it, whichever parser has read it, and the counter of responses."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote_to_bytes
+from typing import Protocol
 
-from twisted.logger import Logger
-from twisted.python.failure import Failure
-from twisted.web import server
-from twisted.web.error import UnsupportedMethod
-
-from svcd.limits import Limit
-from svcd.web.responses import HttpError, error_response, internal_error, method_not_allowed
-
-if TYPE_CHECKING:
-    from svcd.web.site import Site
-
-FREE_PIECES: Final = 256
-"""How many chunks of any size a body may have; every LEAST_PIECE bytes of it allow one more."""
-LEAST_PIECE: Final = 256
-
-_TINY_CHUNKS: Final = "A body in chunks of a byte each, to hold up the reactor"
-LIMITS: Final = (
-    Limit("chunks of a body, whatever their size", FREE_PIECES, "things", _TINY_CHUNKS),
-    Limit("bytes in each further chunk, on average", LEAST_PIECE, "bytes", _TINY_CHUNKS),
-)
-
-_ABSOLUTE = (b"http://", b"https://")
+from twisted.internet.interfaces import IAddress
+from twisted.web.http_headers import Headers
 
 
-class Request(server.Request):
-    """A request to a :class:`svcd.web.site.Site`; resources may raise HttpError while they render."""
+class Recorder:
+    """Counts the responses of a site; this base class does nothing.
 
-    channel: Any
-    """The :class:`svcd.web.channel.Channel`; None after the client has disconnected."""
-    site: "Site"
-    content: BytesIO
-    defaultContentType = None
-    began = 0.0
+    The methods are called in the reactor's thread, so they must be quick.
+    """
+
+    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
+        """A response was sent, ``seconds`` after the last byte of the request.
+
+        ``route`` is the declared path with its placeholders, "" if no route matched; ``method`` is as the client sent
+        it; ``seconds`` is None for input that never became a request.
+        """
+
+    def throttled(self, bucket: str) -> None:
+        """A request was refused because its client exceeds a rate limit."""
+
+
+class Answering(Protocol):
+    """The connection of a request that is being answered."""
+
+    def answer_within(self, seconds: float) -> None:
+        """Allow the route ``seconds`` to answer, in addition to the time to read the response."""
+
+
+class IncomingRequest(Protocol):
+    """A request to a site."""
+
+    method: bytes
+    uri: bytes
+    """The request target: path and query, still encoded."""
+    route: str
+    """The path of the route with its placeholders, which labels the metrics; "" without a route."""
+    code: int
+    """The status of its response."""
+    began: float
     """When its last byte arrived, in the clock's seconds."""
-    route = ""
-    """The declared path, with placeholders, of the matching route; "" if none matches."""
-    _is_chunked = False
-    _pieces = 0
-    _log = Logger()
 
-    def gotLength(self, length: int | None) -> None:
-        """Store the body in memory, never on disk; the channel enforces the limit of its size."""
-        self.content = BytesIO()
-        self._is_chunked = length is None
+    @property
+    def client(self) -> IAddress:
+        """The remote address of the connection."""
 
-    def handleContentChunk(self, data: bytes) -> None:
-        """Store more of the body if the channel allows it; raises HttpError 400 for too many chunks."""
-        self._pieces += 1
-        if self._is_chunked and self._pieces > FREE_PIECES + self.content.tell() // LEAST_PIECE:
-            # Returning after a refusal would let Twisted decode the rest of the data all the same.
-            raise HttpError(400, f"the body comes in too many chunks of less than {LEAST_PIECE} bytes")
-        if self.channel.reserve_body(len(data)):
-            self.content.write(data)
+    @property
+    def requestHeaders(self) -> Headers:  # noqa: N802
+        """The request headers, which must not be changed."""
 
-    def drop_body(self) -> None:
-        """Free the memory of the body: the request is refused, but its connection may stay open for a while."""
-        self.content = BytesIO()
+    @property
+    def content(self) -> BytesIO | None:
+        """The body."""
 
-    def getRequestHostname(self) -> bytes:
-        """A fixed name: no answer depends on ``Host``, and Klein fails on a Host that is no valid domain name."""
-        return b"localhost"
+    @property
+    def channel(self) -> Answering | None:
+        """The connection; None once the client is gone."""
 
-    def process(self) -> None:
-        """Find the resource and render it; errors are answered in JSON."""
-        self.site = self.channel.site
-        self.began = self.site.clock.seconds()
-        for name, value in self.site.first_headers()[0]:
-            self.responseHeaders.setRawHeaders(name, [value])
-        try:
-            self._check_head()
-            if not self.path.startswith(b"/"):
-                self._take_absolute_target()
-            self.prepath = []
-            self.postpath = [unquote_to_bytes(segment) for segment in self.path[1:].split(b"/")]
-            self.render(self.site.getResourceFor(self))
-        except HttpError as error:
-            self.refuse(error)
-        except Exception:
-            self.processingFailed(Failure())
-
-    def render(self, resrc: Any) -> None:
-        """Render ``resrc`` and send the response."""
-        try:
-            body = resrc.render(self)
-        except UnsupportedMethod as error:
-            allowed: list[bytes] = list(error.allowedMethods)
-            raise method_not_allowed([method.decode("ascii") for method in allowed]) from error
-        if body is server.NOT_DONE_YET:
-            return
-        if self.code != 304:
-            self.setHeader(b"Content-Length", b"%d" % len(body))
-        self.write(body)
-        self.finish()
-
-    def refuse(self, error: HttpError) -> None:
-        """Answer with ``error``; if a response has begun, abort, so that the client sees that it is incomplete."""
-        if self.channel is None:
-            return
-        if self.startedWriting:
-            self.channel.abort()
-            return
-        self.write(error_response(error).apply_to(self))
-        self.finish()
-
-    def processingFailed(self, reason: Failure) -> Failure:
-        """Log ``reason`` under an id and answer 500 with that id and nothing else."""
-        error_id = self.site.new_id()
-        self._log.failure("a request failed; its client was told {error_id}", failure=reason, error_id=error_id)
-        self.refuse(internal_error(error_id))
-        return reason
-
-    def _check_head(self) -> None:
-        """Raise HttpError 400 for errors that Twisted and Klein accept (RFC 9110 section 9.1, RFC 9112 section 3.2)."""
-        if self.method != self.method.upper():
-            # Klein would treat it as the method in capitals; limits that depend on the method would not.
-            raise HttpError(400, "methods are case-sensitive: write GET, HEAD, POST and OPTIONS in capital letters")
-        hosts = len(self.requestHeaders.getRawHeaders(b"Host") or [])
-        if hosts > 1 or (hosts == 0 and self.clientproto == b"HTTP/1.1"):
-            raise HttpError(400, f"a request of HTTP/1.1 has one Host header, not {hosts}")
-
-    def _take_absolute_target(self) -> None:
-        """Reduce a target in absolute form to its path (RFC 9112 section 3.2.2); raises HttpError for other forms."""
-        if self.method == b"CONNECT":
-            raise method_not_allowed(["GET", "HEAD", "POST", "OPTIONS"])
-        scheme = next((scheme for scheme in _ABSOLUTE if self.path.lower().startswith(scheme)), None)
-        if scheme is None:
-            raise HttpError(400, "the request's target must be a path that starts with a slash")
-        authority, slash, path = self.path[len(scheme) :].partition(b"/")
-        self.requestHeaders.setRawHeaders(b"Host", [authority])
-        self.path = slash + path or b"/"
+    @property
+    def recorder(self) -> Recorder:
+        """Counts the response."""

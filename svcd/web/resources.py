@@ -12,9 +12,8 @@ from twisted.web import http, server
 from twisted.web.resource import Resource
 
 from svcd.web.rate_limits import parse_address
-from svcd.web.request import Request
+from svcd.web.request import IncomingRequest
 from svcd.web.responses import NO_ROUTE, Headers, HttpError
-from svcd.web.routes import IncomingRequest
 
 CORS_HEADERS: Final[Headers] = (
     (b"Access-Control-Allow-Origin", b"*"),
@@ -38,11 +37,11 @@ class Branch(Resource):
         super().__init__()
         self._otherwise = otherwise
 
-    def getChild(self, path: bytes, request: Request) -> Resource:
+    def getChild(self, path: bytes, request: server.Request) -> Resource:
         """The resource for a child that does not exist; by default a branch without children."""
         return self._otherwise or Branch()
 
-    def render(self, request: Request) -> bytes:
+    def render(self, request: server.Request) -> bytes:
         """Raise HttpError 404: a branch has no page."""
         raise HttpError(404, NO_ROUTE)
 
@@ -66,7 +65,7 @@ def check_host(request: IncomingRequest, hosts: Collection[str], *, addresses: b
         raise HttpError(421, f"this site answers only as {', '.join(sorted(hosts))}{also}; check the Host header")
 
 
-def allowed_headers(request: IncomingRequest) -> bytes:
+def allowed_headers(request: server.Request) -> bytes:
     """The request headers that a page of another origin may send: those that its browser asks for.
 
     Never ``Authorization``: a token that a page of another origin has is in the wrong place. ``*`` instead of the names
@@ -78,7 +77,7 @@ def allowed_headers(request: IncomingRequest) -> bytes:
     return b", ".join(allowed) or b"Content-Type"
 
 
-def answer_preflight(request: Request) -> int:
+def answer_preflight(request: server.Request) -> int:
     """Answer OPTIONS with 204 and what pages of every origin may send."""
     for name, value in (*_PREFLIGHT, (b"Access-Control-Allow-Headers", allowed_headers(request))):
         request.responseHeaders.setRawHeaders(name, [value])

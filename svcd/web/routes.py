@@ -14,22 +14,16 @@ import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from attrs import field, frozen
 from attrs.validators import ge, gt, in_
-from twisted.internet.interfaces import IAddress
-from twisted.web.http_headers import Headers
 
 from svcd.limits import Limit
 from svcd.web.field_types import FieldType, Int, Schema, component
+from svcd.web.request import IncomingRequest
 from svcd.web.responses import HttpError, unauthorized
-
-if TYPE_CHECKING:
-    from svcd.web.channel import Channel
-    from svcd.web.site import Site
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -54,36 +48,6 @@ REQUIRED: Final = object()
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z]+)\}")
 _DECLARATION: Final = "_svcd_route"
-
-
-class IncomingRequest(Protocol):
-    """A request as routes see it, whichever parser read it."""
-
-    method: bytes
-    uri: bytes
-    """The request target: path and query, still encoded."""
-    route: str
-    """The path of the route with its placeholders, which labels the metrics; "" without a route."""
-
-    @property
-    def client(self) -> IAddress:
-        """The remote address of the connection."""
-
-    @property
-    def requestHeaders(self) -> Headers:  # noqa: N802
-        """The request headers, which must not be changed."""
-
-    @property
-    def content(self) -> BytesIO | None:
-        """The body."""
-
-    @property
-    def channel(self) -> "Channel | None":
-        """The connection; None once the client is gone."""
-
-    @property
-    def site(self) -> "Site":
-        """The site that received the request."""
 
 
 @frozen

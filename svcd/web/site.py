@@ -4,49 +4,14 @@
 # mypy: allow-untyped-calls
 # ruff: noqa: N802, N815
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any
 
-from twisted.internet import defer, protocol
-from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.web import http, server
-from twisted.web.resource import IResource
+from twisted.internet import protocol
+from twisted.internet.interfaces import IAddress
 
-from svcd.interfaces import Clock, milliseconds
-from svcd.web.api import Router
 from svcd.web.channel import Channel
-from svcd.web.connections import BodyBudget, Connections, PipelineQueue, SiteLimits, UnreadBudget
-from svcd.web.fast_path import FastRequest
-from svcd.web.rate_limits import Clients
-from svcd.web.request import Request
-from svcd.web.responses import Headers, header_lines
-
-
-class Recorder:
-    """Counts the responses of a site; this base class does nothing.
-
-    The methods are called in the reactor's thread, so they must be quick.
-    """
-
-    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
-        """A response was sent, ``seconds`` after the last byte of the request.
-
-        ``route`` is the declared path with its placeholders, "" if no route matched; ``method`` is as the client sent
-        it; ``seconds`` is None for input that never became a request.
-        """
-
-    def throttled(self, bucket: str) -> None:
-        """A request was refused because its client exceeds a rate limit."""
-
-
-SERVER_NAME: Final = b"svcd"
-
-
-@lru_cache(1)
-def _first_headers(second: int) -> tuple[Headers, bytes]:
-    headers = ((b"Server", SERVER_NAME), (b"Date", http.datetimeToString(second)))
-    return headers, header_lines(headers)
+from svcd.web.site_state import SiteState
+from svcd.web.slow_path import Request
 
 
 class RefusedConnection(protocol.Protocol):
@@ -59,58 +24,11 @@ class RefusedConnection(protocol.Protocol):
         self.transport.loseConnection()
 
 
-class Site(server.Site):
-    """The factory of HTTP connections to one resource tree.
+class Site(SiteState):
+    """The factory of HTTP connections to one resource tree."""
 
-    ``headers_by_prefix`` are the headers of errors that occur before a resource is found, such as a body too large
-    under ``/rpc``. ``new_id`` makes the ids under which unexpected errors are logged. The sites of a process share
-    ``unread``. Plain requests to the routes in ``router`` take the fast path and do not go through the resource tree;
-    None if all take the slow path.
-    """
-
-    noisy = False
-    """The listening service logs its address; Twisted would log it again with a memory address."""
     protocol = Channel  # type: ignore[assignment]
     requestFactory = Request
-
-    def __init__(
-        self,
-        root: IResource,
-        *,
-        limits: SiteLimits,
-        unread: UnreadBudget,
-        clients: Clients,
-        clock: Clock,
-        new_id: Callable[[], str],
-        headers_by_prefix: Mapping[bytes, Headers] | None = None,
-        router: Router | None = None,
-    ) -> None:
-        # Twisted's own time-out is switched off: the channel has deadlines of its own.
-        super().__init__(root, reactor=clock, timeout=None, parsePOSTFormSubmission=False)
-        self.limits = limits
-        self.clients = clients
-        self.clock = clock
-        self.new_id = new_id
-        self.unread = unread
-        self.connections = Connections(limits.connections, limits.connections_per_client, unread)
-        self.turns = PipelineQueue(clock)
-        self.draining = False
-        self.bodies = BodyBudget(limits, clock)
-        self.recorder = Recorder()
-        """The metrics replace it."""
-        self.router = router
-        self._headers_by_prefix = dict(headers_by_prefix or {})
-
-    def set_limits(self, limits: SiteLimits) -> None:
-        """Change the limits, but for those of bodies; open connections keep the deadline that they have at present."""
-        self.limits = limits
-        self.connections.set_limits(limits.connections, limits.connections_per_client)
-
-    def startFactory(self) -> None:
-        """Nothing to start: there is no access log."""
-
-    def stopFactory(self) -> None:
-        """Nothing to stop."""
 
     def acceptableProtocols(self) -> list[bytes]:
         """HTTP/1.1 only, over TLS too: the limits are those of :class:`svcd.web.channel.Channel`."""
@@ -125,32 +43,3 @@ class Site(server.Site):
         channel: Channel = super().buildProtocol(addr)
         channel.group = group
         return channel
-
-    def log(self, request: http.Request | FastRequest) -> None:
-        """Count a response that was sent."""
-        answered = cast("Request | FastRequest", request)
-        self.recorder.answered(answered.route, answered.method, answered.code, self.clock.seconds() - answered.began)
-
-    def first_headers(self) -> tuple[Headers, bytes]:
-        """The first headers of every response, and the same as they are sent."""
-        return _first_headers(milliseconds(self.clock) // 1000)
-
-    def headers_of(self, target: bytes) -> Headers:
-        """The headers of an error that occurs before the resource at ``target`` is found."""
-        path = target.partition(b"?")[0]
-        for prefix, headers in self._headers_by_prefix.items():
-            if path == prefix or path.startswith(prefix + b"/"):
-                return (*self.first_headers()[0], *headers)
-        return self.first_headers()[0]
-
-    async def drain(self, seconds: float) -> None:
-        """Refuse new connections, close idle ones and wait up to ``seconds`` for requests; then abort the rest."""
-        self.draining = True
-        for connection in self.connections:
-            connection.drain()
-        emptied = self.connections.emptied().addTimeout(seconds, cast(IReactorTime, self.clock))
-        try:
-            await emptied
-        except defer.TimeoutError:
-            for connection in self.connections:
-                connection.abort()

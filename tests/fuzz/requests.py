@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import RuleViolation
-from svcd.web.api import KleinApi, Router, SiteContext
+from svcd.web.api import Router, SiteContext
 from svcd.web.channel import HTTP2_REFUSAL
 from svcd.web.connections import SiteLimits, UnreadBudget
 from svcd.web.field_types import Custom, Text
@@ -17,6 +17,7 @@ from svcd.web.resources import Branch
 from svcd.web.responses import HttpError, Renderable
 from svcd.web.routes import Field, Route
 from svcd.web.site import Site
+from svcd.web.slow_path import KleinApi
 from tests.web.wire import Recording, Wire
 
 ANSWERS = {200, 204, 400, 404, 405, 408, 413, 505}

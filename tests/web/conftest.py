@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from svcd.web.api import KleinApi, Router, SiteContext
+from svcd.web.api import Router, SiteContext
 from svcd.web.connections import SiteLimits, UnreadBudget
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import CORS_HEADERS, Branch
 from svcd.web.responses import HttpError
 from svcd.web.site import Site
+from svcd.web.slow_path import KleinApi
 from tests.web.echoing import Leaf
 
 

@@ -10,12 +10,13 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
 from svcd.web import api as svcd_web_api
-from svcd.web.api import KleinApi, Router
+from svcd.web.api import Router
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Rate
 from svcd.web.responses import HttpError, Renderable, Response, tip_of
 from svcd.web.routes import Field, Guard, Route
 from svcd.web.site import Site
+from svcd.web.slow_path import KleinApi
 from tests.web.conftest import Refused
 from tests.web.echoing import Bound
 from tests.web.wire import SEND_BUFFER, Wire

@@ -13,15 +13,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from svcd.web import fast_path
-from svcd.web.api import KleinApi, SiteContext
+from svcd.web.api import SiteContext
 from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
 from svcd.web.fast_path import MOST_BYTES
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
+from svcd.web.request import IncomingRequest
 from svcd.web.resources import CORS_HEADERS, Branch
 from svcd.web.responses import HttpError, Renderable, Response, Tip, tip_of
-from svcd.web.routes import Field, Guard, IncomingRequest, Route, require_bearer
+from svcd.web.routes import Field, Guard, Route, require_bearer
 from svcd.web.site import Site
+from svcd.web.slow_path import KleinApi
 from tests.net.certificates import sign
 from tests.web.conftest import Refused, parse_json
 from tests.web.wire import SEND_BUFFER, Recording, SecureWire, Wire, behind_haproxy

@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
-from svcd.web.api import KleinApi
 from svcd.web.field_types import Text
 from svcd.web.resources import Branch, check_host, host_name
 from svcd.web.responses import Renderable
 from svcd.web.routes import Field, Route
 from svcd.web.site import Site
+from svcd.web.slow_path import KleinApi
 from tests.web.echoing import Echo
 from tests.web.wire import Response, Wire
 

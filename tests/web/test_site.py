@@ -9,9 +9,10 @@ from twisted.internet.task import Clock
 
 from svcd.web.field_types import Custom
 from svcd.web.rate_limits import Clients, Rate
+from svcd.web.request import Recorder
 from svcd.web.responses import Renderable
 from svcd.web.routes import Field, Route, object_schema
-from svcd.web.site import Recorder, Site
+from svcd.web.site import Site
 from tests.support import has_result, result_of
 from tests.web.echoing import Echo, Slow
 from tests.web.wire import Recording, Wire

@@ -31,9 +31,9 @@ from svcd.commerce.signing import BadSignature, verify
 from svcd.interfaces import Clock
 from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
 from svcd.web.rate_limits import Clients
-from svcd.web.request import Request
 from svcd.web.responses import HttpError, method_not_allowed
 from svcd.web.site import Site
+from svcd.web.slow_path import Request
 
 MAX_BODY_BYTES: Final = 16 * 1024
 """Four times the size of a node's largest event."""
