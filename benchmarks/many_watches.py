@@ -27,11 +27,11 @@ _START: Final = Goal("figure", "<=", 1_000)
 _DAY_MS: Final = 86_400_000
 _MORE: Final = """
 WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < :count)
-INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, expires_at,
-                   state, epoch, sequence, ending, wake_at, ended_at)
-SELECT printf('svcwh_%s%031x', :mark, n), printf('more-%s-%d', :mark, n), printf('svcd1qq%034d', n), 5000 + n, 12,
-       'https://shop.example/paid', 'shop.example', :now, :now + :lasts, :state, 0, 0, :ending,
-       iif(:ending IS NULL, :now + :lasts, NULL), iif(:ending IS NULL, NULL, :now)
+INSERT INTO watch (id, merchant, reference, recipient, amount, required, callback_url, host, created_at, expires_at,
+                   events, state, epoch, sequence, ending, wake_at, ended_at)
+SELECT printf('svcwh_%s%031x', :mark, n), 'default', printf('more-%s-%d', :mark, n), printf('svcd1qq%034d', n),
+       5000 + n, 12, 'https://shop.example/paid', 'shop.example', :now, :now + :lasts, 'payment.confirmed', :state,
+       0, 0, :ending, iif(:ending IS NULL, :now + :lasts, NULL), iif(:ending IS NULL, NULL, :now)
 FROM counted
 """
 

@@ -73,7 +73,7 @@ def lay_watches(
     now = int(time.time() * 1000)
     context = EvaluationContext(now=now, tip_before=0, synced=True)
     with repository.watches.commit():
-        repository.watches.follow(-1, [FollowedBlock(0, DEVNET.genesis_hash)], keep=CURSOR_BLOCKS)
+        repository.watches.follow(-1, [FollowedBlock(0, DEVNET.genesis_hash, work=0)], keep=CURSOR_BLOCKS)
         for number, terms in enumerate(orders):
             host, url = callback(number)
             watch = Watch(

@@ -32,11 +32,11 @@ _REGISTERED: Final = Goal("figure", ">=", 300)
 _TOKEN: Final = "benchmark-token-of-32-characters-"  # noqa: S105
 _SECRET: Final = "benchmark-secret-of-32-characters"  # noqa: S105
 _MORE: Final = """
-INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, expires_at,
-                   state, epoch, sequence, ending, wake_at, ended_at)
-SELECT 'svcwh_' || %(mark)s || lpad(to_hex(n), 31, '0'), 'more-' || %(mark)s || '-' || n,
+INSERT INTO watch (id, merchant, reference, recipient, amount, required, callback_url, host, created_at, expires_at,
+                   events, state, epoch, sequence, ending, wake_at, ended_at)
+SELECT 'svcwh_' || %(mark)s || lpad(to_hex(n), 31, '0'), 'default', 'more-' || %(mark)s || '-' || n,
        'svcd1qq' || lpad(n::text, 34, '0'), 5000 + n, 12, 'https://shop.example/paid', 'shop.example', %(now)s,
-       %(later)s, %(state)s, 0, 0, %(ending)s,
+       %(later)s, 'payment.confirmed', %(state)s, 0, 0, %(ending)s,
        CASE WHEN %(ending)s::text IS NULL THEN %(later)s::bigint END,
        CASE WHEN %(ending)s::text IS NOT NULL THEN %(now)s::bigint END
 FROM generate_series(1, %(count)s) AS n

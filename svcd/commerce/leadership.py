@@ -46,10 +46,10 @@ class NodeState:
     """Different for each run of each node."""
     ready: bool
     work: int
+    settings: bytes
+    """A digest of what all nodes should have in common in their configuration."""
     outpaced_since: int | None = None
     """Since when a ready node has had a greater chain; None if none has."""
-    settings: bytes | None = None
-    """A digest of what all nodes should have in common in their configuration."""
 
 
 def outpaced(state: NodeState, others: Iterable[NodeReport], now: int) -> NodeState:
@@ -64,10 +64,7 @@ def differing(state: NodeState, reports: Iterable[NodeReport], now: int) -> froz
     return frozenset(
         each.node
         for each in reports
-        if each.node != state.node
-        and now - each.seen_at < SEEN_MS
-        and None not in (each.settings, state.settings)
-        and each.settings != state.settings
+        if each.node != state.node and now - each.seen_at < SEEN_MS and each.settings != state.settings
     )
 
 
@@ -198,7 +195,7 @@ class Candidate:
     """Whether its chain is the network's, and not behind the cursor of the webhooks."""
     work: Callable[[], int]
     """The cumulative work of its chain."""
-    settings: bytes | None = None
+    settings: bytes
     """A digest of what all nodes should have in common in their configuration."""
 
 

@@ -397,13 +397,12 @@ def _event_record(event: EventRow, next_attempt: tuple[int, int] | None) -> dict
         "deliveredAt": _time(event.delivered_at),
         "nextAttemptAt": _time(due),
         "lastError": event.last_error,
+        "content": json.loads(event.summary),
     }
     if event.fate == "waiting":
         record["attemptsLeft"] = attempts_left(event.attempts, event.refusals)
     if event.fate in _SHOWN_FATES:
         record[event.fate] = True
-    if event.summary is not None:
-        record["content"] = json.loads(event.summary)
     return record
 
 

@@ -8,7 +8,6 @@ from attrs import evolve, frozen
 
 from svcd.chain.encoding import canonical
 from svcd.commerce.events import (
-    DEFAULT_EVENTS,
     SUPERSEDES,
     ChainIdentity,
     EventType,
@@ -155,7 +154,7 @@ def watch_of(row: WatchRow) -> Watch:
         created_at=row.created_at,
         expires_at=row.expires_at,
         pay_until=row.pay_until,
-        events=DEFAULT_EVENTS if row.events is None else frozenset(map(EventType, row.events.split())),
+        events=frozenset(map(EventType, row.events.split())),
         state=PaymentState(row.state),
         location=_location_of(row),
         epoch=row.epoch,
@@ -190,7 +189,7 @@ def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None, evaluated_h
         created_at=watch.created_at,
         expires_at=watch.expires_at,
         pay_until=watch.pay_until,
-        events=None if watch.events == DEFAULT_EVENTS else " ".join(sorted(watch.events)),
+        events=" ".join(sorted(watch.events)),
         state=watch.state.value,
         epoch=watch.epoch,
         sequence=watch.sequence,

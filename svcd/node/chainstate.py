@@ -263,7 +263,7 @@ class Chainstate:
         pending = self._pending
         applied = {txid for block in pending.applied for txid in block.txids}
         lost = [each for block in reversed(pending.undone) for each in block.transfers if each.txid not in applied]
-        return self.store.save_disconnected([(0, transfer) for transfer in lost]) if lost else 0
+        return self.store.save_disconnected(lost) if lost else 0
 
     def _connect_block(self, candidate: CheckedBlock) -> BlockStatus | RuleViolation | NotYet:
         header, point = candidate.block.header, candidate.point

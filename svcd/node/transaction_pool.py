@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from operator import itemgetter
 from typing import Final, Protocol
 
 from attrs import define, evolve, field
@@ -171,12 +170,12 @@ class TransactionPool:
             if disconnected:
                 self.store.empty_log()
         if disconnected:
-            self._last_disconnected = max(row for row, _, _ in disconnected)
+            self._last_disconnected = max(row for row, _ in disconnected)
             await self._release_disconnected()
         return len(self.mempool)
 
     async def _read_disk(
-        self, disconnected: Sequence[tuple[int, int, bytes]]
+        self, disconnected: Sequence[tuple[int, bytes]]
     ) -> tuple[dict[int, bool], deque[tuple[int, Transfer]]]:
         """For each row of the mempool's database whether it is intact; and all stored transfers, each with its row.
 
@@ -185,22 +184,16 @@ class TransactionPool:
         """
         intact: dict[int, bool] = {}
         found: list[tuple[int, Transfer]] = []
-        unread: list[tuple[int, bytes]] = []
+        unread: list[tuple[int | None, bytes]] = []
         for row in self.store.rows():
-            # Negative numbers were written by earlier versions, for parked transfers.
-            intact[row.sequence] = row.transfer is not None and row.sequence > 0
+            intact[row.sequence] = row.transfer is not None
             if row.transfer is None:
-                unread.append((abs(row.sequence), row.body))
+                unread.append((row.sequence, row.body))
             else:
-                found.append((abs(row.sequence), row.transfer))
-        self.sequence = max(
-            milliseconds(self._clock) * 1_000,
-            max(map(abs, intact), default=0),
-            max((number for _, number, _ in disconnected), default=0),
-        )
+                found.append((row.sequence, row.transfer))
+        self.sequence = max(milliseconds(self._clock) * 1_000, max(intact, default=0))
         self._verifier.trust([transfer for _, transfer in found])
-        found.sort(key=itemgetter(0))
-        again = await self._read_again([*unread, *((number, body) for _, number, body in disconnected)])
+        again = await self._read_again([*unread, *((None, body) for _, body in disconnected)])
         known = {transfer.txid for _, transfer in found} if again else set()
         for number, transfer in again:
             if transfer.txid not in known:
@@ -208,9 +201,9 @@ class TransactionPool:
                 found.append((number or self._next_sequence(), transfer))
         return intact, deque(sorted(found, key=lambda each: each[1].nonce))
 
-    async def _read_again(self, stored: Sequence[tuple[int, bytes]]) -> list[tuple[int, Transfer]]:
-        """Parse and verify rows of the chain's database, and rows of ours that are not as they were written."""
-        parsed: list[tuple[int, Transfer]] = []
+    async def _read_again(self, stored: Sequence[tuple[int | None, bytes]]) -> list[tuple[int | None, Transfer]]:
+        """Parse and verify rows of ours that are not as they were written, and transfers that have no row here."""
+        parsed: list[tuple[int | None, Transfer]] = []
         for number, body in stored:
             try:
                 parsed.append((number, parse_canonical_transfer(body, self._chain.params)))

@@ -104,7 +104,7 @@ _EVENT: Final = named_object(
         "dropped": _FLAG,
         "content": CONTENT,
     },
-    optional=("attemptsLeft", "superseded", "abandoned", "refused", "dropped", "content"),
+    optional=("attemptsLeft", "superseded", "abandoned", "refused", "dropped"),
     about="An event of a subscription, and the result of its delivery.",
 )
 _SUBSCRIPTION: Final = named_object(

@@ -385,14 +385,12 @@ class ChainReader:
         """The oldest canonical transfers from or to ``key`` after (height, position), oldest first."""
         return [stored_transfer(row) for row in self._db.execute(AFTER_PLACE, (key, *after, limit))]
 
-    def disconnected(self) -> list[tuple[int, int, bytes]]:
+    def disconnected(self) -> list[tuple[int, bytes]]:
         """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
 
-        Row, sequence number, canonical JSON. The number is 0, except for transfers that were in the mempool before it
-        had a database of its own, which come first.
+        Row and canonical JSON.
         """
-        rows = self._db.execute("SELECT rowid, sequence, body FROM pool ORDER BY sequence = 0, sequence, rowid")
-        return rows.fetchall()
+        return self._db.execute("SELECT number, body FROM disconnected_transfer ORDER BY number").fetchall()
 
     def producers(self, first: int, last: int) -> list[tuple[int, bytes, int]]:
         """Height, producer's public key and number of transfers of the canonical blocks from ``first`` to ``last``."""
@@ -707,19 +705,19 @@ class ChainWriter(ChainReader):
         )
         return before
 
-    def save_disconnected(self, transfers: Sequence[tuple[int, Transfer]]) -> int:
-        """Save pairs of sequence number (or 0) and transfer for the mempool's database; gives the last row."""
+    def save_disconnected(self, transfers: Sequence[Transfer]) -> int:
+        """Save transfers of undone blocks for the mempool's database; gives the last row."""
         self._db.executemany(
-            "INSERT OR REPLACE INTO pool VALUES (?, ?, ?)",
-            [(transfer.txid, sequence, transfer.wire) for sequence, transfer in transfers],
+            "INSERT OR REPLACE INTO disconnected_transfer (txid, body) VALUES (?, ?)",
+            [(transfer.txid, transfer.wire) for transfer in transfers],
         )
-        (last,) = self._db.execute("SELECT ifnull(max(rowid), 0) FROM pool").fetchone()
+        (last,) = self._db.execute("SELECT ifnull(max(number), 0) FROM disconnected_transfer").fetchone()
         return int(last)
 
     def forget_disconnected(self, last: int) -> None:
         """Delete the saved transfers up to row ``last``, which are in the mempool's database; a commit of its own."""
         with self.commit():
-            self._db.execute("DELETE FROM pool WHERE rowid <= ?", (last,))
+            self._db.execute("DELETE FROM disconnected_transfer WHERE number <= ?", (last,))
 
 
 _RECORD: Final = Struct(">20s?QQQ")

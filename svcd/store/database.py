@@ -104,9 +104,30 @@ MEMPOOL: Final = DatabaseKind(
 
 @cache
 def migrations(kind: DatabaseKind = CHAIN) -> tuple[Migration, ...]:
-    """The schema files of this program, ascending and without a gap; read once."""
+    """The schema files of this program, ascending and without a gap; read once.
+
+    The first makes the whole schema, each later one brings that of the one before up to date.
+    """
     files = sorted(resources.files("svcd.store").joinpath(kind.folder).iterdir(), key=lambda file: file.name)
     return tuple(Migration(int(file.name[:3]), file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
+
+
+def check_version(name: str, present: int, kind: DatabaseKind, instead: str) -> None:
+    """Raise DatabaseError if this program cannot bring the schema ``present`` of a database up to date; 0 is none.
+
+    ``instead`` is what the operator can do to use this program.
+    """
+    oldest, newest = (migrations(kind)[at].version for at in (0, -1))
+    if present > newest:
+        raise DatabaseError(
+            f"{name} was written by a newer svcd (schema {present}, this program knows {newest}): "
+            f"run the newer program, or {instead}"
+        )
+    if 0 < present < oldest:
+        raise DatabaseError(
+            f"{name} was written by an older svcd (schema {present}, this program knows {oldest} and later ones): "
+            f"run the older program, or {instead}"
+        )
 
 
 def open_writer(path: Path, kind: DatabaseKind = CHAIN) -> sqlite3.Connection:
@@ -136,14 +157,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
 
 def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
     (present,) = connection.execute("PRAGMA user_version").fetchone()
-    known = migrations(kind)
-    newest = known[-1].version
-    if present > newest:
-        raise DatabaseError(
-            f"{path} was written by a newer svcd (schema {present}, this program knows {newest}): "
-            "run the newer program, or start with another data directory"
-        )
-    for migration in known:
+    check_version(str(path), present, kind, "start with another data directory")
+    for migration in migrations(kind):
         if migration.version > present:
             # One transaction a file: executescript alone would leave half a schema behind after a crash.
             connection.executescript(

@@ -36,8 +36,8 @@ class NodeReport:
     """Whether its chain is the network's, as far as the node knows."""
     work: int
     """The cumulative work of its chain."""
-    settings: bytes | None = None
-    """A digest of what all nodes should have in common; None if the node tells none."""
+    settings: bytes
+    """A digest of what all nodes should have in common in their configuration."""
 
 
 @frozen

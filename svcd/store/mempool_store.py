@@ -32,7 +32,6 @@ class Row:
     """A stored transfer."""
 
     sequence: int
-    """Its number; negative for disconnected transfers of earlier versions."""
     body: bytes
     """Its canonical JSON."""
     transfer: Transfer | None

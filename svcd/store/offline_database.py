@@ -23,6 +23,7 @@ from svcd.store.database import (
     DatabaseError,
     DatabaseKind,
     UncleanShutdownMarker,
+    check_version,
     explaining_errors,
     is_damage,
     migrations,
@@ -53,10 +54,11 @@ def open_offline(path: Path, kind: DatabaseKind = CHAIN) -> Iterator[sqlite3.Con
     ):
         db.execute("PRAGMA query_only = 1")
         (present,) = db.execute("PRAGMA user_version").fetchone()
-        newest = migrations(kind)[-1].version
-        if present != newest:
-            program = "a newer program" if present > newest else "the node once, which brings it up to date"
-            raise DatabaseError(f"{path} has the schema {present} and this program knows {newest}: start {program}")
+        check_version(str(path), present, kind, "name another data directory")
+        if present < migrations(kind)[-1].version:
+            raise DatabaseError(
+                f"{path} has the older schema {present}: start the node once, which brings it up to date"
+            )
         yield db
 
 

@@ -21,7 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from twisted.logger import Logger
 
-from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, migrations
+from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, check_version, migrations
 from svcd.store.sql_connection import Row, Rows, Values
 
 OLDEST_VERSION: Final = 15
@@ -365,7 +365,7 @@ class PostgresqlConnection:
     def migrate(self, genesis: bytes) -> None:
         """Bring the schema up to date, for the chain of ``genesis``; one node at a time.
 
-        Raises DatabaseError if the schema is of a newer svcd, or the database of another chain.
+        Raises DatabaseError if the schema is of a newer or much older svcd, or the database of another chain.
         """
         version = self._schema(genesis)
         if version == migrations(WEBHOOKS)[-1].version:
@@ -407,12 +407,7 @@ class PostgresqlConnection:
         if row is None:
             raise self._incomplete()
         version, stored = row
-        newest = migrations(WEBHOOKS)[-1].version
-        if version > newest:
-            raise DatabaseError(
-                f"{self.address.name} was written by a newer svcd (schema {version}, this program knows {newest}): "
-                "run the newer program, or name another database"
-            )
+        check_version(self.address.name, version, WEBHOOKS, "name another database")
         if stored != genesis:
             raise DatabaseError(
                 f"{self.address.name} has the webhooks of another chain (genesis {stored.hex()}, this node's is "

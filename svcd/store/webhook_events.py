@@ -24,6 +24,8 @@ class EventRow:
     id: str
     name: str
     body: bytes
+    summary: str
+    """What the event says, as JSON, which outlives the body."""
     created_at: int
     fate: str = "waiting"
     attempts: int = 0
@@ -42,8 +44,6 @@ class EventRow:
     """Attempts before that."""
     due: int | None = None
     """When the next attempt is due after one that failed; None if at once."""
-    summary: str | None = None
-    """What the event says, as JSON, which outlives the body; None if an earlier version stored the event."""
 
 
 @frozen
@@ -52,7 +52,7 @@ class BreakerRow:
 
     merchant: str
     receiver: str
-    """As :func:`receiver_of` returns it; the host alone if a version that had one breaker for all ports stored it."""
+    """As :func:`receiver_of` returns it."""
     opened_at: int
     probe_at: int
     probes: int
@@ -149,14 +149,6 @@ def receiver_of(callback_url: str) -> str:
     return authority if authority.rpartition(":")[2].isdigit() else f"{authority}:{_DEFAULT_PORTS[scheme]}"
 
 
-def _stored_as(receiver: str) -> tuple[str, str]:
-    """The names under which the breaker of a receiver may be stored: its own, and its host alone.
-
-    Earlier versions have one breaker for all ports of a host, and may run beside this one.
-    """
-    return receiver, receiver.rpartition(":")[0].strip("[]")
-
-
 def _queue_of(watch: str, callback_url: str, due: int, merchant: str) -> WatchQueue:
     return WatchQueue(watch, receiver_of(callback_url), due, merchant)
 
@@ -223,10 +215,10 @@ class EventStore:
         held_back = {number for (number, _), front in zip(waiting, fronts, strict=True) if front and not front[0][0]}
         events = [each.event for each in new]
         self._db.executemany(
-            "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, summary, fate, attempts) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0)",
+            "INSERT INTO event (watch, sequence, epoch, id, name, body, summary, created_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at, event.summary)
+                (number, event.sequence, event.epoch, event.id, event.name, event.body, event.summary, event.created_at)
                 for number, event in zip(numbers, events, strict=True)
             ],
         )
@@ -310,41 +302,31 @@ class EventStore:
         return None if queue is None else evolve(queue, urgent=True)
 
     def open_breakers(self, queues: Iterable[WatchQueue]) -> list[BreakerRow]:
-        """The open circuit breakers of the receivers of ``queues``, as the last leader or the last run stored them.
-
-        A breaker that an earlier version stored for a host is that of every receiver at the host.
-        """
-        rows = self._db.execute("SELECT merchant, host, opened_at, probe_at, probes FROM open_breaker")
-        stored = {(row.merchant, row.receiver): row for row in (BreakerRow(*row) for row in rows)}
-        return [
-            evolve(max(of_receiver, key=lambda row: row.probe_at), receiver=receiver)
-            for merchant, receiver in dict.fromkeys((queue.merchant, queue.receiver) for queue in queues)
-            if (of_receiver := [stored[merchant, at] for at in _stored_as(receiver) if (merchant, at) in stored])
-        ]
+        """The open circuit breakers of the receivers of ``queues``, as the last leader or the last run stored them."""
+        rows = self._db.execute("SELECT merchant, receiver, opened_at, probe_at, probes FROM open_breaker")
+        receivers = {(queue.merchant, queue.receiver) for queue in queues}
+        return [breaker for row in rows if ((breaker := BreakerRow(*row)).merchant, breaker.receiver) in receivers]
 
     def open_breaker(self, merchant: str, receiver: str) -> BreakerRow | None:
-        """The stored circuit breaker of a receiver, the one with the latest probe; None if it is closed."""
+        """The stored circuit breaker of a receiver; None if it is closed."""
         row = self._db.execute(
-            "SELECT opened_at, probe_at, probes FROM open_breaker WHERE merchant = ? AND host IN (?, ?) "
-            "ORDER BY probe_at DESC LIMIT 1",
-            (merchant, *_stored_as(receiver)),
+            "SELECT opened_at, probe_at, probes FROM open_breaker WHERE merchant = ? AND receiver = ?",
+            (merchant, receiver),
         ).fetchone()
         return None if row is None else BreakerRow(merchant, receiver, *row)
 
     def keep_breaker(self, breaker: BreakerRow) -> None:
         """Store that a circuit breaker is open, or its newest probe."""
         self._db.execute(
-            "INSERT INTO open_breaker (merchant, host, opened_at, probe_at, probes) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (merchant, host) DO UPDATE SET opened_at = excluded.opened_at, "
+            "INSERT INTO open_breaker (merchant, receiver, opened_at, probe_at, probes) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (merchant, receiver) DO UPDATE SET opened_at = excluded.opened_at, "
             "probe_at = excluded.probe_at, probes = excluded.probes",
             (breaker.merchant, breaker.receiver, breaker.opened_at, breaker.probe_at, breaker.probes),
         )
 
     def forget_breaker(self, merchant: str, receiver: str) -> None:
         """Store that a circuit breaker is closed."""
-        self._db.execute(
-            "DELETE FROM open_breaker WHERE merchant = ? AND host IN (?, ?)", (merchant, *_stored_as(receiver))
-        )
+        self._db.execute("DELETE FROM open_breaker WHERE merchant = ? AND receiver = ?", (merchant, receiver))
 
     def ask_again(self, watch: str) -> None:
         """Note for the leader that the redelivery of an event of a watch was requested."""

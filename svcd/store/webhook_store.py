@@ -30,7 +30,7 @@ class WatchRow:
     host: str
     created_at: int
     expires_at: int
-    events: str | None
+    events: str
     state: str
     epoch: int
     sequence: int
@@ -76,8 +76,8 @@ class FollowedBlock:
 
     height: int
     hash: bytes
-    work: int = 0
-    """The cumulative work of the chain up to it; 0 if it was not stored."""
+    work: int
+    """The cumulative work of the chain up to it."""
     evaluated: int | None = None
     """The height up to which all watches have been evaluated; None if it is this block's, or it is not the newest."""
 
@@ -149,7 +149,7 @@ class WebhookStore:
         query = "SELECT height, hash, work, evaluated FROM trail WHERE height < ? ORDER BY height DESC LIMIT ?"
         while rows := self._db.execute(query, (below, at_once)).fetchall():
             for height, block_hash, work, evaluated in rows:
-                yield FollowedBlock(height, block_hash, int.from_bytes(work or b"", "big"), evaluated)
+                yield FollowedBlock(height, block_hash, int.from_bytes(work, "big"), evaluated)
             below, at_once = rows[-1][0], min(4 * at_once, PAGE)
 
     def follow(self, fork: int, steps: Sequence[FollowedBlock], *, keep: int) -> None:

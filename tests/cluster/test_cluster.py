@@ -1,10 +1,9 @@
 """Three nodes with one PostgreSQL under load and reorganisations: whatever dies, merchants hear one story."""
 
 import random
+import shutil
 import signal
-import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -135,32 +134,22 @@ def test_postgresql_is_killed(load: Cluster, server: Server, torture: bool) -> N
     report("audit", load.settle())
 
 
-def version_before(folder: Path) -> tuple[str, ...]:
-    """What starts the version before the newest change of the schema; () where the repository's history is not here."""
-    newest = sorted((ROOT / "svcd/store/webhooks").glob("*.sql"))[-1].relative_to(ROOT)
-    git = ("git", "-C", ROOT)
-    added = subprocess.run(
-        [*git, "log", "-1", "--diff-filter=A", "--format=%H", "--", newest], capture_output=True, text=True, check=False
-    )
-    archive = folder / "before.tar"
-    made = subprocess.run(
-        [*git, "archive", f"--output={archive}", f"{added.stdout.strip()}^", "svcd", "twisted"],
-        capture_output=True,
-        check=False,
-    )
-    if not added.stdout or made.returncode:
-        return ()
-    with tarfile.open(archive) as packed:
-        # The argument for it is missing in Python 3.11.2, which Debian 12 has.
-        packed.extraction_filter = lambda member, _: member
-        packed.extractall(folder / "before")  # noqa: S202
-    return "env", f"PYTHONPATH={folder / 'before'}"
+def made_up_version(folder: Path, *steps: str) -> tuple[str, ...]:
+    """What starts a version of the program that has these steps of the schema of webhooks more."""
+    for package in ("svcd", "twisted"):
+        shutil.copytree(ROOT / package, folder / package)
+    for number, step in enumerate(steps, migrations(WEBHOOKS)[-1].version + 1):
+        (folder / f"svcd/store/webhooks/{number:03}_made_up.sql").write_text(step)
+    return "env", f"PYTHONPATH={folder}"
 
 
 def test_nodes_are_upgraded_one_after_the_other(server: Server, authority: Signed, tmp_path: Path) -> None:
-    """From the version before the newest change of the schema, which runs beside the new one for a while."""
-    before, address = version_before(tmp_path), server.new_schema()
-    newest = migrations(WEBHOOKS)[-1].version
+    """A version runs for a while beside the next one, which has changed the schema."""
+    first_step = "ALTER TABLE event ADD COLUMN made_up INTEGER; CREATE TABLE made_up (id INTEGER PRIMARY KEY) STRICT;"
+    second_step = "ALTER TABLE watch ADD COLUMN made_up TEXT NOT NULL DEFAULT 'blue'; DROP TABLE made_up;"
+    before = made_up_version(tmp_path / "before", first_step)
+    after = made_up_version(tmp_path / "after", first_step, second_step)
+    address = server.new_schema()
 
     def schema() -> int:
         with closing(psycopg.connect(address)) as connection:
@@ -171,16 +160,17 @@ def test_nodes_are_upgraded_one_after_the_other(server: Server, authority: Signe
         for member in cluster.members:
             member.inside = before
         cluster.start()
-        assert schema() == newest - bool(before)
+        old = migrations(WEBHOOKS)[-1].version + 1
+        assert schema() == old
         cluster.shops.resume()
         wait_until(lambda: len(cluster.receiver.first) > 5, "events")
         leader = cluster.leader
         standby = next(each for each in cluster.members if each is not leader)
         for member in (standby, leader):
             member.stop()
-            member.inside = ()
+            member.inside = after
             member.start()
-            wait_until(lambda: schema() == newest, "the newest schema")
+            wait_until(lambda: schema() == old + 1, "the newest schema")
             seconds_to_next_event(cluster, time.monotonic())
             if member is standby:
                 # The node of the version before goes on beside the new one.

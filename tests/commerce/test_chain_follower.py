@@ -1191,8 +1191,8 @@ def test_a_full_disk_loses_nothing(watched: Watched) -> None:
         # Fills the space left in the pages, of events and of watches.
         with suppress(sqlite3.OperationalError):
             connection.execute(
-                "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
-                "VALUES (99, ?, 0, '', '', zeroblob(500), 0, 'dropped', 0)",
+                "INSERT INTO event (watch, sequence, epoch, id, name, body, summary, created_at, fate) "
+                "VALUES (99, ?, 0, '', '', zeroblob(500), '', 0, 'dropped')",
                 (number,),
             )
         with suppress(sqlite3.OperationalError):
@@ -1485,7 +1485,7 @@ def test_new_and_undone_blocks(watches: WebhookStore, node: Node) -> None:
 def test_a_fork_below_all_blocks_of_the_cursor(watches: WebhookStore, node: Node) -> None:
     """No block of the cursor is canonical: all from its oldest one on count as undone."""
     node.grow("genesis: a[1..3]")
-    watches.follow(0, [FollowedBlock(2, bytes(32)), FollowedBlock(3, bytes(31) + b"1")], keep=CURSOR_BLOCKS)
+    watches.follow(0, [FollowedBlock(2, bytes(32), 2), FollowedBlock(3, bytes(31) + b"1", 3)], keep=CURSOR_BLOCKS)
     delta = follow(watches, node)
     assert (delta.before, delta.fork, list(delta.new_heights)) == (3, 1, [2, 3])
     assert next(watches.steps_down()).hash == tip_of(node).hash
@@ -1494,7 +1494,7 @@ def test_a_fork_below_all_blocks_of_the_cursor(watches: WebhookStore, node: Node
 def test_a_chain_that_lost_its_newest_blocks_has_undone_nothing(watches: WebhookStore, node: Node) -> None:
     node.grow("genesis: a[1..2]")
     tip = tip_of(node)
-    watches.follow(0, [FollowedBlock(2, tip.hash), FollowedBlock(3, bytes(32))], keep=CURSOR_BLOCKS)
+    watches.follow(0, [FollowedBlock(2, tip.hash, 2), FollowedBlock(3, bytes(32), 3)], keep=CURSOR_BLOCKS)
     reader = node.node_context.chain_manager.reader
     with reader.snapshot():
         assert read_delta(watches, reader) is None

@@ -40,9 +40,9 @@ FREE = LeaderLease(7, "them", NOW)
 RENEWED = LeaderLease(7, "me", NOW + LEASE_MS)
 TAKEN = LeaderLease(8, "me", NOW + LEASE_MS)
 GIVEN_BACK = LeaderLease(7, "", NOW)
-ME = NodeState(node="me", ready=True, work=100)
+ME = NodeState(node="me", ready=True, work=100, settings=b"")
 UNREADY = evolve(ME, ready=False)
-THEM = NodeReport("them", NOW - SEEN_MS + 1, True, 100)
+THEM = NodeReport("them", NOW - SEEN_MS + 1, True, 100, b"")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ class Members:
     def _member(self, name: str) -> Member:
         line = Line()
         store = SqliteLeases(SqliteConnection(self.database), self.clock, line)
-        candidate = Candidate(name=name, ready=lambda: member.ready, work=lambda: member.work)
+        candidate = Candidate(name=name, ready=lambda: member.ready, work=lambda: member.work, settings=b"new")
         time = DatabaseClock(self.clock)
         service = LeaseService(
             store, InlineWorker(), clock=self.clock, candidate=candidate, set_time=time.set_unix_time
@@ -244,17 +244,15 @@ def test_a_node_says_once_that_it_cannot_look_at_the_lease() -> None:
 
 def test_a_node_says_that_another_one_has_other_settings() -> None:
     with members(3) as together:
-        # The third is of an older version, which tells none.
-        one, other, _ = (member.service for member in together.all)
-        one._candidate = evolve(one._candidate, settings=b"new")
-        other._candidate = evolve(other._candidate, settings=b"old")
+        other = together.all[1].service
+        other.settings_changed(b"old")
         with capturedLogs() as logged:
             together.wait(8)
-            other._candidate = evolve(other._candidate, settings=b"new")
+            other.settings_changed(b"new")
             together.wait(8)
     said = [event for event in logged if "[commerce]" in event["log_format"]]
-    assert [event["log_level"].name for event in said] == ["warn", "warn", "info", "info"]
-    assert sorted(event["nodes"] for event in said if "nodes" in event) == ["0", "1"]
+    assert [event["log_level"].name for event in said] == ["warn"] * 3 + ["info"] * 3
+    assert sorted(event["nodes"] for event in said if "nodes" in event) == ["0 and 2", "1", "1"]
 
 
 class Leases(RuleBasedStateMachine):

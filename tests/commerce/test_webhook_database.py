@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from svcd.commerce.events import EventType
 from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import (
     FILE,
@@ -19,10 +18,8 @@ from svcd.commerce.webhook_database import (
 from svcd.composition.resources import OpenDatabases
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.threads import InlineWorker
-from svcd.store.database import WEBHOOKS, DatabaseError, migrations, open_writer
+from svcd.store.database import WEBHOOKS, DatabaseError, open_writer
 from svcd.store.sql_connection import mark_as_copy
-from tests.chains import address_of
-from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
 from tests.rpc.node import Node, Settings
 from tests.support import result_of
@@ -76,8 +73,9 @@ def test_a_backup_that_a_full_disk_refuses_can_be_opened_later(tmp_path: Path) -
     with closing(open_writer(database, WEBHOOKS)) as connection:
         connection.execute("CREATE TRIGGER full BEFORE UPDATE ON watch BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
         connection.execute(
-            "INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, "
-            "expires_at, state, epoch, sequence) VALUES ('w', 'r', 'a', 1, 1, 'u', 'h', 0, 1, 'unpaid', 0, 0)"
+            "INSERT INTO watch (id, merchant, reference, recipient, amount, required, callback_url, host, created_at, "
+            "expires_at, events, state, epoch, sequence) "
+            "VALUES ('w', 'm', 'r', 'a', 1, 1, 'u', 'h', 0, 1, '', 'unpaid', 0, 0)"
         )
     mark_as_copy(database)
 
@@ -100,33 +98,3 @@ def test_a_backup_that_a_full_disk_refuses_can_be_opened_later(tmp_path: Path) -
     database = result_of(Deferred.fromCoroutine(opening()))
     result_of(Deferred.fromCoroutine(database.close()))
     node.close()
-
-
-def test_the_first_version_s_file_goes_on_with_a_real_chain(tmp_path: Path) -> None:
-    """Its watches are evaluated, its events are sent, and its shop can register for what is new."""
-    with closing(sqlite3.connect(tmp_path / "webhooks.sqlite", isolation_level=None)) as old:
-        old.executescript(migrations(WEBHOOKS)[0].script)
-        old.execute("PRAGMA user_version = 1")
-        values = ("svcwh_" + "0" * 32, address_of("bob", "svcd"), "https://shop.example.com/paid", 1, 2**45)
-        old.execute(
-            "INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, expires_at,"
-            " state, epoch, sequence, wake_at, due) VALUES (?, 'order-1', ?, 5000, 2, ?, 'shop.example.com', ?, ?, "
-            "'unpaid', 0, 1, 4000000000000, 1)",
-            values,
-        )
-        old.execute(
-            "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) VALUES "
-            "(1, 1, 0, 'svcevt_1', 'payment.reorged', ?, 1, 'waiting', 2)",
-            (b'{"event":"payment.reorged"}',),
-        )
-    watched = Watched(tmp_path, present())
-    try:
-        assert [body["event"] for body in watched.events()] == ["payment.reorged"]
-        watched.register(events=[EventType.MISMATCHED])
-        paid = "b1 pays 5000 from alice to bob for order-1\nb2 pays 4999 from carol to bob for order-1"
-        watched.node.grow(f"genesis: b1 b2\n{paid}")
-        watched.clock.advance(0)
-        told = [(body["subscriptionId"] == values[0], body["event"], body["sequence"]) for body in watched.events()]
-        assert sorted(told) == [(False, "payment.mismatched", 2), (True, "payment.confirmed", 3)]
-    finally:
-        watched.close()

@@ -263,7 +263,7 @@ def test_transfers_of_undone_blocks_wait_on_disk_with_the_commit(make_node: Make
     assert seen.count("COMMIT") == 1
     node.close()
     again = make_node()
-    assert [body for _, _, body in again.store.disconnected()] == [fallen.wire, later.wire]
+    assert [body for _, body in again.store.disconnected()] == [fallen.wire, later.wire]
     assert result_of(Deferred.fromCoroutine(again.transaction_pool.load())) == 2
     assert [entry.transfer.txid for entry in again.mempool.entries()] == [fallen.txid, later.txid]
 

@@ -677,7 +677,7 @@ def test_a_disk_that_is_full_when_transfers_come_back(
     fill(full, True)
     full.settle()
     assert (len(full.mempool), full.witness.pool, list(full.pool.rows())) == (0, [], [])
-    assert [body for _, _, body in full.store.disconnected()] == [first.wire, second.wire], "the chain's file has them"
+    assert [body for _, body in full.store.disconnected()] == [first.wire, second.wire], "the chain's file has them"
     fill(full, False)
     if again == "block":
         full.submit(chain.block(new[-1]))
@@ -743,7 +743,7 @@ def test_what_has_lost_its_cover_never_leaves_the_disk(node: Node, chain: ChainB
     node.submit(*new)
     assert later.txid not in node.mempool
     assert [row.body for row in node.pool.rows()] == [later.wire]
-    assert second.wire in {body for _, _, body in node.store.disconnected()}
+    assert second.wire in {body for _, body in node.store.disconnected()}
     assert aside(node) == [], "the reactor goes first"
     node.settle()
     assert aside(node) == [second.txid, later.txid]
@@ -821,7 +821,7 @@ def test_a_crash_after_the_commit_that_undid_them(make_node: MakeNode, chain: Ch
     node.send(earlier)
     node.submit(*new)
     assert [row.body for row in node.pool.rows()] == [earlier.wire]
-    assert [sequence for _, sequence, _ in node.store.disconnected()] == [0, 0]
+    assert [body for _, body in node.store.disconnected()] == [first.wire, second.wire]
     node.close()
     again = make_node()
     assert load(again) == 2
@@ -835,7 +835,7 @@ def test_a_crash_before_the_chain_s_file_forgets_them(make_node: MakeNode, chain
     first, second, old, new = two_hops(chain)
     reorganise(node, old, new)
     (entry,) = node.mempool.entries()
-    node.store.save_disconnected([(0, first), (0, second)])
+    node.store.save_disconnected([first, second])
     node.close()
     again = make_node()
     assert load(again) == 1
@@ -856,38 +856,24 @@ def test_a_crash_before_what_a_block_holds_has_left_the_disk(make_node: MakeNode
     assert waiting(again) == [kept.txid]
 
 
-# A data directory of before the mempool had a file of its own
-
-
-def of_before(node: Node, *rows: tuple[int, Transfer]) -> None:
-    """Put rows where they were then."""
-    with node.store.commit():
-        node.store.save_disconnected(rows)
-
-
-def test_what_waited_in_the_chain_s_file_moves(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_a_forged_transfer_of_an_undone_block_is_dropped_at_the_start(make_node: MakeNode, chain: ChainBuilder) -> None:
     node = make_node()
-    numbered = [chain.transfer(name, "carol", 5) for name in ("alice", "bob")]
-    fallen = chain.transfer("alice", "carol", 6)
-    bad = forged(chain.transfer("carol", "bob", 5))
-    of_before(node, (0, fallen), (7, numbered[0]), (9, numbered[1]), (11, bad))
-    assert load(node) == 3
-    assert waiting(node) == [transfer.txid for transfer in (*numbered, fallen)]
-    assert [entry.sequence for entry in node.mempool.entries()][:2] == [7, 9]
-    node.close()
-    again = make_node()
-    assert load(again) == 3
-    assert waiting(again) == [transfer.txid for transfer in (*numbered, fallen)]
+    good = chain.transfer("alice", "carol", 6)
+    with node.store.commit():
+        node.store.save_disconnected([forged(chain.transfer("carol", "bob", 5)), good])
+    assert load(node) == 1
+    assert waiting(node) == [good.txid]
 
 
-def test_a_disk_that_is_full_when_it_moves(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_a_disk_that_is_full_when_undone_transfers_return(make_node: MakeNode, chain: ChainBuilder) -> None:
     node = make_node(make_store=FullDisk)
     transfer = chain.transfer("alice", "bob", 5)
-    of_before(node, (7, transfer))
+    with node.store.commit():
+        node.store.save_disconnected([transfer])
     fill(node, True)
     with pytest.raises(DatabaseError, match=r"mempool\.sqlite cannot be used: .* full; the disk must"):
         load(node)
-    assert [body for _, _, body in node.store.disconnected()] == [transfer.wire], "nothing is lost"
+    assert [body for _, body in node.store.disconnected()] == [transfer.wire], "nothing is lost"
 
 
 # Rows that are not what was written

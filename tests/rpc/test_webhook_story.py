@@ -103,17 +103,6 @@ def test_the_content_of_an_event_outlives_its_body(watched: Watched, client: Cli
     assert redelivery.status == 409
 
 
-def test_events_of_earlier_versions_have_no_content(watched: Watched, client: Client) -> None:
-    identifier = watched.register()["id"]
-    watched.pay("5000 from alice to bob for order-1")
-    repository = watched.database.subscriptions.repository
-    with repository.watches.commit():
-        repository.events._db.execute("UPDATE event SET summary = NULL")
-    (event,) = shown(client, identifier)["events"]
-    assert "content" not in event
-    assert event["event"] == "payment.pending"
-
-
 def test_a_waiting_event_has_attempts_left(watched: Watched, client: Client) -> None:
     identifier = watched.register()["id"]
     watched.pay("5000 from alice to bob for order-1")

@@ -323,29 +323,19 @@ def test_accounts_are_read_within_bounds(store: ChainWriter) -> None:
 
 def test_what_fell_out_is_kept_in_order_until_it_is_forgotten(store: ChainWriter, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
-    last = store.save_disconnected([(0, transfers[0]), (0, transfers[1])])
-    assert store.save_disconnected([(0, transfers[2])]) == last + 1
-    assert [body for _, _, body in store.disconnected()] == [transfer.wire for transfer in transfers]
+    last = store.save_disconnected([transfers[0], transfers[1]])
+    assert store.save_disconnected([transfers[2]]) == last + 1
+    assert [body for _, body in store.disconnected()] == [transfer.wire for transfer in transfers]
     store.forget_disconnected(last)
-    assert [body for _, _, body in store.disconnected()] == [transfers[2].wire]
+    assert [body for _, body in store.disconnected()] == [transfers[2].wire]
 
 
 def test_what_fell_out_again_is_not_forgotten_with_the_first_time(store: ChainWriter, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
-    first = store.save_disconnected([(0, transfer) for transfer in transfers])
-    assert store.save_disconnected([(0, transfers[2]), (0, transfers[0])]) > first
+    first = store.save_disconnected(transfers)
+    assert store.save_disconnected([transfers[2], transfers[0]]) > first
     store.forget_disconnected(first)
-    assert [body for _, _, body in store.disconnected()] == [transfers[2].wire, transfers[0].wire]
-
-
-def test_what_waited_before_the_mempool_had_a_file_comes_first(store: ChainWriter, chain: ChainBuilder) -> None:
-    transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
-    store.save_disconnected([(0, transfers[0]), (9, transfers[1]), (7, transfers[2])])
-    assert [(sequence, body) for _, sequence, body in store.disconnected()] == [
-        (7, transfers[2].wire),
-        (9, transfers[1].wire),
-        (0, transfers[0].wire),
-    ]
+    assert [body for _, body in store.disconnected()] == [transfers[2].wire, transfers[0].wire]
 
 
 # Speed
@@ -388,7 +378,7 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.figures(last),
         lambda: store.replaced_blocks(1, limit=3),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
-        lambda: store.save_disconnected([(1, blocks["b2"].transfers[0])]),
+        lambda: store.save_disconnected(blocks["b2"].transfers[:1]),
         lambda: store.disconnect_block(last, blocks["b3"].transfers),
         lambda: store.delete_with_descendants(last),
     ):
@@ -475,7 +465,7 @@ def test_a_snapshot_of_a_reader_sees_one_commit(store: ChainWriter, path: Path, 
 
 
 def test_every_table_is_known_to_these_tests(connection: sqlite3.Connection) -> None:
-    assert contents(connection).keys() == {*STATE, "block", "block_transaction", "pool"}
+    assert contents(connection).keys() == {*STATE, "block", "block_transaction", "disconnected_transfer"}
 
 
 # A disk that refuses

@@ -26,6 +26,8 @@ from svcd.store.database import (
 )
 from tests.store.contents import contents
 
+NEWEST = migrations()[-1].version
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -79,8 +81,8 @@ def test_the_writer_logs_ahead_and_keeps_the_log_short(writer: sqlite3.Connectio
 
 def test_a_new_file_gets_every_schema_file_and_every_table_is_strict(path: Path) -> None:
     with closing(open_writer(path)) as connection:
-        assert setting(connection, "user_version") == len(migrations())
-        assert {"block", "account", "pool"} <= contents(connection).keys()
+        assert setting(connection, "user_version") == NEWEST
+        assert {"block", "account", "disconnected_transfer"} <= contents(connection).keys()
         tables = connection.execute("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'").fetchall()
         assert {name for name, strict in tables if not strict} == {"sqlite_schema"}
         assert len(tables) > 5
@@ -124,17 +126,19 @@ def test_a_reader_does_not_make_a_file(path: Path) -> None:
 
 
 def test_schema_files_are_numbered_without_a_gap() -> None:
-    assert [migration.version for migration in migrations()] == list(range(1, len(migrations()) + 1))
-    assert all("CREATE TABLE" in migration.script for migration in migrations())
+    for kind in (database.CHAIN, database.MEMPOOL, database.WEBHOOKS):
+        numbers = [migration.version for migration in migrations(kind)]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert "CREATE TABLE" in migrations(kind)[0].script
 
 
 def test_an_old_file_gets_what_it_lacks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_writer(path).close()
     known = migrations()
-    later = Migration(len(known) + 1, "CREATE TABLE later (a)")
+    later = Migration(NEWEST + 1, "CREATE TABLE later (a)")
     monkeypatch.setattr(database, "migrations", lambda _kind: [*known, later])
     with closing(open_writer(path)) as connection:
-        assert setting(connection, "user_version") == len(known) + 1
+        assert setting(connection, "user_version") == NEWEST + 1
         assert "later" in contents(connection)
     open_writer(path).close()
 
@@ -142,13 +146,13 @@ def test_an_old_file_gets_what_it_lacks(path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_schema_file_is_applied_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_writer(path).close()
     known = migrations()
-    broken = Migration(len(known) + 1, "CREATE TABLE half (a); CREATE TABLE half (a);")
+    broken = Migration(NEWEST + 1, "CREATE TABLE half (a); CREATE TABLE half (a);")
     monkeypatch.setattr(database, "migrations", lambda _kind: [*known, broken])
     with pytest.raises(DatabaseError, match="half already exists"):
         open_writer(path)
     monkeypatch.undo()
     with closing(open_writer(path)) as connection:
-        assert setting(connection, "user_version") == len(known)
+        assert setting(connection, "user_version") == NEWEST
         assert "half" not in contents(connection)
 
 
@@ -168,8 +172,17 @@ def test_a_newer_schema_is_refused_in_one_sentence(path: Path) -> None:
     with closing(open_writer(path)) as connection:
         connection.execute("PRAGMA user_version = 7000")
     assert refused(path) == (
-        f"{path} was written by a newer svcd (schema 7000, this program knows {len(migrations())}): "
+        f"{path} was written by a newer svcd (schema 7000, this program knows {NEWEST}): "
         "run the newer program, or start with another data directory"
+    )
+
+
+def test_a_schema_of_before_the_oldest_that_is_known_is_refused_in_one_sentence(path: Path) -> None:
+    with closing(open_writer(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    assert refused(path) == (
+        f"{path} was written by an older svcd (schema 1, this program knows {migrations()[0].version} and later ones): "
+        "run the older program, or start with another data directory"
     )
 
 
@@ -212,7 +225,9 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_refused_file_is_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_writer(path).close()
-    monkeypatch.setattr(database, "migrations", lambda _kind: [Migration(2, "CREATE TABLE half (a); nonsense;")])
+    known = migrations()
+    broken = Migration(NEWEST + 1, "CREATE TABLE half (a); nonsense;")
+    monkeypatch.setattr(database, "migrations", lambda _kind: [*known, broken])
     with pytest.raises(DatabaseError) as refusal:
         open_writer(path)
     # The exception still refers to the frame that opened the file; a lock in it would block the next program.

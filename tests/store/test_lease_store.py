@@ -41,12 +41,15 @@ def test_of_two_nodes_one_takes_the_lease(one: LeaseStore, other: LeaseStore) ->
 
 def test_reports_of_nodes(one: LeaseStore, other: LeaseStore) -> None:
     day = 86_400_000
-    one.report(NodeReport("one", 1, True, 7))
+    one.report(NodeReport("one", 1, True, 7, b"settings"))
     one.report(NodeReport("one", 2, False, 2**200, b"settings"))
-    other.report(NodeReport("other", day + 2, True, 8))
-    assert one.reports() == [NodeReport("one", 2, False, 2**200, b"settings"), NodeReport("other", day + 2, True, 8)]
-    other.report(NodeReport("other", day + 3, True, 8))
-    assert one.reports() == [NodeReport("other", day + 3, True, 8)]
+    other.report(NodeReport("other", day + 2, True, 8, b"settings"))
+    assert one.reports() == [
+        NodeReport("one", 2, False, 2**200, b"settings"),
+        NodeReport("other", day + 2, True, 8, b"settings"),
+    ]
+    other.report(NodeReport("other", day + 3, True, 8, b"settings"))
+    assert one.reports() == [NodeReport("other", day + 3, True, 8, b"settings")]
 
 
 def test_a_transaction_of_an_earlier_term_sees_that_it_is_over(one: LeaseStore, other: LeaseStore) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from svcd.store import postgresql
-from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, migrations
+from svcd.store import database, postgresql
+from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, Migration, migrations
 from svcd.store.optional_postgresql import postgresql_at
 from svcd.store.postgresql import PostgresqlConnection, parse_address
 from tests.postgresql import GENESIS, Server, opened, running
@@ -70,13 +70,16 @@ def test_a_schema_is_made_once_and_by_one_node(uri: str) -> None:
         assert connection.execute("SELECT version, genesis FROM webhook_schema").fetchall() == [(NEWEST, GENESIS)]
 
 
-def test_a_schema_of_a_newer_program_is_refused(uri: str, connection: PostgresqlConnection) -> None:
+def test_a_schema_that_this_program_cannot_use_is_refused(uri: str, connection: PostgresqlConnection) -> None:
     connection.execute("UPDATE webhook_schema SET version = 999")
     with pytest.raises(DatabaseError, match=f"written by a newer svcd .schema 999, this program knows {NEWEST}."):
         opened(uri)
     # A node that runs goes on: newer programs only add to the schema.
     connection.close()
     assert blocks(connection) == []
+    connection.execute("UPDATE webhook_schema SET version = 1")
+    with pytest.raises(DatabaseError, match=f"written by an older svcd .schema 1, .* {NEWEST} and later"):
+        opened(uri)
 
 
 @pytest.mark.usefixtures("connection")
@@ -93,7 +96,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(postgresql_server: Se
 
 
 def add_blocks(connection: PostgresqlConnection, *heights: int) -> None:
-    connection.executemany("INSERT INTO trail VALUES (?, ?)", [(height, b"") for height in heights])
+    connection.executemany("INSERT INTO trail VALUES (?, ?, ?)", [(height, b"", b"") for height in heights])
 
 
 def commit_blocks(connection: PostgresqlConnection, *heights: int) -> None:
@@ -390,12 +393,14 @@ def test_a_password_that_was_changed_in_the_file_is_used_by_the_next_connection(
     connection.close()
 
 
-def test_a_change_of_the_schema_that_must_wait_lets_the_nodes_go_on(uri: str, connection: PostgresqlConnection) -> None:
+def test_a_change_of_the_schema_that_must_wait_lets_the_nodes_go_on(
+    uri: str, connection: PostgresqlConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever asks for a table after it would wait as long as, say, a dump takes."""
     commit_blocks(connection, 1)
-    connection.execute("UPDATE webhook_schema SET version = ?", (NEWEST - 1,))
-    connection.execute("DROP INDEX watch_by_reference")
-    connection.execute("ALTER TABLE event DROP COLUMN summary")
+    newer = [*migrations(WEBHOOKS), Migration(NEWEST + 1, "ALTER TABLE event ADD COLUMN made_up INTEGER")]
+    for module in (database, postgresql):
+        monkeypatch.setattr(module, "migrations", lambda _: newer)
     with psycopg.connect(uri) as dump:
         dump.execute("SELECT FROM event")
         began = time.monotonic()

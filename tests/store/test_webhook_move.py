@@ -152,7 +152,7 @@ def test_a_node_that_is_started_during_a_move_writes_nothing(
 
 
 def test_a_target_with_webhooks_is_refused(path: Path, database: PostgresqlConnection) -> None:
-    database.execute("INSERT INTO trail (height, hash) VALUES (1, ?)", (b"",))
+    database.execute("INSERT INTO trail (height, hash, work) VALUES (1, ?, ?)", (b"", b""))
     with pytest.raises(DatabaseError, match="is not empty; name a new one"):
         to_postgresql(path, database, quietly)
     with pytest.raises(DatabaseError, match=r"webhooks\.sqlite has webhooks of its own; move the file away"):

@@ -64,7 +64,7 @@ def row(identifier: str = "w1", **differing: object) -> WatchRow:
         host="shop.example.com",
         created_at=NOW,
         expires_at=NOW + 60_000,
-        events=None,
+        events="payment.confirmed payment.confirming",
         state="unpaid",
         epoch=0,
         sequence=0,
@@ -85,7 +85,13 @@ def row(identifier: str = "w1", **differing: object) -> WatchRow:
 
 def event(sequence: int, name: str = "payment.confirming", *, epoch: int = 0) -> EventRow:
     return EventRow(
-        sequence=sequence, epoch=epoch, id=f"svcevt_{sequence}", name=name, body=b"{}", created_at=NOW + sequence
+        sequence=sequence,
+        epoch=epoch,
+        id=f"svcevt_{sequence}",
+        name=name,
+        body=b"{}",
+        summary=f'{{"tip":{sequence}}}',
+        created_at=NOW + sequence,
     )
 
 
@@ -222,14 +228,14 @@ def test_the_count_of_watches_costs_the_same_with_many_hosts(file: sqlite3.Conne
     watches = WebhookStore(SqliteConnection(file))
 
     def steps(identifier: str) -> int:
-        """A hundred instructions of SQLite each, for a watch that begins and is confirmed."""
+        """The instructions of SQLite for a watch that begins and is confirmed."""
         made = 0
 
         def count() -> None:
             nonlocal made
             made += 1
 
-        file.set_progress_handler(count, 100)
+        file.set_progress_handler(count, 1)
         watches.add(row(identifier))
         save(watches, row(identifier, state="confirmed"))
         file.set_progress_handler(None, 0)
@@ -238,7 +244,7 @@ def test_the_count_of_watches_costs_the_same_with_many_hosts(file: sqlite3.Conne
     alone = steps("w1")
     hosts = [("default", f"s{number}.example.com") for number in range(5_000)]
     file.executemany("INSERT INTO watch_count VALUES (?, ?, 1, 1)", hosts)
-    assert steps("w2") < 2 * alone
+    assert steps("w2") < 1.2 * alone
 
 
 def test_very_many_watches_are_read_page_by_page(watches: WebhookStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,54 +553,6 @@ def test_bodies_of_events_that_were_sent_are_kept_for_a_while(
     assert bodies() == [("abandoned", 0), ("delivered", 0), ("dropped", 0), ("superseded", 0), ("waiting", 2)]
 
 
-@pytest.mark.parametrize("version", [each.version for each in migrations(WEBHOOKS)][:-1])
-def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "old.sqlite"
-    with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        for migration in migrations(WEBHOOKS)[:version]:
-            old.executescript(migration.script)
-        old.execute(f"PRAGMA user_version = {version}")
-        old.execute(
-            "INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, expires_at,"
-            " state, epoch, sequence, due) VALUES ('w1', 'order-1', 'svc1shop', 25, 3, 'https://h/', 'h', 1, 9, "
-            "'pending', 0, 2, 1)"
-        )
-        if version >= 4:
-            counted = [("default", "h"), ("default", ""), ("", "")]
-            old.executemany("INSERT INTO watch_count VALUES (?, ?, 1, 1) ON CONFLICT DO UPDATE SET active = 1", counted)
-            old.execute("UPDATE watch_count SET unconfirmed = active")
-        old.executemany(
-            "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
-            "VALUES (1, ?, 0, ?, ?, ?, 1, ?, 4)",
-            [
-                (1, "svcevt_1", "payment.pending", b"", "delivered"),
-                (2, "svcevt_2", "payment.confirming", b"{}", "waiting"),
-            ],
-        )
-    with closing(SqliteConnection(open_writer(path, WEBHOOKS))) as connection:
-        watches, events = WebhookStore(connection), EventStore(connection)
-        watch = watches.watch("w1")
-        assert watch is not None
-        if version < 11:
-            assert watch.events is not None, "NULL has another meaning by now"
-            assert watch.events.split() == [
-                f"payment.{name}" for name in "confirmed confirming expired pending reorged".split()
-            ]
-        assert (watch.merchant, watch.told_mismatches) == ("default", None)
-        assert watches.count_unconfirmed("default", "h") == watches.count_unconfirmed("default") == 1
-        assert events.queued() == [WatchQueue("w1", "h:443", 1, "default")]
-        head = events.head("w1")
-        assert head is not None
-        assert (head.event.attempts, head.event.refusals, head.event.body) == (4, 0, b"{}")
-        new = evolve(event(3, "payment.confirmed"), summary='{"tip":7}')
-        append(events, "w1", new, supersedes=LESS, now=NOW + 5)
-        assert [(each.sequence, each.fate, each.summary) for each in events.events("w1")] == [
-            (3, "waiting", '{"tip":7}'),
-            (2, "superseded", None),
-            (1, "delivered", None),
-        ]
-
-
 # Circuit breakers
 
 
@@ -623,19 +581,6 @@ def test_each_port_of_a_host_has_a_breaker_of_its_own(events: EventStore) -> Non
     events.forget_breaker("default", "h:443")
     assert events.open_breaker("default", "h:8443") == evolve(breaker, probe_at=9)
     events.forget_breaker("default", "h:8443")
-    assert events.open_breakers(queues) == []
-
-
-@pytest.mark.parametrize(("host", "at"), [("h.example", "h.example"), ("2001:db8::1", "[2001:db8::1]")])
-def test_a_breaker_that_an_earlier_version_stored_is_that_of_every_port(events: EventStore, host: str, at: str) -> None:
-    ports = f"{at}:443", f"{at}:8443"
-    queues = [WatchQueue(port, port, 1) for port in ports]
-    events.keep_breaker(BreakerRow("default", ports[0], 1, 3, 5))
-    # A node of the earlier version leads for a while.
-    events.keep_breaker(BreakerRow("default", host, 2, 4, 6))
-    assert events.open_breakers(queues) == [BreakerRow("default", port, 2, 4, 6) for port in ports]
-    assert events.open_breaker("default", ports[1]) == BreakerRow("default", ports[1], 2, 4, 6)
-    events.forget_breaker("default", ports[0])
     assert events.open_breakers(queues) == []
 
 

@@ -304,13 +304,12 @@ export interface Delivery {
   refused?: boolean;
   abandoned?: boolean;
   dropped?: boolean;
-  /** Nodes of earlier versions lack `epoch`, `sequence` and `content`. */
-  epoch?: number;
-  sequence?: number;
+  epoch: number;
+  sequence: number;
   /** Of an event that waits for its delivery. */
   attemptsLeft?: number;
   /** What the event says, in short. */
-  content?: {
+  content: {
     payment: { state: State; confirmations: number; txid?: string; blockHash?: string; blockHeight?: string };
     /** The newest block, which has brought the event about. */
     tip: { height: string; hash: string };

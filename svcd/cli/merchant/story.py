@@ -36,24 +36,18 @@ def watch_text(watch: ResponseObject, now: int) -> str:
 
 def event_text(event: ResponseObject, required: int | None = None) -> str:
     """An event, its blocks and its delivery, in some lines; ``required`` are the confirmations that it needs."""
-    content = event.object("content") if "content" in event else None
-    name = event.text("event")
-    said = "" if content is None else f": {_heading(content, required)}"
-    lines = [f"{format_time(event.number('createdAt'))}  {name}{said}"]
-    if content is not None:
-        lines += [f"    {line}" for line in _details(content)]
-    lines += [f"    {_delivery(event)}", f"    {event.text('id')}"]
-    return "\n".join(map(escape, lines))
+    content = event.object("content")
+    heading = f"{format_time(event.number('createdAt'))}  {event.text('event')}: {_heading(content, required)}"
+    below = [*_details(content), _delivery(event), event.text("id")]
+    return "\n".join(map(escape, [heading, *(f"    {line}" for line in below)]))
 
 
 def event_line(event: ResponseObject, watch: ResponseObject) -> str:
     """A new event of a watch in one line: time, order, event, state and confirmations."""
-    parts = [format_time(event.number("createdAt")), watch.text("reference"), event.text("event")]
-    if "content" in event:
-        content = event.object("content")
-        state = _short_state(content.object("payment"), watch.count("requiredConfirmations"))
-        parts += ["" if _is_aside(content) else state, subject_of(content)]
-    return escape("  ".join(filter(None, parts)))
+    content = event.object("content")
+    state = "" if _is_aside(content) else _short_state(content.object("payment"), watch.count("requiredConfirmations"))
+    name = [format_time(event.number("createdAt")), watch.text("reference"), event.text("event")]
+    return escape("  ".join(filter(None, [*name, state, subject_of(content)])))
 
 
 def standing_line(watch: ResponseObject) -> str:

@@ -113,15 +113,15 @@ def _copy_side_block(old: Inspector, chainstate: Chainstate, stored: StoredBlock
     return chainstate.connect([CheckedBlock(block, head)]).outcomes[0] in (BlockStatus.SIDE, BlockStatus.CONNECTED)
 
 
-def _copy_disconnected(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter, params: NetworkParams) -> None:
+def _copy_disconnected(rows: Iterable[tuple[int, bytes]], new: ChainWriter, params: NetworkParams) -> None:
     """Copy the undamaged transfers of undone blocks, which the mempool may not have yet."""
-    found: list[tuple[int, Transfer]] = []
-    for _, sequence, body in rows:
+    found: list[Transfer] = []
+    for _, body in rows:
         try:
             transfer = parse_canonical_transfer(body, params)
             transfer.check_signature()
         except BAD_BLOCK:
             continue
-        found.append((sequence, transfer))
+        found.append(transfer)
     with new.commit():
         new.save_disconnected(found)

@@ -226,9 +226,15 @@ def watch(**changes: Any) -> ResponseObject:
     return ResponseObject("subscription", members)
 
 
+CONTENT = {
+    "payment": {"state": "confirming", "confirmations": 1, "blockHash": "aa", "blockHeight": "7"},
+    "tip": {"height": "7", "hash": "aa"},
+}
+
+
 def delivery(**changes: Any) -> dict[str, Any]:
-    """An event of a watch in the answer of a node of an earlier version."""
-    common = {"id": EVENT, "event": "payment.confirming", "createdAt": str(NOW), "attempts": 0}
+    """An event of a watch in the answer of a node."""
+    common = {"id": EVENT, "event": "payment.confirming", "createdAt": str(NOW), "attempts": 0, "content": CONTENT}
     return {**common, "deliveredAt": None, "nextAttemptAt": None, "lastError": None, **changes}
 
 
@@ -262,7 +268,8 @@ def delivery(**changes: Any) -> dict[str, Any]:
 )
 def test_the_delivery_of_an_event(changes: dict[str, Any], line: str) -> None:
     event = ResponseObject("event", delivery(**changes))
-    assert event_text(event) == f"2026-11-20 00:00:01 UTC  payment.confirming\n    {line}\n    {EVENT}"
+    heading = "2026-11-20 00:00:01 UTC  payment.confirming: confirming, 1 confirmation\n    block 7 aa"
+    assert event_text(event) == f"{heading}\n    {line}\n    {EVENT}"
 
 
 @pytest.mark.parametrize(

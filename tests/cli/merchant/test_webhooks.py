@@ -66,6 +66,10 @@ def delivery(**changes: Any) -> dict[str, Any]:
         "deliveredAt": None,
         "nextAttemptAt": None,
         "lastError": None,
+        "content": {
+            "payment": {"state": "confirming", "confirmations": 1, "blockHash": "aa", "blockHeight": "7"},
+            "tip": {"height": "7", "hash": "aa"},
+        },
         **changes,
     }
 

@@ -42,7 +42,7 @@ def contents(chain: Path) -> dict[str, list[tuple[object, ...]]]:
     undo = "SELECT b.hash, u.data FROM undo u JOIN block b ON b.id = u.block ORDER BY 1"
     canonical = "SELECT c.height, b.hash FROM canonical c JOIN block b ON b.id = c.block ORDER BY 1"
     found = {"block": by_hash, "block_transaction": bodies, "undo": undo, "canonical": canonical}
-    for table in ("account", "transaction_place", "address_place", "payment_place", "pool"):
+    for table in ("account", "transaction_place", "address_place", "payment_place", "disconnected_transfer"):
         found[table] = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608
     with closing(sqlite3.connect(chain)) as connection:
         return {name: connection.execute(query).fetchall() for name, query in found.items()}
@@ -192,9 +192,7 @@ def test_unusable_directories_are_reported(chain: Path, terminal: Terminal) -> N
             "the database does not begin with the genesis of a network that is known"
         )
     change_version(chain, 99)
-    assert terminal.failure("db", "check", "data").endswith(
-        "has the schema 99 and this program knows 1: start a newer program"
-    )
+    assert "was written by a newer svcd (schema 99, this program knows" in terminal.failure("db", "check", "data")
     lock = lock_directory(chain.parent)
     for command in ("check", "rebuild"):
         assert f"is in use by another node (process {os.getpid()})" in terminal.failure("db", command, "data")
@@ -285,7 +283,7 @@ def test_a_damaged_tip_is_replaced_by_its_sibling(chain: Path, terminal: Termina
 
 
 def test_unreadable_transfers_do_not_stop_a_rebuild(chain: Path, terminal: Terminal) -> None:
-    spoil(chain, "pool")
+    spoil(chain, "disconnected_transfer")
     assert "wrong: chain.sqlite: database disk image is malformed" in terminal.invoke("db", "check", "data").stderr
     told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
     assert (told["height"], told["sideBlocks"]) == ("70", 3)
@@ -296,12 +294,12 @@ def test_unreadable_transfers_do_not_stop_a_rebuild(chain: Path, terminal: Termi
 
 
 def test_a_damaged_transfer_of_an_undone_block_is_left_out(chain: Path, terminal: Terminal) -> None:
-    fell_out = "INSERT INTO pool SELECT {}, 0, {} FROM block_transaction WHERE block = 3"
+    fell_out = "INSERT INTO disconnected_transfer (txid, body) SELECT {}, {} FROM block_transaction WHERE block = 3"
     change(chain, fell_out.format("x'01'", "x'7b7d'"), fell_out.format("x'02'", "body"))
     told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
     assert (told["height"], told["unread"]) == ("70", [])
-    assert len(contents(Path(told["kept"]))["pool"]) == 2
-    assert len(contents(chain)["pool"]) == 1
+    assert len(contents(Path(told["kept"]))["disconnected_transfer"]) == 2
+    assert len(contents(chain)["disconnected_transfer"]) == 1
 
 
 def test_every_rebuild_keeps_the_old_file(chain: Path, terminal: Terminal) -> None:

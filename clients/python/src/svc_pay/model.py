@@ -371,10 +371,9 @@ class Delivery:
     last_attempt_at: int | None
     ending: str | None
     """``superseded``, ``refused``, ``abandoned`` or ``dropped`` if it will not be sent any more."""
+    content: DeliveryContent
     attempts_left: int | None = None
     """Of an event that waits for its delivery, else None."""
-    content: DeliveryContent | None = None
-    """None if an earlier version of the node has made the event."""
 
     @classmethod
     def parse(cls, members: Members) -> "Delivery":
@@ -391,7 +390,7 @@ class Delivery:
             last_attempt_at=members.number_or_none("lastAttemptAt"),
             ending=next((name for name in _ENDINGS if name in members and members.flag(name)), None),
             attempts_left=members.count("attemptsLeft") if "attemptsLeft" in members else None,
-            content=DeliveryContent.parse(members.object("content")) if "content" in members else None,
+            content=DeliveryContent.parse(members.object("content")),
         )
 
 

@@ -1,4 +1,5 @@
 -- Blocks, the state after the tip, the indexes over the canonical chain, and what fell out of it.
+-- Schemas of lower numbers were never released.
 -- 32-byte hashes and 20-byte key hashes are blobs; work is 32 bytes big-endian so that it sorts as a number.
 
 CREATE TABLE block (
@@ -79,10 +80,9 @@ CREATE TABLE payment_place (
     PRIMARY KEY (reference, recipient, amount, height, position)
 ) STRICT, WITHOUT ROWID;
 
--- Transfers of undone blocks, with sequence 0, until the mempool's own file has them. Before there was one, all that
--- waited was here, under its local numbers: the next start moves it.
-CREATE TABLE pool (
-    txid     BLOB PRIMARY KEY,
-    sequence INTEGER NOT NULL,
-    body     BLOB NOT NULL
+-- Transfers of undone blocks, until the mempool's own file has them.
+CREATE TABLE disconnected_transfer (
+    number INTEGER PRIMARY KEY,
+    txid   BLOB NOT NULL UNIQUE,
+    body   BLOB NOT NULL
 ) STRICT;
