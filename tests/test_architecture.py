@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "endpoint_description": set(),
     "request_body": set(),
     "interfaces": set(),
+    "ip_addresses": set(),
     "keyfile": {"chain"},
     "limits": set(),
     "bounded_dict": set(),
@@ -103,7 +104,8 @@ def package_of(module: str) -> str:
 def directions(module: str, tree: ast.AST) -> Problems:
     package = package_of(module)
     # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
-    shared = {"limits"} if package == "chain" else {"limits", "deferreds", "bounded_dict", "interfaces", "request_body"}
+    anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses", "request_body"}
+    shared = {"limits"} if package == "chain" else anywhere
     allowed = {package} | shared | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)
     for line, name in imports(tree):

@@ -13,12 +13,13 @@ from svcd.commerce.payment import Observation, PaymentState, payment_state
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.interfaces import Clock, Timer
+from svcd.ip_addresses import parse_address
 from svcd.limits import Limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
-from svcd.web.rate_limits import client_group, parse_address
+from svcd.web.rate_limits import client_group
 
 MAX_SECONDS: Final = 30
 """How long a verification may wait; less than the time-outs of common proxies."""

@@ -1,7 +1,6 @@
 """Loads a `Config` from the layers of settings, or fails with one sentence that names the wrong setting."""
 
 import difflib
-import ipaddress
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, camel, fro
 from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, MAX_MERCHANTS, Config, MerchantSettings
 from svcd.config.types import BadValue, ValueType
 from svcd.endpoint_description import EndpointDescription
+from svcd.ip_addresses import parse_address
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
@@ -153,13 +153,8 @@ def _check_operator(config: Config, settings: Settings) -> None:
 
 
 def _is_loopback(interface: str) -> bool:
-    try:
-        address = ipaddress.ip_address(interface)
-    except ValueError:
-        return False
-    # Python 3.13 and newer look into an IPv4-mapped address by themselves.
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
+    address = parse_address(interface)
+    return address is not None and address.is_loopback
 
 
 _MAX_SECRET_BYTES = 4096

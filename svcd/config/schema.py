@@ -17,6 +17,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.units import BASE_UNITS_PER_COIN
 from svcd.config import types
 from svcd.config.types import Between, ListOf, OneOf, owner_only
+from svcd.ip_addresses import IPNetwork
 from svcd.limits import IDLE_CONNECTIONS, MANY_WATCHES, MEMPOOL_FLOOD, TOO_MANY_REQUESTS, Limit
 
 NETWORKS = ("mainnet", "devnet")
@@ -53,7 +54,7 @@ class Http:
     listen: Annotated[str, types.ServerEndpoint()] = "tcp:8645:interface=127.0.0.1"
     public_url: Annotated[str, types.BaseUrl(may_be_empty=True)] = ""
     allowed_hosts: Annotated[tuple[str, ...], ListOf(types.HostName())] = ()
-    trusted_proxies: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
+    trusted_proxies: Annotated[tuple[IPNetwork, ...], ListOf(types.Cidr())] = ()
 
 
 @frozen
@@ -111,7 +112,7 @@ class Limits:
     answer_seconds: Annotated[int, Between(1, 3600)] = 60
     idle_seconds: Annotated[int, Between(1, 3600)] = 60
     drain_seconds: Annotated[int, Between(0, 3600)] = 10
-    exempt: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
+    exempt: Annotated[tuple[IPNetwork, ...], ListOf(types.Cidr())] = ()
 
     @property
     def rates(self) -> dict[str, float]:
@@ -147,7 +148,7 @@ class CommerceWebhooks:
     max_ttl_seconds: Annotated[int, Between(60, 604_800)] = 604_800
     allow_http_callbacks: Annotated[bool, types.Boolean()] = False
     allow_private_callbacks: Annotated[bool, types.Boolean()] = False
-    callback_networks: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
+    callback_networks: Annotated[tuple[IPNetwork, ...], ListOf(types.Cidr())] = ()
     confirming_events: Annotated[str, OneOf(("every-depth", "first"))] = "every-depth"
     max_watches: Annotated[int, Between(1, 10_000_000)] = 500_000
     max_watches_per_host: Annotated[int, Between(1, 10_000_000)] = 200_000

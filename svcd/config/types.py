@@ -3,10 +3,10 @@
 A type stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loader` calls its `read`.
 """
 
-import ipaddress
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Protocol
 
@@ -17,9 +17,8 @@ from twisted.internet.endpoints import serverFromString
 from svcd.chain.errors import RuleViolation
 from svcd.chain.units import format_amount, parse_amount
 from svcd.endpoint_description import EndpointDescription
+from svcd.ip_addresses import IPNetwork, parse_literal
 from svcd.net.targets import BadTarget, Endpoint
-
-IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Twisted has no annotation of it.
 _parse_server_endpoint: Callable[[object, str], object] = serverFromString
@@ -252,7 +251,7 @@ class Cidr:
     def read(self, value: object) -> IPNetwork:
         """Return the range."""
         try:
-            return ipaddress.ip_network(String().read(value))
+            return ip_network(String().read(value))
         except ValueError as error:
             raise BadValue(f'must be an address range such as "127.0.0.0/8" or "::1/128" ({error})') from error
 
@@ -271,11 +270,7 @@ class ListOf:
 
 
 def _is_host(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None
-    return True
+    return parse_literal(text) is not None or (len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None)
 
 
 def owner_only(endpoint: str) -> str:

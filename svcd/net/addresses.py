@@ -10,8 +10,7 @@ from typing import Final
 
 from attrs import frozen
 
-Address = IPv4Address | IPv6Address
-IPNetwork = IPv4Network | IPv6Network
+from svcd.ip_addresses import Address, IPNetwork, parse_literal
 
 _PRIVATE: Final = frozenset({"private", "loopback", "link-local"})
 _TRANSLATED: Final = frozenset({"private"})
@@ -147,14 +146,6 @@ class AddressPolicy:
         address = parse_literal(host)
         if address is not None:
             self.check(address)
-
-
-def parse_literal(host: str) -> Address | None:
-    """Parse an IP address without brackets; None for a name."""
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
 
 
 def text_of(address: Address) -> str:

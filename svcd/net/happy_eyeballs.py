@@ -16,7 +16,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.interfaces import Clock, Timer
-from svcd.net.addresses import Address, text_of
+from svcd.ip_addresses import Address
+from svcd.net.addresses import text_of
 from svcd.net.calls import CallFailed, CallPostponed
 from svcd.net.meter import Meter, Metering
 from svcd.net.resolver import interleaved

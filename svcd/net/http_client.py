@@ -25,7 +25,8 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
-from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
+from svcd.ip_addresses import Address
+from svcd.net.addresses import AddressPolicy, BadAddress, may_be_translated
 from svcd.net.calls import FAILURES, CallFailed, CallKind, CallLimits, Progress, Reply, explain, within
 from svcd.net.happy_eyeballs import Admission, AdmittedEndpoint, CheckedEndpoint, Dialler, always
 from svcd.net.meter import Meter

@@ -10,7 +10,8 @@ from errno import EAFNOSUPPORT
 from ipaddress import ip_address
 from typing import Final
 
-from svcd.net.addresses import Address, category_of
+from svcd.ip_addresses import Address
+from svcd.net.addresses import category_of
 
 _PORT: Final = 9
 """Any port: connecting a UDP socket sends nothing."""

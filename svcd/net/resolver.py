@@ -14,7 +14,8 @@ from twisted.python.failure import Failure
 
 from svcd.deferreds import shielded
 from svcd.interfaces import Clock, Worker
-from svcd.net.addresses import Address, ipv4_inside
+from svcd.ip_addresses import Address
+from svcd.net.addresses import ipv4_inside
 
 MAX_ANSWERS: Final = 8
 _LOOPBACK: Final = (IPv4Address("127.0.0.1"), IPv6Address("::1"))

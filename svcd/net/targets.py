@@ -12,7 +12,8 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.net.addresses import Address, parse_literal, text_of
+from svcd.ip_addresses import Address, parse_literal
+from svcd.net.addresses import text_of
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _BAD_PORTS: Final = frozenset(

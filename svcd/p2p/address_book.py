@@ -15,6 +15,7 @@ from typing import Final
 
 from attrs import define, field
 
+from svcd.ip_addresses import prefix
 from svcd.limits import Limit
 from svcd.net.addresses import untranslated
 from svcd.net.targets import Endpoint
@@ -62,7 +63,7 @@ def group_of(host: str) -> str:
     except ValueError:
         return "name:" + ".".join(host.lower().split(".")[-2:])
     address = untranslated(network.network_address)
-    return str(ip_network(f"{address}/{16 if address.version == 4 else 32}", strict=False))
+    return prefix(address, v4=16, v6=32)
 
 
 @lru_cache(4_096)

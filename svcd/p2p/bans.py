@@ -16,7 +16,7 @@ a wrong time and learn the right one a little later.
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from ipaddress import IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv6Network, ip_network
 from math import inf
 from typing import Final
 
@@ -24,10 +24,10 @@ from attrs import define, field, frozen
 
 from svcd.chain.errors import RuleViolation, StateViolation
 from svcd.interfaces import Clock
+from svcd.ip_addresses import Address, parse_address, prefix
 from svcd.limits import MALFORMED_POSTS, ORPHANS, Limit
 from svcd.net.addresses import untranslated
 from svcd.net.targets import Endpoint
-from svcd.web.rate_limits import Address, parse_address
 
 MALFORMED_TOKENS: Final = 20.0
 """Tokens that a malformed post draws from the sender's bucket, beside the cost of the request."""
@@ -87,15 +87,11 @@ def posts_name(address: str) -> str:
 def _group(text: str) -> str:
     address = _read(text)
     if address is not None:
-        return _group_of(address)
+        return prefix(address, v4=32, v6=64)
     network = ip_network(text)
     if isinstance(network, IPv6Network) and network.prefixlen == 64:
         return str(network)
     raise ValueError(f"{text!r} is neither an address nor a /64 of IPv6")
-
-
-def _group_of(address: Address) -> str:
-    return str(ip_network((int(address), 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 
 def _read(text: str) -> Address | None:

@@ -14,8 +14,9 @@ from attrs import frozen
 
 from svcd.bounded_dict import BoundedDict
 from svcd.interfaces import Clock
+from svcd.ip_addresses import Address
 from svcd.limits import Limit
-from svcd.net.addresses import Address, category_of, text_of
+from svcd.net.addresses import category_of, text_of
 from svcd.p2p.address_book import group_of
 from svcd.p2p.bans import address_name
 

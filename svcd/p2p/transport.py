@@ -14,8 +14,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.interfaces import Worker
+from svcd.ip_addresses import Address
 from svcd.limits import STALLING_PEER, Limit
-from svcd.net.addresses import Address, AddressPolicy, text_of, untranslated
+from svcd.net.addresses import AddressPolicy, text_of, untranslated
 from svcd.net.calls import CallFailed, CallKind, CallLimits, CallPostponed
 from svcd.net.happy_eyeballs import Admission, Dialler
 from svcd.net.http_client import PinnedClient, PinnedConnections

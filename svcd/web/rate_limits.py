@@ -6,7 +6,7 @@ defaults are `[limits]` of the configuration: ``Limits`` in svcd/config/schema.p
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_network
 from operator import itemgetter
 from typing import Final
 
@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IAddress
 
 from svcd.bounded_dict import BoundedDict
 from svcd.interfaces import Clock
+from svcd.ip_addresses import Address, IPNetwork, parse_address, prefix
 from svcd.limits import MALFORMED_POSTS, USED_NONCES, Limit
 from svcd.web.request import IncomingRequest
 from svcd.web.responses import too_many_requests
@@ -46,28 +47,13 @@ LIMITS: Final = (
 )
 _TCP: Final = (TCP4Address, TCP6Address)
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
-
-
-def parse_address(text: str) -> Address | None:
-    """The IP address in ``text``, with an IPv4-mapped IPv6 address as IPv4; None for anything else."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
-
 
 def client_group(address: Address) -> str:
     """The addresses that share one limit: an IPv4 address alone, or the /56 of one IPv6 subscriber (RFC 6177)."""
-    if isinstance(address, IPv4Address):
-        return str(address)
-    return str(ip_network((int(address), 56), strict=False))
+    return prefix(address, v4=32, v6=56)
 
 
-def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+def parse_networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:
     """The networks in CIDR notation; raises ValueError for invalid text and for host bits that are set."""
     return tuple(ip_network(text) for text in texts)
 

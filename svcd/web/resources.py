@@ -11,7 +11,7 @@ from typing import Final
 from twisted.web import http, server
 from twisted.web.resource import Resource
 
-from svcd.web.rate_limits import parse_address
+from svcd.ip_addresses import parse_address
 from svcd.web.request import IncomingRequest
 from svcd.web.responses import NO_ROUTE, Headers, HttpError
 

@@ -19,7 +19,6 @@ from svcd.web.rate_limits import (
     RateLimiter,
     TokenBucket,
     client_group,
-    parse_address,
     parse_networks,
 )
 
@@ -233,10 +232,6 @@ def test_a_translator_s_address_is_neither_exempt_nor_trusted_for_what_is_inside
     asking = request(str(ip_address(f"64:ff9b::{inside}")), "8.8.8.8")
     assert clients.of_request(asking) == "64:ff9b::/56"
     assert clients.address_of_request(asking) == str(ip_address(f"64:ff9b::{inside}"))
-
-
-def test_text_that_is_no_address() -> None:
-    assert parse_address("unknown") is None
 
 
 def test_network_with_host_bits_is_refused() -> None:
