@@ -7,16 +7,18 @@ this machine or of a private network, which no outside client can have; for a pu
 come through it, since any other may be a client that sends false headers.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from ipaddress import ip_address
 from math import inf
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 from twisted.logger import Logger
 
 from svcd.bounded_dict import BoundedDict
+from svcd.ip_addresses import prefix
 from svcd.limits import Limit
 
 FORWARDING_SECONDS: Final = 3_600.0
@@ -31,7 +33,6 @@ LIMITS: Final = (
 )
 FEW: Final = 16
 """A part of the network with no more addresses than this loses no proxy to make room for others."""
-SWEEP_SECONDS: Final = 60.0
 DOUBT_SECONDS: Final = 600.0
 """How long a public address must have been a proxy to be an alarm: peers call a node within five minutes."""
 MAX_DIRECT: Final = 3
@@ -56,10 +57,7 @@ class _Place:
 @lru_cache(4_096)
 def _place_of(text: str) -> _Place:
     address = ip_address(text)
-    if isinstance(address, IPv4Address):
-        return _Place(str(address), str(IPv4Network((int(address), 16), strict=False)), address.is_global)
-    key, part = (str(IPv6Network((int(address), length), strict=False)) for length in (64, 32))
-    return _Place(key, part, address.is_global)
+    return _Place(prefix(address, v4=32, v6=64), prefix(address, v4=16, v6=32), address.is_global)
 
 
 @define(eq=False)
@@ -77,23 +75,6 @@ class _Forwarder:
     """Until when it counts as a proxy; 0.0 while it has named only one client."""
 
 
-@define(eq=False)
-class _Part:
-    """The addresses of one part of the network, in the order of their last requests with the header."""
-
-    name: str
-    proxies: OrderedDict[str, _Forwarder] = field(factory=OrderedDict)
-    others: OrderedDict[str, _Forwarder] = field(factory=OrderedDict)
-    """Addresses that have named only one client."""
-
-    def __len__(self) -> int:
-        return len(self.proxies) + len(self.others)
-
-    def take(self, key: str) -> _Forwarder | None:
-        """Remove and return a forwarder; None if there is none."""
-        return self.proxies.pop(key, None) or self.others.pop(key, None)
-
-
 class UntrustedProxies:
     """Remembers the addresses that forward requests without being trusted proxies, MAX_PROXIES at most."""
 
@@ -102,11 +83,12 @@ class UntrustedProxies:
     def __init__(self) -> None:
         self.ignored = 0
         """Requests whose ``X-Forwarded-For`` was ignored."""
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, OrderedDict[str, _Forwarder]] = {}
+        """By part of the network, its addresses in the order of their last requests with the header."""
         self._count = 0
         self._direct: BoundedDict[str, float] = BoundedDict(MAX_PARTS)
         """By part of the public network, the time of its last request without the header."""
-        self._report_at = self._sweep_at = -inf
+        self._report_at = -inf
 
     def __len__(self) -> int:
         return self._count
@@ -115,23 +97,22 @@ class UntrustedProxies:
         """Record a request from ``address`` whose ignored header names ``client``."""
         self.ignored += 1
         place = _place_of(address)
-        part = self._parts.get(place.part)
-        found = part.take(place.key) if part else None
+        found = self._find(place)
         if found is None:
             if self._count >= MAX_PROXIES and not self._make_room(place.part, now):
                 return
             found = _Forwarder(place, address, client)
             self._count += 1
-        part = self._parts.setdefault(place.part, _Part(place.part))
+        part = self._parts.setdefault(place.part, OrderedDict())
+        part[place.key] = found
+        part.move_to_end(place.key)
         found.address = address
-        if found.until <= now and client == found.first:
-            part.others[place.key] = found
-            return
         if found.until <= now:
+            if client == found.first:
+                return
             found.since = now
             self._report(found, now)
         found.until = now + FORWARDING_SECONDS
-        part.proxies[place.key] = found
 
     def note_direct(self, address: str, now: float) -> None:
         """Record a request from ``address`` without the header."""
@@ -146,35 +127,28 @@ class UntrustedProxies:
         addresses evicts no other client's; and no proxy is evicted for another address of its own part, nor from a
         part with FEW addresses.
         """
-        self._sweep(now)
-        if self._count < MAX_PROXIES:
-            return True
         crowded = max(self._parts.values(), key=len)
-        if not crowded.others and len(crowded) <= FEW:
-            crowded = max(self._parts.values(), key=lambda part: len(part.others))
-        elif not crowded.others and crowded.name != newcomer:
-            return self._forget(crowded, crowded.proxies)
-        return self._forget(crowded, crowded.others)
-
-    def _forget(self, part: _Part, forwarders: OrderedDict[str, _Forwarder]) -> bool:
-        """Forget the oldest of ``forwarders`` in ``part``; False if there is none."""
-        if not forwarders:
+        victim = _oldest(crowded, now)
+        if victim is None and len(crowded) <= FEW:
+            parts = Counter(each.place.part for each in self._all() if each.until <= now)
+            crowded = self._parts[max(parts, key=parts.__getitem__)] if parts else crowded
+            victim = _oldest(crowded, now)
+        elif victim is None and crowded is not self._parts.get(newcomer):
+            victim = next(iter(crowded.values()))
+        if victim is None:
             return False
-        forwarders.popitem(last=False)
+        del crowded[victim.place.key]
         self._count -= 1
-        if not part:
-            del self._parts[part.name]
+        if not crowded:
+            del self._parts[victim.place.part]
         return True
 
-    def _sweep(self, now: float) -> None:
-        """Forget expired proxies; at most every SWEEP_SECONDS, since it visits all parts."""
-        if now < self._sweep_at:
-            return
-        self._sweep_at = now + SWEEP_SECONDS
-        for part in list(self._parts.values()):
-            # In order of expiry.
-            while part.proxies and next(iter(part.proxies.values())).until <= now:
-                self._forget(part, part.proxies)
+    def _find(self, place: _Place) -> _Forwarder | None:
+        part = self._parts.get(place.part)
+        return part.get(place.key) if part else None
+
+    def _all(self) -> Iterator[_Forwarder]:
+        return (each for part in self._parts.values() for each in part.values())
 
     def _report(self, found: _Forwarder, now: float) -> None:
         """Log a public address that has become a proxy, at most every LOG_SECONDS: strangers must not fill the log."""
@@ -191,8 +165,7 @@ class UntrustedProxies:
         return self._forwards(_place_of(address), now)
 
     def _forwards(self, place: _Place, now: float) -> bool:
-        part = self._parts.get(place.part)
-        found = part.proxies.get(place.key) if part else None
+        found = self._find(place)
         return found is not None and found.until > now
 
     def _may_be_ours(self, proxy: _Forwarder, now: float) -> bool:
@@ -204,8 +177,7 @@ class UntrustedProxies:
 
     def alarm(self, now: float) -> str:
         """A sentence that tells the operator which setting to change; "" if no proxy may be the operator's."""
-        proxies = [each for part in self._parts.values() for each in part.proxies.values()]
-        found = [each for each in proxies if each.until > now and self._may_be_ours(each, now)]
+        found = [each for each in self._all() if each.until > now and self._may_be_ours(each, now)]
         if not found:
             return ""
         # The operator's own proxy is usually on this machine or in its network: name it before any public address.
@@ -215,3 +187,8 @@ class UntrustedProxies:
             f"requests from {', '.join(named)}{more} carry X-Forwarded-For of several clients, which is ignored, so "
             "that limits take all of these for one client: if that is your proxy, name it in [http] trustedProxies"
         )
+
+
+def _oldest(part: Mapping[str, _Forwarder], now: float) -> _Forwarder | None:
+    """The first address in ``part`` that does not count as a proxy."""
+    return next((each for each in part.values() if each.until <= now), None)
