@@ -1,9 +1,9 @@
-"""Tasks that outlive the client that started them."""
+"""Tasks that outlive the client that started them, and tasks that end when the node stops."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -58,3 +58,33 @@ class TaskGroup:
         else:
             drained.callback(None)
         return drained
+
+
+class CancellableTasks:
+    """Running tasks that are cancelled when their owner stops."""
+
+    def __init__(self, failed: Callable[[Failure], object]) -> None:
+        """``failed`` is called with the failure of a task, unless the stop has cancelled it."""
+        self._failed = failed
+        self._running: set[Deferred[object]] = set()
+        self.stopping = False
+        """Whether no task begins any more."""
+
+    def start(self, work: Coroutine[Deferred[object], object, object]) -> None:
+        """Run ``work``, if the owner has not stopped."""
+        if self.stopping:
+            work.close()
+            return
+        running = Deferred.fromCoroutine(work)
+        self._running.add(running)
+        running.addErrback(self._failure).addBoth(lambda _: self._running.discard(running))
+
+    def stop(self) -> None:
+        """Cancel all running tasks, and begin none any more."""
+        self.stopping = True
+        for running in tuple(self._running):
+            running.cancel()
+
+    def _failure(self, failure: Failure) -> None:
+        if not (self.stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
+            self._failed(failure)

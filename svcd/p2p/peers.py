@@ -1,6 +1,6 @@
 """The peers of this node: outbound and inbound ones, handshakes, and polling (docs/peers.md "Peer selection")."""
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.interfaces import milliseconds
 from svcd.limits import ORPHANS, Limit
 from svcd.net.targets import BadTarget, Endpoint
+from svcd.node.tasks import CancellableTasks
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import (
     ANCHOR,
@@ -240,8 +241,13 @@ class Peers:
         """Until when (Unix seconds) something is wrong, and what."""
         self._called_at: float | None = None
         """When another node last called this one (Unix seconds)."""
+        self._tasks = CancellableTasks(self._log_failure)
         self._connected_since: float | None = None
         """Since when (Unix seconds) there has always been a peer; None if there is none."""
+
+    def stop(self) -> None:
+        """Cancel all handshakes and requests, and begin none any more."""
+        self._tasks.stop()
 
     # State
 
@@ -341,7 +347,7 @@ class Peers:
         now, last = self.node.now(), self._called_back.get(endpoint, 0.0)
         if now - last >= CALL_BACK_SECONDS and len(self._handshakes) < _CALL_BACKS_AT_ONCE:
             self._called_back[endpoint] = now
-            self._start(self.connect(endpoint, outbound=outbound, client=client))
+            self._tasks.start(self.connect(endpoint, outbound=outbound, client=client))
 
     def _has_room(self, group: str) -> bool:
         """Whether there is room for one more inbound peer in a network group, which gets a quarter of the places."""
@@ -383,6 +389,8 @@ class Peers:
         ``client`` is the address whose hello asked for the call, "" for none. ``reason`` is CallReason.COMMAND for a
         command of the operator; otherwise it follows from what is known of the endpoint. Raises HandshakeFailed.
         """
+        if self._tasks.stopping:
+            raise HandshakeFailed("this node is stopping")
         if endpoint in self._handshakes or len(self._handshakes) >= _HANDSHAKES_AT_ONCE:
             raise HandshakeFailed("a handshake with it, or with eight others, is under way")
         try:
@@ -479,8 +487,8 @@ class Peers:
             peer = Peer(endpoint, hello.node_key, hello.node_id, chosen, now, address=address)
             self._peers[endpoint] = peer
             self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
-            self._start(self.poll_status(peer))
-            self._start(self._gossip(peer))
+            self._tasks.start(self.poll_status(peer))
+            self._tasks.start(self._gossip(peer))
             self.on_added(peer)
         peer.outbound = peer.outbound and chosen
         peer.address, peer.handshake_at, peer.last_seen = address, now, now
@@ -594,11 +602,11 @@ class Peers:
                 continue
             usual = max(slot, MIN_POLL_SECONDS) if peer.outbound else INBOUND_POLL_SECONDS
             if not peer.polling and peer.polled_at + (ASK_AGAIN_SECONDS if peer.has_news else usual) <= now:
-                self._start(self.poll_status(peer))
+                self._tasks.start(self.poll_status(peer))
             if peer.handshake_at + RENEW_SECONDS <= now or peer.may_have_restarted:
-                self._start(self.connect(peer.endpoint, outbound=peer.outbound))
+                self._tasks.start(self.connect(peer.endpoint, outbound=peer.outbound))
             if peer.gossiped_at + gossip <= now:
-                self._start(self._gossip(peer))
+                self._tasks.start(self._gossip(peer))
 
     def poll_all(self) -> None:
         """Poll every peer's status: now, or a second after its last poll, however often this is called.
@@ -608,7 +616,7 @@ class Peers:
         for peer in self.all():
             peer.has_news = True
             if not peer.polling and max(peer.polled_at + ASK_AGAIN_SECONDS, peer.paused_until) <= self.node.now():
-                self._start(self.poll_status(peer))
+                self._tasks.start(self.poll_status(peer))
 
     async def poll_status(self, peer: Peer) -> None:
         """Poll the chain of ``peer`` and, where this node cannot be called, its mempool."""
@@ -704,14 +712,14 @@ class Peers:
             missing -= self._take_back(groups)
         chosen = choose_outbound(self.book, missing, now=now, busy=busy, groups=groups, preferred=self.preferred)
         for endpoint in chosen:
-            self._start(self.connect(endpoint, outbound=True))
+            self._tasks.start(self.connect(endpoint, outbound=True))
         if missing > 0 and all(entry.endpoint in busy or entry.is_hopeless(now) for entry in self.book.entries()):
             self._promote(missing, groups)
         if feeler:
             self._last_feeler = now
             tested = choose_feeler(self.book, now=now, busy=busy.union(chosen))
             if tested is not None:
-                self._start(self.connect(tested, outbound=False, keep=False))
+                self._tasks.start(self.connect(tested, outbound=False, keep=False))
 
     def _find_seed(self, now: float) -> None:
         """Give an outbound place to a seed that is a peer, or call one, unless a seed has such a place."""
@@ -727,7 +735,7 @@ class Peers:
         due = [entry for entry in self._seeds_in_book() if entry.next_try <= now]
         due = [entry for entry in due if entry.endpoint not in self._handshakes]
         if due:
-            self._start(self.connect(draw_by_group(due, self.book.random)[0].endpoint, outbound=True))
+            self._tasks.start(self.connect(draw_by_group(due, self.book.random)[0].endpoint, outbound=True))
 
     def _keeps_place_for_seed(self) -> bool:
         """Whether an outbound place is kept for a seed that may answer; one that is being called has its place."""
@@ -762,9 +770,6 @@ class Peers:
             if count > 0 and not peer.outbound and take_group(peer.group(), groups):
                 peer.outbound = True
                 count -= 1
-
-    def _start(self, work: Coroutine[Deferred[object], object, object]) -> None:
-        Deferred.fromCoroutine(work).addErrback(self._log_failure)
 
     def _log_failure(self, failure: Failure) -> None:
         self.log.failure("maintaining peer connections failed", failure)

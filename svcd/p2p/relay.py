@@ -5,12 +5,12 @@ delays no other. What a peer is known to have is not sent to it, nor back to its
 """
 
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
 from attrs import define, field
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.defer import DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -21,6 +21,7 @@ from svcd.interfaces import Timer
 from svcd.limits import Limit
 from svcd.node.changes import ChainChange, CommittedBlock
 from svcd.node.mempool import MempoolEntry, Removals
+from svcd.node.tasks import CancellableTasks
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.branch_push import BranchPush
 from svcd.p2p.client import WANTED
@@ -124,15 +125,12 @@ class Relay:
         self._uploads = {True: _Uploads(), False: _Uploads()}
         """By whether they are for outbound peers: inbound peers, which cost nothing, must not delay these."""
         self.branch_push = BranchPush(peers)
-        self._running: set[Deferred[None]] = set()
-        self._stopping = False
+        self._tasks = CancellableTasks(self._log_failure)
 
     def stop(self) -> None:
         """Cancel what is in flight, and send nothing more."""
-        self._stopping = True
         self.branch_push.stop()
-        for work in tuple(self._running):
-            work.cancel()
+        self._tasks.stop()
 
     def chain_changed(self, change: ChainChange) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
@@ -185,7 +183,7 @@ class Relay:
             if self._peers.has(peer) and not (peer.knows(block.hash) or peer.knows(block.digest)):
                 peer.mark_known(block.hash)
                 queue.in_flight += 1
-                self._start(self._send_block(peer, queue, block, whole=queue.whole))
+                self._tasks.start(self._send_block(peer, queue, block, whole=queue.whole))
         if not queue.in_flight:
             self._blocks.pop(peer.endpoint, None)
 
@@ -261,7 +259,7 @@ class Relay:
         for _ in range(queue.width - len(queue.in_flight)):
             entry = queue.next_for(peer)
             if entry is not None:
-                self._start(self._send_transfer(peer, queue, entry))
+                self._tasks.start(self._send_transfer(peer, queue, entry))
 
     async def _send_transfer(self, peer: Peer, queue: _TransferQueue, entry: MempoolEntry) -> None:
         txid = entry.transfer.txid
@@ -283,17 +281,8 @@ class Relay:
         queue.width = min(queue.width + 1, IN_FLIGHT)
         self._send_waiting(peer, queue)
 
-    def _start(self, work: Coroutine[Deferred[object], object, None]) -> None:
-        if self._stopping:
-            work.close()
-            return
-        running = Deferred.fromCoroutine(work)
-        self._running.add(running)
-        running.addErrback(self._log_failure).addBoth(lambda _: self._running.discard(running))
-
     def _log_failure(self, failure: Failure) -> None:
-        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
-            self.log.failure("relay failed", failure)
+        self.log.failure("relay failed", failure)
 
 
 def _is_small(block: CommittedBlock) -> bool:

@@ -215,7 +215,8 @@ class PeerNetwork:
         self.relay.branch_push.tick()
 
     async def stop(self) -> None:
-        """Stop sending and fetching blocks; done when no block of a peer's chain is being connected any more."""
+        """Call no node any more; done when no block of a peer's chain is being connected any more."""
+        self.peers.stop()
         self.relay.stop()
         self.announcements.stop()
         await self.sync.stop()

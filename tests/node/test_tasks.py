@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import LogEvent
+from twisted.python.failure import Failure
 
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.node.tasks import TaskGroup
+from svcd.node.tasks import CancellableTasks, TaskGroup
 from tests.support import has_result, result_of
 
 ExpectedErrors = Callable[..., list[LogEvent]]
@@ -96,3 +97,26 @@ def test_new_work_may_begin_when_all_has_ended() -> None:
     second.callback(2)
     assert has_result(drained)
     assert result_of(again[0]) == 2
+
+
+def test_a_stop_cancels_what_runs_and_begins_nothing() -> None:
+    failures: list[Failure] = []
+    cancelled: list[Deferred[int]] = []
+    tasks = CancellableTasks(failures.append)
+    tasks.start(waiting_for(Deferred(cancelled.append)))
+    tasks.stop()
+    assert len(cancelled) == 1
+    tasks.start(waiting_for(Deferred(cancelled.append)))
+    tasks.stop()
+    assert (len(cancelled), failures) == (1, [])
+
+
+def test_what_fails_is_told_and_what_ends_is_forgotten() -> None:
+    failures: list[Failure] = []
+    tasks, awaited, ended = CancellableTasks(failures.append), Deferred[int](), Deferred[int]()
+    tasks.start(waiting_for(awaited))
+    tasks.start(waiting_for(ended))
+    ended.callback(1)
+    awaited.errback(ZeroDivisionError())
+    assert [failure.type for failure in failures] == [ZeroDivisionError]
+    tasks.stop()

@@ -398,7 +398,6 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     result_of(service.stopService())
     assert len(reader) == 1
     reader.fail(OSError("the database is closed"))
-    node.meet(remote)
     node.take(*grow(4)[3:])
     node.run(100)
     assert len(reader) == 0

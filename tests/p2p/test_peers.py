@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from twisted.internet.defer import Deferred
 
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
@@ -251,6 +252,29 @@ def test_no_connection_is_kept_to_whoever_is_no_peer(node: Node) -> None:
     node.begin(node.peers.connect(known.endpoint, outbound=False, keep=False))
     node.run(8)
     assert {place(number) for number in range(4)} <= set(node.transport.forgotten)
+
+
+def test_nobody_is_called_after_the_stop(make_node: MakeNode) -> None:
+    """Neither what was under way then goes on, nor what a client causes whose connection is still being drained."""
+    node = make_node(endpoint="", called=False)
+    known, met, calling = (node.remote(number) for number in range(3))
+    node.meet(known)
+    node.run(peers.RENEW_SECONDS / 2)
+    node.transport.latency = {remote.endpoint: 2.0 for remote in (known, met)}
+    node.peers.poll_all()
+    node.hint(met)
+    node.peers.tick()
+    assert node.transport.paths(met.endpoint) == [HELLO]
+    before = len(node.transport.calls)
+    result_of(Deferred.fromCoroutine(node.network.stop()))
+    call(node, calling)
+    node.peers.poll_all()
+    node.peers.tick()
+    with pytest.raises(peers.HandshakeFailed, match="this node is stopping"):
+        result_of(Deferred.fromCoroutine(node.peers.handshake(calling.endpoint, outbound=False)))
+    node.run(8)
+    assert node.transport.calls[before:] == []
+    assert node.peers.all() == [node.peer(known)]
 
 
 # Whoever calls us
