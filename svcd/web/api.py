@@ -63,7 +63,7 @@ class _Node:
 
 
 class Router:
-    """Finds routes by method and path, in a tree of path segments."""
+    """The routes of a site, by method and path, in a tree of path segments."""
 
     def __init__(self) -> None:
         self._root = _Node()
@@ -81,17 +81,22 @@ class Router:
             raise ValueError(f"{bound.route.path}: {node.routes[method].route.path} is the same path")
         node.routes[method] = bound
 
-    def find(self, method: bytes, segments: Sequence[str]) -> "tuple[BoundRoute, dict[str, str]] | None":
+    def find(self, method: bytes, segments: Sequence[str]) -> "FoundRoute | None":
         """The route for the decoded segments of a path, and the values of its placeholders; None without a route.
 
         A literal segment takes precedence over a placeholder, which matches anything but the empty segment, also if the
         literal path has no route with ``method``.
         """
-        node, values = self._find(self._root, segments, ()) or (None, ())
-        bound = None if node is None else node.routes.get(method)
+        node, values = self._find(self._root, segments, ()) or (_Node(), ())
+        bound = node.routes.get(method)
         if bound is None:
             return None
         return bound, {field.name: value for field, value in zip(bound.route.path_fields, values, strict=True)}
+
+    def routes_at(self, segments: Sequence[str]) -> "list[BoundRoute]":
+        """The routes for the decoded segments of a path, one for each method; empty without such a path."""
+        node, _ = self._find(self._root, segments, ()) or (_Node(), ())
+        return list(node.routes.values())
 
     def _find(
         self, node: _Node, segments: Sequence[str], values: tuple[str, ...]
@@ -204,6 +209,10 @@ class BoundRoute:
     def call(self, request: IncomingRequest, path_values: Mapping[str, str]) -> "Response | Deferred[Response]":
         """Answer a request whose cost has been drawn; errors become responses too."""
         return _Call(self, request).start(path_values)
+
+
+FoundRoute = tuple[BoundRoute, Mapping[str, str]]
+"""A route, and the values of its placeholders by their names."""
 
 
 @define

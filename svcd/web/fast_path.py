@@ -6,7 +6,6 @@ request that it does not recognise to the slow path.
 """
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
@@ -16,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.web.http_headers import Headers as Fields
 
-from svcd.web.api import BoundRoute, Router
+from svcd.web.api import FoundRoute, Router
 from svcd.web.request import Answering, Recorder
 from svcd.web.responses import Headers, Response, header_lines, status_line
 from svcd.web.site_state import SiteState
@@ -99,8 +98,7 @@ class FastRequest:
     path: bytes
     requestHeaders: Fields
     content: BytesIO | None
-    found: tuple[BoundRoute, Mapping[str, str]]
-    """The route, and the values of its placeholders."""
+    found: FoundRoute
     client: IAddress
     site: SiteState
     channel: Answering | None

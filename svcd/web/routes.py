@@ -225,11 +225,6 @@ class Route:
         names += ["body"] * self.raw_body + ["client"] * self.with_client
         return names + ["charge"] * self.with_charge
 
-    @property
-    def rule(self) -> str:
-        """The path with placeholders in Klein's notation: ``<height>``."""
-        return _PLACEHOLDER.sub(r"<\1>", self.path)
-
 
 def routes_of(owner: object) -> Iterable[tuple[Route, Callable[..., object]]]:
     """The routes that the class of ``owner`` declares, each with its bound method, in the order of declaration."""

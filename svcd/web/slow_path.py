@@ -7,7 +7,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from io import BytesIO
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 from urllib.parse import unquote_to_bytes
 
 from klein import Klein
@@ -19,11 +19,11 @@ from twisted.web.error import UnsupportedMethod
 from twisted.web.resource import Resource
 
 from svcd.limits import Limit
-from svcd.web.api import UNROUTED_BUCKET, BoundRoute, Presentation, SiteContext, accept
+from svcd.web.api import UNROUTED_BUCKET, FoundRoute, Presentation, SiteContext, accept
 from svcd.web.request import IncomingRequest, Recorder
 from svcd.web.resources import CORS_HEADERS, answer_preflight
 from svcd.web.responses import NO_ROUTE, HttpError, Response, error_response, internal_error, method_not_allowed
-from svcd.web.routes import METHODS, Route
+from svcd.web.routes import Route
 from svcd.web.site_state import SiteState
 
 FREE_PIECES: Final = 256
@@ -52,6 +52,8 @@ class Request(server.Request):
     """When its last byte arrived, in the clock's seconds."""
     route = ""
     """The declared path, with placeholders, of the matching route; "" if none matches."""
+    found: FoundRoute | None = None
+    """The route."""
     _is_chunked = False
     _pieces = 0
     _log = Logger()
@@ -133,9 +135,8 @@ class Request(server.Request):
         return reason
 
     def _check_head(self) -> None:
-        """Raise HttpError 400 for errors that Twisted and Klein accept (RFC 9110 section 9.1, RFC 9112 section 3.2)."""
+        """Raise HttpError 400 for errors that Twisted accepts (RFC 9110 section 9.1, RFC 9112 section 3.2)."""
         if self.method != self.method.upper():
-            # Klein would treat it as the method in capitals; limits that depend on the method would not.
             raise HttpError(400, "methods are case-sensitive: write GET, HEAD, POST and OPTIONS in capital letters")
         hosts = len(self.requestHeaders.getRawHeaders(b"Host") or [])
         if hosts > 1 or (hosts == 0 and self.clientproto == b"HTTP/1.1"):
@@ -154,7 +155,11 @@ class Request(server.Request):
 
 
 class KleinApi(Resource):
-    """Routes on a Klein app as a leaf to be mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
+    """Routes on a Klein app as a leaf to be mounted at ``mount`` (``"/rpc"``, or ``""`` for the root).
+
+    The site's router, which the fast path asks too, finds the route of a request. Klein runs it: it waits for a
+    coroutine, cancels it when the client disconnects, and sends the response.
+    """
 
     isLeaf = True
 
@@ -173,8 +178,9 @@ class KleinApi(Resource):
         self._site = site
         self._shared = shared
         self._presentation = Presentation(check, headers=CORS_HEADERS if shared else ())
-        self._klein = Klein()
-        self._leaf: Any = self._klein.resource()
+        klein = Klein()
+        klein.route("/")(self._answer)
+        self._klein: Any = klein.resource()
 
     def add(self, *owners: object) -> None:
         """Bind the routes that the classes of ``owners`` declare; raises ValueError or TypeError for a wrong one."""
@@ -182,66 +188,58 @@ class KleinApi(Resource):
             for bound in self._site.add(owner, self._presentation):
                 if not bound.route.path.startswith(self._mount + "/"):
                     raise ValueError(f"{bound.route.path} is not below {self._mount}")
-                self._bind(bound)
                 self.routes.append(bound.route)
 
-    def _bind(self, bound: BoundRoute) -> None:
-        route = bound.route
-
-        def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
-            response = bound.call(request, path_values)
-            if isinstance(response, Response):
-                return response.apply_to(request)
-            return response.addCallback(lambda late: late.apply_to(request))
-
-        name = f"{route.method} {route.path}"
-        self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
-
     def render(self, request: Request) -> Any:
-        """Draw the cost of a request, then let Klein answer: Klein takes longer than most responses.
+        """Find the route and draw its cost, then let Klein run it: Klein takes longer than most responses.
 
-        Raises HttpError 429, 404 for an empty segment of the path, and 400 for an invalid one: Klein would take ``//``
-        for ``/``, and log non-UTF-8 as an error. The check of the presentation comes before the last two.
+        Raises HttpError 429, and 400 for a path that is not UTF-8 or has an encoded slash; for the latter the check of
+        the presentation comes first.
         """
         for name, value in self._presentation.headers:
             request.responseHeaders.setRawHeaders(name, [value])
         if self._shared and request.method == b"OPTIONS":
             return answer_preflight(request)
         try:
-            segments = _decoded(request.prepath or (), request.postpath or ())
+            segments = _decoded([*(request.prepath or ()), *(request.postpath or ())])
         except HttpError:
             # The check comes first: a wrong Host is answered 421 under every path.
             self._presentation.check(request)
             raise
-        found = self._site.router.find(b"GET" if request.method == b"HEAD" else request.method, segments)
-        if found is None:
-            # Klein is not asked: it takes a placeholder for a literal segment where only the placeholder's route has
-            # the method.
+        request.found = self._site.router.find(b"GET" if request.method == b"HEAD" else request.method, segments)
+        if request.found is None:
             refuse = partial(self._refuse, segments)
             return self._site.respond_unrouted(request, self._presentation, refuse).apply_to(request)
-        route = found[0].route
+        route = request.found[0].route
         request.route = route.path
         self._site.limiter.admit(request, route.bucket, route.cost)
-        return self._leaf.render(request)
+        # The path has been read: for Klein every request is one to its root.
+        request.postpath = [b""]
+        return self._klein.render(request)
+
+    def _answer(self, request: Request) -> bytes | Deferred[bytes]:
+        bound, path_values = cast(FoundRoute, request.found)
+        response = bound.call(request, path_values)
+        if isinstance(response, Response):
+            return response.apply_to(request)
+        return response.addCallback(lambda late: late.apply_to(request))
 
     def _refuse(self, segments: Sequence[str]) -> NoReturn:
         """Raise HttpError 405 if the path has routes for other methods, otherwise 404."""
-        found = [self._site.router.find(method.encode("ascii"), segments) for method in METHODS]
-        routes = {each[0].route.method: each[0].route for each in found if each is not None}
+        routes = [bound.route for bound in self._site.router.routes_at(segments)]
         if not routes:
             raise HttpError(404, NO_ROUTE)
-        advice = next((route.other_methods for route in routes.values() if route.other_methods), "")
-        raise method_not_allowed([*routes, *["HEAD"] * ("GET" in routes), *["OPTIONS"] * self._shared], advice)
+        methods = [route.method for route in routes]
+        advice = next((route.other_methods for route in routes if route.other_methods), "")
+        raise method_not_allowed([*methods, *["HEAD"] * ("GET" in methods), *["OPTIONS"] * self._shared], advice)
 
 
-def _decoded(before: Sequence[bytes], below: Sequence[bytes]) -> list[str]:
-    """The segments of a path, of which those ``below`` the mount come from the client."""
-    if b"" in below:
-        raise HttpError(404, NO_ROUTE)
+def _decoded(path: Sequence[bytes]) -> list[str]:
+    """The segments of a path, percent-decoded already; raises HttpError 400."""
     try:
-        segments = [segment.decode("utf-8") for segment in (*before, *below)]
+        segments = [segment.decode("utf-8") for segment in path]
     except UnicodeDecodeError as error:
         raise HttpError(400, _PLAIN_PATH) from error
-    if any(b"/" in segment for segment in below):
+    if any("/" in segment for segment in segments):
         raise HttpError(400, _PLAIN_PATH)
     return segments

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from klein.resource import KleinResource
@@ -383,6 +384,8 @@ def test_who_has_nothing_left_is_refused_before_klein_is_asked(
         (b"GET /rpc/none", 404),
         (b"GET /rpc/Now", 404),
         (b"GET /rpc", 404),
+        (b"GET /rpc//now", 404),
+        (b"GET /rpc/now/", 404),
         (b"POST /rpc/guarded", 404),
         (b"POST /rpc/now", 405),
         (b"DELETE /rpc/guarded/1", 405),
@@ -407,8 +410,6 @@ def test_what_meets_no_route_counts_as_reading(
         (b"\xffGET /rpc/now", 400),
         (b"GET /rpc/%FF", 400),
         (b"GET /rpc/guarded/a%2Fb", 400),
-        (b"GET /rpc//now", 404),
-        (b"GET /rpc/now/", 404),
         (b"OPTIONS /rpc/now", 204),
     ],
 )
@@ -792,6 +793,14 @@ def test_a_literal_path_does_not_answer_the_methods_of_a_placeholder(serve: Call
         refused = ask(site, method + b" /rpc/things/test")
         assert (refused.status, refused.headers["allow"]) == (405, "OPTIONS, POST")
     assert ask(site, b"POST /rpc/things/other").headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+@pytest.mark.parametrize("value", ["a\nb", "<name>", "a|b", "%2F", "é", "..", "a;b", "a b"])
+def test_a_route_gets_what_stands_in_its_path_whatever_that_means_elsewhere(
+    serve: Callable[..., Site], value: str
+) -> None:
+    received = ask(serve(Shadowed()), b"GET /rpc/things/" + quote(value, safe="").encode("ascii"))
+    assert received.json == {"ok": True, "name": value}
 
 
 def test_a_route_answers_its_own_method(router: Router) -> None:

@@ -36,12 +36,6 @@ def test_argument_of_a_field(name: str, argument: str) -> None:
     assert field(name).argument == argument
 
 
-def test_rule_is_what_klein_understands() -> None:
-    declared = declare(path="/address/{address}/transactions/{page}", path_fields=(field("address"), field("page")))
-
-    assert declared.rule == "/address/<address>/transactions/<page>"
-
-
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
