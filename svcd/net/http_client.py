@@ -14,9 +14,8 @@ from ipaddress import IPv6Network
 from types import MappingProxyType
 from typing import Any, Final, Self, cast
 
+import treq
 from attrs import frozen
-from treq import collect
-from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, HTTPConnectionPool, ProxyAgent
@@ -45,8 +44,9 @@ MAX_CALLS: Final[Mapping[CallKind, int]] = MappingProxyType(
 IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that this side closes first."""
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-_PLACEHOLDER: Final = "https://callback.invalid/"
-"""The URL given to treq; :class:`_PinnedAgent` calls the target instead."""
+_UNREAD_URL: Final = "https://target.invalid/"
+"""What treq gets in the place of a target's URL, which it refuses if the host is an IPv6 address: hyperlink 21.0
+encodes every host as a name. The agent that treq gets calls its own target, whatever the URL is."""
 
 
 @frozen(kw_only=True)
@@ -272,22 +272,24 @@ class Exchange:
             None if request.body is None else WholeBody(request.body),
         )
         connection.expect_body()
-        await collect(response, take)
+        await treq.collect(response, take)
         return _reply(request.target, response, bytes(body))
 
     async def _receive_head(
         self, request: OutboundRequest, connection: "_RequestConnection", _progress: Progress
     ) -> Reply:
         # Any: mypy does not see that a class provides a zope interface.
-        producer: Any = WholeBody
-        response = await HTTPClient(self._agent(request, connection), data_to_body_producer=producer).request(
+        reactor: Any = self._reactor
+        body: Any = None if request.body is None else WholeBody(request.body)
+        response = await treq.request(
             request.method,
-            _PLACEHOLDER,
+            _UNREAD_URL,
+            agent=self._agent(request, connection),
             headers=Headers({name: [value] for name, value in request.headers.items()}),
-            data=request.body,
+            data=body,
             allow_redirects=False,
             unbuffered=True,
-            reactor=cast(IReactorTime, self._reactor),
+            reactor=reactor,
         )
         connection.close()
         return _reply(request.target, response, b"")
@@ -352,7 +354,7 @@ class _RequestConnection:
 
 @implementer(IAgent)
 class _PinnedAgent:
-    """Calls one target at its endpoint and ignores the URL of the request, which treq rewrites.
+    """Calls one target at its endpoint, whatever the URL of the request is.
 
     It sends the path of the target unchanged. ProxyAgent sends what it is given, where Agent composes the path with
     urllib, which in newer versions of Python 3.13 doubles two slashes at its start. Its key for the pool is the same
