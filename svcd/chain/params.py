@@ -6,9 +6,8 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.address import decode_address, encode_address, key_hash
+from svcd.chain.address import decode_address
 from svcd.chain.encoding import canonical, tagged_hash
-from svcd.chain.signature import public_key_of
 
 BASIS_POINTS: Final = 10_000
 
@@ -158,6 +157,8 @@ MAINNET: Final = NetworkParams(
 
 FAUCET_SEED: Final = sha256(b"svc devnet faucet").digest()
 """The public seed of devnet's faucet; anybody may spend its coins."""
+FAUCET: Final = "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxleht"
+"""The address of its key."""
 
 DEVNET: Final = NetworkParams(
     name="devnet",
@@ -185,7 +186,7 @@ DEVNET: Final = NetworkParams(
     transaction_past_seconds=86_400,
     transaction_future_seconds=315_360_000,
     producers=(),
-    allocations=((encode_address(key_hash(public_key_of(FAUCET_SEED)), "svcd"), 100_000_000_000_000),),
+    allocations=((FAUCET, 100_000_000_000_000),),
 )
 
 NETWORKS: Final = {params.name: params for params in (MAINNET, DEVNET)}

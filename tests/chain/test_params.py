@@ -8,10 +8,8 @@ from attrs import asdict, evolve
 
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.params import DEVNET, FAUCET_SEED, MAINNET, NETWORKS
+from svcd.chain.params import DEVNET, FAUCET, FAUCET_SEED, MAINNET, NETWORKS
 from svcd.chain.signature import public_key_of
-
-FAUCET = "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxleht"
 
 
 def test_the_faucet_is_public() -> None:
