@@ -41,6 +41,7 @@ from svcd.chain.encoding import canonical, exact_fields, parse_json
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.signature import public_key_of
+from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, WrongPassword
 
 FORMAT: Final = "svc-keyfile-v2"
 FORMER_FORMAT: Final = "svc-keyfile-v1"
@@ -56,18 +57,6 @@ _FIELDS: Final = frozenset(("address", "cipher", "format", "kdf", "network", "pu
 
 Bounds = Mapping[str, tuple[int, int]]
 """The least and the largest value of each member of a KDF's cost."""
-
-
-class KeyfileError(Exception):
-    """A keyfile cannot be sealed or opened; the text is one sentence that says why, without the password."""
-
-
-class DamagedKeyfile(KeyfileError):
-    """The file is not a keyfile of this format, or its content has been changed."""
-
-
-class WrongPassword(KeyfileError):
-    """The password does not decrypt the keyfile."""
 
 
 @frozen(kw_only=True)

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 EVERY_PACKAGE = (
-    "chain chain_schemas endpoint_description keyfile light store node net web p2p commerce rpc pages metrics config "
-    "process"
+    "chain chain_schemas endpoint_description keyfile keyfile_errors light store node net web p2p commerce rpc pages "
+    "metrics config process"
 ).split()
 MAY_IMPORT = {
     "chain": set(),
@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "request_body": set(),
     "interfaces": set(),
     "ip_addresses": set(),
-    "keyfile": {"chain"},
+    "keyfile": {"chain", "keyfile_errors"},
+    "keyfile_errors": set(),
     "limits": set(),
     "bounded_dict": set(),
     "store": {"chain"},
@@ -38,13 +39,13 @@ MAY_IMPORT = {
     "rpc": {"chain", "chain_schemas", "store", "node", "net", "web", "commerce", "p2p.administration"},
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields"},
     "cli": {"chain", "keyfile", "commerce.payment_request"},
-    "cli.wallet": {"cli", "chain", "keyfile", "commerce.payment_request"},
+    "cli.wallet": {"cli", "chain", "keyfile", "keyfile_errors", "commerce.payment_request"},
     "cli.merchant": {
         *("cli", "chain", "light", "web"),
         *("commerce.payment_proof", "commerce.payment_request", "commerce.signing"),
     },
     "cli.operator": {"cli", "chain", "keyfile", "store", "node", "process"},
-    "cli.main": {"cli", "cli.wallet", "cli.merchant", "cli.operator", "chain", "keyfile"},
+    "cli.main": {"cli", "cli.wallet", "cli.merchant", "cli.operator", "chain", "keyfile_errors"},
     "config": {"chain.address", "chain.errors", "chain.params", "chain.units", "endpoint_description", "net.targets"},
     "process": {"endpoint_description"},
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},

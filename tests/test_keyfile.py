@@ -21,12 +21,9 @@ from svcd.chain.params import DEVNET, MAINNET, NETWORKS
 from svcd.keyfile import (
     ARGON2ID,
     Argon2id,
-    DamagedKeyfile,
     Kdf,
     Keyfile,
-    KeyfileError,
     Pbkdf2,
-    WrongPassword,
     calibrated_pbkdf2,
     outdated,
     parse,
@@ -34,6 +31,7 @@ from svcd.keyfile import (
     seal,
     unseal,
 )
+from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, WrongPassword
 from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, SEED
 
 FEW = Pbkdf2(iterations=1)

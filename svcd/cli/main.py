@@ -36,7 +36,7 @@ from svcd.cli.wallet.keys import wallet
 from svcd.cli.wallet.page_check import page_check
 from svcd.cli.wallet.refund import refund
 from svcd.cli.wallet.send import pay_uri, send
-from svcd.keyfile import KeyfileError
+from svcd.keyfile_errors import KeyfileError
 
 PAGES: Final = Path(__file__).with_name("docs")
 """The pages of `svc help`: a link to docs/ in a clone, a folder with its pages in an installed svcd."""

@@ -12,7 +12,8 @@ from attrs import frozen
 from svcd.config.loader import credentials_directory, read_secret_file
 from svcd.config.schema import Config
 from svcd.config.types import BadValue
-from svcd.keyfile import Keyfile, KeyfileError, parse, unseal
+from svcd.keyfile import Keyfile, parse, unseal
+from svcd.keyfile_errors import KeyfileError
 from svcd.process.datadir import SeedFileError, read_private
 
 EXIT_STATUS: Final = 78

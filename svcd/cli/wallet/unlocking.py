@@ -11,7 +11,8 @@ from svcd.cli.errors import CommandError
 from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import lock_file, read_bounded, read_secret, replace_file
 from svcd.cli.session import Runtime
-from svcd.keyfile import MAX_FILE_BYTES, DamagedKeyfile, Keyfile, outdated, parse, render, seal, unseal
+from svcd.keyfile import MAX_FILE_BYTES, Keyfile, outdated, parse, render, seal, unseal
+from svcd.keyfile_errors import DamagedKeyfile
 
 _VERIFIED: Final = "verified-keyfiles"
 
