@@ -49,14 +49,6 @@ def confirm(question: str) -> bool:
         return click.confirm(question, err=True)
 
 
-def prompt_password(question: str, *, twice: bool) -> str:
-    """A password typed without echo; ``twice`` asks for it again. Raises click.Abort."""
-    with interruptible():
-        return click.prompt(
-            question, hide_input=True, confirmation_prompt="Repeat the password" if twice else False, err=True
-        )
-
-
 @frozen
 class PasswordSource:
     """Where the password of a keyfile comes from: --password-file, else the environment, else a prompt."""
@@ -69,18 +61,19 @@ class PasswordSource:
     def existing(self) -> str:
         """The password of a keyfile; raises CommandError or click.Abort."""
         given = self._given()
-        return prompt_password("Password of the wallet", twice=False) if given is None else given
+        return _prompt_password("Password of the wallet") if given is None else given
 
     def new(self) -> str:
-        """The password for a new keyfile, typed twice; raises CommandError or click.Abort."""
+        """The password for a new keyfile, judged and then typed again; raises CommandError or click.Abort."""
         given = self._given()
-        question = f"New password, at least {MIN_LENGTH} characters"
-        password = prompt_password(question, twice=True) if given is None else given
-        # A suggestion belongs on the terminal of the user, and not into the log of a program.
-        problem = password_problem(password, self.random if given is None else None)
-        if problem is not None:
-            raise CommandError(problem)
-        return password
+        if given is not None:
+            # A suggestion belongs on the terminal of the user, and not into the log of a program.
+            return _judged(given, None)
+        return _prompt_password(
+            f"New password, at least {MIN_LENGTH} characters",
+            confirmation_prompt="Repeat the password",
+            value_proc=lambda typed: _judged(typed, self.random),
+        )
 
     def _given(self) -> str | None:
         if self.file is not None:
@@ -95,3 +88,18 @@ class PasswordSource:
         if PASSWORD_VARIABLE not in warned:
             click.echo(_EXPOSED, err=True)
             warned.add(PASSWORD_VARIABLE)
+
+
+def _prompt_password(question: str, **given: Any) -> str:
+    """A password typed without echo; raises click.Abort."""
+    with interruptible():
+        password: str = click.prompt(question, hide_input=True, err=True, **given)
+    return password
+
+
+def _judged(password: str, random: Callable[[int], bytes] | None) -> str:
+    """``password``, unless it is weak: that raises CommandError, with a suggestion if there is ``random``."""
+    problem = password_problem(password, random)
+    if problem is not None:
+        raise CommandError(problem)
+    return password

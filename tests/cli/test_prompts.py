@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from svcd.cli import prompts
 from svcd.cli.errors import CommandError
 from svcd.cli.prompts import PasswordSource
 
@@ -18,39 +18,44 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each prompt, whether the password was to be repeated."""
-    twice_each: list[bool] = []
-
-    def ask(_question: str, *, twice: bool) -> str:
-        twice_each.append(twice)
-        return "from the keyboard"
-
-    monkeypatch.setattr(prompts, "prompt_password", ask)
-    return twice_each
+def typed(source: PasswordSource, *lines: str, new: bool = False) -> tuple[str, list[str]]:
+    """The password of a source with a user who types these lines, and the questions; a CommandError is its sentence."""
+    with CliRunner().isolation("".join(f"{line}\n" for line in lines)) as (_, err, *_):
+        try:
+            password = source.new() if new else source.existing()
+        except CommandError as error:
+            password = str(error)
+        return password, err.getvalue().decode().splitlines()
 
 
 ENVIRONMENT = {"SVC_WALLET_PASSWORD": "from the environment"}
+STRONG = "from the keyboard"
 
 
-def test_the_password_file_has_precedence(file: Path, asked: list[bool]) -> None:
-    assert PasswordSource(file, ENVIRONMENT).existing() == "from the file"
-    assert PasswordSource(file, ENVIRONMENT).new() == "from the file"
-    assert asked == []
+def test_the_password_file_has_precedence(file: Path) -> None:
+    assert typed(PasswordSource(file, ENVIRONMENT)) == ("from the file", [])
+    assert typed(PasswordSource(file, ENVIRONMENT), new=True) == ("from the file", [])
 
 
-def test_the_environment_comes_second(asked: list[bool]) -> None:
-    assert PasswordSource(None, ENVIRONMENT).existing() == "from the environment"
-    assert PasswordSource(None, ENVIRONMENT).new() == "from the environment"
-    assert asked == []
+def test_the_environment_comes_second() -> None:
+    assert typed(PasswordSource(None, ENVIRONMENT))[0] == "from the environment"
+    assert typed(PasswordSource(None, ENVIRONMENT), new=True)[0] == "from the environment"
 
 
 @pytest.mark.parametrize("environment", [{}, {"SVC_WALLET_PASSWORD": ""}])
-def test_the_prompt_comes_last_and_repeats_a_new_password(asked: list[bool], environment: dict[str, str]) -> None:
-    assert PasswordSource(None, environment).existing() == "from the keyboard"
-    assert PasswordSource(None, environment).new() == "from the keyboard"
-    assert asked == [False, True]
+def test_the_prompt_comes_last_and_repeats_a_new_password(environment: dict[str, str]) -> None:
+    source = PasswordSource(None, environment)
+    assert typed(source, STRONG) == (STRONG, ["Password of the wallet: "])
+    new = ["New password, at least 10 characters: ", "Repeat the password: "]
+    assert typed(source, STRONG, STRONG, new=True) == (STRONG, new)
+    differ = [*new, "Error: The two entered values do not match.", *new]
+    assert typed(source, STRONG, "another one", STRONG, STRONG, new=True) == (STRONG, differ)
+
+
+def test_a_weak_password_is_refused_before_it_is_repeated() -> None:
+    sentence, asked = typed(PasswordSource(None, {}), "aaaaaaaaaaaa", new=True)
+    assert sentence == "the password repeats the same characters; choose for example six random words"
+    assert asked == ["New password, at least 10 characters: "]
 
 
 def test_a_new_password_has_ten_characters(file: Path) -> None:
