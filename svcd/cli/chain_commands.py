@@ -26,7 +26,7 @@ def status(session: Session) -> None:
       svc status
       svc status --url https://node.example.org
     """
-    response = session.get("/rpc/status", "status")
+    response = session.node().get("/rpc/status").object("status")
     session.print_result(response.members, status_text(response))
 
 
@@ -45,7 +45,7 @@ def block(session: Session, height: int) -> None:
       svc block 120
       svc block 120 --json
     """
-    response = session.get(f"/rpc/block/{height}", "block")
+    response = session.node().get(f"/rpc/block/{height}").object("block")
     session.print_result(response.members, block_text(response))
 
 
@@ -64,7 +64,7 @@ def balance(session: Session, address: str) -> None:
       svc balance svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc
       svc balance "$(svc wallet address)"
     """
-    response = session.get(f"/rpc/balance/{address}", "account")
+    response = session.node().get(f"/rpc/balance/{address}").object("account")
     session.print_result(response.members, account_text(response))
 
 
@@ -82,7 +82,7 @@ def tx(session: Session, txid: str) -> None:
     Example:
       svc tx 979f69a6855b36464938f51370d863aead9ccd677d84973b4628427d4bae7f70
     """
-    response = session.get(f"/rpc/transaction/{txid}", "transaction")
+    response = session.node().get(f"/rpc/transaction/{txid}").object("transaction")
     session.print_result(response.members, transaction_text(response))
 
 

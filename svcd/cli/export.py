@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from attrs import evolve, frozen
-from twisted.internet.task import deferLater
 
 from svcd.chain.units import format_amount
 from svcd.cli import options
@@ -179,7 +178,7 @@ def export(
         raise click.UsageError("give --csv or --json, not both")
     period = Period(first, last)
     prices = None if prices_file is None else read_prices(prices_file)
-    statement = session.with_node(lambda node: _statement(node, address, period))
+    statement = _statement(session.node(), address, period)
     if period.is_all and statement.totals["change"] != statement.balance:
         raise CommandError(
             f"the entries add up to {_signed(statement.totals['change'])} coins, and the node says that the balance is"
@@ -194,28 +193,27 @@ def export(
         click.echo(statement.as_csv(), nl=False)
 
 
-async def _statement(node: NodeClient, address: str, period: Period) -> Statement:
+def _statement(node: NodeClient, address: str, period: Period) -> Statement:
     entries: list[ResponseObject] = []
     after = ""
     while True:
-        page = await _page(node, f"/rpc/address/{address}/statement?limit={PAGE}{period.query}{after}")
+        page = _page(node, f"/rpc/address/{address}/statement?limit={PAGE}{period.query}{after}")
         entries += page.objects("entries")
         if "next" not in page:
             return Statement(address, entries, page.number("balance"))
         after = f"&after={page.text('next')}"
 
 
-async def _page(node: NodeClient, path: str) -> ResponseObject:
+def _page(node: NodeClient, path: str) -> ResponseObject:
     """The response to GET ``path``, repeated after 429 until the node accepts it; raises CommandError."""
     for _ in range(_ATTEMPTS):
         try:
-            return await node.get(path)
+            return node.get(path)
         except ErrorResponse as response:
             if response.status != _TOO_MANY_REQUESTS:
                 raise
-        clock: Any = node.clock
-        await deferLater(clock, _PAUSE)
-    return await node.get(path)
+        node.clock.sleep(_PAUSE)
+    return node.get(path)
 
 
 def _valuation(statement: Statement, prices: Prices) -> Valuation:

@@ -1,46 +1,25 @@
 """Requests to a node over TCP or its Unix socket: a deadline, a bounded response, a sentence for every failure."""
 
-# Twisted's web client is not annotated, and its interfaces use camelCase.
-# mypy: allow-untyped-calls
-# ruff: noqa: N802
-
+import io
 import json
 import os
 import re
-import stat
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPMessage, IncompleteRead, RemoteDisconnected
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any, Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from attrs import frozen
-from treq import collect
-from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import UNIXClientEndpoint
-from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
-from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.python.failure import Failure
-from twisted.web.client import (
-    URI,
-    Agent,
-    HTTPConnectionPool,
-    RequestTransmissionFailed,
-    ResponseFailed,
-    ResponseNeverReceived,
-)
-from twisted.web.iweb import IAgentEndpointFactory
-from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.chain.encoding import decimal_u53, integer
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.cli.clock import BlockingClock
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
-from svcd.commerce.payment_request import PaymentTerms, status_path
-from svcd.interfaces import Clock
-from svcd.request_body import WholeBody
 
 MAX_DEPTH: Final = 32
 """Nesting levels of a response, so that no recursive function exhausts the stack."""
@@ -146,9 +125,12 @@ MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
 MAX_SOCKET_PATH: Final = 107
 """Bytes in the path of a Unix socket (unix(7))."""
 
+POLL_SECONDS: Final = 0.5
+"""Between two calls of ``poll`` while a request waits for its response."""
+
 _URL: Final = re.compile(r"(https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?)/?")
 _SUCCESSES: Final = (200, 201, 202)
-_JSON_HEADERS: Final[dict[bytes | str, bytes | str]] = {"Content-Type": "application/json"}
+_JSON_HEADERS: Final = {"Content-Type": "application/json"}
 
 
 @frozen
@@ -163,6 +145,8 @@ class NodeEndpoint:
     """What to do if the connection fails."""
     timeout: float = TIMEOUT
     """Seconds for each request."""
+    socket: str | None = None
+    """The path of a Unix socket, which is connected to in the place of the URL's host."""
 
 
 def public_endpoint(url: str) -> NodeEndpoint:
@@ -195,76 +179,109 @@ def operator_endpoint(socket: str, timeout: float = OPERATOR_TIMEOUT) -> NodeEnd
     if len(os.fsencode(socket)) > MAX_SOCKET_PATH:
         raise CommandError(f"the path {socket} is too long for a Unix socket; give a relative path with --data-dir")
     hint = "is the node running? Give its data directory with --data-dir or SVCD_DATA_DIR"
-    return NodeEndpoint("http://localhost", socket, hint, timeout)
+    return NodeEndpoint("http://localhost", socket, hint, timeout, socket)
+
+
+class NodeConnection(Protocol):
+    """A connection to a node; every method raises OSError."""
+
+    def send(self, data: bytes, seconds: float, /) -> None:
+        """Send all of ``data``; raises TimeoutError if that takes more than ``seconds``."""
+
+    def receive(self, size: int, seconds: float, /) -> bytes:
+        """From 1 to ``size`` bytes, or none at the end; raises TimeoutError if none arrive within ``seconds``."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+Connect = Callable[[NodeEndpoint, float], NodeConnection]
+"""Connects to an endpoint; raises OSError, which is TimeoutError after so many seconds, or CommandError."""
+
+
+@frozen
+class Fetched:
+    """A response of a node."""
+
+    status: int
+    headers: HTTPMessage
+    """Their names are found in any case."""
+    body: bytes
 
 
 class NodeClient:
     """A client of one HTTP interface.
 
-    Every method raises CommandError: ErrorResponse, NoValidResponse, or itself; and CancelledError once cancelled.
+    Every method raises CommandError: ErrorResponse, NoValidResponse, or itself. No redirect is followed.
     """
 
-    def __init__(self, agent: Any, endpoint: NodeEndpoint, *, clock: Clock, token: str | None = None) -> None:
-        """``agent`` is an IAgent that connects to ``endpoint``; a bearer ``token`` goes with every request."""
+    def __init__(
+        self,
+        connect: Connect,
+        endpoint: NodeEndpoint,
+        *,
+        clock: BlockingClock,
+        token: str | None = None,
+        poll: Callable[[float], object] | None = None,
+    ) -> None:
+        """A bearer ``token`` goes with every request.
+
+        ``poll`` is called twice a second while a request waits for its response, with the seconds elapsed.
+        """
         self.clock = clock
+        self._connect = connect
         self._endpoint = endpoint
-        # Any: mypy does not see that a class provides a zope interface.
-        producer: Any = WholeBody
-        self._client = HTTPClient(agent, data_to_body_producer=producer)
-        self._headers: Mapping[bytes | str, bytes | str] = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._poll = poll
 
-    async def get(self, path: str) -> ResponseObject:
+    def get(self, path: str) -> ResponseObject:
         """The response to GET ``path``."""
-        return await self._with_timeout(self._request("GET", path, None))
+        return self._parse(self.fetch("GET", path))
 
-    async def post(self, path: str, body: Mapping[str, object]) -> ResponseObject:
+    def post(self, path: str, body: Mapping[str, object]) -> ResponseObject:
         """The response to POST ``path`` with ``body`` as JSON."""
-        return await self._with_timeout(self._request("POST", path, json.dumps(body).encode("ascii")))
+        return self._parse(self.fetch("POST", path, json.dumps(body).encode("ascii"), headers=_JSON_HEADERS))
 
-    async def _with_timeout(self, request: Coroutine[Any, Any, ResponseObject]) -> ResponseObject:
-        def timed_out(result: ResponseObject | Failure, seconds: float) -> ResponseObject | Failure:
-            if isinstance(result, Failure):
-                return Failure(NoValidResponse(f"{self._endpoint.name} did not answer within {seconds:g} s"))
-            return result
-
-        clock: Any = self.clock
-        return await Deferred.fromCoroutine(request).addTimeout(self._endpoint.timeout, clock, timed_out)
-
-    async def _request(self, method: str, path: str, body: bytes | None) -> ResponseObject:
-        received = bytearray()
-
-        def receive(chunk: bytes) -> None:
-            received.extend(chunk)
-            if len(received) > MAX_RESPONSE_BYTES:
-                raise NoValidResponse(
-                    f"the response from {self._endpoint.name} has more than {MAX_RESPONSE_BYTES} bytes;"
-                    " no svcd node sends that much"
-                )
-
-        clock: Any = self.clock
+    def fetch(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        max_bytes: int | None = None,
+    ) -> Fetched:
+        """The response to a request, whatever its status, of at most ``max_bytes`` (default: those of an svcd node)."""
+        name = self._endpoint.name
+        max_bytes = MAX_RESPONSE_BYTES if max_bytes is None else max_bytes
+        start = self.clock.monotonic()
         try:
-            response = await self._client.request(
-                method,
-                self._endpoint.base_url + path,
-                data=body,
-                headers={**self._headers, **({} if body is None else _JSON_HEADERS)},
-                allow_redirects=False,
-                unbuffered=True,
-                reactor=clock,
+            connection = self._connect(self._endpoint, self._endpoint.timeout)
+        except OSError as error:
+            raise CommandError(f"cannot connect to {name}: {_connect_failure(error)}; {self._endpoint.hint}") from None
+        with closing(connection):
+            exchange = _Exchange(connection, self._endpoint, self.clock, start, self._poll)
+            http = HTTPConnection(urlsplit(self._endpoint.base_url).netloc)
+            http.sock = exchange
+            try:
+                http.request(method, path, body, {"Connection": "close", **self._headers, **(headers or {})})
+                response = http.getresponse()
+                content = response.read(max_bytes + 1)
+                if len(content) <= max_bytes and response.length:
+                    raise IncompleteRead(content, response.length)
+                if response.headers.defects:
+                    # What comes after a malformed line is not read, and other clients may read it.
+                    raise HTTPException
+            except HTTPException as error:
+                raise _no_complete_response(name, _protocol_failure(error)) from None
+        if len(content) > max_bytes:
+            raise NoValidResponse(
+                f"the response from {name} has more than {max_bytes} bytes; no svcd node sends that much"
             )
-            await collect(response, receive)
-        except (ConnectError, DNSLookupError) as error:
-            raise CommandError(
-                f"cannot connect to {self._endpoint.name}: {_connect_failure(error)}; {self._endpoint.hint}"
-            ) from None
-        except (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived, ConnectionClosed) as error:
-            if any(failure.check(CancelledError) for failure in getattr(error, "reasons", [])):
-                raise CancelledError from None
-            raise NoValidResponse(f"no complete response from {self._endpoint.name}: {_causes(error)}") from None
-        return self._parse(response.code, bytes(received))
+        return Fetched(response.status, response.headers, content)
 
-    def _parse(self, status: int, body: bytes) -> ResponseObject:
-        response = parse_object(body, "the response")
+    def _parse(self, fetched: Fetched) -> ResponseObject:
+        response, status = parse_object(fetched.body, "the response"), fetched.status
         if response is not None and status in _SUCCESSES and response.members.get("ok") is True:
             return response
         if response is not None and isinstance(response.members.get("error"), str):
@@ -272,95 +289,88 @@ class NodeClient:
         raise NoValidResponse(f"{self._endpoint.name} does not answer as an svcd node does (HTTP status {status})")
 
 
-def _connect_failure(error: ConnectError | DNSLookupError) -> str:
-    if isinstance(error, DNSLookupError):
-        return "unknown host"
-    number = getattr(error, "osError", None)
-    return os.strerror(number).lower() if isinstance(number, int) else "connection failed"
+class _Exchange(io.RawIOBase):
+    """The socket of one request and its response, as http.client uses it, with one deadline for both."""
 
+    def __init__(
+        self,
+        connection: NodeConnection,
+        endpoint: NodeEndpoint,
+        clock: BlockingClock,
+        start: float,
+        poll: Callable[[float], object] | None,
+    ) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._clock = clock
+        self._start = start
+        self._poll = poll
 
-def _causes(error: Exception) -> str:
-    failures = getattr(error, "reasons", [])
-    causes = [str(failure.value) for failure in failures] or [str(error)]
-    return "; ".join(causes).rstrip(".")
-
-
-def tcp_agent(reactor: Any) -> Any:
-    """An IAgent that connects over TCP, with TLS for https."""
-    return Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False))
-
-
-def unix_socket_agent(reactor: Any, socket: str) -> Any:
-    """An IAgent that connects to the Unix socket with the path ``socket``, for any URL.
-
-    Run as root, requests raise CommandError unless the path is a socket of root or of the directory's owner, and not a
-    link: the owner could otherwise redirect root's orders to another program.
-    """
-    pool = HTTPConnectionPool(reactor, persistent=False)
-    return Agent.usingEndpointFactory(reactor, _SocketEndpointFactory(reactor, socket), pool)
-
-
-@implementer(IAgentEndpointFactory)
-@frozen
-class _SocketEndpointFactory:
-    reactor: Any
-    path: str
-
-    def endpointForURI(self, _uri: URI) -> Any:
-        if os.geteuid() == 0:
-            return _CheckedSocketEndpoint(self.reactor, Path(self.path))
-        return UNIXClientEndpoint(self.reactor, self.path)
-
-
-@implementer(IStreamClientEndpoint)
-@frozen
-class _CheckedSocketEndpoint:
-    """Connects to the very socket that was checked, even if another file takes its name in the meantime."""
-
-    reactor: Any
-    path: Path
-
-    def connect(self, factory: Any) -> "Deferred[Any]":
-        return Deferred.fromCoroutine(self._connect(factory))
-
-    async def _connect(self, factory: Any) -> Any:
+    def sendall(self, data: bytes) -> None:
+        """Send ``data``; raises NoValidResponse."""
         try:
-            with (
-                _path_descriptor(self.path.parent, os.O_DIRECTORY) as directory,
-                _path_descriptor(self.path.name, os.O_NOFOLLOW, directory) as socket,
-            ):
-                self._check(os.fstat(socket), os.fstat(directory))
-                return await UNIXClientEndpoint(self.reactor, f"/proc/self/fd/{socket}").connect(factory)
+            self._connection.send(data, self._left())
+        except TimeoutError:
+            raise self._late() from None
         except OSError as error:
-            raise ConnectError(error.errno, error.strerror) from error
+            raise _no_complete_response(self._endpoint.name, _reason(error)) from None
 
-    def _check(self, found: os.stat_result, directory: os.stat_result) -> None:
-        if not stat.S_ISSOCK(found.st_mode) or found.st_nlink != 1 or found.st_uid not in (0, directory.st_uid):
-            raise CommandError(
-                f"root does not connect to {self.path}: it must be a socket of the directory's owner, and no link; "
-                "run the command as that user, or find out who created it"
-            )
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """What is received, which raises NoValidResponse, or what ``poll`` raises."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing: http.client closes a socket before it reads the response, and NodeClient the connection."""
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Receive into ``buffer``; returns how many bytes, 0 at the end."""
+        while True:
+            left = self._left()
+            try:
+                data = self._connection.receive(len(buffer), left if self._poll is None else min(left, POLL_SECONDS))
+            except TimeoutError:
+                if self._poll is not None:
+                    self._poll(self._clock.monotonic() - self._start)
+                continue
+            except OSError as error:
+                raise _no_complete_response(self._endpoint.name, _reason(error)) from None
+            buffer[: len(data)] = data
+            return len(data)
+
+    def _left(self) -> float:
+        left = self._start + self._endpoint.timeout - self._clock.monotonic()
+        if left <= 0:
+            raise self._late()
+        return left
+
+    def _late(self) -> NoValidResponse:
+        return NoValidResponse(f"{self._endpoint.name} did not answer within {self._endpoint.timeout:g} s")
 
 
-@contextmanager
-def _path_descriptor(path: str | Path, flags: int, directory: int | None = None) -> Iterator[int]:
-    """A descriptor that identifies a file but can neither read nor write it (O_PATH in open(2))."""
-    descriptor = os.open(path, flags | os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _no_complete_response(name: str, reason: str) -> NoValidResponse:
+    return NoValidResponse(f"no complete response from {name}: {reason}")
 
 
-async def payment_status(node: NodeClient, terms: PaymentTerms) -> ResponseObject:
-    """The node's payment object for ``terms``; raises CommandError, also if it is for other terms."""
-    payment = (await node.get(status_path(terms))).object("payment")
-    expected = {"reference": terms.reference, "recipient": terms.recipient, "amount": str(terms.amount)}
-    if terms.since_height is not None:
-        expected["sinceHeight"] = str(terms.since_height)
-    for name, value in expected.items():
-        if payment.text(name) != value:
-            raise invalid_response(f"payment.{name} is {payment.text(name)!r}, but {value!r} was requested")
-    if payment.count("requiredConfirmations") != terms.required:
-        raise invalid_response(f"payment.requiredConfirmations is not {terms.required}, which was requested")
-    return payment
+def _connect_failure(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "unknown host"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return "connection timed out"
+    return _reason(error)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason}"
+    return "connection failed" if error.errno is None else os.strerror(error.errno).lower()
+
+
+def _protocol_failure(error: HTTPException) -> str:
+    ended = isinstance(error, IncompleteRead | RemoteDisconnected)
+    return "the connection was closed too early" if ended else "what it sent is not HTTP"

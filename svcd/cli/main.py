@@ -1,41 +1,23 @@
-"""The command ``svc``: the tree of commands, how their failures are printed, and the real reactor and terminal."""
+"""The command ``svc``: the tree of commands, how their failures are printed, and the real network and terminal."""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import react
-from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
 
 from svcd.chain.errors import RuleViolation
 from svcd.cli import options
-from svcd.cli.chain_commands import balance, block, status, tx
+from svcd.cli.clock import SystemClock
+from svcd.cli.connections import connect
 from svcd.cli.core_dumps import forbid_core_dumps
 from svcd.cli.errors import CommandError
-from svcd.cli.export import export
-from svcd.cli.http_client import tcp_agent, unix_socket_agent
-from svcd.cli.merchant.payments import confirmations, pay_request, verify
-from svcd.cli.merchant.webhooks import webhook
-from svcd.cli.operator.backup import backup
-from svcd.cli.operator.database import db, move, restored
-from svcd.cli.operator.devnet import devnet
-from svcd.cli.operator.key import key
-from svcd.cli.operator.node import node
-from svcd.cli.operator.peers import peers
-from svcd.cli.operator.reload import merchants, reload_configuration
+from svcd.cli.lazy_commands import LazyCommand, LazyGroup
 from svcd.cli.rendering import escape, property_table
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
-from svcd.cli.wallet.history import history
-from svcd.cli.wallet.keys import wallet
-from svcd.cli.wallet.page_check import page_check
-from svcd.cli.wallet.refund import refund
-from svcd.cli.wallet.send import pay_uri, send
 from svcd.keyfile_errors import KeyfileError
 
 PAGES: Final = Path(__file__).with_name("docs")
@@ -44,7 +26,7 @@ PAGES: Final = Path(__file__).with_name("docs")
 T = TypeVar("T")
 
 
-class ErrorPrintingGroup(click.Group):
+class ErrorPrintingGroup(LazyGroup):
     """A group that prints the failure of a command as one sentence and exits with status 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -92,6 +74,53 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
     context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir)
 
 
+@svc.group(cls=LazyGroup)
+@click.pass_obj
+def wallet(session: Session) -> None:
+    """Keep a key in a file on this computer, and send coins with it.
+
+    The key is encrypted with a password and never leaves this computer. Nobody can restore it for you: keep the 24
+    words that it is derived from, or a copy of the file and the password.
+
+    \b
+    Example:
+      svc wallet new --network devnet
+      svc wallet address
+      svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
+      svc wallet history
+    """
+    session.runtime.forbid_core_dumps()
+
+
+@svc.group(cls=LazyGroup)
+def webhook() -> None:
+    """Have a node notify a shop of payments, and receive its callbacks.
+
+    A watch is for one order: the node calls a URL whenever the state of the order's payment changes. All commands
+    except `listen` need a token that the node has for the merchant: `show`, `watch`, `list` and `events` the
+    management token or the read-only token, the others the management token.
+
+    \b
+    Example:
+      svc webhook listen --secret-file devnet/signing-secret
+      svc webhook show order-17 --token-file devnet/manage-token
+    """
+
+
+@svc.group(cls=LazyGroup)
+def node() -> None:
+    """Operate a node on this computer, over the socket in its data directory.
+
+    `mine`, `faucet` and `reorganise` work on devnet only.
+
+    \b
+    Example:
+      svc node status --data-dir /var/lib/svcd
+      svc node backup /var/lib/svcd/backup-1 --data-dir /var/lib/svcd
+      svc node mine 10 --data-dir devnet
+    """
+
+
 def _pages() -> dict[str, Path]:
     """The pages of the documentation by topic."""
     return {page.stem: page for page in sorted(PAGES.glob("*.md"))}
@@ -131,16 +160,80 @@ def _title(page: Path) -> str:
         return next(lines).removeprefix("# ").strip()
 
 
-for command in (status, block, balance, tx, export, pay_request, verify, confirmations, wallet, webhook):
-    svc.add_command(command)
-for command in (devnet, node, db, show_help):
-    svc.add_command(command)
-for command in (peers, backup, reload_configuration, merchants, key):
-    node.add_command(command)
-webhook.add_command(move)
-webhook.add_command(restored)
-for command in (send, pay_uri, refund, history, page_check):
-    wallet.add_command(command)
+_TOP: Final = {
+    "status": ("chain_commands:status", "Show the node's network, height and sync state."),
+    "block": ("chain_commands:block", "Show the block at HEIGHT and its transfers."),
+    "balance": ("chain_commands:balance", "Show the balance of ADDRESS and how many transfers it has sent."),
+    "tx": ("chain_commands:tx", "Show the transfer TXID: recipient, amount, reference, block and confirmations."),
+    "export": (
+        "export:export",
+        "Print every change of the balance of ADDRESS, oldest first: transfers, fees, and rewards of its blocks.",
+    ),
+    "pay-request": (
+        "merchant.payments:pay_request",
+        "Create a request to pay AMOUNT coins to RECIPIENT, to be given to the payer.",
+    ),
+    "verify": (
+        "merchant.payments:verify",
+        "Show whether AMOUNT coins were paid to RECIPIENT under REFERENCE, and the confirmations of that payment.",
+    ),
+    "confirmations": (
+        "merchant.payments:confirmations",
+        "Show how many confirmations make undoing a payment of AMOUNT coins dearer than the payment.",
+    ),
+    "devnet": (
+        "operator.devnet:devnet",
+        "Run a chain to play with, until Ctrl-C: one node that mines when `svc node mine` or a transfer asks for it.",
+    ),
+    "db": ("operator.database:db", "Check, verify and rebuild the databases of a stopped node."),
+}
+"""The commands of `svc`: where each is defined, and its summary, for which `svc --help` would have to import it."""
+_BELOW: Final[Mapping[click.Group, Mapping[str, str]]] = {
+    wallet: {
+        "new": "wallet.keys:new",
+        "import": "wallet.keys:import_",
+        "export": "wallet.keys:export",
+        "address": "wallet.keys:address",
+        "send": "wallet.send:send",
+        "pay": "wallet.send:pay_uri",
+        "refund": "wallet.refund:refund",
+        "history": "wallet.history:history",
+        "page-check": "wallet.page_check:page_check",
+    },
+    webhook: {
+        "register": "merchant.webhooks:register",
+        "show": "merchant.webhooks:show",
+        "watch": "merchant.webhooks:follow",
+        "cancel": "merchant.webhooks:cancel",
+        "list": "merchant.webhooks:list_watches",
+        "events": "merchant.webhooks:list_events",
+        "redeliver": "merchant.webhooks:redeliver",
+        "test": "merchant.webhooks:send_test",
+        "listen": "merchant.listener:listen",
+        "move": "operator.database:move",
+        "restored": "operator.database:restored",
+    },
+    node: {
+        "status": "operator.node:status",
+        "mine": "operator.node:mine",
+        "faucet": "operator.node:faucet",
+        "reorganise": "operator.node:reorganise",
+        "participation": "operator.node:participation",
+        "limits": "operator.node:limits",
+        "peers": "operator.peers:peers",
+        "backup": "operator.backup:backup",
+        "reload": "operator.reload:reload_configuration",
+        "merchants": "operator.reload:merchants",
+        "key": "operator.key:key",
+    },
+}
+
+svc.add_command(show_help)
+for name, (path, summary) in _TOP.items():
+    svc.add_command(LazyCommand(name, path, summary))
+for group, paths in _BELOW.items():
+    for name, path in paths.items():
+        group.add_command(LazyCommand(name, path))
 
 
 def main() -> None:
@@ -149,12 +242,12 @@ def main() -> None:
 
 
 def system_runtime() -> Runtime:
-    """The real network, randomness and terminal."""
+    """The real network, clocks, randomness and terminal."""
     return Runtime(
-        run=run_in_reactor,
-        run_twistd=run_twistd,
-        agent=tcp_agent,
-        operator_agent=unix_socket_agent,
+        connect=connect,
+        clock=SystemClock(),
+        run=_run_in_reactor,
+        run_twistd=_run_twistd,
         random=os.urandom,
         environ=os.environ,
         stderr_is_terminal=sys.stderr.isatty,
@@ -164,45 +257,17 @@ def system_runtime() -> Runtime:
     )
 
 
-def run_in_reactor(work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
-    """Run ``work(reactor)`` to its end; raises what it raises, or click.Abort if a signal stops it by cancelling it."""
-    results: list[T] = []
-    failures: list[Exception] = []
+def _run_in_reactor(work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+    # Only the commands that serve need Twisted, and importing it takes longer than most commands.
+    from svcd.cli.reactor import run_in_reactor
 
-    async def keep_outcome(reactor: Any) -> None:
-        running = Deferred.fromCoroutine(work(reactor))
-        ended: Deferred[None] = Deferred()
-
-        def cancel() -> "Deferred[None]":
-            # The connections are closed next: the work would report them as failures of the node.
-            running.cancel()
-            return ended
-
-        reactor.addSystemEventTrigger("before", "shutdown", cancel)
-        try:
-            results.append(await running)
-        except CancelledError:
-            pass
-        except Exception as error:
-            failures.append(error)
-        finally:
-            ended.callback(None)
-
-    # react() exits the process at the end, but the command still has to print its result.
-    with suppress(SystemExit):
-        react(keep_outcome)
-    for failure in failures:
-        raise failure
-    if not results:
-        raise click.Abort
-    return results[0]
+    return run_in_reactor(work)
 
 
-def run_twistd(arguments: Sequence[str]) -> None:
-    """Run `twistd` with ``arguments`` in this process until it is stopped."""
-    options = ServerOptions()  # type: ignore[no-untyped-call]
-    options.parseOptions(arguments)  # type: ignore[no-untyped-call]
-    runApp(options)  # type: ignore[no-untyped-call]
+def _run_twistd(arguments: Sequence[str]) -> None:
+    from svcd.cli.reactor import run_twistd
+
+    run_twistd(arguments)
 
 
 def _is_interactive() -> bool:

@@ -1,10 +1,7 @@
 """The prompts of all commands: passwords and confirmations."""
 
-import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import click
@@ -22,31 +19,10 @@ _EXPOSED: Final = (
     " --password-file FILE is safer. This is said only once."
 )
 
-_Action = Callable[[int, FrameType | None], Any] | int | None
-
-
-@contextmanager
-def interruptible(*, also: Iterable[signal.Signals] = ()) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end a prompt at once; the signals in ``also`` raise click.Abort as Ctrl-C does.
-
-    With the reactor's handlers they would only ask it to stop, which it cannot do before the prompt returns.
-    """
-    handlers: dict[signal.Signals, _Action] = {signal.SIGTERM: signal.SIG_DFL}
-    handlers |= dict.fromkeys((signal.SIGINT, *also), signal.default_int_handler)
-    previous = [(number, signal.getsignal(number)) for number in handlers]
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, handler in previous:
-            signal.signal(number, handler)
-
 
 def confirm(question: str) -> bool:
     """Whether the user answers yes; an empty answer is no. Raises click.Abort."""
-    with interruptible():
-        return click.confirm(question, err=True)
+    return click.confirm(question, err=True)
 
 
 @frozen
@@ -92,8 +68,7 @@ class PasswordSource:
 
 def _prompt_password(question: str, **given: Any) -> str:
     """A password typed without echo; raises click.Abort."""
-    with interruptible():
-        password: str = click.prompt(question, hide_input=True, err=True, **given)
+    password: str = click.prompt(question, hide_input=True, err=True, **given)
     return password
 
 

@@ -9,13 +9,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 import click
 from attrs import define, field, frozen
-from twisted.internet.task import LoopingCall
 
+from svcd.cli.clock import BlockingClock
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import (
     OPERATOR_TIMEOUT,
+    Connect,
     NodeClient,
-    ResponseObject,
     is_exposed,
     operator_endpoint,
     public_endpoint,
@@ -26,8 +26,6 @@ T = TypeVar("T")
 DEFAULT_URL: Final = "http://127.0.0.1:8645"
 DEFAULT_DATA_DIR: Final = "data"
 SOCKET: Final = "operator.sock"
-POLL_SECONDS: Final = 0.5
-"""Between two calls of ``poll`` while a request is running."""
 
 
 class Runner(Protocol):
@@ -39,13 +37,11 @@ class Runner(Protocol):
 
 @frozen(kw_only=True)
 class Runtime:
-    """Everything that commands use outside the process: network, randomness, environment and terminal."""
+    """Everything that commands use outside the process: network, time, randomness, environment and terminal."""
 
+    connect: Connect
+    clock: BlockingClock
     run: Runner
-    agent: Callable[[Any], Any]
-    """Makes an IAgent for a reactor."""
-    operator_agent: Callable[[Any, str], Any]
-    """Makes an IAgent for a reactor and the path of a Unix socket."""
     run_twistd: Callable[[Sequence[str]], None]
     """Runs `twistd` with these arguments in this process until it is stopped, in the place of ``run``."""
     random: Callable[[int], bytes]
@@ -73,45 +69,25 @@ class Session:
     """Whether a token may be sent over a network unencrypted."""
     _warned: bool = field(default=False, init=False)
 
-    def get(self, path: str, member: str) -> ResponseObject:
-        """The object ``member`` in the node's response to GET ``path``; raises CommandError."""
-
-        async def work(node: NodeClient) -> ResponseObject:
-            return (await node.get(path)).object(member)
-
-        return self.with_node(work)
-
-    def with_node(self, work: Callable[[NodeClient], Coroutine[Any, Any, T]], *, token: str | None = None) -> T:
-        """The result of ``work`` with the node's public interface and a bearer ``token``; raises CommandError.
+    def node(self, *, token: str | None = None) -> NodeClient:
+        """A client of the node's public interface with a bearer ``token``; raises CommandError.
 
         A token is not sent over http to another host, unless the user insists; for anything else there is one warning.
         """
         endpoint = public_endpoint(self.url)
         if is_exposed(self.url):
             self._warn_of_http(token)
-        return self.runtime.run(
-            lambda reactor: work(NodeClient(self.runtime.agent(reactor), endpoint, clock=reactor, token=token))
-        )
+        return NodeClient(self.runtime.connect, endpoint, clock=self.runtime.clock, token=token)
 
-    def with_operator(
-        self,
-        work: Callable[[NodeClient], Coroutine[Any, Any, T]],
-        *,
-        timeout: float = OPERATOR_TIMEOUT,
-        poll: Callable[[float], object] | None = None,
-    ) -> T:
-        """The result of ``work`` with the operator's interface, ``timeout`` seconds per request; raises CommandError.
+    def operator(
+        self, *, timeout: float = OPERATOR_TIMEOUT, poll: Callable[[float], object] | None = None
+    ) -> NodeClient:
+        """A client of the operator's interface, with ``timeout`` seconds per request; raises CommandError.
 
-        ``poll`` is called twice a second until ``work`` ends, with the seconds elapsed.
+        ``poll`` is called twice a second while a request waits for its response, with the seconds elapsed.
         """
-        socket = str(Path(self.data_dir) / SOCKET)
-        endpoint = operator_endpoint(socket, timeout)
-
-        def running(reactor: Any) -> Coroutine[Any, Any, T]:
-            result = work(NodeClient(self.runtime.operator_agent(reactor, socket), endpoint, clock=reactor))
-            return result if poll is None else _polling(result, poll, reactor)
-
-        return self.runtime.run(running)
+        endpoint = operator_endpoint(str(Path(self.data_dir) / SOCKET), timeout)
+        return NodeClient(self.runtime.connect, endpoint, clock=self.runtime.clock, poll=poll)
 
     def _warn_of_http(self, token: str | None) -> None:
         """Warn once of http to another host; raises CommandError if a ``token`` would be sent that way unasked."""
@@ -148,17 +124,3 @@ class Session:
     def print_result(self, value: Mapping[str, object], text: str) -> None:
         """Print the result of the command: ``value`` as JSON with --json, ``text`` otherwise."""
         click.echo(json.dumps(value, indent=2) if self.as_json else text)
-
-
-async def _polling(work: Coroutine[Any, Any, T], poll: Callable[[float], object], clock: Any) -> T:
-    start = clock.seconds()
-    loop = LoopingCall(lambda: poll(clock.seconds() - start))
-    loop.clock = clock
-    stopped = loop.start(POLL_SECONDS, now=False)
-    try:
-        return await work
-    finally:
-        if loop.running:
-            loop.stop()
-        # Raises what ``poll`` has raised.
-        await stopped

@@ -10,15 +10,14 @@ from typing import Any, TypeVar
 from attrs import define, field, frozen
 from click.testing import CliRunner, Result
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from twisted.test import iosim
-from twisted.web.client import Agent, HTTPConnectionPool
-from twisted.web.iweb import IAgentEndpointFactory
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
-from zope.interface import implementer
 
+from svcd.cli.http_client import NodeEndpoint
 from svcd.cli.main import svc
 from svcd.cli.session import Runtime
 
@@ -41,37 +40,87 @@ KEYFILE = (
 OTHER = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 
 
-@implementer(IAgentEndpointFactory)
 @define
 class Network:
-    """Connects every request to one site, or fails with the given failure."""
+    """Connects every request to one site, or fails with the given failure; time passes only while a command waits."""
 
+    clock: Clock
     site: Any = None
-    failure: Exception | None = None
+    failure: OSError | None = None
     pumps: list[Any] = field(factory=list)
 
-    def endpointForURI(self, _uri: Any) -> "Network":
-        return self
-
-    def connect(self, factory: Any) -> "Deferred[Any]":
+    def connect(self) -> "Wire":
         if self.failure is not None:
-            return fail(self.failure)
-        client, server = factory.buildProtocol(HERE), self.site.buildProtocol(HERE)
+            raise self.failure
+        wire, server = Wire(self), self.site.buildProtocol(HERE)
         ends = [
             iosim.FakeTransport(protocol, isServer=is_server, hostAddress=HERE, peerAddress=HERE)
-            for protocol, is_server in ((server, True), (client, False))
+            for protocol, is_server in ((server, True), (wire, False))
         ]
-        self.pumps.append(iosim.connect(server, ends[0], client, ends[1]))
-        return succeed(client)
-
-    def agent(self, clock: Clock) -> Any:
-        """An IAgent on this network."""
-        return Agent.usingEndpointFactory(clock, self, HTTPConnectionPool(clock, persistent=False))
+        self.pumps.append(iosim.connect(server, ends[0], wire, ends[1]))
+        return wire
 
     def flush(self) -> bool:
         """Deliver written bytes; returns whether there were any."""
         carried = [pump.pump() for pump in self.pumps]
         return any(carried)
+
+    def wait(self, end: float, until: Callable[[], bool]) -> bool:
+        """Let time pass, from timer to timer, and say whether something has happened before its ``end``."""
+        while not until():
+            if not self.flush():
+                due = [call.getTime() for call in self.clock.getDelayedCalls()]
+                now = self.clock.seconds()
+                if now >= end:
+                    return False
+                self.clock.advance(max(min([*due, end]) - now, 0))
+        return True
+
+
+class Wire(Protocol):
+    """The client's end of a connection."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._received = bytearray()
+        self._ended = False
+
+    def dataReceived(self, data: bytes) -> None:
+        self._received += data
+
+    def connectionLost(self, *_reason: object) -> None:
+        self._ended = True
+
+    def send(self, data: bytes, _seconds: float) -> None:
+        self.transport.write(data)
+
+    def receive(self, size: int, seconds: float) -> bytes:
+        end = self._network.clock.seconds() + seconds
+        if not self._network.wait(end, lambda: bool(self._received) or self._ended):
+            raise TimeoutError
+        data = bytes(self._received[:size])
+        del self._received[:size]
+        return data
+
+    def close(self) -> None:
+        self.transport.loseConnection()
+        self._network.flush()
+
+
+@frozen
+class Time:
+    """The clock of a command, at which other things happen meanwhile."""
+
+    network: Network
+
+    def milliseconds(self) -> int:
+        return int(self.network.clock.seconds() * 1000)
+
+    def monotonic(self) -> float:
+        return self.network.clock.seconds()
+
+    def sleep(self, seconds: float, /) -> None:
+        self.network.wait(self.monotonic() + seconds, lambda: False)
 
 
 @frozen
@@ -88,8 +137,8 @@ class Terminal:
 
     folder: Path
     clock: Clock
-    public: Network = field(factory=Network)
-    operator: Network = field(factory=Network)
+    public: Network = field(init=False)
+    operator: Network = field(init=False)
     random: Callable[[int], bytes] = lambda size: bytes(range(size))
     stderr_is_terminal: bool = False
     interactive: bool = False
@@ -101,21 +150,25 @@ class Terminal:
     twistd_calls: list[Sequence[str]] = field(factory=list)
     """The arguments of each run of twistd."""
 
+    @public.default
+    @operator.default
+    def _nothing(self) -> Network:
+        return Network(self.clock)
+
     @property
     def state(self) -> Path:
         """The folder of what svc remembers from one command to the next."""
         return self.folder.with_name(f"{self.folder.name}-state").absolute()
 
     def run(self, work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
-        """Run a coroutine like a reactor, advancing the clock to the next timer whenever it waits."""
+        """Run a coroutine of a listener like a reactor, advancing the clock to the next timer whenever it waits."""
         outcome: list[Any] = []
         Deferred.fromCoroutine(work(self.clock)).addBoth(outcome.append)
         for _ in range(TURNS):
             if outcome:
                 break
-            if not self.public.flush() and not self.operator.flush():
-                due = [call.getTime() for call in self.clock.getDelayedCalls()]
-                self.clock.advance(max(min(due) - self.clock.seconds(), 0) if due else 0)
+            due = [call.getTime() for call in self.clock.getDelayedCalls()]
+            self.clock.advance(max(min(due) - self.clock.seconds(), 0) if due else 0)
         assert outcome, "the command does not end"
         if hasattr(outcome[0], "raiseException"):
             outcome[0].raiseException()
@@ -131,10 +184,10 @@ class Terminal:
     def runtime(self, env: dict[str, str] | None = None) -> Runtime:
         """The runtime of a command at this terminal."""
         return Runtime(
+            connect=self._connect,
+            clock=Time(self.public),
             run=self.run,
             run_twistd=self.twistd_calls.append,
-            agent=self.public.agent,
-            operator_agent=self._operator_agent,
             random=self.random,
             environ={"XDG_STATE_HOME": str(self.state), **(env or {})},
             stderr_is_terminal=lambda: self.stderr_is_terminal,
@@ -146,9 +199,11 @@ class Terminal:
     def _forbid_core_dumps(self) -> None:
         self.core_dumps_forbidden += 1
 
-    def _operator_agent(self, clock: Clock, socket: str) -> Any:
-        self.sockets.append(socket)
-        return self.operator.agent(clock)
+    def _connect(self, endpoint: NodeEndpoint, _seconds: float) -> Wire:
+        if endpoint.socket is None:
+            return self.public.connect()
+        self.sockets.append(endpoint.socket)
+        return self.operator.connect()
 
     def ok(self, *words: object, typed: str = "", env: dict[str, str] | None = None) -> Told:
         """The output of a command that succeeds."""

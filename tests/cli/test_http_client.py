@@ -1,14 +1,11 @@
 """Requests to nodes that are unreachable, silent, too verbose, or no svcd node: each fails with its own sentence."""
 
-import gzip
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from twisted.internet.error import ConnectError, DNSLookupError
-from twisted.internet.error import ConnectionRefusedError as Refusal
-from twisted.internet.error import TimeoutError as ConnectTimeout
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.web.resource import Resource
@@ -67,7 +64,7 @@ def test_http_to_another_host_is_warned_of_once(terminal: Terminal) -> None:
     terminal.public.site = site_of(Fixed((200, b'{"ok":true,"one":{}}')), terminal.clock)
     with CliRunner().isolation() as (_, err, *_):
         for _ in range(2):
-            session.get("/rpc/status", "one")
+            session.node().get("/rpc/status")
         assert err.getvalue().decode() == WARNING
     told = terminal.invoke("status", "--url", "http://node.example.org", "--json")
     assert told.stderr.startswith(WARNING)
@@ -77,13 +74,13 @@ def test_http_to_another_host_is_warned_of_once(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [
-        (Refusal(osError=111), "connection refused"),
-        (ConnectError(osError=101), "network is unreachable"),
-        (ConnectTimeout(), "connection failed"),
-        (DNSLookupError("no results"), "unknown host"),
+        (ConnectionRefusedError(111, "any"), "connection refused"),
+        (OSError(101, "any"), "network is unreachable"),
+        (TimeoutError(), "connection timed out"),
+        (socket.gaierror(socket.EAI_AGAIN, "any"), "unknown host"),
     ],
 )
-def test_connection_failures_are_reported(terminal: Terminal, failure: Exception, reason: str) -> None:
+def test_connection_failures_are_reported(terminal: Terminal, failure: OSError, reason: str) -> None:
     terminal.public.failure = failure
     assert terminal.failure("status") == (
         f"cannot connect to {NAME}: {reason}; is the node running? Give its URL with --url or SVCD_URL"
@@ -91,7 +88,7 @@ def test_connection_failures_are_reported(terminal: Terminal, failure: Exception
 
 
 def test_a_missing_socket_is_reported(terminal: Terminal) -> None:
-    terminal.operator.failure = ConnectError(osError=2)
+    terminal.operator.failure = OSError(2, "any")
     assert terminal.failure("node", "status") == (
         "cannot connect to data/operator.sock: no such file or directory; is the node running?"
         " Give its data directory with --data-dir or SVCD_DATA_DIR"
@@ -206,15 +203,28 @@ def test_a_response_may_have_the_maximum_size_and_no_more(terminal: Terminal) ->
     assert ask(terminal, Fixed((200, fitting % (text + b"x")))) == TOO_LONG
 
 
-class Gzipped(Fixed):
-    def render(self, request: object) -> object:
-        request.setHeader(b"Content-Encoding", b"gzip")  # type: ignore[attr-defined]
-        return gzip.compress(b" " * 1_000_000)
+class Compressed(Resource):
+    """Answers which encodings of a response the client takes."""
+
+    isLeaf = True  # noqa: N815
+
+    def render(self, request: Any) -> bytes:
+        return b'{"ok":true,"status":"%s"}' % request.getHeader("Accept-Encoding").encode()
 
 
-@pytest.mark.usefixtures("_small")
-def test_the_size_limit_applies_to_the_decompressed_response(terminal: Terminal) -> None:
-    assert ask(terminal, Gzipped()) == TOO_LONG
+def test_no_compressed_response_is_asked_for(terminal: Terminal) -> None:
+    """A small one could be very large once it is decompressed."""
+    terminal.public.site = site_of(Compressed(), terminal.clock)
+    assert Session(terminal.runtime()).node().get("/rpc/status").text("status") == "identity"
+
+
+class Malformed(Hangup):
+    said = b"HTTP/1.1 200 OK\r\nno header\r\nRefresh: 0; url=https://other.example\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def test_a_malformed_header_hides_no_other(terminal: Terminal) -> None:
+    terminal.public.site = Factory.forProtocol(Malformed)
+    assert terminal.failure("status") == f"no complete response from {NAME}: what it sent is not HTTP"
 
 
 class Redirect(Resource):

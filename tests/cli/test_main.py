@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 import pytest
-from twisted.internet.error import ConnectError
 
+from svcd.cli.lazy_commands import LazyCommand
 from svcd.cli.main import svc
 from tests.cli.terminal import OTHER, Fixed, Terminal, site_of
 
@@ -16,7 +16,8 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tu
     yield words, command
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
-            yield from commands(inner, (*words, name))
+            loaded = inner.load() if isinstance(inner, LazyCommand) else inner
+            yield from commands(loaded, (*words, name))
 
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -87,6 +88,11 @@ def test_every_command_has_help_with_an_example(terminal: Terminal, words: tuple
         assert ("--json" in told) == (words not in (("devnet",), ("help",)))
 
 
+def test_the_summaries_of_the_tree_are_those_of_the_commands() -> None:
+    for name, command in svc.commands.items():
+        assert command.get_short_help_str(200) == TREE[(name,)].get_short_help_str(200)
+
+
 def test_help_lists_the_pages_of_the_documentation_and_shows_one(terminal: Terminal) -> None:
     listed = terminal.ok("help").out
     pages = sorted(DOCS.glob("*.md"))
@@ -149,7 +155,7 @@ def test_a_misspelled_option_beside_a_negative_number_is_rejected(terminal: Term
 @pytest.fixture
 def away(terminal: Terminal) -> Terminal:
     """A terminal that cannot connect to any node."""
-    terminal.public.failure = terminal.operator.failure = ConnectError(osError=111)
+    terminal.public.failure = terminal.operator.failure = OSError(111, "refused")
     return terminal
 
 

@@ -173,6 +173,41 @@ def test_status_over_tcp(start: Start, url: tuple[str, Any]) -> None:
     assert "network  SVC-DEVNET (network id 2)" in out.splitlines()
 
 
+LOADED = """
+import atexit, sys
+from svcd.cli.main import main
+atexit.register(lambda: print("loaded", *sys.modules, file=sys.stderr))
+main()
+"""
+
+
+def loaded(*words: str) -> set[str]:
+    """The modules that `svc` has imported by the end of a command."""
+    command = [sys.executable, "-c", LOADED, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=CLEAN_ENVIRONMENT, timeout=DEADLINE, check=True)
+    said, *modules = done.stderr.split()
+    assert said == "loaded"
+    return set(modules)
+
+
+NOT_FOR_EACH_COMMAND = {
+    *("twisted", "zope.interface", "treq", "klein", "werkzeug", "OpenSSL", "cryptography", "argon2", "sqlite3"),
+    *("psycopg", "asyncio", "concurrent.futures", "httpx", "prometheus_client", "segno", "mnemonic", "multiprocessing"),
+    *("svcd.keyfile", "svcd.store", "svcd.node", "svcd.web", "svcd.interfaces", "svcd.commerce", "svcd.light"),
+    *("svcd.cli.wallet", "svcd.cli.merchant", "svcd.cli.operator", "svcd.cli.prompts", "svcd.cli.reactor"),
+}
+"""What takes time to import, and is for some commands only."""
+
+
+def test_help_and_status_import_only_what_they_need(url: tuple[str, Any]) -> None:
+    """docs/performance.md tells how long both take."""
+    for_help = {*NOT_FOR_EACH_COMMAND, "nacl", "svcd.chain.transaction", "svcd.cli.chain_commands"}
+    assert loaded("--help") & for_help == set()
+    asked = loaded("status", "--url", url[0])
+    assert "svcd.cli.chain_commands" in asked
+    assert asked & NOT_FOR_EACH_COMMAND == set()
+
+
 def test_status_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -> None:
     assert outcome(start("node", "status", "--data-dir", str(data_dir[0]))) == (0, "height  7\n", "")
 
@@ -275,15 +310,13 @@ def test_ctrl_c_ends_a_request(start: Start, url: tuple[str, Any]) -> None:
     process = start("block", "1", "--url", url[0])
     assert url[1].hanging.wait(DEADLINE)
     process.send_signal(signal.SIGINT)
-    status, out, err = outcome(process)
-    assert (status, out) == (1, "")
-    assert len(err.splitlines()) == 1
+    assert outcome(process) == (1, "", "\nAborted!\n")
 
 
 STUCK = """
 import os, signal, click
 from twisted.internet.defer import Deferred
-from svcd.cli.main import run_in_reactor
+from svcd.cli.reactor import run_in_reactor
 
 async def work(reactor):
     reactor.callWhenRunning(os.kill, os.getpid(), signal.SIGINT)

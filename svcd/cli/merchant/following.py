@@ -3,13 +3,11 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Final
 from urllib.parse import urlencode
 
 import click
 from attrs import define, field, frozen
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient, ResponseObject
@@ -36,14 +34,14 @@ def order(text: str) -> str:
     return text
 
 
-async def find_watch(node: NodeClient, wanted: str) -> ResponseObject:
+def find_watch(node: NodeClient, wanted: str) -> ResponseObject:
     """The watch with this id, or the merchant's newest one of the order with this reference; raises CommandError.
 
     If the reference has others, standard error says so.
     """
     if _WATCH.fullmatch(wanted):
-        return (await node.get(f"{PATH}/{wanted}")).object("subscription")
-    page = await node.get(f"{PATH}?{urlencode({'reference': wanted, 'limit': 2})}")
+        return node.get(f"{PATH}/{wanted}").object("subscription")
+    page = node.get(f"{PATH}?{urlencode({'reference': wanted, 'limit': 2})}")
     watches = page.objects("subscriptions")
     if not watches:
         raise CommandError(
@@ -72,22 +70,22 @@ class Follower:
     node: NodeClient
     as_json: bool
 
-    async def follow(self, orders: Sequence[str]) -> None:
+    def follow(self, orders: Sequence[str]) -> None:
         """Return when all watches of ``orders`` have ended; raises CommandError.
 
         An error of the first requests is raised. Later ones are reported in a line while the node is away.
         """
-        followed = await self._begin(orders)
+        followed = self._begin(orders)
         failures = 0
         while active := [each for each in followed if not each.ended]:
             pause = max(POLL_SECONDS, len(active) / REQUESTS_PER_SECOND)
-            await self._sleep(min(pause * 2**failures, max(pause, MAX_RETRY_SECONDS)))
-            failures = await self._round(active, failures)
+            self.node.clock.sleep(min(pause * 2**failures, max(pause, MAX_RETRY_SECONDS)))
+            failures = self._round(active, failures)
 
-    async def _begin(self, orders: Sequence[str]) -> list[_Followed]:
+    def _begin(self, orders: Sequence[str]) -> list[_Followed]:
         followed: dict[str, _Followed] = {}
         for wanted in orders:
-            watch = await find_watch(self.node, wanted)
+            watch = find_watch(self.node, wanted)
             each = _Followed(watch.text("id"))
             if each.id in followed:
                 continue
@@ -97,11 +95,11 @@ class Follower:
             click.echo(standing_line(watch), err=True)
         return [*followed.values()]
 
-    async def _round(self, active: Sequence[_Followed], failures: int) -> int:
+    def _round(self, active: Sequence[_Followed], failures: int) -> int:
         """Look at each watch once; gives the number of failures in a row since the node last answered."""
         for each in active:
             try:
-                watch = (await self.node.get(f"{PATH}/{each.id}")).object("subscription")
+                watch = self.node.get(f"{PATH}/{each.id}").object("subscription")
             except CommandError as error:
                 if _is_final(error):
                     raise
@@ -134,13 +132,6 @@ class Follower:
         new = [event for event in reversed(watch.objects("events")) if event.text("id") not in each.seen]
         each.seen = {event.text("id") for event in watch.objects("events")}
         return new
-
-    async def _sleep(self, seconds: float) -> None:
-        await deferLater(cast(IReactorTime, self.node.clock), seconds, _nothing)
-
-
-def _nothing(*_: Any) -> None:
-    """Do nothing after a pause."""
 
 
 def _named(watch: ResponseObject) -> dict[str, object]:

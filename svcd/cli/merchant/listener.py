@@ -1,4 +1,4 @@
-"""A listener that receives webhook callbacks for testing: it verifies, prints and acknowledges them until Ctrl-C."""
+"""`svc webhook listen`: receives callbacks for testing, verifies, prints and acknowledges them until Ctrl-C."""
 
 # Twisted's web server is not annotated, and its attributes use camelCase.
 # mypy: allow-untyped-calls
@@ -13,6 +13,7 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final
 
+import click
 from attrs import field, frozen
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -22,11 +23,13 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.ssl import CertificateOptions
 from twisted.web.resource import Resource
 
+from svcd.cli import options
 from svcd.cli.errors import CommandError, NoValidResponse
 from svcd.cli.http_client import ResponseObject, parse_object
 from svcd.cli.merchant.story import subject_of
 from svcd.cli.rendering import escape, format_time
-from svcd.cli.secure_files import read_bounded
+from svcd.cli.secure_files import read_bounded, read_secret_line
+from svcd.cli.session import Session
 from svcd.commerce.signing import BadSignature, verify
 from svcd.interfaces import Clock
 from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
@@ -39,6 +42,8 @@ MAX_BODY_BYTES: Final = 16 * 1024
 """Four times the size of a node's largest event."""
 REMEMBERED_EVENTS: Final = 10_000
 """Event ids kept to detect repeated deliveries."""
+MIN_SECRET: Final = 32
+"""Characters in a node's signing secret, at least."""
 DRAIN_SECONDS: Final = 2.0
 """How long open requests may take after Ctrl-C."""
 
@@ -266,3 +271,83 @@ class CallbackListener:
             raise CommandError(
                 f"cannot listen at {host} port {port}: {reason}; choose another address with --listen"
             ) from None
+
+
+@click.command()
+@click.option(
+    "--listen",
+    "listen_address",
+    metavar="ADDRESS:PORT",
+    default="127.0.0.1:8080",
+    show_default=True,
+    callback=options.validated(parse_listen_address),
+    help="The address to listen on; port 0 chooses a free port.",
+)
+@click.option(
+    "--secret-file",
+    "secret_files",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    required=True,
+    help="The file of mode 0600 with the node's signing secret. Give it twice while the secret is being rotated.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="The certificate for https, in PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key, in PEM.")
+@options.json_option
+@click.pass_obj
+def listen(
+    session: Session,
+    listen_address: ListenAddress,
+    secret_files: tuple[Path, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
+    """Receive callbacks, verify their signatures, and print one line for each event, until Ctrl-C.
+
+    This is for testing: it stores nothing. With --json it prints the body of each event once, on one line.
+
+    \b
+    Example:
+      svc webhook listen --secret-file devnet/signing-secret
+      svc webhook listen --secret-file devnet/signing-secret --listen 127.0.0.1:0 --json
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together; give both, or neither for http")
+    tls = tls_options(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    secrets = [_signing_secret(path) for path in secret_files]
+    listener = CallbackListener(listen_address, tls)
+    output = _terminal_output(session, listener)
+
+    async def work(reactor: Any) -> None:
+        callbacks = CallbackResource(secrets, clock=reactor, output=output)
+        site = callback_site(callbacks, clock=reactor, random=session.runtime.random)
+        await listener.run(reactor, site, lambda url: click.echo(f"listening on {url} until Ctrl-C", err=True))
+
+    session.runtime.run(work)
+
+
+def _signing_secret(path: Path) -> str:
+    """The signing secret in a file; raises CommandError."""
+    # The node strips whitespace around it too.
+    secret = read_secret_line(path, "the secret").strip()
+    if len(secret) < MIN_SECRET:
+        raise CommandError(
+            f"the secret in {path} has {len(secret)} characters; a node's secret has at least {MIN_SECRET}"
+        )
+    return secret
+
+
+def _terminal_output(session: Session, listener: CallbackListener) -> ListenerOutput:
+    """Prints to standard output and standard error; a closed pipe (`… | head -1`) stops the listener."""
+
+    def print_event(event: ReceivedEvent, repeated: bool, now: float) -> None:
+        as_json = session.as_json and not repeated
+        try:
+            text = event.json() if as_json else event.line(now, repeated=repeated)
+            click.echo(text, err=session.as_json and repeated)
+        except OSError as error:
+            listener.stop(error)
+            raise
+
+    return ListenerOutput(print_event, lambda sentence: click.echo(escape(f"rejected: {sentence}"), err=True))

@@ -20,7 +20,8 @@ from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
 from svcd.chain.work import check_work
 from svcd.cli import options
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import MAX_RESPONSE_BYTES, NodeClient, ResponseObject, invalid_response, payment_status
+from svcd.cli.http_client import MAX_RESPONSE_BYTES, ResponseObject, invalid_response
+from svcd.cli.payment_status import payment_status
 from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
@@ -246,11 +247,7 @@ def pay_request(
         body["reference"] = reference
     if label is not None:
         body["label"] = label
-
-    async def work(node: NodeClient) -> ResponseObject:
-        return (await node.post(_REQUEST, body)).object("payment")
-
-    payment = session.with_node(work)
+    payment = session.node().post(_REQUEST, body).object("payment")
     _check_uri(payment, body)
     if "warning" in payment:
         click.echo(f"Warning: {escape(payment.text('warning'))}.", err=True)
@@ -327,11 +324,7 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
       svc confirmations 250 --coin-price 0.5 --hash-price 0.02 --json
     """
     query = f"amountBaseUnits={amount}&coinPrice={format_amount(coin_price)}&hashPrice={format_amount(hash_price)}"
-
-    async def work(node: NodeClient) -> ResponseObject:
-        return (await node.get(f"/rpc/commerce/confirmations?{query}")).object("confirmations")
-
-    advice = session.with_node(work)
+    advice = session.node().get(f"/rpc/commerce/confirmations?{query}").object("confirmations")
     count = advice.count("confirmations")
     few = " (the most; they cost less to undo than the payment is worth)" if advice.value("capped") is True else ""
     rows = [
@@ -390,7 +383,7 @@ def verify(
         raise click.UsageError("REFERENCE, RECIPIENT and AMOUNT are needed to ask a node")
     if tip is not None:
         raise click.UsageError("--tip is for a proof; give it together with --proof")
-    payment = session.with_node(lambda node: payment_status(node, terms))
+    payment = payment_status(session.node(), terms)
     session.print_result(payment.members, "\n".join(_payment_lines(payment)))
 
 

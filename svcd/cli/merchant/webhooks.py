@@ -1,7 +1,7 @@
-"""`svc webhook …`: the watches of a merchant at a node, and a listener to test callbacks with (docs/webhooks.md)."""
+"""`svc webhook …`: the watches of a merchant at a node (docs/webhooks.md)."""
 
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -13,16 +13,6 @@ from svcd.cli import options
 from svcd.cli.errors import CommandError, NoValidResponse
 from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.merchant.following import PATH, Follower, find_watch, order
-from svcd.cli.merchant.listener import (
-    CallbackListener,
-    CallbackResource,
-    ListenAddress,
-    ListenerOutput,
-    ReceivedEvent,
-    callback_site,
-    parse_listen_address,
-    tls_options,
-)
 from svcd.cli.merchant.story import active_text, event_text, is_waiting, watch_text
 from svcd.cli.rendering import TableColumn, escape, table
 from svcd.cli.secure_files import read_secret_line
@@ -42,8 +32,6 @@ INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, as shells have it: the watches have not ended."""
 MAX_PAGE: Final = 50
 """Watches in one response, at most."""
-MIN_SECRET: Final = 32
-"""Characters in a node's signing secret, at least."""
 
 _TOKEN: Final = re.compile("[!-~]+")
 
@@ -97,22 +85,7 @@ def _token_file(text: str) -> Callable[[F], F]:
     return lambda command: token_file(options.insecure_http_option(command))
 
 
-@click.group()
-def webhook() -> None:
-    """Have a node notify a shop of payments, and receive its callbacks.
-
-    A watch is for one order: the node calls a URL whenever the state of the order's payment changes. All commands
-    except `listen` need a token that the node has for the merchant: `show`, `watch`, `list` and `events` the
-    management token or the read-only token, the others the management token.
-
-    \b
-    Example:
-      svc webhook listen --secret-file devnet/signing-secret
-      svc webhook show order-17 --token-file devnet/manage-token
-    """
-
-
-@webhook.command(cls=options.NumericCommand)
+@click.command(cls=options.NumericCommand)
 @click.argument("reference", callback=options.validated(parse_reference))
 @click.argument("recipient", callback=options.validated(options.address))
 @click.argument("amount", callback=options.validated(parse_amount))
@@ -187,23 +160,16 @@ def register(
         body["events"] = list(events)
     if since_height is not None:
         body["sinceHeight"] = str(since_height)
-
-    async def create(node: NodeClient) -> ResponseObject:
-        try:
-            return await node.post(PATH, body)
-        except NoValidResponse as error:
-            raise CommandError(
-                f"{error}. The watch may still have been created; repeating the command shows it and creates no second"
-                " one"
-            ) from None
-
-    async def begin(node: NodeClient) -> ResponseObject:
-        return (await create(node)).object("subscription")
-
-    _print_watch(session, token_file, begin)
+    try:
+        response = _node(session, token_file).post(PATH, body)
+    except NoValidResponse as error:
+        raise CommandError(
+            f"{error}. The watch may still have been created; repeating the command shows it and creates no second one"
+        ) from None
+    _print_watch(session, response.object("subscription"))
 
 
-@webhook.command()
+@click.command()
 @click.argument("wanted", metavar="ORDER", callback=options.validated(order))
 @_reading_token_option
 @options.node_option
@@ -220,10 +186,10 @@ def show(session: Session, wanted: str, token_file: Path | None) -> None:
       svc webhook show order-17 --token-file manage-token
       svc webhook show svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file read-only-token
     """
-    _print_watch(session, token_file, lambda node: find_watch(node, wanted), reads=True)
+    _print_watch(session, find_watch(_node(session, token_file, reads=True), wanted))
 
 
-@webhook.command("watch")
+@click.command("watch")
 @click.argument("orders", metavar="ORDER...", nargs=-1, required=True, callback=_each_order)
 @_reading_token_option
 @options.node_option
@@ -242,14 +208,14 @@ def follow(context: click.Context, orders: tuple[str, ...], token_file: Path | N
       svc webhook watch svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --json --token-file read-only-token
     """
     session: Session = context.obj
-    token = _token(session, token_file, reads=True)
+    follower = Follower(_node(session, token_file, reads=True), session.as_json)
     try:
-        session.with_node(lambda node: Follower(node, session.as_json).follow(orders), token=token)
-    except click.Abort:
+        follower.follow(orders)
+    except KeyboardInterrupt:
         context.exit(INTERRUPTED)
 
 
-@webhook.command()
+@click.command()
 @click.argument("id", callback=options.validated(_watch_id))
 @_token_option
 @options.node_option
@@ -262,14 +228,10 @@ def cancel(session: Session, id: str, token_file: Path | None) -> None:  # noqa:
     Example:
       svc webhook cancel svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
     """
-
-    async def end(node: NodeClient) -> ResponseObject:
-        return (await node.post(f"{PATH}/{id}/cancel", {})).object("subscription")
-
-    _print_watch(session, token_file, end)
+    _print_watch(session, _node(session, token_file).post(f"{PATH}/{id}/cancel", {}).object("subscription"))
 
 
-@webhook.command("list")
+@click.command("list")
 @click.option(
     "--state",
     metavar="STATE",
@@ -301,8 +263,7 @@ def list_watches(
     """
     given = {"state": state, "host": host, "after": after, "limit": limit}
     query = urlencode({name: value for name, value in given.items() if value is not None})
-    token = _token(session, token_file, reads=True)
-    page = session.with_node(lambda node: node.get(f"{PATH}?{query}"), token=token)
+    page = _node(session, token_file, reads=True).get(f"{PATH}?{query}")
     rows = [
         (
             watch.text("id"),
@@ -320,7 +281,7 @@ def list_watches(
     session.print_result({"subscriptions": page.value("subscriptions"), "next": page.value("next")}, text)
 
 
-@webhook.command("events")
+@click.command("events")
 @click.argument("wanted", metavar="ORDER", callback=options.validated(order))
 @_reading_token_option
 @options.node_option
@@ -335,14 +296,13 @@ def list_events(session: Session, wanted: str, token_file: Path | None) -> None:
     Example:
       svc webhook events order-17 --token-file read-only-token
     """
-    token = _token(session, token_file, reads=True)
-    watch = session.with_node(lambda node: find_watch(node, wanted), token=token)
+    watch = find_watch(_node(session, token_file, reads=True), wanted)
     required = watch.count("requiredConfirmations")
     text = "\n\n".join(event_text(event, required) for event in watch.objects("events")) or "no events"
     session.print_result({"events": watch.value("events")}, text)
 
 
-@webhook.command()
+@click.command()
 @click.argument("id", callback=options.validated(_watch_id))
 @click.argument("event", callback=options.validated(_event_id))
 @_token_option
@@ -358,11 +318,11 @@ def redeliver(session: Session, id: str, event: str, token_file: Path | None) ->
         svcevt_9c145d42cea4a65cfdec37f4aa0ed02c --token-file manage-token
     """
     path = f"{PATH}/{id}/events/{event}/redeliver"
-    answer = session.with_node(lambda node: node.post(path, {}), token=_token(session, token_file)).object("event")
+    answer = _node(session, token_file).post(path, {}).object("event")
     session.print_result(answer.members, event_text(answer))
 
 
-@webhook.command("test")
+@click.command("test")
 @click.argument("callback_url", metavar="CALLBACK")
 @_token_option
 @options.node_option
@@ -376,35 +336,26 @@ def send_test(session: Session, callback_url: str, token_file: Path | None) -> N
       svc webhook test https://shop.example.org/paid --token-file manage-token
     """
     body = {"callbackUrl": callback_url}
-    answer = session.with_node(lambda node: node.post(f"{PATH}/test", body), token=_token(session, token_file))
-    test = answer.object("test")
+    test = _node(session, token_file).post(f"{PATH}/test", body).object("test")
     seconds = f"{test.count('milliseconds') / 1000:.3f} s"
     if "error" in test:
         raise CommandError(f"the callback failed after {seconds}: {escape(test.text('error'))}")
     session.print_result(test.members, f"the callback answered {test.count('status')} after {seconds}")
 
 
-def _print_watch(
-    session: Session,
-    token_file: Path | None,
-    request: Callable[[NodeClient], Coroutine[Any, Any, ResponseObject]],
-    *,
-    reads: bool = False,
-) -> None:
-    """Send a request with the token, and print the watch that it gives; raises CommandError."""
-
-    async def work(node: NodeClient) -> tuple[ResponseObject, int]:
-        return await request(node), int(1000 * node.clock.seconds())
-
-    watch, now = session.with_node(work, token=_token(session, token_file, reads=reads))
-    session.print_result(watch.members, watch_text(watch, now))
+def _print_watch(session: Session, watch: ResponseObject) -> None:
+    session.print_result(watch.members, watch_text(watch, session.runtime.clock.milliseconds()))
 
 
-def _token(session: Session, token_file: Path | None, *, reads: bool = False) -> str:
-    """The token from the file or the environment; raises CommandError or click.UsageError.
+def _node(session: Session, token_file: Path | None, *, reads: bool = False) -> NodeClient:
+    """The node, asked with the token from the file or the environment; raises CommandError or click.UsageError.
 
     ``reads`` says whether a read-only token is enough.
     """
+    return session.node(token=_token(session, token_file, reads=reads))
+
+
+def _token(session: Session, token_file: Path | None, *, reads: bool) -> str:
     name = "management token or read-only token" if reads else "management token"
     if token_file is not None:
         token = read_secret_line(token_file, "the token").strip()
@@ -415,83 +366,3 @@ def _token(session: Session, token_file: Path | None, *, reads: bool = False) ->
     if not _TOKEN.fullmatch(token):
         raise CommandError("the token must be printable ASCII without spaces; copy it again")
     return token
-
-
-@webhook.command()
-@click.option(
-    "--listen",
-    "listen_address",
-    metavar="ADDRESS:PORT",
-    default="127.0.0.1:8080",
-    show_default=True,
-    callback=options.validated(parse_listen_address),
-    help="The address to listen on; port 0 chooses a free port.",
-)
-@click.option(
-    "--secret-file",
-    "secret_files",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    multiple=True,
-    required=True,
-    help="The file of mode 0600 with the node's signing secret. Give it twice while the secret is being rotated.",
-)
-@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="The certificate for https, in PEM.")
-@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key, in PEM.")
-@options.json_option
-@click.pass_obj
-def listen(
-    session: Session,
-    listen_address: ListenAddress,
-    secret_files: tuple[Path, ...],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-) -> None:
-    """Receive callbacks, verify their signatures, and print one line for each event, until Ctrl-C.
-
-    This is for testing: it stores nothing. With --json it prints the body of each event once, on one line.
-
-    \b
-    Example:
-      svc webhook listen --secret-file devnet/signing-secret
-      svc webhook listen --secret-file devnet/signing-secret --listen 127.0.0.1:0 --json
-    """
-    if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key go together; give both, or neither for http")
-    tls = tls_options(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
-    secrets = [_signing_secret(path) for path in secret_files]
-    listener = CallbackListener(listen_address, tls)
-    output = _terminal_output(session, listener)
-
-    async def work(reactor: Any) -> None:
-        callbacks = CallbackResource(secrets, clock=reactor, output=output)
-        site = callback_site(callbacks, clock=reactor, random=session.runtime.random)
-        await listener.run(reactor, site, lambda url: click.echo(f"listening on {url} until Ctrl-C", err=True))
-
-    session.runtime.run(work)
-
-
-def _signing_secret(path: Path) -> str:
-    """The signing secret in a file; raises CommandError."""
-    # The node strips whitespace around it too.
-    secret = read_secret_line(path, "the secret").strip()
-    if len(secret) < MIN_SECRET:
-        raise CommandError(
-            f"the secret in {path} has {len(secret)} characters; a node's secret has at least {MIN_SECRET}"
-        )
-    return secret
-
-
-def _terminal_output(session: Session, listener: CallbackListener) -> ListenerOutput:
-    """Prints to standard output and standard error; a closed pipe (`… | head -1`) stops the listener."""
-
-    def print_event(event: ReceivedEvent, repeated: bool, now: float) -> None:
-        as_json = session.as_json and not repeated
-        try:
-            text = event.json() if as_json else event.line(now, repeated=repeated)
-            click.echo(text, err=session.as_json and repeated)
-        except OSError as error:
-            listener.stop(error)
-            raise
-
-    return ListenerOutput(print_event, lambda sentence: click.echo(escape(f"rejected: {sentence}"), err=True))

@@ -1,7 +1,7 @@
 """`svc node backup`: a copy of a node's databases while it runs (docs/operations.md "Backup")."""
 
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from attrs import frozen
 
 from svcd.cli import options
 from svcd.cli.errors import CommandError, NoValidResponse
-from svcd.cli.http_client import NodeClient, ResponseObject
+from svcd.cli.http_client import ResponseObject
 from svcd.cli.operator.database import CHAIN_FILE, WEBHOOKS_FILE
 from svcd.cli.rendering import property_table
 from svcd.cli.session import Session
@@ -46,13 +46,10 @@ def backup(session: Session, folder: Path) -> None:
     # The node has another working directory.
     path = folder.absolute()
 
-    async def request(operator: NodeClient) -> ResponseObject:
-        try:
-            return await operator.post("/operator/backup", {"path": str(path)})
-        except NoValidResponse as error:
-            raise CommandError(f"{error}. The node may still be copying: check {path}") from None
-
-    response = _request_with_progress(session, request, path)
+    try:
+        response = _request_with_progress(session, path)
+    except NoValidResponse as error:
+        raise CommandError(f"{error}. The node may still be copying: check {path}") from None
     files = response.object("files")
     sizes = [(name, files.number(name)) for name in files.members]
     rows = [("folder", response.text("path")), ("tip", f"{response.number('height')}, {response.text('hash')}")]
@@ -64,14 +61,13 @@ def backup(session: Session, folder: Path) -> None:
 _KEYS: Final = "The keys (operator.key, node.key) are not included: keep copies of them in a safe place."
 
 
-def _request_with_progress(
-    session: Session, request: Callable[[NodeClient], Coroutine[Any, Any, ResponseObject]], folder: Path
-) -> ResponseObject:
+def _request_with_progress(session: Session, folder: Path) -> ResponseObject:
     """The node's response; at a terminal, the progress of the copy to ``folder`` is shown meanwhile."""
+    body = {"path": str(folder)}
     if not session.shows_progress:
-        return session.with_operator(request, timeout=TIMEOUT)
+        return session.operator(timeout=TIMEOUT).post("/operator/backup", body)
     with copy_progress_bar(Path(session.data_dir), folder) as update:
-        return session.with_operator(request, timeout=TIMEOUT, poll=update)
+        return session.operator(timeout=TIMEOUT, poll=update).post("/operator/backup", body)
 
 
 @frozen

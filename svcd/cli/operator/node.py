@@ -1,7 +1,7 @@
 """`svc node …`: the operator's requests to a running node, over the socket in its data directory."""
 
-from collections.abc import Coroutine, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import click
 
@@ -17,24 +17,8 @@ CHUNK: Final = 100
 DEVNET_TIMEOUT: Final = 630.0
 """Seconds; longer than the node takes to respond, with 503 at the latest."""
 
-T = TypeVar("T")
 
-
-@click.group()
-def node() -> None:
-    """Operate a node on this computer, over the socket in its data directory.
-
-    `mine`, `faucet` and `reorganise` work on devnet only.
-
-    \b
-    Example:
-      svc node status --data-dir /var/lib/svcd
-      svc node backup /var/lib/svcd/backup-1 --data-dir /var/lib/svcd
-      svc node mine 10 --data-dir devnet
-    """
-
-
-@node.command()
+@click.command()
 @options.operator_option
 @options.json_option
 @click.pass_obj
@@ -45,15 +29,11 @@ def status(session: Session) -> None:
     Example:
       svc node status --data-dir /var/lib/svcd
     """
-
-    async def request(operator: NodeClient) -> ResponseObject:
-        return (await operator.get("/operator/status")).object("status")
-
-    response = session.with_operator(request)
+    response = session.operator().get("/operator/status").object("status")
     session.print_result(response.members, object_text(response.members))
 
 
-@node.command(cls=options.NumericCommand)
+@click.command(cls=options.NumericCommand)
 @click.argument("blocks", callback=options.validated(options.integer(1)))
 @click.option(
     "--producer",
@@ -73,17 +53,18 @@ def mine(session: Session, blocks: int, producer: str | None) -> None:
       svc node mine 1000 --data-dir devnet
     """
     body: dict[str, object] = {} if producer is None else {"producer": producer}
-    hashes = session.with_operator(lambda operator: _mine(session, operator, blocks, body), timeout=DEVNET_TIMEOUT)
+    hashes = _mine(session, blocks, body)
     session.print_result({"hashes": hashes}, f"made {pluralize(len(hashes), 'block')}; the tip is {escape(hashes[-1])}")
 
 
-async def _mine(session: Session, operator: NodeClient, blocks: int, body: dict[str, object]) -> list[str]:
+def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
+    operator = session.operator(timeout=DEVNET_TIMEOUT)
     hashes: list[str] = []
     with session.progress_bar(blocks, "Making blocks", hidden=blocks <= CHUNK) as bar:
         while len(hashes) < blocks:
             count = min(CHUNK, blocks - len(hashes))
             try:
-                response = await _devnet_only(operator.post("/operator/mine", {**body, "blocks": count}))
+                response = _ask_devnet(operator, "/operator/mine", {**body, "blocks": count})
             except CommandError as error:
                 if hashes:
                     raise CommandError(f"{len(hashes)} of {blocks} blocks were made, then: {error}") from None
@@ -94,7 +75,7 @@ async def _mine(session: Session, operator: NodeClient, blocks: int, body: dict[
     return hashes
 
 
-@node.command(cls=options.NumericCommand)
+@click.command(cls=options.NumericCommand)
 @click.argument("recipient", callback=options.validated(options.address))
 @click.argument("amount", callback=options.validated(parse_amount))
 @options.operator_option
@@ -109,13 +90,13 @@ def faucet(session: Session, recipient: str, amount: int) -> None:
       svc node mine 1
     """
     body = {"recipient": recipient, "amount": format_amount(amount)}
-    response = session.with_operator(lambda operator: _devnet_only(operator.post("/operator/faucet", body)))
+    response = _ask_devnet(session.operator(), "/operator/faucet", body)
     txid = response.text("txid")
     rows = [("txid", txid), ("amount", format_coins(amount)), ("recipient", recipient)]
     session.print_result({"txid": txid}, property_table(rows))
 
 
-@node.command(cls=options.NumericCommand)
+@click.command(cls=options.NumericCommand)
 @click.argument("depth", callback=options.validated(options.integer(1)))
 @click.option("--drop-transactions", is_flag=True, help="Drop the transfers of the replaced blocks too.")
 @options.operator_option
@@ -132,9 +113,7 @@ def reorganise(session: Session, depth: int, drop_transactions: bool) -> None:
       svc node reorganise 3
     """
     body = {"depth": depth, "dropTransactions": drop_transactions}
-    response = session.with_operator(
-        lambda operator: _devnet_only(operator.post("/operator/reorganise", body)), timeout=DEVNET_TIMEOUT
-    )
+    response = _ask_devnet(session.operator(timeout=DEVNET_TIMEOUT), "/operator/reorganise", body)
     hashes = _hashes(response)
     session.print_result(
         {"hashes": hashes},
@@ -142,9 +121,10 @@ def reorganise(session: Session, depth: int, drop_transactions: bool) -> None:
     )
 
 
-async def _devnet_only(request: Coroutine[Any, Any, T]) -> T:
+def _ask_devnet(operator: NodeClient, path: str, body: Mapping[str, object]) -> ResponseObject:
+    """The response to a request that only a devnet node takes; raises CommandError."""
     try:
-        return await request
+        return operator.post(path, body)
     except ErrorResponse as error:
         if error.status == 404:
             raise CommandError("the node does not support this command: only a devnet node does") from None
@@ -158,7 +138,7 @@ def _hashes(response: ResponseObject) -> list[str]:
     return hashes
 
 
-@node.command()
+@click.command()
 @click.argument("state", type=click.Choice(["on", "off"]))
 @options.operator_option
 @options.json_option
@@ -174,7 +154,7 @@ def participation(session: Session, state: str) -> None:
       svc node participation on --data-dir /var/lib/svcd
     """
     body = {"enabled": state == "on"}
-    response = session.with_operator(lambda operator: operator.post("/operator/participation", body))
+    response = session.operator().post("/operator/participation", body)
     record = {"enabled": response.value("enabled"), "waitsFor": response.value("waitsFor")}
     if record["enabled"] is not (state == "on"):
         raise CommandError(f"the node does not confirm that participation is {state}")
@@ -183,7 +163,7 @@ def participation(session: Session, state: str) -> None:
     session.print_result(record, text)
 
 
-@node.command()
+@click.command()
 @options.operator_option
 @options.json_option
 @click.pass_obj
@@ -194,7 +174,7 @@ def limits(session: Session) -> None:
     Example:
       svc node limits
     """
-    response = session.with_operator(lambda operator: operator.get("/operator/limits"))
+    response = session.operator().get("/operator/limits")
     text = "\n\n".join(_limit_text(limit) for limit in response.objects("limits"))
     session.print_result({"limits": response.value("limits")}, text)
 

@@ -44,7 +44,7 @@ def peers(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         session: Session = context.obj
-        response = session.with_operator(lambda operator: operator.get("/operator/peers"))
+        response = session.operator().get("/operator/peers")
         text = peers_text(response)
         session.print_result({"peers": response.value("peers"), "bans": response.value("bans")}, text)
 
@@ -65,7 +65,7 @@ def add(session: Session, endpoint: str) -> None:
       svc node peers add http://192.0.2.1:8645
       svc node peers add https://node.example
     """
-    response = session.with_operator(lambda operator: operator.post("/operator/peers/add", {"endpoint": endpoint}))
+    response = session.operator().post("/operator/peers/add", {"endpoint": endpoint})
     record = {"peer": response.value("peer"), "why": response.value("why")}
     if record["peer"] is None:
         text = f"{escape(endpoint)} is added, but is not a peer yet: {escape(response.text('why'))}"
@@ -98,7 +98,7 @@ def ban(session: Session, target: dict[str, object], seconds: int | None) -> Non
       svc node peers ban 192.0.2.7 --seconds 86400
     """
     body = target if seconds is None else {**target, "seconds": seconds}
-    response = session.with_operator(lambda operator: operator.post("/operator/peers/ban", body))
+    response = session.operator().post("/operator/peers/ban", body)
     banned, dropped = response.object("ban"), response.texts("dropped")
     effect = f"dropped: {', '.join(map(escape, dropped))}" if dropped else "no peer was dropped"
     text = "\n".join(["banned", *_ban_lines(banned), f"  {effect}"])
@@ -119,7 +119,7 @@ def unban(session: Session, target: dict[str, object]) -> None:
     Example:
       svc node peers unban 192.0.2.7
     """
-    session.with_operator(lambda operator: operator.post("/operator/peers/unban", target))
+    session.operator().post("/operator/peers/unban", target)
     (name,) = target.values()
     session.print_result({"unbanned": name}, f"{escape(str(name))} is no longer banned")
 

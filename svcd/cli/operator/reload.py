@@ -32,7 +32,7 @@ def reload_configuration(session: Session) -> None:
 
 
 def _reload(session: Session) -> None:
-    response = session.with_operator(lambda operator: operator.post("/operator/reload", {}))
+    response = session.operator().post("/operator/reload", {})
     keys = ("added", "changed", "removed", "settings", "certificates", "left")
     session.print_result({key: response.value(key) for key in keys}, "\n".join(_lines(response)))
 

@@ -13,13 +13,12 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.units import format_amount
 from svcd.cli import options
-from svcd.cli.http_client import NodeClient, ResponseObject
+from svcd.cli.http_client import ResponseObject
 from svcd.cli.rendering import TableColumn, format_time, pluralize, table
 from svcd.cli.session import Session
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, reconcile
 from svcd.cli.wallet.preflight import fetch_account_view
 from svcd.cli.wallet.unlocking import load_keyfile
-from svcd.interfaces import milliseconds
 
 MAX_LIMIT: Final = 100
 _CURSOR: Final = re.compile("[0-9]{1,16}-[0-9]{1,16}")
@@ -99,20 +98,17 @@ def history(session: Session, limit: int, before: str | None, keyfile: Path) -> 
       svc wallet history --json
     """
     opened = load_keyfile(keyfile)
-
-    async def work(node: NodeClient) -> _HistoryPage:
-        view = await fetch_account_view(node, opened)
-        key = decode_address(opened.address, opened.params.address_prefix)
-        own = reconcile(PendingFile(keyfile, opened.params), key, view, milliseconds(node.clock)).pending
-        cursor = "" if before is None else f"&before={before}"
-        response = await node.get(f"/rpc/address/{opened.address}/transactions?limit={limit}{cursor}")
-        following = response.text("next") if "next" in response else None
-        in_mempool = sum(pending.transfer.nonce < view.pending_nonce for pending in own)
-        others = max(view.pending_nonce - view.nonce - in_mempool, 0)
-        shown = own if before is None else ()
-        return _HistoryPage(opened.address, opened.params, response.objects("transactions"), following, shown, others)
-
-    page = session.with_node(work)
+    node = session.node()
+    view = fetch_account_view(node, opened)
+    key = decode_address(opened.address, opened.params.address_prefix)
+    own = reconcile(PendingFile(keyfile, opened.params), key, view, node.clock.milliseconds()).pending
+    cursor = "" if before is None else f"&before={before}"
+    response = node.get(f"/rpc/address/{opened.address}/transactions?limit={limit}{cursor}")
+    following = response.text("next") if "next" in response else None
+    in_mempool = sum(pending.transfer.nonce < view.pending_nonce for pending in own)
+    others = max(view.pending_nonce - view.nonce - in_mempool, 0)
+    shown = own if before is None else ()
+    page = _HistoryPage(opened.address, opened.params, response.objects("transactions"), following, shown, others)
     session.print_result(page.as_json(), "\n".join(_lines(page, session.runtime.terminal_width())))
 
 

@@ -34,25 +34,7 @@ from svcd.keyfile import (
 _network_choice = click.Choice(list(NETWORKS))
 
 
-@click.group()
-@click.pass_obj
-def wallet(session: Session) -> None:
-    """Keep a key in a file on this computer, and send coins with it.
-
-    The key is encrypted with a password and never leaves this computer. Nobody can restore it for you: keep the 24
-    words that it is derived from, or a copy of the file and the password.
-
-    \b
-    Example:
-      svc wallet new --network devnet
-      svc wallet address
-      svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
-      svc wallet history
-    """
-    session.runtime.forbid_core_dumps()
-
-
-@wallet.command()
+@click.command()
 @click.option("--network", type=_network_choice, default="mainnet", show_default=True, help="The network to use it on.")
 @click.option(
     "--words-to",
@@ -96,7 +78,7 @@ def new(session: Session, network: str, words_to: Path | None, keyfile: Path, pa
     session.print_result(_as_json(sealed, keyfile), f"{_as_text(sealed, keyfile)}\n\n{advice}")
 
 
-@wallet.command("import")
+@click.command("import")
 @click.option("--words", is_flag=True, help="Prompt for the 24 words.")
 @click.option(
     "--words-from", type=click.Path(path_type=Path), metavar="FILE", help="Read the 24 words from a file of mode 0600."
@@ -158,7 +140,7 @@ def import_(
     session.print_result(_as_json(sealed, keyfile), _as_text(sealed, keyfile))
 
 
-@wallet.command()
+@click.command()
 @click.option("--to", type=click.Path(path_type=Path), metavar="FILE", help="Write to a new file of mode 0600.")
 @click.option(
     "--browser",
@@ -197,7 +179,7 @@ def export(session: Session, to: Path | None, browser: bool, keyfile: Path, pass
     click.echo(_NO_WORDS if isinstance(opened.kdf, Pbkdf2) else f"{_NO_WORDS} {_NOT_FOR_BROWSERS}", err=True)
 
 
-@wallet.command()
+@click.command()
 @click.option("--verify", is_flag=True, help="Ask for the password, to verify that the address is that of the key.")
 @options.keyfile_option
 @options.password_option

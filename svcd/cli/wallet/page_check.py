@@ -1,31 +1,20 @@
 """`svc wallet page-check`: whether a node serves the wallet's page of a release."""
 
-# Twisted's web client is not annotated.
-# mypy: allow-untyped-calls
-
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
-from attrs import frozen
-from treq import collect
-from treq.client import HTTPClient
-from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
-from twisted.python.failure import Failure
-from twisted.web.client import RequestTransmissionFailed, ResponseFailed
+from attrs import evolve
 
 from svcd.cli import options
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import TIMEOUT, public_endpoint
+from svcd.cli.http_client import Fetched, NodeClient, public_endpoint
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
-from svcd.interfaces import Clock
 
 PAGE: Final = "/wallet/"
 POLICY: Final = "Content-Security-Policy"
@@ -37,15 +26,6 @@ _MAX_FILE: Final = 1024 * 1024
 _OK: Final = 200
 _POLICY_DATA: Final = re.compile(rb'(<script type="application/json" id="link-policy">)([^<]*)(</script>)')
 _POLICY_MEMBERS: Final = {"recipients", "returnHosts", "only"}
-
-
-@frozen
-class Served:
-    """A response of the node."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 @click.command("page-check")
@@ -70,21 +50,15 @@ def page_check(session: Session, url: str, hashes: Path) -> None:
       svc wallet page-check https://node.example.org --hashes wallet-page.sha256
     """
     listed = parse_hashes(read_bounded(hashes, _MAX_LIST), hashes)
-    endpoint = public_endpoint(url)
-
-    async def work(reactor: Any) -> dict[str, str | None]:
-        site = _Site(session.runtime.agent(reactor), endpoint.base_url, reactor)
-        return {name: await _difference(site, name, accepted) for name, accepted in listed.items()}
-
-    differences = session.runtime.run(work)
+    differences = {name: _difference(session, url, name, accepted) for name, accepted in listed.items()}
     differing = [f"{name} {reason}" for name, reason in differences.items() if reason is not None]
     if differing:
         raise CommandError(
-            f"{endpoint.base_url} does not serve the wallet's page of this release: {'; '.join(differing)}. Enter no"
+            f"{url} does not serve the wallet's page of this release: {'; '.join(differing)}. Enter no"
             " password and no words there"
         )
-    value = {"url": endpoint.base_url, "same": True, "checked": list(differences)}
-    session.print_result(value, f"the wallet's page of {endpoint.base_url} is that of the release: {len(listed)} files")
+    value = {"url": url, "same": True, "checked": list(differences)}
+    session.print_result(value, f"the wallet's page of {url} is that of the release: {len(listed)} files")
 
 
 def parse_hashes(data: bytes, path: Path) -> dict[str, frozenset[str]]:
@@ -100,58 +74,27 @@ def parse_hashes(data: bytes, path: Path) -> dict[str, frozenset[str]]:
     return {name: frozenset(hashes) for name, hashes in listed.items()}
 
 
-@frozen
-class _Site:
-    agent: Any
-    base_url: str
-    clock: Clock
-
-    async def get(self, path: str, language: str) -> Served:
-        """The response to GET; raises CommandError."""
-
-        def timed_out(result: Served | Failure, seconds: float) -> Served | Failure:
-            late = CommandError(f"{self.base_url}{path} was not received within {seconds:g} s")
-            return Failure(late) if isinstance(result, Failure) else result
-
-        clock: Any = self.clock
-        return await Deferred.fromCoroutine(self._get(path, language)).addTimeout(TIMEOUT, clock, timed_out)
-
-    async def _get(self, path: str, language: str) -> Served:
-        received = bytearray()
-
-        def receive(chunk: bytes) -> None:
-            received.extend(chunk)
-            if len(received) > _MAX_FILE:
-                raise CommandError(f"{self.base_url}{path} has more than {_MAX_FILE} bytes")
-
-        headers: dict[bytes | str, bytes | str] = {"Accept-Language": language}
-        clock: Any = self.clock
-        try:
-            response = await HTTPClient(self.agent).get(
-                self.base_url + path, headers=headers, allow_redirects=False, unbuffered=True, reactor=clock
-            )
-            await collect(response, receive)
-        except (ConnectError, DNSLookupError, ConnectionClosed, RequestTransmissionFailed, ResponseFailed) as error:
-            raise CommandError(f"{self.base_url}{path} cannot be loaded: {error}") from None
-        raw = response.headers.getAllRawHeaders()
-        found = {name.decode("latin-1"): b", ".join(values).decode("latin-1") for name, values in raw}
-        return Served(response.code, found, bytes(received))
-
-
-async def _difference(site: _Site, name: str, accepted: frozenset[str]) -> str | None:
-    """Why what a site serves under a name of the list is not one of the ``accepted``; None if it is."""
+def _difference(session: Session, url: str, name: str, accepted: frozenset[str]) -> str | None:
+    """Why what a node serves under a name of the list is not one of the ``accepted``; None if it is."""
     path, _, form = name.partition(" ")
-    served = await site.get(path, form if form not in ("", POLICY) else "en")
+    served = _served(session, url, path, form if form not in ("", POLICY) else "en")
     if served.status != _OK:
         return f"has HTTP status {served.status}"
     loading = [header for header in _FORBIDDEN if header in served.headers]
     if loading:
         return f"has the header {loading[0]}"
     if form == POLICY:
-        content = served.headers.get(POLICY, "").encode("latin-1")
+        content = ", ".join(served.headers.get_all(POLICY, [])).encode("latin-1")
     else:
         content = without_links(served.body) if path == PAGE else served.body
     return None if sha256(content).hexdigest() in accepted else "differs"
+
+
+def _served(session: Session, url: str, path: str, language: str) -> Fetched:
+    """What a node serves at a path in a language; raises CommandError."""
+    endpoint = evolve(public_endpoint(url), name=f"{url}{path}", hint="is it the URL of a node?")
+    node = NodeClient(session.runtime.connect, endpoint, clock=session.runtime.clock)
+    return node.fetch("GET", path, headers={"Accept-Language": language}, max_bytes=_MAX_FILE)
 
 
 def without_links(html: bytes) -> bytes:

@@ -254,12 +254,12 @@ def _may_be_included(transfer: Transfer, view: AccountView, now: int) -> bool:
     return transfer.nonce >= view.nonce and not is_void(transfer, view.params, min(now, view.tip_time + MARGIN))
 
 
-async def depths(node: NodeClient, transfers: Iterable[Transfer]) -> dict[bytes, int]:
+def depths(node: NodeClient, transfers: Iterable[Transfer]) -> dict[bytes, int]:
     """The confirmations of the transfers that the node has in a block, by txid; raises CommandError."""
     found = {}
     for transfer in transfers:
         try:
-            record = (await node.get(f"/rpc/transaction/{transfer.txid.hex()}")).object("transaction")
+            record = node.get(f"/rpc/transaction/{transfer.txid.hex()}").object("transaction")
         except ErrorResponse as response:
             if response.status == _NOT_FOUND:
                 continue

@@ -10,7 +10,6 @@ from svcd.chain.transaction import Draft, Transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import Rows, format_coins, pluralize
-from svcd.interfaces import milliseconds
 from svcd.keyfile import Keyfile
 
 MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
@@ -55,20 +54,20 @@ class AccountView:
     """The waiting transfer that a new one is to replace, if this wallet has signed it."""
 
 
-async def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
+def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
     """The node's view of the wallet's account; raises CommandError if network or clock is wrong."""
-    status = (await node.get("/rpc/status")).object("status")
-    check_clock(milliseconds(node.clock), status.number("time"))
-    consensus = (await node.get("/rpc/consensus")).object("consensus")
+    status = node.get("/rpc/status").object("status")
+    check_clock(node.clock.milliseconds(), status.number("time"))
+    consensus = node.get("/rpc/consensus").object("consensus")
     params = network_params(status, consensus)
     check_wallet(keyfile, params)
-    account = (await node.get(f"/rpc/balance/{keyfile.address}")).object("account")
+    account = node.get(f"/rpc/balance/{keyfile.address}").object("account")
     return account_view(params, status, account)
 
 
-async def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
+def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
     """The fee that the node suggests, the network's minimum at least; raises CommandError if it is unreasonable."""
-    fees = (await node.get("/rpc/fees")).object("fees")
+    fees = node.get("/rpc/fees").object("fees")
     fee = max(fees.number("suggestedFee"), params.minimum_fee)
     maximum = MAX_FEE_FACTOR * params.minimum_fee
     if fee > maximum:
@@ -103,12 +102,12 @@ def network_params(status: ResponseObject, consensus: ResponseObject) -> Network
     return params
 
 
-async def recipient_balance(node: NodeClient, request: SendRequest, params: NetworkParams) -> int | None:
+def recipient_balance(node: NodeClient, request: SendRequest, params: NetworkParams) -> int | None:
     """The recipient's balance in base units; None if the amount alone is enough for the account minimum."""
     if request.amount >= params.account_minimum:
         return None
     decode_address(request.recipient, params.address_prefix, "recipient")
-    return (await node.get(f"/rpc/balance/{request.recipient}")).object("account").number("balance")
+    return node.get(f"/rpc/balance/{request.recipient}").object("account").number("balance")
 
 
 def account_view(params: NetworkParams, status: ResponseObject, account: ResponseObject) -> AccountView:

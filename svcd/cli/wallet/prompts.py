@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from svcd.cli.errors import CommandError
-from svcd.cli.prompts import interruptible
 from svcd.cli.secure_files import read_secret
 from svcd.cli.wallet.mnemonic import WORDS, parse_mnemonic
 
@@ -25,8 +24,7 @@ _HIDE_ALTERNATE: Final = f"{_CLEAR}\x1b[?1049l"
 
 def prompt_words() -> list[str]:
     """The 24 words, typed without echo. Raises CommandError or click.Abort."""
-    with interruptible():
-        return parse_mnemonic(click.prompt("The 24 words, separated by spaces", hide_input=True, err=True))
+    return parse_mnemonic(click.prompt("The 24 words, separated by spaces", hide_input=True, err=True))
 
 
 def read_words(path: Path) -> list[str]:
@@ -59,12 +57,16 @@ def show_words_once(words: list[str], random: Callable[[int], bytes]) -> None:
 @contextmanager
 def _alternate_screen() -> Iterator[None]:
     """Show what follows on a screen of its own, and leave nothing of it. Ctrl-C, Ctrl-\\, SIGTERM: click.Abort."""
-    with interruptible(also=(signal.SIGTERM, signal.SIGQUIT)):
-        click.echo(_SHOW_ALTERNATE, nl=False, err=True)
-        try:
-            yield
-        finally:
-            click.echo(_HIDE_ALTERNATE, nl=False, err=True)
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGQUIT)}
+    for number in previous:
+        signal.signal(number, signal.default_int_handler)
+    click.echo(_SHOW_ALTERNATE, nl=False, err=True)
+    try:
+        yield
+    finally:
+        click.echo(_HIDE_ALTERNATE, nl=False, err=True)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def format_words(words: list[str]) -> str:
@@ -81,8 +83,7 @@ def _prompt_until(question: str, expected: str, if_wrong: str) -> None:
             raise click.UsageError(if_wrong)
         return text
 
-    with interruptible():
-        click.prompt(question, value_proc=check, err=True)
+    click.prompt(question, value_proc=check, err=True)
 
 
 _WARNING: Final = (

@@ -17,7 +17,7 @@ from svcd.cli.rendering import format_coins, format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.pending import PendingFile
 from svcd.cli.wallet.preflight import AccountView, SendRequest, fetch_account_view
-from svcd.cli.wallet.send import OutgoingPayment, SendResult, send_payment, signing_options
+from svcd.cli.wallet.send import OutgoingPayment, send_payment, signing_options
 from svcd.cli.wallet.unlocking import load_keyfile
 from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, refund_reference
 from svcd.keyfile import Keyfile
@@ -90,37 +90,34 @@ def refund(
       svc wallet refund 1a0f5a3b1b6f4c850f9e3fbb4b8f7b1a0f5a3b1b6f4c850f9e3fbb4b8f7b1a0f --amount 0.5
     """
     opened = load_keyfile(keyfile)
+    node = session.node()
+    fetch_account_view(node, opened)  # Checks network and clock first.
+    payment = _received(node, opened, txid)
+    files = keyfile, password_file
+    request = evolve(_refund_of(payment, amount), fee=fee, nonce=nonce, again=again)
+    outgoing = OutgoingPayment.of(session, opened, request, files, assume_yes=yes)
+    refunded = _refunded(node, payment, outgoing.pending)
+    click.echo(f"{property_table(_rows(payment, refunded))}\n\nThe refund:", err=True)
 
-    async def work(node: NodeClient) -> SendResult:
-        await fetch_account_view(node, opened)  # Checks network and clock first.
-        payment = await _received(node, opened, txid)
-        files = keyfile, password_file
-        request = evolve(_refund_of(payment, amount), fee=fee, nonce=nonce, again=again)
-        outgoing = OutgoingPayment.of(session, opened, request, files, assume_yes=yes)
-        refunded = await _refunded(node, payment, outgoing.pending)
-        click.echo(f"{property_table(_rows(payment, refunded))}\n\nThe refund:", err=True)
+    def objections(node: NodeClient, view: AccountView, nonce: int) -> list[str]:
+        # Asked anew, because the keyfile is locked only now.
+        refunded = _refunded(node, payment, outgoing.pending, besides=nonce)
+        paid = _paid(node, payment)
+        return [
+            *_objections_to_refund(view, payment),
+            *objections_to_refunded(refunded, paid, request.amount, already=already, assume_yes=yes),
+        ]
 
-        async def objections(node: NodeClient, view: AccountView, nonce: int) -> list[str]:
-            # Asked anew, because the keyfile is locked only now.
-            refunded = await _refunded(node, payment, outgoing.pending, besides=nonce)
-            paid = await _paid(node, payment)
-            return [
-                *_objections_to_refund(view, payment),
-                *objections_to_refunded(refunded, paid, request.amount, already=already, assume_yes=yes),
-            ]
-
-        return await send_payment(node, evolve(outgoing, objections=objections))
-
-    result = session.with_node(work)
+    result = send_payment(node, evolve(outgoing, objections=objections))
     session.print_result(result.as_json(), result.as_text())
 
 
-async def _received(node: NodeClient, keyfile: Keyfile, txid: str) -> ReceivedPayment:
+def _received(node: NodeClient, keyfile: Keyfile, txid: str) -> ReceivedPayment:
     """The payment to the wallet with ``txid``; raises CommandError.
 
     The txid proves who signed the payment: a node cannot name another sender.
     """
-    record = (await node.get(f"/rpc/transaction/{txid}")).object("transaction")
+    record = node.get(f"/rpc/transaction/{txid}").object("transaction")
     payment = _parse(record, keyfile.params)
     if payment.transfer.txid.hex() != txid:
         raise invalid_response(f"it returns the transfer {payment.transfer.txid.hex()} for {txid}")
@@ -200,23 +197,23 @@ def objections_to_refunded(
     return found
 
 
-async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
+def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
     """The sum that the sender has paid under the payment's reference, in blocks."""
     reference = payment.transfer.reference
     if reference is None:
         return payment.transfer.amount
-    listed = await sent_under_reference(node, payment.recipient, reference, payment.sender)
+    listed = sent_under_reference(node, payment.recipient, reference, payment.sender)
     return sum(each.number("amount") for each in listed.values() if each.value("canonical") is True)
 
 
-async def _refunded(node: NodeClient, payment: ReceivedPayment, file: PendingFile, besides: int | None = None) -> int:
+def _refunded(node: NodeClient, payment: ReceivedPayment, file: PendingFile, besides: int | None = None) -> int:
     """The sum that this wallet has refunded under the payment's refund reference, in blocks or waiting for one.
 
     A refund in ``file`` counts as well, with its own amount, whatever the node says of it, unless its nonce is
     ``besides``, that of the refund to come: of several with one nonce a block includes one.
     """
     reference = payment.refund_reference
-    listed = await sent_under_reference(node, payment.sender, reference, payment.recipient)
+    listed = sent_under_reference(node, payment.sender, reference, payment.recipient)
     signed = [each.transfer for each in file.load() if each.transfer.sender == payment.transfer.recipient]
     own = {transfer.txid.hex(): transfer for transfer in signed}
     known = {own[txid].nonce for txid in listed if txid in own}
@@ -229,26 +226,22 @@ async def _refunded(node: NodeClient, payment: ReceivedPayment, file: PendingFil
     return sum(amounts) + sum(unknown.values())
 
 
-async def sent_under_reference(
-    node: NodeClient, recipient: str, reference: str, sender: str
-) -> dict[str, ResponseObject]:
+def sent_under_reference(node: NodeClient, recipient: str, reference: str, sender: str) -> dict[str, ResponseObject]:
     """The transfers from ``sender`` to ``recipient`` under ``reference``, by txid, at one tip; raises CommandError."""
     for _ in range(_WALKS):
-        tips, listed = await _walk(node, recipient, reference, sender)
+        tips, listed = _walk(node, recipient, reference, sender)
         if len(tips) == 1:
             return listed
     raise CommandError("the node's chain changed again and again while its payments were read; repeat the command")
 
 
-async def _walk(
-    node: NodeClient, recipient: str, reference: str, sender: str
-) -> tuple[set[str], dict[str, ResponseObject]]:
+def _walk(node: NodeClient, recipient: str, reference: str, sender: str) -> tuple[set[str], dict[str, ResponseObject]]:
     """The hashes of the tips at which the pages were read, and the transfers on all of them, by txid."""
     tips: set[str] = set()
     listed: dict[str, ResponseObject] = {}
     after = ""
     while True:
-        page = await node.get(f"/rpc/commerce/payments?recipient={recipient}&reference={reference}&limit=100{after}")
+        page = node.get(f"/rpc/commerce/payments?recipient={recipient}&reference={reference}&limit=100{after}")
         tips.add(page.object("tip").text("hash"))
         listed.update({each.text("txid"): each for each in page.objects("payments") if each.text("sender") == sender})
         if "next" not in page:

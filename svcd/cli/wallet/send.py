@@ -4,7 +4,7 @@ A signed transfer is stored in the pending file before it is sent, and stays the
 the command sends the same bytes again (svcd/cli/wallet/repeat.py).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,7 +19,8 @@ from svcd.chain.transaction import Draft, Transfer, check_reference, sign_transf
 from svcd.chain.units import parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
-from svcd.cli.http_client import NodeClient, payment_status
+from svcd.cli.http_client import NodeClient
+from svcd.cli.payment_status import payment_status
 from svcd.cli.prompts import PasswordSource, confirm
 from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
 from svcd.cli.session import Session
@@ -38,7 +39,6 @@ from svcd.cli.wallet.preflight import (
 )
 from svcd.cli.wallet.repeat import InBlock, Repetition, Resend, SignAgain, same_terms
 from svcd.cli.wallet.unlocking import load_keyfile, unlock
-from svcd.interfaces import milliseconds
 from svcd.keyfile import Keyfile
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -189,7 +189,7 @@ def _send(
     """Send a transfer and print the result; ``files`` are the keyfile and, if given, the password file."""
     payment = OutgoingPayment.of(session, keyfile, request, files, assume_yes=assume_yes)
     payment = evolve(payment, link=link)
-    result = session.with_node(lambda node: send_payment(node, payment))
+    result = send_payment(session.node(), payment)
     session.print_result(result.as_json(), result.as_text())
 
 
@@ -206,7 +206,7 @@ class OutgoingPayment:
     """Whether to sign without asking."""
     link: PaymentLink | None = None
     """The link that is paid, if there is one."""
-    objections: Callable[[NodeClient, AccountView, int], Awaitable[list[str]]] | None = None
+    objections: Callable[[NodeClient, AccountView, int], list[str]] | None = None
     """Asks the node for reasons against a new transfer with a nonce, one sentence each: warnings, errors with --yes."""
 
     @classmethod
@@ -259,23 +259,23 @@ class SendResult:
         return property_table([("txid", self.txid), ("state", state)])
 
 
-async def send_payment(node: NodeClient, payment: OutgoingPayment) -> SendResult:
+def send_payment(node: NodeClient, payment: OutgoingPayment) -> SendResult:
     """Build, sign and broadcast the transfer; raises CommandError, RuleViolation or click.Abort.
 
     The keyfile is locked meanwhile: two processes would otherwise sign two transfers with one nonce.
     """
     with payment.pending.lock():
-        return await _send_locked(node, payment)
+        return _send_locked(node, payment)
 
 
-async def _send_locked(node: NodeClient, payment: OutgoingPayment) -> SendResult:
+def _send_locked(node: NodeClient, payment: OutgoingPayment) -> SendResult:
     sender, request = payment.keyfile.address, payment.request
-    view = await fetch_account_view(node, payment.keyfile)
-    now = milliseconds(node.clock)
+    view = fetch_account_view(node, payment.keyfile)
+    now = node.clock.milliseconds()
     check_present(now, view)
     earlier = reconcile(payment.pending, decode_address(sender, view.params.address_prefix), view, now)
     same = [each.transfer for each in same_terms(request, earlier.stored, view.params)]
-    repetition = Repetition(request=request, stored=earlier.stored, view=view, depths=await depths(node, same), now=now)
+    repetition = Repetition(request=request, stored=earlier.stored, view=view, depths=depths(node, same), now=now)
     step = repetition.step(judged=payment.objections is not None)
     if isinstance(step, InBlock):
         return _tell_in_block(payment, step, view, now)
@@ -283,8 +283,8 @@ async def _send_locked(node: NodeClient, payment: OutgoingPayment) -> SendResult
         transfer = _confirm_resend(payment, step.stored, view)
     else:
         replaced = step.replaced if isinstance(step, SignAgain) else None
-        transfer = await _sign_new(node, payment, view, earlier, same if replaced else [])
-    state = await _broadcast(node, payment, transfer)
+        transfer = _sign_new(node, payment, view, earlier, same if replaced else [])
+    state = _broadcast(node, payment, transfer)
     return SendResult(_draft_of(transfer, view), sender, transfer.txid.hex(), state)
 
 
@@ -322,7 +322,7 @@ def _confirm_resend(payment: OutgoingPayment, stored: PendingTransfer, view: Acc
     return transfer
 
 
-async def _sign_new(
+def _sign_new(
     node: NodeClient, payment: OutgoingPayment, view: AccountView, earlier: Reconciliation, same: list[Transfer]
 ) -> Transfer:
     """A newly signed transfer, once the user has confirmed.
@@ -334,28 +334,28 @@ async def _sign_new(
         request = evolve(request, nonce=same[-1].nonce)
     earlier.check_nonce_is_free(request, view.params)
     if request.nonce is None:
-        for sentence in await _objections_to_unsettled(node, request, view, earlier):
+        for sentence in _objections_to_unsettled(node, request, view, earlier):
             _object(payment, sentence)
         request = evolve(request, nonce=earlier.next_nonce(view))
     _check_not_expired(payment, node)
     if request.fee is None:
-        request = evolve(request, fee=await suggested_fee(node, view.params))
-    received = await recipient_balance(node, request, view.params)
+        request = evolve(request, fee=suggested_fee(node, view.params))
+    received = recipient_balance(node, request, view.params)
     view = evolve(view, replaced=earlier.acknowledged(request.nonce))
-    draft = build_draft(request, view, milliseconds(node.clock), received=received)
+    draft = build_draft(request, view, node.clock.milliseconds(), received=received)
     _show(payment, draft, view)
     _warn_of_earlier(draft, earlier, same)
     if payment.request.fee is None and draft.fee > view.params.minimum_fee:
         minimum = format_coins(view.params.minimum_fee)
         click.echo(f"Warning: the node suggests this fee, which is above the minimum of {minimum}.", err=True)
-    await _warn_if_paid(node, payment, view, same)
-    for sentence in [] if payment.objections is None else await payment.objections(node, view, draft.nonce):
+    _warn_if_paid(node, payment, view, same)
+    for sentence in [] if payment.objections is None else payment.objections(node, view, draft.nonce):
         _object(payment, sentence)
     _confirm(payment, "Sign and send this transfer?")
     seed = payment.unseal()
     _check_not_expired(payment, node)
     # The user may have taken an hour to answer: the timestamp is that of the signature.
-    draft = evolve(draft, timestamp=milliseconds(node.clock))
+    draft = evolve(draft, timestamp=node.clock.milliseconds())
     return sign_transfer(draft, seed=seed, params=view.params)
 
 
@@ -366,13 +366,13 @@ def _object(payment: OutgoingPayment, sentence: str) -> None:
     click.echo(f"Warning: {sentence}.", err=True)
 
 
-async def _objections_to_unsettled(
+def _objections_to_unsettled(
     node: NodeClient, request: SendRequest, view: AccountView, earlier: Reconciliation
 ) -> list[str]:
     """Why other payments may be paid besides this one although no node has accepted them, one sentence each."""
     asked_for = {each.transfer.txid for each in same_terms(request, earlier.stored, view.params)}
     used = [each for each in earlier.unsettled if each.nonce < view.nonce and each.txid not in asked_for]
-    in_block = await depths(node, used)
+    in_block = depths(node, used)
     found = []
     for each in used:
         if each.txid not in in_block:
@@ -423,13 +423,13 @@ def _confirm(payment: OutgoingPayment, question: str) -> None:
 def _check_not_expired(payment: OutgoingPayment, node: NodeClient) -> None:
     """Raise CommandError if the link has expired by this computer's clock, as the checkout stops offering to pay."""
     until = None if payment.link is None else payment.link.until
-    if until is not None and milliseconds(node.clock) >= until:
+    if until is not None and node.clock.milliseconds() >= until:
         raise CommandError(
             f"this order expired at {format_time(until)}, so nothing was signed; ask the shop for a new link"
         )
 
 
-async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView, same: list[Transfer]) -> None:
+def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView, same: list[Transfer]) -> None:
     """Warn that the order is already paid; with --yes, raise CommandError if it is, or if that cannot be known.
 
     The transfers ``same`` do not count: the new one replaces them.
@@ -440,7 +440,7 @@ async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: Accoun
         raise CommandError(
             "the node is still catching up and may not know that this order is paid; wait, or omit --yes"
         )
-    status = await payment_status(node, payment.link.order.terms)
+    status = payment_status(node, payment.link.order.terms)
     state = status.text("state")
     if state == "unpaid" or status.text("txid") in {transfer.txid.hex() for transfer in same}:
         return
@@ -450,16 +450,16 @@ async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: Accoun
     click.echo(f"Warning: {paid}.", err=True)
 
 
-async def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Transfer) -> str:
+def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Transfer) -> str:
     """Send the transfer and return its state, ``accepted`` or ``known``; raises CommandError.
 
     It stays in the file whatever happens: also a node that refuses it may have sent it on.
     """
     pending = payment.pending
     before = {each.transfer.txid: each.answer for each in pending.load()}.get(transfer.txid)
-    pending.save(transfer, NodeAnswer.NONE, now=milliseconds(node.clock))
+    pending.save(transfer, NodeAnswer.NONE, now=node.clock.milliseconds())
     try:
-        response = await node.post("/rpc/broadcast", {"transaction": parse_wire_object(transfer.wire)})
+        response = node.post("/rpc/broadcast", {"transaction": parse_wire_object(transfer.wire)})
         if response.text("txid") != transfer.txid.hex():
             raise NoValidResponse(f"the node returns another txid, {response.text('txid')}")
         state = response.text("state")
@@ -467,7 +467,7 @@ async def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Trans
         repeat = "repeat the command without --again" if payment.request.again else "repeat the command"
         refused = isinstance(error, ErrorResponse) and error.status == _INVALID
         if refused and before in (None, NodeAnswer.REFUSED):
-            _store_answer(payment, transfer, NodeAnswer.REFUSED, milliseconds(node.clock))
+            _store_answer(payment, transfer, NodeAnswer.REFUSED, node.clock.milliseconds())
             raise CommandError(
                 f"{error}. The transfer {transfer.txid.hex()} is kept, because the node may have sent it on all the"
                 f" same: {repeat} to send it again; another payment gets its nonce, so only one of them can be paid"
@@ -476,7 +476,7 @@ async def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Trans
             f"{error}. The transfer {transfer.txid.hex()} may still have been sent: {repeat} to send the"
             " same signed transfer again, which can be paid only once"
         ) from None
-    _store_answer(payment, transfer, NodeAnswer.ACCEPTED, milliseconds(node.clock))
+    _store_answer(payment, transfer, NodeAnswer.ACCEPTED, node.clock.milliseconds())
     return state
 
 

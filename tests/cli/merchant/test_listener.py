@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from attrs import define, field
 from cryptography.hazmat.primitives import serialization
-from treq.client import HTTPClient
 from twisted.internet.task import Clock
 
 from svcd.cli.errors import CommandError
@@ -27,12 +26,9 @@ from svcd.cli.merchant.listener import (
     tls_options,
 )
 from svcd.commerce.signing import BadSignature
-from svcd.request_body import WholeBody
 from tests.cli.merchant.events import NOW, OLD_SECRET, SECRET, encoded, event, headers
 from tests.cli.terminal import Network
 from tests.net.certificates import Signed, make_authority, sign
-
-URL = "http://127.0.0.1:8080/any/path"
 
 
 @define
@@ -60,24 +56,19 @@ def send(heard: Heard) -> Iterator[Callable[..., tuple[int, Any]]]:
     clock = Clock()
     clock.advance(NOW)
     callbacks = CallbackResource([SECRET], clock=clock, output=ListenerOutput(heard.event, heard.rejected.append))
-    network = Network(callback_site(callbacks, clock=clock, random=lambda size: bytes(size)))
-    client = HTTPClient(network.agent(clock), data_to_body_producer=WholeBody)
+    network = Network(clock, callback_site(callbacks, clock=clock, random=lambda size: bytes(size)))
 
     def send(body: bytes, sent: dict[str, Any] | None = None, method: str = "POST") -> tuple[int, Any]:
-        given = headers(body) if sent is None else sent
-        asked = client.request(method, URL, data=body or None, headers=given, reactor=clock)
-        answers: list[Any] = []
-        asked.addCallback(lambda answer: answer.content().addCallback(lambda text: (answer.code, text)))
-        asked.addBoth(answers.append)
-        while network.flush():
-            pass
-        status, text = answers[0]
-        return status, json.loads(text) if text else None
+        lines = [f"{method} /any/path HTTP/1.1", "Host: 127.0.0.1:8080", f"Content-Length: {len(body)}"]
+        for name, values in (headers(body) if sent is None else sent).items():
+            lines += [f"{name}: {value}" for value in (values if isinstance(values, list) else [values])]
+        wire = network.connect()
+        wire.send("\r\n".join([*lines, "Connection: close", "", ""]).encode() + body, 1)
+        answer = b"".join(iter(lambda: wire.receive(65536, 60), b""))
+        text = answer.partition(b"\r\n\r\n")[2]
+        return int(answer.split()[1]), json.loads(text) if text else None
 
     yield send
-    for pump in network.pumps:
-        pump.client.transport.loseConnection()
-    network.flush()
     clock.advance(60)
     assert clock.getDelayedCalls() == []
 

@@ -10,6 +10,7 @@ import pytest
 
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET
+from svcd.cli.clock import SystemClock
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import MAX_RESPONSE_BYTES
 from svcd.cli.merchant.payments import ProofClaim, verify_proof
@@ -46,10 +47,10 @@ def ticking() -> Callable[[], float]:
 def offline(*, at_terminal: bool) -> Session:
     """A session without a network."""
     runtime = Runtime(
+        connect=_nothing,
+        clock=SystemClock(),
         run=_nothing,
         run_twistd=_nothing,
-        agent=_nothing,
-        operator_agent=_nothing,
         random=_nothing,
         environ={},
         stderr_is_terminal=lambda: at_terminal,

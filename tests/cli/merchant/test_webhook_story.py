@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet import error
 from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
@@ -387,7 +386,7 @@ def test_watch_survives_a_node_that_is_away(terminal: Terminal, watched: Watched
     watched.register(ttl=60)
 
     def away() -> None:
-        terminal.public.failure = error.ConnectionRefusedError()
+        terminal.public.failure = ConnectionRefusedError()
 
     def back() -> None:
         terminal.public.failure = None
@@ -407,7 +406,7 @@ def test_watch_survives_a_node_that_is_away(terminal: Terminal, watched: Watched
 def test_watch_fails_at_once_where_the_first_request_does(terminal: Terminal, watched: Watched) -> None:
     watched.register()
     assert "with the right token" in terminal.failure("webhook", "watch", "order-1", env={"SVC_MANAGE_TOKEN": "wrong"})
-    terminal.public.failure = error.ConnectionRefusedError()
+    terminal.public.failure = ConnectionRefusedError()
     assert "is the node running?" in terminal.failure("webhook", "watch", "order-1", env=READING)
 
 

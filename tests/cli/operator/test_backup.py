@@ -3,11 +3,15 @@
 import io
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, redirect_stderr
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
 
 from svcd.chain.params import DEVNET
 from svcd.cli.operator.backup import CopyProgress, copy_progress, copy_progress_bar
@@ -63,16 +67,31 @@ def test_a_timeout_says_that_the_copy_may_continue(terminal: Terminal) -> None:
     )
 
 
-class Slow(Backups):
-    """Backups that take a second for every chunk."""
+class Watched(Backups):
+    """Backups during which something is looked at after every chunk."""
 
-    def __init__(self, chain: Path, clock: Clock) -> None:
+    def __init__(self, chain: Path, look: Callable[[], object]) -> None:
         super().__init__(chain, None, InlineWorker())
-        self._clock = clock
+        self._look = look
 
     def _check_stopping(self, left: int, total: int) -> None:
         super()._check_stopping(left, total)
-        self._clock.advance(1)
+        self._look()
+
+
+class Later(Resource):
+    """Answers after 1.2 seconds."""
+
+    isLeaf = True  # noqa: N815
+
+    def __init__(self, answer: bytes, clock: Clock) -> None:
+        super().__init__()
+        self._answer = answer
+        self._clock = clock
+
+    def render(self, request: Any) -> int:
+        self._clock.callLater(1.2, lambda: (request.write(self._answer), request.finish()))
+        return NOT_DONE_YET
 
 
 class Tty(io.StringIO):
@@ -89,33 +108,31 @@ def fat(chain: Path) -> None:
         connection.executemany("INSERT INTO months VALUES (randomblob(1000000))", [()] * 12)
 
 
-def test_progress_follows_a_real_copy(
-    node: Node, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_follows_a_real_copy(node: Node, terminal: Terminal, tmp_path: Path) -> None:
     """The files of a real copy are read while it is running."""
     fat(tmp_path / "chain.sqlite")
-    seen: list[tuple[float, CopyProgress | None]] = []
-    routes = BackupRoutes(Slow(tmp_path / "chain.sqlite", terminal.clock), token=None)
-    terminal.operator.site = node.sites.operator([*node.operator_routes, routes], SiteLimits())
-    real = copy_progress
-
-    def looked(data_dir: Path, folder: Path) -> CopyProgress | None:
-        seen.append((terminal.clock.seconds(), real(data_dir, folder)))
-        return seen[-1][1]
-
-    monkeypatch.setattr("svcd.cli.operator.backup.copy_progress", looked)
-    terminal.stderr_is_terminal = True
-    told = terminal.ok("node", "backup", "copy", "--data-dir", tmp_path)
-    assert told.err == "Copying\n", "what is no terminal gets the label alone"
-    growth = [each for _, each in seen if each is not None]
+    seen: list[CopyProgress | None] = []
+    backups = Watched(tmp_path / "chain.sqlite", lambda: seen.append(copy_progress(tmp_path, terminal.folder / "copy")))
+    routes = [*node.operator_routes, BackupRoutes(backups, token=None)]
+    terminal.operator.site = node.sites.operator(routes, SiteLimits())
+    terminal.ok("node", "backup", "copy", "--data-dir", tmp_path)
+    growth = [each for each in seen if each is not None]
     assert len(growth) > 5
     assert [each.copied for each in growth] == sorted(each.copied for each in growth)
     assert growth[0].copied < growth[0].total / 2 < growth[-1].copied
-    seen.clear()
-    assert terminal.ok("node", "backup", "second", "--data-dir", tmp_path, "--json").err == ""
-    terminal.stderr_is_terminal = False
-    assert terminal.ok("node", "backup", "third", "--data-dir", tmp_path).err == ""
-    assert seen == []
+
+
+ANSWER = b'{"ok":true,"path":"/copy","height":"7","hash":"ab","files":{"chain.sqlite":"1000"}}'
+
+
+def test_progress_is_shown_at_a_terminal_until_the_node_answers(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "chain.sqlite").touch()
+    terminal.operator.site = site_of(Later(ANSWER, terminal.clock), terminal.clock)
+    command = ("node", "backup", "copy", "--data-dir", tmp_path)
+    assert terminal.ok(*command).err == ""
+    terminal.stderr_is_terminal = True
+    assert terminal.ok(*command).err == "\rCopying, 0 s\rCopying, 1 s\n"
+    assert terminal.ok(*command, "--json").err == ""
 
 
 def test_the_bar_follows_the_file_sizes(tmp_path: Path) -> None:
@@ -184,8 +201,7 @@ def test_errors_while_polling_are_raised(terminal: Terminal) -> None:
 
     session = Session(terminal.runtime())
     with pytest.raises(OSError, match="nobody reads"):
-        session.with_operator(lambda operator: operator.get("/operator/status"), poll=look)
-    assert terminal.clock.getDelayedCalls() == []
+        session.operator(poll=look).get("/operator/status")
 
 
 def test_the_file_names_match_those_of_the_node(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from twisted.internet.defer import ensureDeferred
 
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
@@ -20,7 +19,6 @@ from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, SEED, Terminal, site_of
 from tests.cli.wallet.test_send import KNOWN, canned, waiting
 from tests.rpc.node import FAUCET, Node
 from tests.submitting import submitted
-from tests.support import result_of
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
 
@@ -161,8 +159,8 @@ def test_a_node_cannot_make_an_own_refund_smaller(
     """The node lists the refund, so that it is no unknown one, and says that it was of nothing."""
     refund_at_once(terminal, paid)
 
-    async def belittled(*asked: Any) -> dict[str, ResponseObject]:
-        listed = await sent_under_reference(*asked)
+    def belittled(*asked: Any) -> dict[str, ResponseObject]:
+        listed = sent_under_reference(*asked)
         return {txid: ResponseObject(each.name, {**each.members, "amount": "0"}) for txid, each in listed.items()}
 
     monkeypatch.setattr("svcd.cli.wallet.refund.sent_under_reference", belittled)
@@ -220,7 +218,7 @@ class Pages:
     def __init__(self, *tips: str) -> None:
         self.tips = list(tips)
 
-    async def get(self, path: str) -> ResponseObject:
+    def get(self, path: str) -> ResponseObject:
         """The next page."""
         number = int("after" in path)
         sent = {"txid": f"{number}", "sender": ADDRESS, "amount": "5", "canonical": True}
@@ -230,13 +228,13 @@ class Pages:
 
 def test_payments_are_read_again_if_the_chain_changes_between_two_pages() -> None:
     def read(node: Any) -> Any:
-        return ensureDeferred(sent_under_reference(node, FAUCET, "refund:order-17", ADDRESS))
+        return sent_under_reference(node, FAUCET, "refund:order-17", ADDRESS)
 
     changing = Pages("a", "b", "b", "b")
-    assert list(result_of(read(changing))) == ["0", "1"]
+    assert list(read(changing)) == ["0", "1"]
     assert changing.tips == []
     with pytest.raises(CommandError, match="changed again and again while its payments were read"):
-        result_of(read(Pages(*"abcdefghij")))
+        read(Pages(*"abcdefghij"))
 
 
 @pytest.mark.parametrize(

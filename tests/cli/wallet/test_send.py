@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from attrs import define
-from twisted.internet.error import ConnectError
 
 from svcd.chain.params import DEVNET, FAUCET_SEED, MAINNET
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
@@ -472,7 +471,7 @@ class _Closed:
     """A port without a listener."""
 
     def buildProtocol(self, _address: Any) -> Any:  # noqa: N802
-        raise ConnectError
+        raise ConnectionRefusedError
 
 
 @pytest.mark.parametrize("status", [400, 429, None])
