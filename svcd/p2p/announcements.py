@@ -1,6 +1,5 @@
 """Announced blocks: a peer sends the header of a new block, and this node fetches the block (docs/peers.md "Relay")."""
 
-from collections.abc import Container
 from typing import Final
 
 from attrs import define, field
@@ -28,23 +27,15 @@ GOOD_RATE: Final = 64 * 1024
 """Bytes per second from all peers together at which no further peer is asked."""
 LEAST_RATE: Final = 8 * 1024
 """Bytes per second of a peer that counts as delivering. Two such peers suffice: more copies would share a slow line."""
-SENDING_RATE: Final = 128 * 1024
-"""Bytes per second at which an outbound peer may push a block before another one is asked: a line of 1 Mbit/s."""
-TRANSFER_BYTES: Final = 600
-"""Estimated size of a transfer in a block."""
 MAX_CHECKS: Final = 16
 """Different announced headers whose work is checked at a time; each check computes an Argon2 hash."""
-PUSH_SECONDS: Final = 60.0
-"""How long a peer that has announced a push has to send the block."""
-BROKEN_SECONDS: Final = 3_600.0
-"""How long this node waits for no push of a peer that did not send a block as announced, nor of its network group."""
-MAX_EXCUSES: Final = 3
-"""Pushes in a row that a peer may leave out with a good reason, until they count as broken promises."""
+MAX_FETCH_SECONDS: Final = 60.0
+"""How long a fetch keeps its place from other blocks, and synchronisation from the block."""
+UNRELIABLE_SECONDS: Final = 3_600.0
+"""How long a peer that did not deliver a block as announced is asked last."""
 _LOOK_SECONDS: Final = 0.5
 _REMEMBERED: Final = 1_024
-_MAX_PROMISES: Final = 64
 _NOT_DELIVERED: Final = "Announcing a block and not delivering it, so that others are not asked"
-_BROKEN_PROMISE: Final = "Announcing every block first and saying that it comes, so that it is asked of no other peer"
 LIMITS: Final = (
     Limit("announced blocks that are fetched at a time", MAX_FETCHES, "blocks", _NOT_DELIVERED),
     Limit("head start of the first peer that announced a block", HEAD_START_SECONDS, "seconds", _NOT_DELIVERED),
@@ -57,148 +48,23 @@ LIMITS: Final = (
         "things",
         "Announcing headers without end, to have their work checked",
     ),
-    Limit("time that a peer has to push a block", PUSH_SECONDS, "seconds", _BROKEN_PROMISE),
-    Limit("time without waiting for a push after one that did not come", BROKEN_SECONDS, "seconds", _BROKEN_PROMISE),
-    Limit("reasons in a row not to push a block", MAX_EXCUSES, "things", _BROKEN_PROMISE),
+    Limit("time that a fetch keeps its place", MAX_FETCH_SECONDS, "seconds", _NOT_DELIVERED),
+    Limit("time for which such a peer is asked last", UNRELIABLE_SECONDS, "seconds", _NOT_DELIVERED),
 )
-
-
-class UnreliablePeers:
-    """The peers that did not send or deliver a block as announced, for an hour.
-
-    An outbound peer answers for itself only: others in its network group must not be able to spoil its record.
-    """
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._until: BoundedDict[str, float] = BoundedDict(_REMEMBERED)
-        """Unix seconds by network group, and by endpoint."""
-        self._excuses: BoundedDict[str, int] = BoundedDict(_REMEMBERED)
-        """Excuses in a row, by the same keys."""
-
-    def add(self, peer: Peer) -> None:
-        """Record that the peer did not send or deliver a block as announced."""
-        for key in self._keys(peer):
-            self._until[key] = self._peers.node.now() + BROKEN_SECONDS
-            self._excuses.pop(key, None)
-
-    def excuse(self, peer: Peer) -> None:
-        """Count a push that the peer had a good reason to leave out."""
-        for key in self._keys(peer):
-            self._excuses[key] = self._excuses.get(key, 0) + 1
-        if self._excuses[self._own_key(peer)] > MAX_EXCUSES:
-            self.add(peer)
-
-    def clear(self, peer: Peer) -> None:
-        """Record that the peer sent a block as announced."""
-        for key in self._keys(peer):
-            self._until.pop(key, None)
-            self._excuses.pop(key, None)
-
-    def has(self, peer: Peer) -> bool:
-        """Whether the peer, or another for which it answers, is recorded."""
-        return self._until.get(self._own_key(peer), 0.0) > self._peers.node.now()
-
-    def answers_for(self, peer: Peer, other: Peer) -> bool:
-        """Whether ``peer`` answers for what ``other`` does."""
-        return self._own_key(peer) in self._keys(other)
-
-    def _own_key(self, peer: Peer) -> str:
-        return peer.endpoint if peer.outbound else self._peers.reputation_key(peer)
-
-    def _keys(self, peer: Peer) -> set[str]:
-        return {self._peers.reputation_key(peer), peer.endpoint}
-
-
-@define(eq=False)
-class _Promise:
-    """A push that a peer has announced."""
-
-    peer: Peer
-    work: int
-    """Of the chain up to this block."""
-    due: float
-    """Until when the peer has time to send the block (Unix seconds)."""
-    broken: bool = False
-
-
-class PushPromises:
-    """Pushes that peers have announced. A peer has a minute, even if another peer delivers the block before.
-
-    An honest peer may send the block late over a slow line. It may not send it at all if it has a better block by then,
-    or if it announces the block again and hears that it is known. So only silence breaks a promise, and the peer is
-    forgiven once the block does come.
-    """
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._promises: BoundedDict[bytes, _Promise] = BoundedDict(_MAX_PROMISES)
-        """By the hash of the block: promises of the last minute, and older ones that were broken."""
-        self._unreliable = UnreliablePeers(peers)
-
-    def trusts(self, peer: Peer, missing: Container[bytes]) -> bool:
-        """Whether to wait for a block that ``peer`` announces to push; ``missing`` are the blocks that have not come.
-
-        Not while it owes another one that came from elsewhere: otherwise it could delay every block a little.
-        """
-        owes = (
-            self._unreliable.answers_for(peer, promise.peer)
-            for block_hash, promise in self._promises.items()
-            if not promise.broken and block_hash not in missing
-        )
-        return not self._unreliable.has(peer) and not any(owes)
-
-    def add(self, peer: Peer, block_hash: bytes, work: int) -> None:
-        """Note that ``peer`` has announced to push a block, up to which its chain has this ``work``."""
-        self._promises[block_hash] = _Promise(peer, work, self._peers.node.now() + PUSH_SECONDS)
-
-    def has(self, peer: Peer, block_hash: bytes) -> bool:
-        """Whether ``peer`` has lately announced to push the block."""
-        promise = self._promises.get(block_hash)
-        return promise is not None and promise.peer is peer
-
-    def announced_again(self, peer: Peer, block_hash: bytes) -> None:
-        """Excuse a push of ``peer``: it announced the block again, and hears that the block is known."""
-        promise = self._promises.get(block_hash)
-        if promise is not None and promise.peer is peer and not promise.broken:
-            del self._promises[block_hash]
-            self._unreliable.excuse(peer)
-
-    def block_posted(self, block_hash: bytes, client: str | None) -> None:
-        """Note that the block has been posted from the address of ``client``, in time or not."""
-        promise = self._promises.get(block_hash)
-        if promise is not None and promise.peer.may_be_at(client):
-            del self._promises[block_hash]
-            self._unreliable.clear(promise.peer)
-
-    def tick(self) -> None:
-        """Judge the pushes that are overdue; to be called every second."""
-        now, work = self._peers.node.now(), self._peers.node.chain_manager.tip.work
-        overdue = [name for name, promise in self._promises.items() if promise.due <= now and not promise.broken]
-        for block_hash in overdue:
-            promise = self._promises[block_hash]
-            if work > promise.work:
-                # The peer had a better block to send by then, or has heard of one.
-                del self._promises[block_hash]
-                self._unreliable.excuse(promise.peer)
-            else:
-                promise.broken = True
-                self._unreliable.add(promise.peer)
 
 
 @define(eq=False)
 class _BlockSource:
-    """A peer that is asked for a block, or that pushes it."""
+    """A peer that is asked for a block."""
 
     peer: Peer
     began: float
     trusted: bool
     """Whether the peer may keep other peers from being asked."""
-    pushes: bool = False
     received: int = 0
-    """Bytes of the block so far; unknown, and 0, for a push."""
+    """Bytes of the block so far."""
     fetching: Deferred[None] | None = None
-    """The request that is under way; None for a push."""
+    """The request that is under way."""
 
     def note_bytes(self, count: int) -> None:
         """Count bytes that have come."""
@@ -208,20 +74,14 @@ class _BlockSource:
         """Bytes per second, so far."""
         return self.received / max(now - self.began, 1.0)
 
-    def has_head_start(self, now: float, size: int) -> bool:
-        """Whether no other peer is asked even if nothing comes; ``size`` is the estimated one of the block.
-
-        This node sees nothing of a push before the whole block is here. An outbound peer gets the time for that.
-        """
-        patience = HEAD_START_SECONDS
-        if self.pushes and self.peer.outbound:
-            patience += size / SENDING_RATE
-        return now - self.began < patience
+    def has_head_start(self, now: float) -> bool:
+        """Whether no other peer is asked even if nothing comes."""
+        return now - self.began < HEAD_START_SECONDS
 
 
 @define(eq=False)
 class _AnnouncedBlock:
-    """A block that a peer pushes or is asked for."""
+    """A block that peers are asked for."""
 
     header: Header
     began: float
@@ -229,15 +89,10 @@ class _AnnouncedBlock:
     sources: list[_BlockSource] = field(factory=list)
     """The peers that may deliver the block at present."""
     asked: dict[str, Peer] = field(factory=dict)
-    """By endpoint, the peers that were asked for the block or announced a push; each peer is asked once."""
+    """By endpoint, the peers that were asked for the block; each peer is asked once."""
     timer: Timer | None = None
     over: bool = False
     """Whether no further peer is asked."""
-
-    @property
-    def size(self) -> int:
-        """The estimated size; its sender cannot lie about the number of transfers."""
-        return self.header.transaction_count * TRANSFER_BYTES
 
     def may_ask(self, peer: Peer, now: float, *, trusted: bool) -> bool:
         """Whether it is time to ask ``peer`` too.
@@ -245,11 +100,9 @@ class _AnnouncedBlock:
         An inbound peer keeps no outbound peer from being asked for longer than its head start, however well it seems to
         deliver. A peer that is not trusted keeps no other one from being asked, and waits for all others.
         """
-        if any(now - source.began < HEAD_START_SECONDS for source in self.sources if source.trusted or not trusted):
+        if any(source.has_head_start(now) for source in self.sources if source.trusted or not trusted):
             return False
         rivals = [source for source in self.sources if source.trusted and (source.peer.outbound or not peer.outbound)]
-        if any(source.has_head_start(now, self.size) for source in rivals):
-            return False
         rates = [source.rate(now) for source in rivals if now - source.began < FETCH_SECONDS]
         return sum(rates) < GOOD_RATE and sum(rate >= LEAST_RATE for rate in rates) < 2
 
@@ -257,7 +110,7 @@ class _AnnouncedBlock:
         """Whether the block is being delivered, or an outbound peer was just asked, so that no other is needed."""
         return self.over or any(
             source.rate(now) >= (LEAST_RATE if source.peer.outbound else GOOD_RATE)
-            or (source.peer.outbound and source.has_head_start(now, self.size))
+            or (source.peer.outbound and source.has_head_start(now))
             for source in self.sources
             if source.trusted and now - source.began < FETCH_SECONDS
         )
@@ -284,9 +137,8 @@ class Announcements:
         self._fetches: dict[bytes, _AnnouncedBlock] = {}
         self._checks: dict[tuple[bytes, bytes], list[Deferred[HeaderCheck]]] = {}
         """The announcements that wait for the check of a header, by its hash and signature."""
-        self._promises = PushPromises(peers)
-        self._unreliable = UnreliablePeers(peers)
-        """The peers that announced a block and did not deliver it."""
+        self._unreliable_until: BoundedDict[str, float] = BoundedDict(_REMEMBERED)
+        """Until when (Unix seconds) peers that did not deliver as announced are asked last, by endpoint and group."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -295,35 +147,25 @@ class Announcements:
         for fetch in tuple(self._fetches.values()):
             self._end(fetch)
 
-    def tick(self) -> None:
-        """Do what is due by now; to be called every second."""
-        self._promises.tick()
-
     def chain_changed(self, change: ChainChange) -> None:
         """End the fetch of a block that has arrived."""
         if (fetch := self._fetches.get(change.tip.hash)) is not None:
             self._arrived(fetch)
 
-    def block_posted(self, block_hash: bytes, client: str | None) -> None:
-        """Note that a block has been posted from the address of ``client``."""
-        self._promises.block_posted(block_hash, client)
-
     def is_coming(self, block_hash: bytes) -> bool:
-        """Whether a new block is being fetched or pushed, for a minute at most."""
+        """Whether a new block is being fetched, for a minute at most."""
         fetch = self._fetches.get(block_hash)
-        return fetch is not None and self._node.now() - fetch.began < PUSH_SECONDS
+        return fetch is not None and self._node.now() - fetch.began < MAX_FETCH_SECONDS
 
-    async def receive(self, header: Header, announcer: Peer | None, *, push: bool) -> str:
+    async def receive(self, header: Header, announcer: Peer | None) -> str:
         """Take an announced header; the state to answer with. Raises RuleViolation or NotYet.
 
-        ``announcer`` is the sender if it is a peer that can be called; with ``push`` it posts the block, too.
+        ``announcer`` is the sender if it is a peer that can be called.
         """
         chain_manager = self._node.chain_manager
         if announcer is not None:
             announcer.mark_known(header.hash)
         if chain_manager.reader.point(header.hash) is not None:
-            if announcer is not None:
-                self._promises.announced_again(announcer, header.hash)
             return KNOWN
         if (fetch := self._fetches.get(header.hash)) is not None:
             return self._join(fetch, announcer)
@@ -347,23 +189,14 @@ class Announcements:
             return self._join(fetch, announcer)
         if announcer is None or self._stopping or not self._has_room(announcer):
             return WANTED
-        if push and not self._promises.trusts(announcer, self._fetches):
-            return WANTED
         fetch = self._fetches[header.hash] = _AnnouncedBlock(header, self._node.now())
-        if push:
-            self._promises.add(announcer, header.hash, check.heads[-1].point.work)
-            fetch.asked[announcer.endpoint] = announcer
-            fetch.sources.append(_BlockSource(announcer, fetch.began, trusted=True, pushes=True))
         self._continue(fetch)
-        return WANTED if push else ASKED
+        return ASKED
 
     def _join(self, fetch: _AnnouncedBlock, announcer: Peer | None) -> str:
         """The state to answer with if the block is being fetched already."""
-        now = self._node.now()
         if announcer is None:
-            return ASKED if fetch.is_coming(now) else WANTED
-        if self._promises.has(announcer, fetch.header.hash) and not fetch.over:
-            return WANTED
+            return ASKED if fetch.is_coming(self._node.now()) else WANTED
         self._continue_later(fetch, 0.0)
         return ASKED
 
@@ -374,7 +207,7 @@ class Announcements:
         now, peers = self._node.now(), self._peers.all()
         for fetch in self._fetches.values():
             backed = any(peer.outbound and peer.knows(fetch.header.hash) for peer in peers)
-            if not fetch.over and (now - fetch.began >= PUSH_SECONDS or (announcer.outbound and not backed)):
+            if not fetch.over and (now - fetch.began >= MAX_FETCH_SECONDS or (announcer.outbound and not backed)):
                 self._end(fetch)
                 return True
         return False
@@ -428,11 +261,8 @@ class Announcements:
         if self._node.chain_manager.reader.point(fetch.header.hash) is not None:
             self._arrived(fetch)
             return
-        late = [source for source in fetch.sources if source.pushes and now - source.began >= PUSH_SECONDS]
-        for source in late:
-            fetch.sources.remove(source)
         peer = self._next_peer(fetch)
-        if peer is not None and fetch.may_ask(peer, now, trusted=not self._unreliable.has(peer)):
+        if peer is not None and fetch.may_ask(peer, now, trusted=not self._is_unreliable(peer)):
             self._ask(peer, fetch)
         elif peer is None and not fetch.sources:
             self._end(fetch)
@@ -450,13 +280,13 @@ class Announcements:
 
         def rank(peer: Peer) -> tuple[bool, ...]:
             crowded = not peer.outbound and self._peers.reputation_key(peer) in groups
-            return self._unreliable.has(peer), crowded, not peer.outbound, not peer.delivered
+            return self._is_unreliable(peer), crowded, not peer.outbound, not peer.delivered
 
         having = [peer for peer in self._peers.all() if peer.knows(fetch.header.hash)]
         return min((peer for peer in having if peer.endpoint not in fetch.asked), key=rank, default=None)
 
     def _ask(self, peer: Peer, fetch: _AnnouncedBlock) -> None:
-        source = _BlockSource(peer, self._node.now(), trusted=not self._unreliable.has(peer))
+        source = _BlockSource(peer, self._node.now(), trusted=not self._is_unreliable(peer))
         fetch.asked[peer.endpoint] = peer
         fetch.sources.append(source)
         source.fetching = Deferred.fromCoroutine(self._fetch_from(source, fetch)).addErrback(self._log_failure)
@@ -472,7 +302,7 @@ class Announcements:
         except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not deliver a block: {why}", endpoint=peer.endpoint, why=failed.detail)
             if failed.kind is FailureKind.TIMEOUT:
-                self._unreliable.add(peer)
+                self._note_unreliable(peer)
             if failed.kind is FailureKind.INVALID:
                 self._peers.ban(peer, failed.detail)
             reply = BlocksReply([], 0)
@@ -504,9 +334,21 @@ class Announcements:
         """Record the peers that had a head start, delivered next to nothing, and were overtaken."""
         now = self._node.now()
         for source in fetch.sources:
-            had_time = not source.pushes and now - source.began >= HEAD_START_SECONDS
-            if had_time and source.rate(now) < LEAST_RATE and not fetch.over:
-                self._unreliable.add(source.peer)
+            if not source.has_head_start(now) and source.rate(now) < LEAST_RATE and not fetch.over:
+                self._note_unreliable(source.peer)
+
+    def _note_unreliable(self, peer: Peer) -> None:
+        """Record that a peer did not deliver a block as announced."""
+        for key in (peer.endpoint, self._peers.reputation_key(peer)):
+            self._unreliable_until[key] = self._node.now() + UNRELIABLE_SECONDS
+
+    def _is_unreliable(self, peer: Peer) -> bool:
+        """Whether a peer is recorded, or an inbound one for another in its network group.
+
+        An outbound peer answers for itself only: others in its group must not be able to spoil its record.
+        """
+        key = peer.endpoint if peer.outbound else self._peers.reputation_key(peer)
+        return self._unreliable_until.get(key, 0.0) > self._node.now()
 
     def _end(self, fetch: _AnnouncedBlock) -> None:
         """End the fetch and forget it."""

@@ -158,7 +158,7 @@ class ChainSync:
     log = Logger()
 
     def __init__(self, peers: Peers, progress: SyncProgress, *, is_coming: Callable[[bytes], bool]) -> None:
-        """``is_coming`` tells whether a new block, by its hash, is being fetched or pushed already."""
+        """``is_coming`` tells whether a new block, by its hash, is being fetched already."""
         self._peers = peers
         self._node = peers.node
         self._progress = progress

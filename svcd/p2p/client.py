@@ -207,14 +207,12 @@ class PeerClient:
         sizes = [HEADER_ROOM + header.transaction_count * (LARGEST_TRANSFER + 1) for header in headers]
         return min(BLOCKS_BYTES, ENVELOPE_BYTES + sum(sizes))
 
-    async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> str:
+    async def announce(self, endpoint: str, header: bytes, ours: str) -> str:
         """Announce a new block by its header in canonical JSON; the peer's state of the block, such as WANTED.
 
-        ``ours`` is the endpoint at which this node serves the block; "" for none. With ``push`` this node posts the
-        block as soon as the peer answers that it wants it.
+        ``ours`` is the endpoint at which this node serves the block; "" for none.
         """
-        pushed = b',"push":true' if push else b""
-        body = b'{"endpoint":' + canonical(ours) + b',"header":' + header + pushed + b"}"
+        body = b'{"endpoint":' + canonical(ours) + b',"header":' + header + b"}"
         return await self._offer(endpoint, "/p2p/header", body, CallKind.URGENT)
 
     async def peers(self, endpoint: str) -> list[str]:

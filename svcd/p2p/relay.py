@@ -1,7 +1,7 @@
 """Relay of new blocks and transfers (docs/peers.md "Relay").
 
-A new block goes whole to a few peers and as a header to the others; a block waits for no transfer, and a slow peer
-delays no other. What a peer is known to have is not sent to it, nor back to its sender.
+A small new block goes whole to a few peers, and any block as a header to the others, which fetch it; a block waits for
+no transfer, and a slow peer delays no other. What a peer is known to have is not sent to it, nor back to its sender.
 """
 
 from collections import deque
@@ -32,10 +32,8 @@ OTHERS: Final = 8
 """Inbound peers to which a transfer or a small block is sent whole, beside all outbound ones."""
 SMALL_BLOCK: Final = 16 * 1024
 """Bytes up to which a block is sent whole like that: its header alone would not be faster."""
-WHOLE_BLOCKS: Final = 2
-"""Peers to which a larger block is pushed."""
 UPLOADS: Final = 2
-"""Larger blocks that are sent at a time to all outbound peers together, and as many to all inbound peers."""
+"""Larger blocks that are posted at a time to all outbound peers together, and as many to all inbound peers."""
 UPLOAD_SECONDS: Final = 20.0
 """How long one of them keeps others waiting: a peer that takes a block slowly must not delay it for all others."""
 QUEUE: Final = 2_048
@@ -93,19 +91,6 @@ class _BlockQueue:
     """Whether the waiting block is to be sent whole."""
 
 
-@define(eq=False)
-class _Uploads:
-    """The places for larger blocks that are sent to outbound peers, or for those that are sent to inbound peers."""
-
-    all: DeferredSemaphore = field(factory=lambda: DeferredSemaphore(UPLOADS))
-    without_push: DeferredSemaphore = field(factory=lambda: DeferredSemaphore(UPLOADS - 1))
-    """For peers that wait for no push, before they get one of all places: the last place is left to pushes."""
-
-    def needed(self, *, push: bool) -> tuple[DeferredSemaphore, ...]:
-        """The places that a block needs, in the order in which they are to be acquired."""
-        return (self.all,) if push else (self.without_push, self.all)
-
-
 class Relay:
     """Sends committed blocks and transfers to peers."""
 
@@ -122,8 +107,11 @@ class Relay:
         self._blocks: dict[str, _BlockQueue] = {}
         """By endpoint, the peers to which a block is in flight."""
         self._newest = b""
-        self._uploads = {True: _Uploads(), False: _Uploads()}
-        """By whether they are for outbound peers: inbound peers, which cost nothing, must not delay these."""
+        self._uploads = {True: DeferredSemaphore(UPLOADS), False: DeferredSemaphore(UPLOADS)}
+        """Places for larger blocks that are posted, by whether the peers are outbound ones.
+
+        Inbound peers, which cost nothing, must not delay these.
+        """
         self.branch_push = BranchPush(peers)
         self._tasks = CancellableTasks(self._log_failure)
 
@@ -169,7 +157,7 @@ class Relay:
 
     def _offer(self, block: CommittedBlock, peers: Sequence[Peer]) -> None:
         lacking = [peer for peer in peers if not peer.knows(block.digest)]
-        whole = len(_few(lacking)) if _is_small(block) else WHOLE_BLOCKS
+        whole = len(_few(lacking)) if _is_small(block) else 0
         for index, peer in enumerate(lacking):
             queue = self._blocks.setdefault(peer.endpoint, _BlockQueue())
             queue.waiting, queue.whole = block, index < whole
@@ -200,53 +188,39 @@ class Relay:
         self._send_next_block(peer, queue)
 
     async def _deliver(self, peer: Peer, block: CommittedBlock, *, whole: bool) -> str:
-        """Send the header of a block, and the block if the peer wants it; the peer's last answer.
+        """Send a block ``whole``, or its header and then, if the peer wants it, the block; the peer's last answer.
 
-        A small block that is sent ``whole`` is not announced by its header. Raises PeerCallFailed.
+        A peer that can call this node fetches the block instead. Raises PeerCallFailed.
         """
-        if not (whole and _is_small(block)):
-            state = await self._announce(peer, block, push=whole)
+        if not whole:
+            state = await self._announce(peer, block)
             if state != WANTED or not self._peers.has(peer):
                 return state
         if _is_small(block):
             return await self._client.send_block(peer.endpoint, block.wire)
-        return await self._upload(peer, block, push=whole)
+        return await self._upload(peer, block)
 
-    async def _announce(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        """Send the header; the peer's answer. Raises PeerCallFailed.
+    async def _announce(self, peer: Peer, block: CommittedBlock) -> str:
+        """Send the header; the peer's answer. Raises PeerCallFailed."""
+        return await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint)
 
-        ``push`` tells the peer to wait for the block instead of requesting it.
-        """
-        return await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)
-
-    async def _upload(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
+    async def _upload(self, peer: Peer, block: CommittedBlock) -> str:
         """Send a larger block once few others are being sent; the peer's answer. Raises PeerCallFailed.
 
         If the block had to wait for that, its header is sent once more, for the peer may have the block by now.
         """
-        places = self._uploads[peer.outbound].needed(push=push)
-        waits = not all(place.tokens for place in places)
-        timer: Timer | None = None
-
-        def release_early() -> None:
-            nonlocal timer
-            timer = None
-            held.close()
-
+        places = self._uploads[peer.outbound]
+        waits = not places.tokens
+        await places.acquire()
         with ExitStack() as held:
-            try:
-                for place in places:
-                    await place.acquire()
-                    held.callback(place.release)
-                timer = self._node.clock.callLater(UPLOAD_SECONDS, release_early)
-                if waits and self._is_news(peer, block):
-                    state = await self._announce(peer, block, push=push)
-                    if state != WANTED:
-                        return state
-                return await self._client.send_block(peer.endpoint, block.wire) if self._is_news(peer, block) else ""
-            finally:
-                if timer is not None:
-                    timer.cancel()
+            held.callback(places.release)
+            timer = self._node.clock.callLater(UPLOAD_SECONDS, held.close)
+            held.callback(_cancel, timer)
+            if waits and self._is_news(peer, block):
+                state = await self._announce(peer, block)
+                if state != WANTED:
+                    return state
+            return await self._client.send_block(peer.endpoint, block.wire) if self._is_news(peer, block) else ""
 
     def _is_news(self, peer: Peer, block: CommittedBlock) -> bool:
         return block.hash == self._newest and self._peers.has(peer) and not peer.knows(block.digest)
@@ -283,6 +257,11 @@ class Relay:
 
     def _log_failure(self, failure: Failure) -> None:
         self.log.failure("relay failed", failure)
+
+
+def _cancel(timer: Timer) -> None:
+    if timer.active():
+        timer.cancel()
 
 
 def _is_small(block: CommittedBlock) -> bool:

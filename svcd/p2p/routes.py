@@ -288,7 +288,6 @@ class PeerRoutes:
         if isinstance(outcome, RuleViolation):
             tokens = self.post_bans.penalise_invalid_block(client, outcome) if block_hash else MALFORMED_TOKENS
             raise HttpError(400, outcome.detail, tokens=tokens)
-        self._announcements.block_posted(block_hash, client)
         if isinstance(outcome, NotYet):
             if outcome.code is Wait.BUSY:
                 raise outcome
@@ -303,11 +302,10 @@ class PeerRoutes:
         body_fields=(
             Field("header", Custom(HEADER), "The header of the block."),
             Field("endpoint", _ENDPOINT, 'Where the caller serves the block; "" for nowhere.', default=None),
-            Field("push", Bool(), "Whether the caller sends the block.", default=False),
         ),
         answers={200: object_schema({"hash": HASH, "state": _enum(KNOWN, ASKED, WANTED, "orphan", "early", "deep")})},
     )
-    async def header(self, header: object, endpoint: Endpoint | None, push: bool, client: str | None) -> Renderable:
+    async def header(self, header: object, endpoint: Endpoint | None, client: str | None) -> Renderable:
         """Answer POST /p2p/header."""
         if self.post_bans.refuses(client):
             raise HttpError(403, BANNED)
@@ -318,7 +316,7 @@ class PeerRoutes:
         peer = None if endpoint is None else self._peers.get(endpoint)
         sender = peer if peer is not None and peer.may_be_at(client) else None
         try:
-            state = await self._announcements.receive(parsed, sender, push=push)
+            state = await self._announcements.receive(parsed, sender)
         except RuleViolation as violation:
             tokens = self.post_bans.penalise_invalid_block(client, violation)
             raise HttpError(400, violation.detail, tokens=tokens) from violation

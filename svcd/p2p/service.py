@@ -211,7 +211,6 @@ class PeerNetwork:
         """Do what is due by now; to be called every second."""
         self.peers.tick()
         self.sync.check_claims()
-        self.announcements.tick()
         self.relay.branch_push.tick()
 
     async def stop(self) -> None:

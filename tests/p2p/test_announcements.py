@@ -24,30 +24,26 @@ from tests.p2p.test_routes import client_of
 from tests.support import result_of
 from tests.web.wire import Response
 
-BLOCKS, HEADER, STATUS = "/p2p/blocks", "/p2p/header", "/p2p/status"
+BLOCKS, HEADER = "/p2p/blocks", "/p2p/header"
 MINUTES_10, DAY = 600, 86_400
 
 
-def message(block: Block, endpoint: str | None = None, *, push: bool = False) -> bytes:
-    body = {"header": json.loads(block.header.wire())} | ({"push": True} if push else {})
+def message(block: Block, endpoint: str | None = None) -> bytes:
+    body = {"header": json.loads(block.header.wire())}
     return json.dumps(body if endpoint is None else body | {"endpoint": endpoint}).encode()
 
 
-def announce(node: Node, block: Block, remote: RemoteNode | None = None, *, push: bool = False) -> Response:
-    """Announce a block to ``node``, as ``remote`` or without a name; with ``push`` the sender sends it next."""
+def announce(node: Node, block: Block, remote: RemoteNode | None = None) -> Response:
+    """Announce a block to ``node``, as ``remote`` or without a name."""
     if remote is None:
-        return client_of(node).post(HEADER, message(block, push=push))
-    return client_of(node, remote.host).post(HEADER, message(block, remote.endpoint, push=push))
+        return client_of(node).post(HEADER, message(block))
+    return client_of(node, remote.host).post(HEADER, message(block, remote.endpoint))
 
 
 def send(node: Node, block: Block, remote: RemoteNode) -> None:
     """Send a block, as ``remote``."""
-    assert posted(node, block, remote) == "connected"
-
-
-def posted(node: Node, block: Block, remote: RemoteNode) -> str:
-    """What is answered when ``remote`` sends a block."""
-    return state(client_of(node, remote.host).post("/p2p/block", b'{"block":' + block.wire() + b"}"))
+    response = client_of(node, remote.host).post("/p2p/block", b'{"block":' + block.wire() + b"}")
+    assert state(response) == "connected"
 
 
 def state(response: Response) -> str:
@@ -242,7 +238,7 @@ def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Bloc
 
 def begin(node: Node, block: Block, remote: RemoteNode) -> "Deferred[Any]":
     """An announcement by ``remote`` whose answer may take its time."""
-    return node.begin(node.network.announcements.receive(block.header, node.peer(remote), push=False))
+    return node.begin(node.network.announcements.receive(block.header, node.peer(remote)))
 
 
 @pytest.mark.parametrize(("pays", "said"), [(0, "known"), (1, "asked")])
@@ -427,163 +423,6 @@ def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block) -> 
     assert fetched(node, second) == []
 
 
-# A block that the announcing peer sends
-
-
-def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block) -> None:
-    sender, *others = make_peers(node, 4)
-    assert state(announce(node, paid, sender, push=True)) == "wanted"
-    for other in others:
-        other.blocks = [paid]
-        assert state(announce(node, paid, other)) == "asked"
-    assert state(announce(node, paid, others[0], push=True)) == "asked", "once is enough"
-    node.run(announcements.HEAD_START_SECONDS - 0.1)
-    assert [fetched(node, remote) for remote in (sender, *others)] == [[]] * 4
-    send(node, paid, sender)
-    node.run(60)
-    assert node.tip.hash == paid.header.hash
-    assert [fetched(node, remote) for remote in (sender, *others)] == [[]] * 4
-
-
-def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block) -> None:
-    liar, other = make_peers(node)
-    other.scripts = delivers(paid)
-    announce(node, paid, liar, push=True)
-    node.run(announcements.FETCH_SECONDS + 1)
-    announce(node, paid, other)
-    node.run(0.5)
-    assert node.tip.hash == paid.header.hash
-
-
-def test_a_block_that_is_not_sent_is_asked_of_a_peer_that_shows_it(node: Node, paid: Block) -> None:
-    liar, other = make_peers(node)
-    announce(node, paid, liar, push=True)
-    other.blocks = [paid]
-    node.run(7)
-    assert node.tip.hash == paid.header.hash
-
-
-def test_a_block_that_nobody_else_has_is_waited_for_a_minute(node: Node, paid: Block) -> None:
-    """Then peers are asked for their chains."""
-    liar, other = make_peers(node)
-    began = node.local.now()
-    announce(node, paid, liar, push=True)
-    node.run(announcements.PUSH_SECONDS - 1)
-    before = len(node.transport.calls_to(other.endpoint, STATUS))
-    assert node.network.announcements.is_coming(paid.header.hash)
-    node.run(1.6)
-    (*_, last) = node.transport.calls_to(other.endpoint, STATUS)[before:]
-    assert 0 <= last.at - began - announcements.PUSH_SECONDS < 0.6
-    assert not node.network.announcements.is_coming(paid.header.hash)
-
-
-def test_neighbours_of_such_a_peer_are_not_waited_for_either(node: Node, grow: Grow) -> None:
-    liars = [node.remote(endpoint=f"http://70.1.1.{number}:8645") for number in (1, 2)]
-    other = node.remote(3)
-    node.meet(*liars, other)
-    for number, block in enumerate(grow(2, pays=1)):
-        other.scripts = delivers(block)
-        announce(node, block, liars[number], push=True)
-        announce(node, block, other)
-        node.run(1 if number else announcements.FETCH_SECONDS + 1)
-        assert node.tip.hash == block.header.hash
-
-
-def is_waited_for(node: Node, block: Block, pusher: RemoteNode, other: RemoteNode) -> bool:
-    """Whether the node asks no other peer at once for a block that ``pusher`` says it sends; it is here in the end."""
-    before = len(fetched(node, other))
-    other.scripts = {BLOCKS: silent}
-    assert state(announce(node, block, pusher, push=True)) == "wanted"
-    assert state(announce(node, block, other)) == "asked"
-    node.run(1)
-    waited = len(fetched(node, other)) == before
-    send(node, block, pusher)
-    return waited
-
-
-def overtake(node: Node, block: Block, pusher: RemoteNode, other: RemoteNode) -> None:
-    """Let ``other`` deliver a block that ``pusher`` says it sends."""
-    announce(node, block, pusher, push=True)
-    other.scripts = delivers(block)
-    announce(node, block, other)
-    node.run(4)
-    assert node.tip.hash == block.header.hash
-
-
-@pytest.mark.parametrize("seconds", [20, 56, 200])
-def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(node: Node, grow: Grow, seconds: float) -> None:
-    """Its line may be slow, and another peer quicker."""
-    sender, other = make_peers(node)
-    first, second = grow(2, pays=1)
-    overtake(node, first, sender, other)
-    node.run(seconds - 4)
-    assert posted(node, first, sender) == "known"
-    assert is_waited_for(node, second, sender, other)
-
-
-def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(node: Node, grow: Grow) -> None:
-    """It sends its newest block only, and may wait for its line to be free."""
-    sender, other = make_peers(node)
-    better = grow(2, name="better")
-    announce(node, grow(1, pays=1)[0], sender, push=True)
-    node.run(20)
-    node.take(*better)
-    node.run(announcements.PUSH_SECONDS)
-    assert is_waited_for(node, grow(1, on=better, pays=1)[-1], sender, other)
-
-
-def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow) -> None:
-    sender, other = make_peers(node)
-    first, second = grow(2, pays=1)
-    announce(node, first, sender, push=True)
-    node.run(2)
-    assert state(announce(node, first, sender, push=True)) == "wanted", "it is waited for still"
-    overtake(node, first, sender, other)
-    assert state(announce(node, first, sender, push=True)) == "known"
-    assert is_waited_for(node, second, sender, other)
-
-
-def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow) -> None:
-    """Else a peer could delay each block by a few seconds."""
-    liar, other = make_peers(node)
-    late = []
-    for block in grow(8, pays=1):
-        began = node.local.now()
-        announce(node, block, liar, push=True)
-        other.scripts = delivers(block)
-        announce(node, block, other)
-        late.append(seconds_until(node, block) > 1)
-        assert state(announce(node, block, liar, push=True)) == "known"
-        node.run(10 + began - node.local.now())
-    assert late == [True] * (announcements.MAX_EXCUSES + 1) + [False] * (7 - announcements.MAX_EXCUSES)
-
-
-def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(node: Node, grow: Grow) -> None:
-    liar, other = make_peers(node)
-    first, second = grow(2, pays=1)
-    overtake(node, first, liar, other)
-    other.scripts = delivers(second)
-    announce(node, second, liar, push=True)
-    announce(node, second, other)
-    assert seconds_until(node, second) < 1
-
-
-def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block) -> None:
-    """Its addresses cost nothing; so nobody but it need send the block, and whoever else has it is asked."""
-    (other,) = make_peers(node, 1)
-    other.scripts = delivers(paid)
-    assert state(announce(node, paid, push=True)) == "wanted"
-    assert state(announce(node, paid, other)) == "asked"
-    node.run(0.5)
-    assert node.tip.hash == paid.header.hash
-
-
-@pytest.mark.parametrize("push", [1, "true", None, []])
-def test_what_says_nothing_about_a_push(node: Node, paid: Block, push: object) -> None:
-    body = json.dumps({"header": json.loads(paid.header.wire()), "push": push}).encode()
-    assert client_of(node).refusal(HEADER, body) == "push: must be true or false"
-
-
 def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Block) -> None:
     slow, other = make_peers(node)
     slow.scripts = {BLOCKS: silent}
@@ -600,7 +439,7 @@ def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(node:
     (slow,) = make_peers(node, 1)
     drip(slow)
     announce(node, paid, slow)
-    node.run(announcements.PUSH_SECONDS - 1)
+    node.run(announcements.MAX_FETCH_SECONDS - 1)
     assert node.network.announcements.is_coming(paid.header.hash)
     node.run(2)
     assert not node.network.announcements.is_coming(paid.header.hash)
@@ -628,10 +467,9 @@ def seconds_until(node: Node, block: Block) -> float:
     return node.local.now() - began
 
 
-@pytest.mark.parametrize("push", [False, True])
 @pytest.mark.parametrize("endpoints", [ONE_ADDRESS, EIGHT_PARTS], ids=["at one address", "in eight parts"])
 def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_seconds(
-    node: Node, grow: Grow, endpoints: tuple[str, ...], push: bool
+    node: Node, grow: Grow, endpoints: tuple[str, ...]
 ) -> None:
     """They drip, and so make progress for ever; peers of our choice announce the block a moment later."""
     chosen = make_peers(node, 8)
@@ -640,7 +478,7 @@ def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_sec
     for block in grow(10, pays=1):
         for liar in liars:
             drip(liar)
-            announce(node, block, liar, push=push)
+            announce(node, block, liar)
             node.run(0.1)
         for honest in chosen:
             honest.scripts = delivers(block)
@@ -665,7 +503,7 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow) -> None:
     second.scripts = delivers(block)
     assert seconds_until(node, block) < 4
     assert len(fetched(node, slow)) == 2
-    node.run(announcements.BROKEN_SECONDS)
+    node.run(announcements.UNRELIABLE_SECONDS)
     (block,) = grow(2, on=chain, pays=1)[3:]
     announce(node, block, slow)
     announce(node, block, second)
@@ -733,25 +571,6 @@ def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block) -
     assert [len(fetched(node, remote)) for remote in remotes] == [1, 1, 1, 0]
 
 
-def test_a_full_block_that_a_peer_of_our_choice_sends_is_waited_for_as_long_as_it_takes(
-    make_node: MakeNode, builder: ChainBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a line of 1 Mbit/s. Of an acquaintance nobody knows whether it sends anything."""
-    monkeypatch.setattr(announcements, "TRANSFER_BYTES", 5 * announcements.SENDING_RATE)
-    node = make_node(outbound=2)
-    sender, other = make_peers(node)
-    (acquaintance,) = verified_remotes(node, EIGHT_PARTS[0])
-    for name, pusher, patience in (("first", sender, 8), ("second", acquaintance, 3)):
-        block = builder.block(None, producer=name, transfers=[builder.transfer("alice", "bob", 1, nonce=0)])
-        other.scripts, before = {BLOCKS: silent}, len(fetched(node, other))
-        announce(node, block, pusher, push=True)
-        announce(node, block, other)
-        node.run(patience - 0.1)
-        assert len(fetched(node, other)) == before
-        node.run(0.7)
-        assert len(fetched(node, other)) == before + 1
-
-
 def side_blocks(builder: ChainBuilder) -> list[Block]:
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     return [builder.block(None, producer=f"s{number}", transfers=pays) for number in range(announcements.MAX_FETCHES)]
@@ -778,7 +597,7 @@ def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(node: Node, paid:
     for block in side_blocks(builder):
         announce(node, block, liar)
     assert state(announce(node, paid, honest)) == "wanted"
-    node.run(announcements.PUSH_SECONDS + 1)
+    node.run(announcements.MAX_FETCH_SECONDS + 1)
     honest.scripts = delivers(paid)
     assert state(announce(node, paid, honest)) == "asked"
     assert seconds_until(node, paid) < 1

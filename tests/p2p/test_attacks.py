@@ -832,11 +832,9 @@ async def test_a_reply_of_a_gib(take_out: TakeOut, defended: bool) -> None:
 # Announcements
 
 
-def announce(
-    node: Node, block: Block, remote: RemoteNode | None = None, *, client: str = "", push: bool = False
-) -> Any:
+def announce(node: Node, block: Block, remote: RemoteNode | None = None, *, client: str = "") -> Any:
     """Tell a node of a block by its header, as ``remote`` or from an address."""
-    body = {"header": json.loads(block.header.wire()), "push": push, "endpoint": remote.endpoint if remote else ""}
+    body = {"header": json.loads(block.header.wire()), "endpoint": remote.endpoint if remote else ""}
     sender = remote.host if remote else client
     return node.post("/p2p/header", json.dumps(body).encode(), sender)
 
@@ -898,22 +896,22 @@ def test_a_peer_that_announces_a_block_and_delivers_nothing(
 
 
 @each_way
-def test_a_peer_that_promises_every_block_and_sends_none(
+def test_a_peer_that_announces_every_block_and_delivers_none(
     make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool
 ) -> None:
-    """Defence: a peer that did not send what it had promised is not waited for in the next hour."""
-    take_out(announcements, "BROKEN_SECONDS", -1.0)
+    """Defence: a peer that was overtaken is not waited for in the next hour."""
+    take_out(announcements, "UNRELIABLE_SECONDS", -1.0)
     node = make_node()
-    liar, honest = node.remote(1), node.remote(2)
+    liar, honest = node.remote(1, scripts={BLOCKS: silent}), node.remote(2)
     node.meet(liar, honest)
+    node.transport.dripping.add(liar.endpoint)
     late = 0
     for block in grow(6, pays=1):
         honest.scripts = {BLOCKS: lambda _, block=block: blocks_reply([block])}
-        announce(node, block, liar, push=True)
+        announce(node, block, liar)
         announce(node, block, honest)
         late += not node.until(lambda block=block: node.tip.hash == block.header.hash, within=1)
         assert node.until(lambda block=block: node.tip.hash == block.header.hash, within=35)
-        node.run(announcements.PUSH_SECONDS)
     assert late == (1 if defended else 6)
 
 
@@ -936,7 +934,7 @@ def test_peers_that_read_a_block_slowly(
     if outbound:
         take_out(relay, "UPLOAD_SECONDS", 1e9)
     else:
-        take_out(node.network.relay, "_uploads", dict.fromkeys((True, False), relay._Uploads()))
+        take_out(node.network.relay, "_uploads", dict.fromkeys((True, False), DeferredSemaphore(relay.UPLOADS)))
     slow = [node.remote(number, scripts={"/p2p/block": silent}) for number in (1, 2)]
     node.meet(*slow, outbound=outbound)
     node.transport.dripping.update(remote.endpoint for remote in slow)
@@ -946,53 +944,6 @@ def test_peers_that_read_a_block_slowly(
     node.meet(honest)
     node.take(*grow(2)[1:])
     assert bool(node.until(lambda: honest.got_at("/p2p/block"), within=60 if outbound else 5)) is defended
-
-
-@each_way
-@pytest.mark.parametrize(("pushed_outbound", "others_outbound"), [(True, True), (True, False), (False, False)])
-def test_peers_that_want_a_block_and_read_it_slowly_delay_no_push(
-    make_node: MakeNode,
-    grow: Grow,
-    take_out: TakeOut,
-    monkeypatch: pytest.MonkeyPatch,
-    pushed_outbound: bool,
-    others_outbound: bool,
-    defended: bool,
-) -> None:
-    """Defence: one of the places for uploads is left to pushes.
-
-    A peer that waits in vain for an announced push would not wait for the next one.
-    """
-    monkeypatch.setattr(relay, "SMALL_BLOCK", 0)
-    together = DeferredSemaphore(relay.UPLOADS)
-    take_out(relay._Uploads, "needed", lambda _, **__: (together,))
-    pushed: set[str] = set()
-
-    def wanted(called: Called) -> Answer:
-        answer = ok(hash="00" * 32, state="wanted")
-        if not json.loads(called.request.body or b"").get("push", False):
-            return answer
-        pushed.add(called.endpoint)
-        # After the other peers, as it is further away.
-        later: Deferred[PeerReply] = Deferred()
-        node.clock.callLater(0.1, later.callback, answer)
-        return later
-
-    def taken(called: Called) -> Answer:
-        return ok(hash="00" * 32, state="connected") if called.endpoint in pushed else None
-
-    node = make_node(outbound=8 if others_outbound else 2 * pushed_outbound)
-    remotes = [node.remote(number, scripts={"/p2p/header": wanted, "/p2p/block": taken}) for number in range(8)]
-    node.meet(*remotes[:2], outbound=pushed_outbound)
-    node.meet(*remotes[2:], outbound=others_outbound)
-    node.transport.dripping.update(remote.endpoint for remote in remotes)
-    node.take(*grow(1))
-
-    def arrived() -> bool:
-        return sum(bool(remote.got_at("/p2p/block")) for remote in remotes if remote.endpoint in pushed) == 2
-
-    assert node.until(arrived, within=5) is defended
-    assert len(pushed) == relay.WHOLE_BLOCKS
 
 
 # Catching up

@@ -148,16 +148,14 @@ def test_old_blocks_are_not_offered_to_those_who_are_further(node: Node, grow: G
     assert [heights(remote) for remote in remotes] == [[]] * 3
 
 
-def announced(remote: RemoteNode, *, push: bool = False) -> list[int]:
-    """The heights of the headers that it was sent, without the block or to be followed by it."""
-    told = [value for value in remote.got_at(HEADER) if value.get("push", False) is push]
-    return [int(value["header"]["height"]) for value in told]
+def announced(remote: RemoteNode) -> list[int]:
+    """The heights of the headers that it was sent."""
+    return [int(value["header"]["height"]) for value in remote.got_at(HEADER)]
 
 
-def fetches_itself(called: Called) -> Any:
+def fetches_itself(_called: Called) -> Any:
     """What a node answers that can call the announcing one."""
-    push = json.loads(called.request.body or b"").get("push", False)
-    return ok(hash="00" * 32, state="wanted" if push else "asked")
+    return ok(hash="00" * 32, state="asked")
 
 
 def test_a_small_block_goes_whole_to_eight_inbound_peers_too(make_node: MakeNode, grow: Grow) -> None:
@@ -354,9 +352,7 @@ def full(count: int) -> Block:
 
 
 @pytest.mark.parametrize("transfers", [20, 40])
-def test_a_larger_block_goes_whole_to_two_peers_and_as_a_header_to_the_others(
-    make_node: MakeNode, transfers: int
-) -> None:
+def test_a_larger_block_goes_as_a_header_to_all_peers(make_node: MakeNode, transfers: int) -> None:
     node, block = make_node(outbound=4), full(transfers)
     chosen = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(4)]
     callers = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(4, 8)]
@@ -366,23 +362,12 @@ def test_a_larger_block_goes_whole_to_two_peers_and_as_a_header_to_the_others(
     node.run(1)
     large = len(block.wire()) > relay.SMALL_BLOCK == 16_384
     assert large is (transfers == 40)
-    assert sum(len(heights(remote)) for remote in chosen) == (relay.WHOLE_BLOCKS if large else 4)
+    assert sum(len(heights(remote)) for remote in chosen) == (0 if large else 4)
     assert sum(len(heights(remote)) for remote in callers) == (0 if large else 4)
     told = [remote for remote in (*chosen, *callers) if announced(remote)]
-    assert len(told) == (6 if large else 0)
+    assert len(told) == (8 if large else 0)
     for remote in told:
         assert remote.got_at(HEADER) == [{"endpoint": OURS, "header": json.loads(block.header.wire())}]
-
-
-@pytest.mark.usefixtures("all_large")
-def test_which_two_are_sent_the_whole_block_is_left_to_chance(node: Node, grow: Grow) -> None:
-    """Two that never hand anything on must not be the two for every block."""
-    remotes = make_peers(node, 6, settle=2, scripts={HEADER: fetches_itself})
-    for block in grow(20):
-        node.take(block)
-        node.run(0.5)
-    assert all(0 < len(heights(remote)) < 20 for remote in remotes)
-    assert sum(len(heights(remote)) for remote in remotes) == 40
 
 
 @pytest.mark.usefixtures("all_large")
@@ -391,7 +376,7 @@ def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow)
     node.take(*grow(1))
     node.run(1)
     assert [heights(remote) for remote in remotes] == [[1]] * 5
-    assert sum(bool(announced(remote)) for remote in remotes) == 3
+    assert all(announced(remote) for remote in remotes)
 
 
 @pytest.mark.usefixtures("all_large")
@@ -430,7 +415,7 @@ def take_all_uploads(node: Node, grow: Grow) -> list[RemoteNode]:
 
 
 @pytest.mark.usefixtures("all_large")
-def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(node: Node, grow: Grow) -> None:
+def test_a_block_that_had_to_wait_is_announced_again_before_it_is_sent(node: Node, grow: Grow) -> None:
     slow = take_all_uploads(node, grow)
     for remote in slow:
         node.peer(remote).mark_known(grow(2)[1].header.hash)
@@ -438,9 +423,9 @@ def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(node: Node,
     node.meet(other)
     node.take(*grow(2)[1:])
     node.run(relay.UPLOAD_SECONDS - 1)
-    assert (announced(other, push=True), heights(other)) == ([2], [])
+    assert (announced(other), heights(other)) == ([2], [])
     node.run(2)
-    assert (announced(other, push=True), heights(other)) == ([2, 2], [2])
+    assert (announced(other), heights(other)) == ([2, 2], [2])
 
 
 @pytest.mark.usefixtures("all_large")
@@ -450,8 +435,7 @@ def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, state: str)
     node.take(*grow(1))
     node.run(1)
     assert [heights(remote) for remote in remotes] == [[]] * 5
-    assert sum(len(announced(remote)) for remote in remotes) == 3
-    assert sum(len(announced(remote, push=True)) for remote in remotes) == relay.WHOLE_BLOCKS
+    assert [announced(remote) for remote in remotes] == [[1]] * 5
 
 
 @pytest.mark.usefixtures("all_large")
@@ -462,8 +446,7 @@ def test_a_peer_that_refuses_a_header_is_announced_the_next(node: Node, grow: Gr
         node.take(block)
         node.run(0.5)
     assert all(node.knows(remote) for remote in remotes)
-    assert sum(len(announced(remote)) for remote in remotes) == 4
-    assert sum(len(announced(remote, push=True)) for remote in remotes) == 8
+    assert [announced(remote) for remote in remotes] == [[1, 2, 3, 4]] * 3
     assert [heights(remote) for remote in remotes] == [[]] * 3
 
 
@@ -523,7 +506,7 @@ def test_a_larger_block_that_waits_for_a_banned_peer_is_not_sent(node: Node, gro
     node.meet(other)
     node.take(*grow(2)[1:])
     node.run(1)
-    assert 2 in announced(other, push=True) + announced(other)
+    assert announced(other) == [2]
     node.ban(other)
     calls = len(node.transport.calls_to(other.endpoint))
     node.run(2 * relay.UPLOAD_SECONDS)
