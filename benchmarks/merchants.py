@@ -19,7 +19,7 @@ from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Transfer
 from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainFollower
-from svcd.commerce.events import ChainIdentity
+from svcd.commerce.events import EVENT_RULES, ChainIdentity
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.watch import EvaluationContext, Watch, next_evaluation
@@ -69,7 +69,7 @@ def lay_watches(
     """
     connection = open_writer(folder / FILE, WEBHOOKS)
     sql = SqliteConnection(connection)
-    repository = WatchRepository(WebhookStore(sql), EventStore(sql), ORIGIN)
+    repository = WatchRepository(WebhookStore(sql), EventStore(sql, EVENT_RULES), ORIGIN)
     now = int(time.time() * 1000)
     context = EvaluationContext(now=now, tip_before=0, synced=True)
     with repository.watches.commit():

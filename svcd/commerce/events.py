@@ -11,6 +11,7 @@ from svcd.chain.encoding import canonical
 from svcd.chain.units import format_amount
 from svcd.commerce.payment import Observation, PaymentState, payment_record
 from svcd.commerce.payment_request import PaymentTerms
+from svcd.store.webhook_events import EventRule
 
 
 class EventType(StrEnum):
@@ -26,22 +27,21 @@ class EventType(StrEnum):
     ALARM = "node.alarm"
 
 
-ASIDE: Final = frozenset({EventType.MISMATCHED, EventType.ALARM})
-"""These do not change the payment's state."""
 DEFAULT_EVENTS: Final = frozenset(EventType) - {EventType.DROPPED, EventType.ALARM}
 """The events of a watch whose registration names none."""
 _PROGRESS: Final = frozenset({EventType.PENDING, EventType.CONFIRMING, EventType.DROPPED})
-SUPERSEDES: Final[Mapping[EventType, frozenset[EventType]]] = {
-    EventType.PENDING: _PROGRESS,
-    EventType.CONFIRMING: _PROGRESS,
-    EventType.CONFIRMED: _PROGRESS | {EventType.REORGED},
-    EventType.REORGED: _PROGRESS | {EventType.CONFIRMED, EventType.REORGED},
-    EventType.EXPIRED: _PROGRESS,
-    EventType.DROPPED: _PROGRESS,
-    **dict.fromkeys(ASIDE, frozenset()),
+EVENT_RULES: Final[Mapping[str, EventRule]] = {
+    EventType.PENDING: EventRule(supersedes=_PROGRESS),
+    EventType.CONFIRMING: EventRule(supersedes=_PROGRESS),
+    EventType.CONFIRMED: EventRule(supersedes=_PROGRESS | {EventType.REORGED}, urgent=True),
+    EventType.REORGED: EventRule(supersedes=_PROGRESS | {EventType.CONFIRMED, EventType.REORGED}, urgent=True),
+    EventType.EXPIRED: EventRule(supersedes=_PROGRESS),
+    EventType.DROPPED: EventRule(supersedes=_PROGRESS),
+    EventType.MISMATCHED: EventRule(aside=True),
+    EventType.ALARM: EventRule(aside=True),
 }
-"""Which earlier events of the watch an event supersedes while they are undelivered: what they tell is no longer true,
-or its consequences are over. Only a later ``payment.confirmed`` ends those of a ``payment.reorged``."""
+"""What an event reports of a superseded one is no longer true, or its consequences are over. Only a later
+``payment.confirmed`` ends those of a ``payment.reorged``. Events aside do not change the payment's state."""
 
 
 @frozen

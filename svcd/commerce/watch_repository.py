@@ -8,7 +8,6 @@ from attrs import evolve, frozen
 
 from svcd.chain.encoding import canonical
 from svcd.commerce.events import (
-    SUPERSEDES,
     ChainIdentity,
     EventType,
     WebhookEvent,
@@ -88,7 +87,7 @@ class WatchRepository:
         """
         self.watches.stop_telling_ended(watch.merchant, watch.terms.reference, watch.terms.recipient)
         self.watches.add(_row_of(watch, due, None, height))
-        return self.events.append(self._told(watch, events, now), now)[-1:]
+        return self.events.append(self._told(watch, events, now), now)
 
     def save(self, evaluations: Sequence[EvaluatedWatch], now: int) -> list[WatchQueue]:
         """Store changed watches, none of them twice, and their new events; returns the queues of those that have any.
@@ -102,10 +101,9 @@ class WatchRepository:
         places = self.watches.save(changes)
         # The event of an undone confirmation must not be sent, even if the watch does not want `payment.reorged`.
         undone = [each.watch.id for each in evaluations if _hides_reorganisation(each)]
-        self.events.supersede(undone, SUPERSEDES[EventType.REORGED])
+        self.events.supersede(undone, by=EventType.REORGED)
         new = [event for each in evaluations for event in self._told(each.watch, each.events, now)]
-        # The last queue of a watch is its current one.
-        return list({queue.watch: queue for queue in self.events.append(new, now, places)}.values())
+        return self.events.append(new, now, places)
 
     def end(self, identifier: str, reason: EndReason, now: int) -> None:
         """End a watch without an event and drop its undelivered ones; does nothing if there is no such watch."""
@@ -120,22 +118,23 @@ class WatchRepository:
         self.events.drop_waiting(identifier)
 
     def _told(self, watch: Watch, events: Sequence[WebhookEvent], now: int) -> list[NewEvent]:
-        """The events that the watch wants, as they are stored; they supersede earlier ones, not each other."""
-        told = [event for event in events if event.type in watch.events]
-        superseded = frozenset[str]().union(*(SUPERSEDES[event.type] for event in told))
-        rows = [
-            EventRow(
-                sequence=event.sequence,
-                epoch=event.epoch,
-                id=event_id(watch.id, event.epoch, event.sequence),
-                name=event.type.value,
-                body=event_body(event, chain=self.chain, watch_id=watch.id, terms=watch.terms, now=now),
-                created_at=now,
-                summary=canonical(event_summary(event)).decode(),
+        """The events that the watch wants, as they are stored."""
+        return [
+            NewEvent(
+                watch.id,
+                EventRow(
+                    sequence=event.sequence,
+                    epoch=event.epoch,
+                    id=event_id(watch.id, event.epoch, event.sequence),
+                    name=event.type.value,
+                    body=event_body(event, chain=self.chain, watch_id=watch.id, terms=watch.terms, now=now),
+                    created_at=now,
+                    summary=canonical(event_summary(event)).decode(),
+                ),
             )
-            for event in told
+            for event in events
+            if event.type in watch.events
         ]
-        return [NewEvent(watch.id, row, superseded if row is rows[0] else frozenset()) for row in rows]
 
 
 def _hides_reorganisation(evaluated: EvaluatedWatch) -> bool:

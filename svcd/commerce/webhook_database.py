@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from svcd.chain.params import NetworkParams
 from svcd.commerce.chain_follower import ChainFollower
-from svcd.commerce.events import ChainIdentity
+from svcd.commerce.events import EVENT_RULES, ChainIdentity
 from svcd.commerce.subscriptions import Subscriptions, WatchLimits
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
@@ -98,7 +98,7 @@ async def open_webhook_database(
         raise
     identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
     fence = None if opened.lease is None else LeaseStore(opened.sql)
-    repository = WatchRepository(WebhookStore(opened.sql), EventStore(opened.sql), identity, fence)
+    repository = WatchRepository(WebhookStore(opened.sql), EventStore(opened.sql, EVENT_RULES), identity, fence)
     follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
 
     def close() -> None:

@@ -3,7 +3,6 @@
 Times are Unix milliseconds.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -89,8 +88,22 @@ class NewEvent:
     watch: str
     """Its id."""
     event: EventRow
-    supersedes: Collection[str]
-    """The names of waiting events that it makes obsolete."""
+
+
+@frozen
+class EventRule:
+    """How the events of one name stand to the others of their watch; svcd.commerce.events has the table."""
+
+    supersedes: Collection[str] = ()
+    """The names of earlier events that it makes obsolete, as long as they wait."""
+    urgent: bool = False
+    """Whether shops act on it: worth a probe of the receiver."""
+    aside: bool = False
+    """Whether it must not delay those of the payment itself if the receiver fails on it."""
+
+
+EventRules = Mapping[str, EventRule]
+"""By the name of the event."""
 
 
 @frozen
@@ -121,24 +134,10 @@ _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
 _SHOWN_COLUMNS: Final = tuple(name for name in EVENT_COLUMNS if name != "body")
 _SHOWN_OF_E: Final = ", ".join(f"e.{name}" for name in _SHOWN_COLUMNS)
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_URGENT: Final = ("payment.confirmed", "payment.reorged")
 _EMPTIED: Final = "body = ?"
 _EMPTY: Final = b""
 """The body of an event that will not be sent again: the bodies of a busy shop would fill the disk."""
-_YIELDS: Final = "(e.name IN ('payment.mismatched', 'node.alarm') AND e.attempts > 0)"
-"""These events must not delay those of the payment itself if the receiver fails on them."""
-_IN_TURN: Final = (
-    f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {_YIELDS}, "
-    f"CASE WHEN {_YIELDS} THEN coalesce(e.due, 0) ELSE 0 END, e.sequence"
-)
-"""New events come before redeliveries, which the receiver has accepted or refused before."""
 _WAITS: Final = "fate = 'waiting'"
-_IS_OVER: Final = (
-    "name = 'payment.reorged' AND redelivery_at IS NULL AND EXISTS (SELECT * FROM event l WHERE l.watch = event.watch "
-    f"AND l.sequence > event.sequence AND l.name = 'payment.confirmed' AND l.{_WAITS} AND l.redelivery_at IS NULL)"
-)
-"""The payment was confirmed again in the step that undid it. Both events are sent, but if the receiver fails at
-present, only the confirmation, which must not wait."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
 
@@ -153,6 +152,11 @@ def _queue_of(watch: str, callback_url: str, due: int, merchant: str) -> WatchQu
     return WatchQueue(watch, receiver_of(callback_url), due, merchant)
 
 
+def _listed(names: Iterable[str]) -> str:
+    """Names of events, which are this program's own, for ``IN (…)``."""
+    return ", ".join(f"'{name}'" for name in names)
+
+
 def _event(row: Sequence[object]) -> EventRow:
     return EventRow(**dict(zip(EVENT_COLUMNS, row, strict=True)))  # type: ignore[arg-type]
 
@@ -160,89 +164,98 @@ def _event(row: Sequence[object]) -> EventRow:
 class EventStore:
     """The events of all watches; for one thread, inside the transactions of WebhookStore."""
 
-    def __init__(self, connection: SqlConnection) -> None:
+    def __init__(self, connection: SqlConnection, rules: EventRules) -> None:
         self._db = connection
+        self._rules = rules
+        yields = f"(e.name IN ({_listed(name for name, rule in rules.items() if rule.aside)}) AND e.attempts > 0)"
+        self._in_front = f"redelivery_at IS NULL AND NOT {yields}"
+        # New events come before redeliveries, which the receiver has accepted or refused before.
+        self._in_turn = (
+            f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {yields}, "
+            f"CASE WHEN {yields} THEN coalesce(e.due, 0) ELSE 0 END, e.sequence"
+        )
+        supersedes = " OR ".join(
+            f"(l.name = '{name}' AND event.name IN ({_listed(rule.supersedes)}))"
+            for name, rule in rules.items()
+            if rule.supersedes
+        )
+        self._is_obsolete = (
+            f"{_WAITS} AND redelivery_at IS NULL AND EXISTS (SELECT * FROM event l WHERE l.watch = event.watch "
+            f"AND l.sequence > event.sequence AND l.{_WAITS} AND l.redelivery_at IS NULL AND ({supersedes}))"
+        )
 
     def append(
         self, new: Sequence[NewEvent], now: int, places: Mapping[str, WatchPlace] | None = None
     ) -> list[WatchQueue]:
-        """Append events in order, and return the queue of each; ``places`` are those of the watches that are known.
+        """Append events, in order, and return the queue of each watch; ``places`` are those of known watches.
 
-        An event supersedes the waiting ones of its watch with the names in ``supersedes``. The queue is due at ``now``
-        if the event is the only new one, or if the receiver refuses the one in front; otherwise it keeps its back-off.
+        If events wait already, the new ones supersede those that they make obsolete, and each other. Otherwise all are
+        sent, until the receiver fails: then the one that has failed is superseded, too (see :meth:`failed`). The queue
+        is due at ``now`` if no other event is in front, or if the receiver refuses that one; otherwise it keeps its
+        back-off.
         """
-        several = [watch for watch, count in Counter(each.watch for each in new).items() if count > 1]
-        waiting = self._db.select_each(
-            "SELECT due FROM watch WHERE id = ? AND due IS NOT NULL", [(w,) for w in several]
-        )
-        behind = [watch for watch, rows in zip(several, waiting, strict=True) if rows]
-        queues: dict[int, WatchQueue] = {}
-        later = list(enumerate(new))
-        while later:
-            # The events of one watch are appended in order, those of different watches in one statement.
-            first = {each.watch: at for at, each in reversed(later)}
-            round_ = {at: each for at, each in later if first[each.watch] == at}
-            queues |= zip(round_, self._append_to_each(list(round_.values()), now, places or {}), strict=True)
-            later = [(at, each) for at, each in later if at not in round_]
-            places = None
-        self._db.executemany(
-            f"UPDATE event SET fate = 'superseded', {_EMPTIED} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
-            f"AND {_WAITS} AND {_IS_OVER}",
-            [(_EMPTY, watch) for watch in behind],
-        )
-        return [queues[at] for at in range(len(new))]
-
-    def _append_to_each(self, new: Sequence[NewEvent], now: int, known: Mapping[str, WatchPlace]) -> list[WatchQueue]:
-        """Append an event to each of some watches."""
-        unknown = [each.watch for each in new if each.watch not in known]
-        found = self._db.select_each(
-            "SELECT number, callback_url, due, merchant FROM watch WHERE id = ?", [(watch,) for watch in unknown]
-        )
-        places = {**known, **{watch: WatchPlace(*row) for watch, (row,) in zip(unknown, found, strict=True)}}
-        watches = [places[each.watch] for each in new]
-        numbers = [watch.number for watch in watches]
-        # A watch that is not due has no waiting event.
-        waiting = [(watch.number, each) for watch, each in zip(watches, new, strict=True) if watch.due is not None]
-        for supersedes in {tuple(sorted(each.supersedes)) for _, each in waiting if each.supersedes}:
-            self._supersede(
-                [number for number, each in waiting if tuple(sorted(each.supersedes)) == supersedes], supersedes
-            )
-        fronts = self._db.select_each(
-            "SELECT refusals FROM event e WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
-            f"AND NOT {_YIELDS} ORDER BY sequence LIMIT 1",
-            [(number,) for number, _ in waiting],
-        )
-        held_back = {number for (number, _), front in zip(waiting, fronts, strict=True) if front and not front[0][0]}
-        events = [each.event for each in new]
+        known = self._places(list(dict.fromkeys(each.watch for each in new)), places or {})
+        rows = [(known[each.watch].number, each.event) for each in new]
+        first = {number: event.sequence for number, event in reversed(rows)}
         self._db.executemany(
             "INSERT INTO event (watch, sequence, epoch, id, name, body, summary, created_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (number, event.sequence, event.epoch, event.id, event.name, event.body, event.summary, event.created_at)
-                for number, event in zip(numbers, events, strict=True)
+                for number, event in rows
             ],
         )
+        # A watch that is not due has no other waiting event.
+        waiting = [place.number for place in known.values() if place.due is not None]
         self._db.executemany(
-            "DELETE FROM event WHERE watch = ? AND sequence <= ? AND fate <> 'waiting'",
-            [
-                (number, event.sequence - _KEPT_EVENTS)
-                for number, event in zip(numbers, events, strict=True)
-                if event.sequence > _KEPT_EVENTS
-            ],
+            f"UPDATE event SET fate = 'superseded', {_EMPTIED} WHERE watch = ? AND {self._is_obsolete}",
+            [(_EMPTY, number) for number in waiting],
         )
-        at_once = [number for number in numbers if number not in held_back]
-        self._db.executemany("UPDATE watch SET due = ? WHERE number = ?", [(now, number) for number in at_once])
-        dues = [now if watch.due is None or watch.number not in held_back else watch.due for watch in watches]
+        fronts = self._db.select_each(
+            f"SELECT sequence, refusals FROM event e WHERE watch = ? AND {_WAITS} AND {self._in_front} "
+            "ORDER BY sequence LIMIT 1",
+            [(number,) for number in waiting],
+        )
+        held_back = {
+            number
+            for number, ((sequence, refusals),) in zip(waiting, fronts, strict=True)
+            if sequence < first[number] and not refusals
+        }
+        self._db.executemany(
+            f"DELETE FROM event WHERE watch = ? AND sequence <= ? AND NOT {_WAITS}",
+            [(number, event.sequence - _KEPT_EVENTS) for number, event in rows if event.sequence > _KEPT_EVENTS],
+        )
+        at_once = [(now, number) for number in first if number not in held_back]
+        self._db.executemany("UPDATE watch SET due = ? WHERE number = ?", at_once)
+        urgent = {each.watch for each in new if self._rules[each.event.name].urgent}
         return [
-            WatchQueue(each.watch, receiver_of(watch.callback_url), due, watch.merchant, each.event.name in _URGENT)
-            for each, watch, due in zip(new, watches, dues, strict=True)
+            WatchQueue(
+                watch,
+                receiver_of(place.callback_url),
+                place.due if place.due is not None and place.number in held_back else now,
+                place.merchant,
+                watch in urgent,
+            )
+            for watch, place in known.items()
         ]
 
-    def supersede(self, watches: Collection[str], names: Collection[str]) -> None:
-        """Supersede the waiting events of these names without a new event."""
+    def _places(self, watches: Sequence[str], known: Mapping[str, WatchPlace]) -> dict[str, WatchPlace]:
+        unknown = [watch for watch in watches if watch not in known]
+        found = self._db.select_each(
+            "SELECT number, callback_url, due, merchant FROM watch WHERE id = ?", [(watch,) for watch in unknown]
+        )
+        places = {watch: WatchPlace(*row) for watch, (row,) in zip(unknown, found, strict=True)}
+        return {watch: known.get(watch) or places[watch] for watch in watches}
+
+    def supersede(self, watches: Collection[str], by: str) -> None:
+        """Supersede the waiting events that an event of the name ``by`` makes obsolete, without a new event."""
         found = self._db.select_each("SELECT number FROM watch WHERE id = ?", [(watch,) for watch in watches])
         numbers = [number for ((number,),) in found]
-        self._supersede(numbers, names)
+        self._db.executemany(
+            f"UPDATE event SET fate = 'superseded', {_EMPTIED} WHERE watch = ? AND {_WAITS} "
+            f"AND redelivery_at IS NULL AND name IN ({_listed(self._rules[by].supersedes)})",
+            [(_EMPTY, number) for number in numbers],
+        )
         self._db.executemany(
             f"UPDATE watch AS w SET due = NULL WHERE number = ? AND ({_NEXT}) IS NULL",
             [(number,) for number in numbers],
@@ -271,7 +284,7 @@ class EventStore:
         found = self._db.select_each(
             f"SELECT w.merchant, w.host, w.callback_url, w.due, {_EVENT_OF_E} "
             "FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
-            f"WHERE w.id = ? {_IN_TURN} LIMIT 1",
+            f"WHERE w.id = ? {self._in_turn} LIMIT 1",
             [(watch,) for watch in watches],
         )
         return [
@@ -293,7 +306,7 @@ class EventStore:
             (now, now, number, event_id),
         )
         head, is_new = self._db.execute(
-            f"SELECT id, redelivery_at IS NULL FROM event e WHERE watch = ? AND fate = 'waiting' {_IN_TURN} LIMIT 1",
+            f"SELECT id, redelivery_at IS NULL FROM event e WHERE watch = ? AND {_WAITS} {self._in_turn} LIMIT 1",
             (number,),
         ).fetchone()
         if head == event_id or not is_new:
@@ -462,16 +475,10 @@ class EventStore:
         ).fetchone()
         return None if oldest is None else int(oldest)
 
-    def _supersede(self, numbers: Collection[int], names: Collection[str]) -> None:
-        self._db.executemany(
-            f"UPDATE event SET fate = 'superseded', {_EMPTIED} WHERE watch = ? AND fate = 'waiting' "
-            f"AND redelivery_at IS NULL AND name IN ({', '.join('?' * len(names))})",
-            [(_EMPTY, number, *names) for number in numbers],
-        )
-
     def _give_way(self, watch: str, sequence: int) -> None:
+        """Supersede a failed event if one that was stored with it makes it obsolete, which must not wait."""
         assignments = f"fate = 'superseded', {_EMPTIED}"
-        self._update(watch, sequence, assignments, (_EMPTY,), only_if=f"{_WAITS} AND {_IS_OVER}")
+        self._update(watch, sequence, assignments, (_EMPTY,), only_if=self._is_obsolete)
 
     def _update(
         self,
@@ -502,7 +509,7 @@ class EventStore:
     def _first_waiting(self, watch: str, limit: int) -> list[int]:
         rows = self._db.execute(
             "SELECT sequence FROM event e WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
-            f"{_IN_TURN} LIMIT ?",
+            f"{self._in_turn} LIMIT ?",
             (watch, limit),
         )
         return [sequence for (sequence,) in rows]
@@ -515,7 +522,7 @@ class EventStore:
         """The same for several watches, each with its time."""
         heads = self._db.select_each(
             "SELECT e.due FROM event e WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
-            f"{_IN_TURN} LIMIT 1",
+            f"{self._in_turn} LIMIT 1",
             [(watch,) for watch, _ in watches],
         )
         dues = [max(head[0][0] or 0, now) if head else None for head, (_, now) in zip(heads, watches, strict=True)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from svcd.commerce.events import EVENT_RULES
 from svcd.store import postgresql, webhook_move
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, UncleanShutdownMarker, open_writer
 from svcd.store.postgresql import PostgresqlConnection
@@ -16,7 +17,7 @@ from svcd.store.webhook_events import EventStore, NewEvent
 from svcd.store.webhook_move import COLUMNS, MoveResult, rows_in, to_file, to_postgresql
 from svcd.store.webhook_store import AlarmRow, FollowedBlock, WebhookStore
 from tests.postgresql import Server, opened
-from tests.store.test_webhook_store import LESS, NOW, delivered, event, row, save
+from tests.store.test_webhook_store import NOW, delivered, event, row, save
 
 WATCHES = 1_203
 
@@ -30,12 +31,12 @@ def path(tmp_path: Path) -> Path:
     """A file with watches and events in every condition."""
     path = tmp_path / "webhooks.sqlite"
     with closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file:
-        watches, events = WebhookStore(file), EventStore(file)
+        watches, events = WebhookStore(file), EventStore(file, EVENT_RULES)
         with file.transaction():
             for number in range(WATCHES):
                 watches.add(row(f"w{number}", merchant=f"m{number % 3}", told_mismatches=b"t" * 32 * (number % 2)))
-            new = [NewEvent(f"w{number}", event(1, "payment.confirmed"), LESS) for number in range(0, WATCHES, 2)]
-            events.append([*new, NewEvent("w4", event(2, "payment.reorged"), LESS)], NOW)
+            new = [NewEvent(f"w{number}", event(1, "payment.confirmed")) for number in range(0, WATCHES, 2)]
+            events.append([*new, NewEvent("w4", event(2, "payment.reorged"))], NOW)
             events.failed("w2", 1, error="status 500", due=NOW + 5_000, now=NOW, status=500)
             delivered(events, "w6", 1, NOW)
             save(watches, evolve(row("w8", merchant="m2"), ending="closed", state="confirmed", ended_at=NOW))
@@ -99,7 +100,7 @@ def test_webhooks_are_moved_to_postgresql_and_back(path: Path, database: Postgre
     database.refuse_moved()
     # New ones come after those that were moved.
     WebhookStore(database).add(row("new"))
-    EventStore(database).append([NewEvent("new", event(1), LESS)], NOW)
+    EventStore(database, EVENT_RULES).append([NewEvent("new", event(1))], NOW)
     watch, _ = WebhookStore(database).page("default", after=None, state=None, host=None, scan=9, limit=9)
     assert [each.id for each in watch] == ["new"]
 
@@ -212,7 +213,7 @@ def test_a_move_to_postgresql_that_is_cut_off_is_ended_by_the_next(
     if not moved(path):
         # The node has gone on with its file meanwhile.
         with closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file, file.transaction():
-            delivered(EventStore(file), "w0", 1, NOW + 1)
+            delivered(EventStore(file, EVENT_RULES), "w0", 1, NOW + 1)
     before = contents_of(path)
     to_postgresql(path, database, quietly)
     assert contents(database) == before

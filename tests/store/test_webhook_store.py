@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svcd.commerce.events import EVENT_RULES
 from svcd.store.database import WEBHOOKS, migrations, open_writer
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
 from svcd.store.webhook_events import BreakerRow, Delivered, EventRow, EventStore, NewEvent, WatchQueue, receiver_of
@@ -48,7 +49,7 @@ def watches(connection: SqlConnection) -> WebhookStore:
 
 @pytest.fixture
 def events(connection: SqlConnection) -> EventStore:
-    return EventStore(connection)
+    return EventStore(connection, EVENT_RULES)
 
 
 def row(identifier: str = "w1", **differing: object) -> WatchRow:
@@ -95,9 +96,9 @@ def event(sequence: int, name: str = "payment.confirming", *, epoch: int = 0) ->
     )
 
 
-def append(events: EventStore, watch: str, event: EventRow, *, supersedes: Collection[str], now: int) -> WatchQueue:
+def append(events: EventStore, watch: str, event: EventRow, *, now: int) -> WatchQueue:
     """Append one event; gives its queue."""
-    (queue,) = events.append([NewEvent(watch, event, supersedes)], now)
+    (queue,) = events.append([NewEvent(watch, event)], now)
     return queue
 
 
@@ -283,10 +284,8 @@ def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: Webhook
 def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
 
-    assert append(events, "w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW) == WatchQueue(
-        "w1", "shop.example.com:443", NOW
-    )
-    assert append(events, "w1", event(2), supersedes=LESS, now=NOW + 5) == WatchQueue("w1", "shop.example.com:443", NOW)
+    assert append(events, "w1", event(1, "payment.reorged"), now=NOW) == WatchQueue("w1", "shop.example.com:443", NOW)
+    assert append(events, "w1", event(2), now=NOW + 5) == WatchQueue("w1", "shop.example.com:443", NOW)
     assert events.queued() == [WatchQueue("w1", "shop.example.com:443", NOW)]
     head = events.head("w1")
     assert head is not None
@@ -306,27 +305,27 @@ def test_an_event_that_tells_less_gives_its_place_to_a_newer_one_and_its_back_of
     watches: WebhookStore, events: EventStore, less: str, name: str
 ) -> None:
     watches.add(row())
-    append(events, "w1", event(1, less), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, less), now=NOW)
     assert events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW) == WatchQueue(
         "w1", "shop.example.com:443", NOW + 5_000
     )
 
-    assert append(events, "w1", event(2, f"payment.{name}", epoch=1), supersedes=LESS, now=NOW + 1).due == NOW + 1
+    assert append(events, "w1", event(2, f"payment.{name}", epoch=1), now=NOW + 1).due == NOW + 1
 
     fates = [(each.sequence, each.fate, each.attempts) for each in events.events("w1")]
     assert fates == [(2, "waiting", 0), (1, "superseded", 1)]
 
 
-@pytest.mark.parametrize("name", ["confirmed", "reorged", "expired"])
+@pytest.mark.parametrize("name", ["confirmed", "expired"])
 def test_a_change_that_shops_act_on_keeps_its_place_and_its_back_off(
     watches: WebhookStore, events: EventStore, name: str
 ) -> None:
     watches.add(row())
-    append(events, "w1", event(1, f"payment.{name}"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, f"payment.{name}"), now=NOW)
     events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW)
 
     for sequence, later in ((2, "payment.confirming"), (3, "payment.confirmed")):
-        assert append(events, "w1", event(sequence, later), supersedes=LESS, now=NOW + 1).due == NOW + 5_000
+        assert append(events, "w1", event(sequence, later), now=NOW + 1).due == NOW + 5_000
 
     assert [(each.sequence, each.fate) for each in events.events("w1")] == [
         (3, "waiting"),
@@ -341,11 +340,11 @@ def test_what_goes_beside_a_payment_gives_way_to_it_once_it_fails(
 ) -> None:
     watches.add(row())
     for sequence in (1, 2):
-        append(events, "w1", event(sequence, aside), supersedes=(), now=NOW)
+        append(events, "w1", event(sequence, aside), now=NOW)
     for sequence in (1, 2, 1):
         events.failed("w1", sequence, error="status 500", due=NOW + 60_000, now=NOW)
 
-    queue = append(events, "w1", event(3, "payment.confirmed"), supersedes=LESS, now=NOW + 1)
+    queue = append(events, "w1", event(3, "payment.confirmed"), now=NOW + 1)
     assert queue.due == NOW + 1
     order = []
     while (head := events.head("w1")) is not None:
@@ -359,17 +358,17 @@ def test_other_events_do_not_end_the_back_off_of_what_gave_way_to_them(
     watches: WebhookStore, events: EventStore, aside: str
 ) -> None:
     watches.add(row())
-    append(events, "w1", event(1, aside), supersedes=(), now=NOW)
+    append(events, "w1", event(1, aside), now=NOW)
     events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
     for sequence, name in ((2, "payment.confirming"), (3, "payment.confirmed")):
-        append(events, "w1", event(sequence, name), supersedes=LESS, now=NOW + sequence)
+        append(events, "w1", event(sequence, name), now=NOW + sequence)
         queue = delivered(events, "w1", sequence, NOW + sequence)
         assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 60_000)
-    append(events, "w1", event(4, "payment.reorged"), supersedes=LESS, now=NOW + 4)
+    append(events, "w1", event(4, "payment.reorged"), now=NOW + 4)
     queue = events.failed("w1", 4, error="status 500", due=None, now=NOW + 5)
     assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 60_000)
     # Of two, the one that is due first has its turn.
-    append(events, "w1", event(5, aside), supersedes=(), now=NOW + 6)
+    append(events, "w1", event(5, aside), now=NOW + 6)
     queue = events.failed("w1", 5, error="status 500", due=NOW + 1_000, now=NOW + 7)
     assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 1_000)
     assert body_of(events, "w1") == (5, b"{}")
@@ -381,8 +380,8 @@ def test_one_failure_to_tell_of_a_reorganisation_is_enough_if_its_payment_is_con
     watches: WebhookStore, events: EventStore, fails: str, later: str, fate: str
 ) -> None:
     watches.add(row())
-    append(events, "w1", event(1, "payment.reorged"), supersedes=(), now=NOW)
-    append(events, "w1", event(2, f"payment.{later}"), supersedes=(), now=NOW)
+    append(events, "w1", event(1, "payment.reorged"), now=NOW)
+    append(events, "w1", event(2, f"payment.{later}"), now=NOW)
     followed = {} if fails == "failed" else {"due_if_followed": NOW + 500}
 
     queue = getattr(events, fails)("w1", 1, error="status 5", due=NOW + 60_000, now=NOW + 7, **followed)
@@ -398,29 +397,29 @@ def test_one_failure_to_tell_of_a_reorganisation_is_enough_if_its_payment_is_con
 
 def test_an_event_can_be_obsolete_although_no_other_takes_its_place(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    append(events, "w1", event(1, "payment.confirmed"), supersedes=(), now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), now=NOW)
     delivered(events, "w1", 1, NOW)
     events.redeliver("w1", "svcevt_1", NOW)
-    append(events, "w1", event(2, "payment.confirmed"), supersedes=(), now=NOW)
+    append(events, "w1", event(2, "payment.confirmed"), now=NOW)
 
-    events.supersede(["w1"], {"payment.confirmed"})
+    events.supersede(["w1"], by="payment.reorged")
     assert [each.fate for each in events.events("w1")] == ["superseded", "waiting"], "what was asked for again stays"
     assert delivered(events, "w1", 1, NOW) is None
-    append(events, "w1", event(3, "payment.confirmed"), supersedes=(), now=NOW)
-    events.supersede(["w1"], {"payment.confirmed"})
+    append(events, "w1", event(3, "payment.confirmed"), now=NOW)
+    events.supersede(["w1"], by="payment.reorged")
     assert (events.queued(), events.head("w1")) == ([], None)
 
 
 def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    append(events, "w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.reorged"), now=NOW)
 
     def refused(due: int | None) -> int | None:
         queue = events.refused("w1", 1, error="status 400", due=due, due_if_followed=NOW + 500, now=NOW + 9)
         return None if queue is None else queue.due
 
     assert refused(NOW + 5_000) == NOW + 5_000
-    assert append(events, "w1", event(2, "payment.expired"), supersedes=LESS, now=NOW + 2).due == NOW + 2
+    assert append(events, "w1", event(2, "payment.expired"), now=NOW + 2).due == NOW + 2
     assert refused(NOW + 5_000) == NOW + 500
     assert refused(None) == NOW + 9
     newest, oldest = events.events("w1")
@@ -430,8 +429,8 @@ def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: Webhook
 
 def test_one_that_is_refused_while_it_is_superseded_delays_nothing(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    append(events, "w1", event(1), supersedes=LESS, now=NOW)
-    append(events, "w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), now=NOW)
+    append(events, "w1", event(2, "payment.confirmed"), now=NOW)
 
     queue = events.refused("w1", 1, error="status 400", due=NOW + 5_000, due_if_followed=NOW + 500, now=NOW + 1)
     assert queue == WatchQueue("w1", "shop.example.com:443", NOW + 1)
@@ -443,8 +442,8 @@ def test_an_event_that_was_superseded_during_its_attempt_stays_so_unless_it_is_d
     watches: WebhookStore, events: EventStore, accepted: bool
 ) -> None:
     watches.add(row())
-    append(events, "w1", event(1), supersedes=LESS, now=NOW)
-    append(events, "w1", event(2), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), now=NOW)
+    append(events, "w1", event(2), now=NOW)
 
     queue = delivered(events, "w1", 1, NOW) if accepted else events.failed("w1", 1, error="timeout", due=None, now=NOW)
     assert queue is not None
@@ -453,7 +452,7 @@ def test_an_event_that_was_superseded_during_its_attempt_stays_so_unless_it_is_d
 
 def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    append(events, "w1", event(1), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), now=NOW)
 
     queue = events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW, counts=False)
 
@@ -463,8 +462,8 @@ def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: Webho
 
 def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
-    append(events, "w1", event(2), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), now=NOW)
+    append(events, "w1", event(2), now=NOW)
 
     assert events.failed("w1", 1, error="status 500", due=None, now=NOW + 7) == WatchQueue(
         "w1", "shop.example.com:443", NOW + 7
@@ -475,7 +474,7 @@ def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, eve
 
 def test_what_is_dropped_is_sent_no_more(connection: SqlConnection, watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    append(events, "w1", event(1), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), now=NOW)
 
     events.drop_waiting("w1")
 
@@ -488,9 +487,9 @@ def test_what_has_waited_for_too_long_is_given_up(
 ) -> None:
     watches.add(row("w1"))
     watches.add(row("w2"))
-    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
-    append(events, "w1", event(5), supersedes=LESS, now=NOW)
-    append(events, "w2", event(2), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), now=NOW)
+    append(events, "w1", event(5), now=NOW)
+    append(events, "w2", event(2), now=NOW)
 
     assert events.abandon_older(NOW + 3, 1) == events.abandon_older(NOW + 3, 9) == 1
     assert events.queued() == [WatchQueue("w1", "shop.example.com:443", NOW)]
@@ -501,9 +500,9 @@ def test_the_newest_events_are_kept_and_all_that_wait(
     connection: SqlConnection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    append(events, "w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.reorged"), now=NOW)
     for sequence in range(2, 101):
-        append(events, "w1", event(sequence), supersedes=LESS, now=NOW)
+        append(events, "w1", event(sequence), now=NOW)
 
     assert len(events.events("w1")) == 32
     assert fates(connection).total() == 33
@@ -520,9 +519,9 @@ def test_what_is_over_is_forgotten_once_nothing_waits(
     save(watches, row("quiet", ending="closed", ended_at=NOW))
     save(watches, row("telling", ending="expired", ended_at=NOW))
     save(watches, row("later", ending="closed", ended_at=NOW + 100))
-    append(events, "quiet", event(1), supersedes=LESS, now=NOW)
+    append(events, "quiet", event(1), now=NOW)
     delivered(events, "quiet", 1, NOW)
-    append(events, "telling", event(1, "payment.expired"), supersedes=LESS, now=NOW)
+    append(events, "telling", event(1, "payment.expired"), now=NOW)
 
     assert watches.forget_ended(NOW + 100, 10) == 1
     assert watches.watch("quiet") is None
@@ -535,12 +534,12 @@ def test_bodies_of_events_that_were_sent_are_kept_for_a_while(
 ) -> None:
     for name in ("a", "b", "c"):
         watches.add(row(name))
-        append(events, name, event(1), supersedes=LESS, now=NOW)
+        append(events, name, event(1), now=NOW)
     delivered(events, "a", 1, NOW + 50)
     events.failed("b", 1, error="timeout", due=None, now=NOW)
-    append(events, "c", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "c", event(2, "payment.confirmed"), now=NOW)
     events.drop_waiting("c")
-    append(events, "a", event(9), supersedes=LESS, now=NOW)
+    append(events, "a", event(9), now=NOW)
 
     def bodies() -> list[tuple[str, int]]:
         bodies: list[tuple[str, int]] = connection.execute("SELECT fate, length(body) FROM event").fetchall()
@@ -596,7 +595,7 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row("w1"))
-    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), now=NOW)
     delivered(events, "w1", 1, NOW + 1, 204)
     assert events.redeliver("w1", "svcevt_1", NOW + 2) == WatchQueue("w1", "shop.example.com:443", NOW + 2)
     assert body_of(events, "w1") == (1, b"{}")
@@ -606,13 +605,13 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     )
 
     # Neither superseded by a new event nor in its way.
-    assert append(events, "w1", event(2, "payment.confirming"), supersedes=LESS, now=NOW + 4).due == NOW + 4
+    assert append(events, "w1", event(2, "payment.confirming"), now=NOW + 4).due == NOW + 4
     assert body_of(events, "w1") == (2, b"{}")
     # An attempt that began before the new event came does not push it into its own back-off.
     assert events.failed("w1", 1, due=NOW + 99_000, now=NOW + 5, **failed) == WatchQueue(
         "w1", "shop.example.com:443", NOW + 5
     )
-    append(events, "w1", event(3, "payment.reorged"), supersedes=LESS, now=NOW + 6)
+    append(events, "w1", event(3, "payment.reorged"), now=NOW + 6)
     assert body_of(events, "w1") == (3, b"{}")
     events.failed("w1", 3, due=NOW + 50_000, now=NOW + 6, error="timeout")
     # The back-off of a new event is not cut short by what is sent again; asking for the event itself does that.
@@ -624,7 +623,7 @@ def test_what_shops_act_on_and_what_is_asked_for_is_urgent(watches: WebhookStore
     watches.add(row("w1"))
     names = ("pending", "confirming", "confirmed", "reorged", "expired")
     urgent = {
-        name: append(events, "w1", event(sequence, f"payment.{name}"), supersedes=(), now=NOW).urgent
+        name: append(events, "w1", event(sequence, f"payment.{name}"), now=NOW).urgent
         for sequence, name in enumerate(names, 1)
     }
     assert [name for name in names if urgent[name]] == ["confirmed", "reorged"]
@@ -637,7 +636,7 @@ def test_what_shops_act_on_and_what_is_asked_for_is_urgent(watches: WebhookStore
 
 def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
-    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), now=NOW)
     events.failed("w1", 1, error="connect", due=NOW + 50_000, now=NOW)
     assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com:443", NOW + 7)
     (shown,) = events.events("w1")
@@ -659,7 +658,7 @@ def test_what_is_asked_for_during_an_attempt_is_sent_at_once_after_it(
         return queue
 
     watches.add(row("w1"))
-    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), now=NOW)
     events.redeliver("w1", "svcevt_1", NOW + 1)
     events.redeliver("w1", "svcevt_1", NOW + 2)
     assert end(NOW + 3, NOW + 1) == WatchQueue("w1", "shop.example.com:443", NOW + 3)
@@ -672,7 +671,7 @@ def test_what_is_asked_for_during_an_attempt_is_sent_at_once_after_it(
 
 def test_what_is_sent_again_has_all_attempts_again(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
-    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), now=NOW)
     for _ in range(2):
         events.refused("w1", 1, error="status 400", due=NOW, due_if_followed=NOW, now=NOW, status=400)
     events.refused("w1", 1, error="status 400", due=None, due_if_followed=NOW, now=NOW, status=400)

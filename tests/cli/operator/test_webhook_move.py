@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from svcd.chain.params import DEVNET
+from svcd.commerce.events import EVENT_RULES
 from svcd.process.datadir import lock_directory
 from svcd.store.database import WEBHOOKS, DatabaseError, open_writer
 from svcd.store.sql_connection import SqliteConnection
@@ -20,7 +21,7 @@ from svcd.store.webhook_store import WebhookStore
 from tests.cli.terminal import Terminal
 from tests.postgresql import Server, opened
 from tests.store.test_webhook_move import contents, contents_of, moved
-from tests.store.test_webhook_store import LESS, NOW, event, row
+from tests.store.test_webhook_store import NOW, event, row
 
 SVC = Path(sys.executable).parent / "svc"
 
@@ -29,8 +30,8 @@ def fill(path: Path, watches: int) -> None:
     with closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file, file.transaction():
         for number in range(watches):
             WebhookStore(file).add(row(f"w{number}"))
-        new = [NewEvent(f"w{number}", event(1, "payment.confirmed"), LESS) for number in range(watches)]
-        EventStore(file).append(new, NOW)
+        new = [NewEvent(f"w{number}", event(1, "payment.confirmed")) for number in range(watches)]
+        EventStore(file, EVENT_RULES).append(new, NOW)
 
 
 def test_webhooks_are_moved_and_moved_back(chain: Path, terminal: Terminal, postgresql_server: Server) -> None:
