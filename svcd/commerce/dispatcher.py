@@ -23,6 +23,7 @@ from svcd.commerce.leadership import Leadership, NotLeader, SoleLeader
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
 from svcd.commerce.retry_policy import MAX_PROBE_DELAY, RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender
+from svcd.deferreds import shielded
 from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
 from svcd.store.database import DatabaseUnavailable
 from svcd.store.webhook_events import BreakerRow, WatchQueue
@@ -420,11 +421,17 @@ class WebhookDispatcher:
     # Stopping
 
     async def _finish(self) -> None:
-        running = tuple(self._running)
-        if running:
-            timer = self._clock.callLater(STOP_SECONDS, self._abort)
-            await DeferredList(running)
-            if not self._aborted:
+        if not self._running:
+            return
+        timer = self._clock.callLater(STOP_SECONDS, self._abort)
+        try:
+            await shielded(DeferredList(tuple(self._running)), self._log_failure)
+        except CancelledError:
+            # The deadline of the whole stop has come first.
+            self._abort()
+            raise
+        finally:
+            if timer.active():
                 timer.cancel()
 
     def _abort(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve, field, frozen
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
@@ -724,6 +724,22 @@ def test_a_stop_begins_nothing_with_an_outbox_that_fails_and_an_open_breaker(wor
     stopped = world.dispatcher.stop()
     world.clock.advance(5)
     assert has_result(stopped)
+    assert len(world.outbox.asked) == asked
+    assert world.clock.getDelayedCalls() == []
+
+
+def test_a_stop_that_is_cut_off_begins_nothing_either(world: World) -> None:
+    """With a small drainSeconds, the deadline of the whole stop comes before that of the deliveries."""
+    world.network.answers["shop"] = replying(503)
+    world.send(*(f"shop/{number}" for number in range(6)))
+    world.network.answers["shop"] = None
+    world.pass_time(HOUR)
+    assert world.dispatcher.counts().in_flight == 1, "a probe"
+    world.outbox.faults, asked = 10**6, len(world.outbox.asked)
+    stopped = world.dispatcher.stop()
+    stopped.cancel()
+    with pytest.raises(CancelledError):
+        result_of(stopped)
     assert len(world.outbox.asked) == asked
     assert world.clock.getDelayedCalls() == []
 
