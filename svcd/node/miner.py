@@ -275,8 +275,10 @@ class Miner(Service):
             self._interrupt()
             if self._pause is not None:
                 self._pause.cancel()
-            await self._loop
-            self._loop = None
+            try:
+                await self._loop
+            finally:
+                self._loop = None
 
     def chain_changed(self, change: ChainChange) -> None:
         """End the search: its block would not be on the tip."""
@@ -297,6 +299,9 @@ class Miner(Service):
                     await self._make_block()
                 else:
                     await self._sleep(_RETRY_SECONDS)
+            except CancelledError:
+                # The stop is cut off.
+                raise
             except (RuleViolation, NotYet) as refusal:
                 self.log.warn("our own block was refused: {why}", why=str(refusal))
                 await self._sleep(_RETRY_SECONDS)
@@ -334,7 +339,8 @@ class Miner(Service):
         params, tip = self._chain_manager.params, self._chain_manager.tip
         slot = next_slot(params, tip, milliseconds(self._clock))
         if slot is None:
-            await self._sleep(self._seconds_to(tip.slot + 1 - params.drift_slots))
+            # No longer: the computer's clock, by which that is far ahead, may be set meanwhile.
+            await self._sleep(min(self._seconds_to(tip.slot + 1 - params.drift_slots), _RETRY_SECONDS))
             return None
         self._stale = False
         pool = self._transaction_pool

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
@@ -172,6 +172,19 @@ def test_it_makes_no_block_that_other_nodes_would_hold(bench: Bench) -> None:
     assert bench.search().header.slot == 50_000 + DRIFT + 1
     bench.hands.step()
     assert bench.node.chain_manager.tip.height == 2
+
+
+def test_it_works_soon_after_the_clock_was_set_right(bench: Bench) -> None:
+    """A computer without a clock of its own starts with an old time, and learns the right one a little later."""
+    bench.node.submit(bench.chain.block(slot=50_000))
+    right = bench.clock.seconds
+    setattr(bench.clock, "unix_seconds", lambda: right() - 3_600)  # noqa: B010
+    bench.producer.startService()
+    bench.clock.advance(10)
+    assert len(bench.hands) == 0
+    setattr(bench.clock, "unix_seconds", right)  # noqa: B010
+    bench.clock.advance(5)
+    assert bench.search().header.slot == 50_001
 
 
 @pytest.mark.parametrize(
@@ -489,6 +502,18 @@ def test_a_block_that_is_found_is_handed_in_before_it_stops(make_bench: MakeBenc
     writer.finish()
     assert has_result(stopped)
     assert bench.node.chain_manager.tip.height == 1
+
+
+def test_a_stop_that_is_cut_off_is_no_failure(make_bench: MakeBench) -> None:
+    """The writer's thread may be busy beyond the deadline of the stop; no block is tried again then."""
+    bench = make_bench(writer=Stepped())
+    bench.producer.startService()
+    stopped = bench.stop()
+    stopped.cancel()
+    with pytest.raises(CancelledError):
+        result_of(stopped)
+    assert not bench.works()
+    assert bench.clock.getDelayedCalls() == []
 
 
 def test_stopping_what_never_started(bench: Bench) -> None:
