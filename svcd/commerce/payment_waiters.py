@@ -151,8 +151,8 @@ class PaymentWaiters(Service):
     def stop_accepting(self) -> None:
         """Answer all waiting verifications, and let none wait any more; see `svcd.process.sequential`."""
         self._ended = True
-        for waiter in [waiter for waiters in self._by_payee.values() for waiter in waiters]:
-            waiter.wake()
+        for waiters in self._by_payee.values():
+            self._look_at(waiters)
 
     @contextmanager
     def _place(self, terms: PaymentTerms, client: str | None) -> Iterator[_Waiter]:

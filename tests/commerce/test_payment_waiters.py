@@ -61,6 +61,15 @@ def mine(node: Node, text: str) -> None:
     settle(node.clock)
 
 
+def a_block(node: Node) -> None:
+    mine(node, "genesis: b1")
+
+
+def the_stop(node: Node) -> None:
+    node.waiters.stop_accepting()
+    settle(node.clock)
+
+
 @pytest.mark.parametrize("header", ["", "Connection: close\r\n"], ids=["fast path", "slow path"])
 def test_it_answers_as_soon_as_the_state_changes(node: Node, header: str) -> None:
     def wait(known: str) -> Wire:
@@ -199,9 +208,10 @@ def test_a_wait_costs_one_request(open_node: Callable[..., Node]) -> None:
     assert ask(node, "unpaid", wait=None).response().status == 429
 
 
+@pytest.mark.parametrize("event", [a_block, the_stop])
 @pytest.mark.parametrize(("cost", "of_a_turn"), [(0.3 * TURN_SECONDS, 4), (20 * TURN_SECONDS, 1)])
 def test_a_turn_of_the_reactor_looks_at_waiters_for_a_limited_time(
-    node: Node, monkeypatch: pytest.MonkeyPatch, cost: float, of_a_turn: int
+    node: Node, monkeypatch: pytest.MonkeyPatch, cost: float, of_a_turn: int, event: Callable[[Node], None]
 ) -> None:
     waiting = [ask(node, "unpaid", reference=f"order-{number}") for number in range(9)]
     turns: list[int] = []
@@ -218,7 +228,7 @@ def test_a_turn_of_the_reactor_looks_at_waiters_for_a_limited_time(
 
     monkeypatch.setattr(node.waiters._payments, "find", take_time)
     monkeypatch.setattr(node.waiters, "_look", turn)
-    mine(node, "genesis: b1")
+    event(node)
     assert sum(turns) == len(waiting)
     assert max(turns) == of_a_turn
     for each in waiting:
@@ -238,7 +248,7 @@ def test_of_many_each_is_looked_at_and_answered(open_node: Callable[..., Node]) 
 
 def test_the_end_of_the_node_answers_those_who_wait_and_lets_none_wait(node: Node) -> None:
     waiting = [ask(node, "unpaid", reference=f"order-{number}") for number in range(2)]
-    node.waiters.stop_accepting()
+    the_stop(node)
     assert [state(each) for each in waiting] == ["unpaid", "unpaid"]
     assert state(ask(node, "unpaid")) == "unpaid"
 
