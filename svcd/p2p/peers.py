@@ -533,7 +533,12 @@ class Peers:
             self.client.caller.forget(peer.endpoint)
 
     def note_failure(self, peer: Peer) -> None:
-        """Count a request that a peer did not answer; the third in a row drops the peer, which is not banned for it."""
+        """Count a request that a peer did not answer; the third in a row drops the peer, which is not banned for it.
+
+        Does nothing if the peer has been dropped: another node may be at its endpoint by now.
+        """
+        if not self.has(peer):
+            return
         peer.failures += 1
         if peer.failures >= MAX_FAILURES:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
@@ -18,17 +18,17 @@ from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET
 from svcd.node.threads import InlineWorker
 from svcd.p2p import peers
 from svcd.p2p.address_book import BUCKET_SIZE, AddressEntry, group_of_endpoint
-from svcd.p2p.bans import endpoint_name, node_name
+from svcd.p2p.bans import Ban, endpoint_name, node_name
 from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.service import FORMAT, SAVE_APART_SECONDS, PeersFile, PeersService, read_peers_file, write_peers_file
 from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import LATE
+from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Called
 from tests.p2p.remote_node import RemoteNode, ok, refused, silent
-from tests.support import result_of
+from tests.support import has_result, result_of
 
 HOUR = 3_600.0
 DAY = 24 * HOUR
@@ -214,6 +214,18 @@ def test_a_new_key_at_an_endpoint_wins(node: Node) -> None:
     node.meet(new)
     assert [peer.node_key for peer in node.peers.all()] == [new.key.public]
     assert [found.node_id for found in node.book.verified()] == [new.key.node_id]
+
+
+def test_a_late_failure_of_an_old_key_does_not_cost_the_new_one_its_place(node: Node) -> None:
+    remote = node.remote()
+    node.meet(remote)
+    old = node.peer(remote)
+    remote.key = NodeKey(key_of("another").seed, remote.endpoint)
+    node.meet(remote)
+    assert not node.peers.has(old)
+    for _ in range(peers.MAX_FAILURES):
+        node.peers.note_failure(old)
+    assert node.knows(remote)
 
 
 def test_a_key_at_a_new_endpoint_wins(node: Node) -> None:
@@ -643,6 +655,23 @@ def served(node: Node, path: Path, seeds: list[str]) -> Iterator[PeersService]:
     yield service
     stopped = service.stopService()
     node.run(1)
+    result_of(stopped)
+
+
+def test_the_notes_are_read_in_a_thread(node: Node, tmp_path: Path) -> None:
+    """With 10,000 bans that takes 0.3 s, and the node answers requests by then."""
+    path, files = tmp_path / "peers.json", Stepped()
+    bans = [Ban(endpoint_name(place(1)), None, "", own=True)]
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [], bans).record())
+    service = PeersService(node.network, path, [], files)
+    started = maybeDeferred(service.startService)
+    assert not has_result(started)
+    assert not node.peers.bans.is_endpoint_banned(place(1), node.local.now())
+    files.step()
+    assert has_result(started)
+    assert node.peers.bans.is_endpoint_banned(place(1), node.local.now())
+    stopped = service.stopService()
+    files.finish()
     result_of(stopped)
 
 
