@@ -19,7 +19,7 @@ from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
 from tests.process_level.conftest import Nodes
 from tests.process_level.conftest import nodes as nodes
 from tests.process_level.running import DEADLINE, ENVIRONMENT, HTTPConnection, RunningNode, exchange
-from tests.schema.order import BLOCK, CALLBACK, PAID, PAYER, PRICE, SHOP
+from tests.schema.order import BLOCK, CALLBACK, EVENT, PAID, PAYER, PRICE, SHOP
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -36,8 +36,8 @@ OPTIONS = (
 )
 
 
-def furnish(node: RunningNode) -> None:
-    """Pay the order that the requests ask about, and watch it, which makes an event."""
+def furnish(node: RunningNode) -> str:
+    """Pay the order that the requests ask about, and watch it; gives the ids of the watch and of its event."""
     node.ok(node.operator("/operator/faucet", {"recipient": address_of(PAYER, "svcd"), "amount": "1000"}))
     node.mine(1)
     draft = Draft(
@@ -57,9 +57,12 @@ def furnish(node: RunningNode) -> None:
     connection = HTTPConnection("127.0.0.1", node.port, timeout=DEADLINE)
     watched = exchange(connection, "POST", "/rpc/commerce/webhooks", order, Authorization=f"Bearer {TOKEN}")
     assert watched.status == 201, watched
+    watch = watched.json["subscription"]["id"]
+    shown = exchange(connection, "GET", f"/rpc/commerce/webhooks/{watch}", Authorization=f"Bearer {TOKEN}")
+    return f"{watch} {shown.json['subscription']['events'][0]['id']}"
 
 
-def drive(node: RunningNode, report: Path, *, examples: int, methods: Iterable[str], seconds: float) -> str:
+def drive(node: RunningNode, report: Path, event: str, *, examples: int, methods: Iterable[str], seconds: float) -> str:
     """Let schemathesis ask, with up to so many examples for each route and phase; what it found wrong, or ""."""
     (block,) = node.get("/p2p/blocks?from=1&limit=1").json["blocks"]
     arguments = [
@@ -82,7 +85,7 @@ def drive(node: RunningNode, report: Path, *, examples: int, methods: Iterable[s
         text=True,
         cwd=report.parent,
         env=ENVIRONMENT
-        | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.schema.known", BLOCK: json.dumps(block)},
+        | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.schema.known", BLOCK: json.dumps(block), EVENT: event},
         timeout=seconds,
         check=False,
     )
@@ -103,11 +106,11 @@ def statuses(report: Path) -> Counter[tuple[str, int]]:
 @pytest.mark.deadline(900)
 def test_a_live_node_answers_as_it_says(nodes: Nodes, tmp_path: Path, torture: bool) -> None:
     node = nodes.start(*OPTIONS)
-    furnish(node)
+    event = furnish(node)
     report = tmp_path / "report.ndjson"
     # HEAD and OPTIONS would take as long as the others, and tests/rpc/test_sites.py compares them with GET.
     methods = ("GET", "POST", "HEAD", "OPTIONS") if torture else ("GET", "POST")
-    assert drive(node, report, examples=100 if torture else 6, methods=methods, seconds=800) == ""
+    assert drive(node, report, event, examples=100 if torture else 6, methods=methods, seconds=800) == ""
     found = statuses(report)
     assert sum(found.values()) >= (5_000 if torture else 600)
     described = node.get("/rpc/openapi.json").json["paths"]
