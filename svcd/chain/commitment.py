@@ -88,6 +88,29 @@ class Commitment:
         ranges = [(index << shift, (index + 1 << shift) - 1) for index in sorted(indexes)]
         return self._scan([(first.to_bytes(20, "big"), last.to_bytes(20, "big")) for first, last in ranges])
 
+    def path(self, key20: bytes) -> tuple[Row | None, list[bytes]]:
+        """The only account below the end of the path to ``key20``, or None, and the siblings from the deepest one up.
+
+        With them a client computes the root (docs/protocol.md 13); the siblings are 32-byte hashes.
+        """
+        key, depth = int.from_bytes(key20, "big"), 0
+        siblings: list[bytes] = []
+        while _kind(self.node(depth, key >> KEY_BITS - depth)) == _MANY:
+            depth += 1
+            index = key >> KEY_BITS - depth
+            if _UNKNOWN in (_kind(self.node(depth, index)), _kind(self.node(depth, index ^ 1))):
+                depth -= 1
+                break
+            siblings.append(self.node(depth, index ^ 1)[:_SIZE])
+        rows = sorted(self.rows(depth, [key >> KEY_BITS - depth]))
+        while len(rows) > 1:
+            depth += 1
+            index = key >> KEY_BITS - depth
+            beside = [row for row in rows if int.from_bytes(row[0], "big") >> KEY_BITS - depth != index]
+            rows = [row for row in rows if row not in beside]
+            siblings.append(_hashed(beside, depth)[:_SIZE])
+        return rows[0] if rows else None, siblings[::-1]
+
     def take(self, overlay: "Overlay") -> None:
         """Merge an overlay on this tree into it, once the overlay's accounts are on disk."""
         self._deepen(overlay.depth, _UNKNOWN)

@@ -74,6 +74,18 @@ class ChainView:
     """The tip on disk from which the view was made; once there is another one, the accounts are wrong."""
 
 
+@frozen
+class AccountPath:
+    """An account in the state tree, or its absence (docs/protocol.md 13)."""
+
+    tip: ChainPoint
+    """The block whose state root the path leads to."""
+    leaf: tuple[bytes, Account] | None
+    """The only account below the end of the path, by key hash; None if none is there."""
+    siblings: Sequence[bytes]
+    """The 32-byte hashes beside the path, from the deepest up to the root."""
+
+
 @define
 class PendingChange:
     """The tip and the accounts within the open transaction, and the blocks undone and applied since it began."""
@@ -215,6 +227,13 @@ class Chainstate:
         if self._tree_is_stale:
             self.load()
         return Overlay(self._tree, self._accounts)
+
+    def account_path(self, key20: bytes) -> AccountPath:
+        """The path to an account in the state tree after the tip."""
+        # It may reload the tip.
+        self._overlay()
+        row, siblings = self._tree.path(key20)
+        return AccountPath(self.tip, None if row is None else (row[0], Account(*row[1:])), siblings)
 
     # Connecting
 

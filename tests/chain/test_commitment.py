@@ -196,6 +196,29 @@ def test_an_undone_account_beside_a_level_that_is_not_known_yet() -> None:
         assert changed(commitment, state, {spread_key(number): None}, 2400) == state_root(state.items())
 
 
+@given(STATES, CHANGES, st.lists(KEYS, min_size=1, max_size=5), st.sampled_from([0, 40, 2400]))
+def test_a_path_leads_from_an_account_or_its_absence_to_the_root(
+    state: State, changes: dict[bytes, Account | None], keys: list[bytes], count: int
+) -> None:
+    """Whatever is asked for, and where levels are not known yet."""
+    commitment = loaded(state)
+    changed(commitment, state, changes, count)
+    for key in (*keys, *state):
+        row, siblings = commitment.path(key)
+        assert (Account(*row[1:]) if row is not None and row[0] == key else None) == state.get(key)
+        assert root_over(key, row, siblings) == state_root(state.items())
+
+
+def root_over(key: bytes, row: Row | None, siblings: Sequence[bytes]) -> bytes:
+    """The root to which a path leads, as docs/protocol.md 13 computes it."""
+    node = bytes(32) if row is None else leaf_hash(*row)
+    bits = f"{int.from_bytes(key, 'big'):0160b}"[: len(siblings)]
+    assert row is None or f"{int.from_bytes(row[0], 'big'):0160b}".startswith(bits)
+    for bit, sibling in zip(reversed(bits), siblings, strict=True):
+        node = sha256(b"\1" + (sibling + node if bit == "1" else node + sibling)).digest()
+    return node
+
+
 def test_an_update_reads_a_few_accounts_of_many() -> None:
     state = many(4096)
     rows = rows_of(state)
