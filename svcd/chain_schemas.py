@@ -90,7 +90,7 @@ SIGNED_TRANSACTION: Final = named_object(
     },
     about="A signed transfer as wallets may send it, with hex in either case.",
 )
-_HEADER: Final[dict[str, Schema]] = {
+HEADER_FIELDS: Final[dict[str, Schema]] = {
     "version": constant(4),
     "networkId": NETWORK_ID,
     "height": WHOLE_NUMBER,
@@ -106,8 +106,8 @@ _HEADER: Final[dict[str, Schema]] = {
     "workNonce": Hex(8).schema,
     "signature": SIGNATURE,
 }
-HEADER: Final = named_object("Header", _HEADER)
-_BLOCK: Final = {**_HEADER, "transactions": {"type": "array", "items": TRANSFER}}
+HEADER: Final = named_object("Header", HEADER_FIELDS)
+_BLOCK: Final = {**HEADER_FIELDS, "transactions": {"type": "array", "items": TRANSFER}}
 POSTED_BLOCK: Final = named_object("PostedBlock", _BLOCK, about="A block as nodes exchange it.")
 BLOCK: Final = named_object("Block", {**_BLOCK, "hash": HASH, "confirmations": COUNT}, about="A canonical block.")
 HISTORY_NODE: Final = component(

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "web": set(),
     "p2p": {"chain", "chain_schemas", "store", "node", "net", "web"},
     "commerce": {"chain", "light", "store", "node", "net", "web"},
-    "rpc": {"chain", "chain_schemas", "store", "node", "net", "web", "commerce", "p2p.administration"},
+    "rpc": {"chain", "chain_schemas", "light", "store", "node", "net", "web", "commerce", "p2p.administration"},
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields"},
     "cli": {"chain", "commerce.payment_request"},
     "cli.wallet": {"cli", "chain", "keyfile", "keyfile_errors", "commerce.payment_request"},

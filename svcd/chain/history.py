@@ -5,6 +5,7 @@ genesis can check a chain by samples (docs/protocol.md 13).
 """
 
 import re
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
@@ -128,3 +129,13 @@ class History:
 def mountain_levels(blocks: int) -> list[int]:
     """The levels of the mountains over so many blocks, from left to right; one of level k is over 2^k blocks."""
     return [level for level in reversed(range(blocks.bit_length())) if blocks >> level & 1]
+
+
+def subtrees_between(first: int, end: int) -> Iterator[tuple[int, int]]:
+    """The fewest perfect subtrees over the blocks from height ``first`` to ``end`` - 1: height of the first, level."""
+    while first < end:
+        level = (first & -first).bit_length() - 1
+        while first + (1 << level) > end:
+            level -= 1
+        yield first, level
+        first += 1 << level

@@ -4,7 +4,8 @@ A node builds a proof, and its holder checks it offline. Pure functions: checkin
 seconds, is left to the caller (:func:`svcd.chain.work.check_work`, in threads).
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from attrs import evolve, frozen
@@ -99,8 +100,7 @@ class Proof:
 
 def render_proof(params: NetworkParams, data: ProofData) -> bytes:
     """The whole answer, spliced from stored JSON; hashing a full block takes tens of milliseconds."""
-    entries = [block_entry_of(body, params) for body in data.bodies]
-    path = [step.hex() for step in inclusion_path(entries, data.position)]
+    path = _hex_path(params, data.bodies, data.position)
     point = data.parent.point
     parent = {
         "slot": str(point.slot),
@@ -120,6 +120,40 @@ def render_proof(params: NetworkParams, data: ProofData) -> bytes:
         b"}" if data.work is None else b',"work":' + canonical(work_record(data.work)) + b"}",
     )
     return b"".join(parts)
+
+
+@frozen
+class GenesisProofData:
+    """What a node reads from its chain for a proof from the genesis, all from one commit."""
+
+    body: bytes
+    """The canonical JSON of the transfer."""
+    position: int
+    bodies: Sequence[bytes]
+    """The canonical JSON of all transfers of its block."""
+    height: int
+    """Of its block."""
+    chain: Mapping[str, object]
+    """The chain section, which shows that block (:func:`svcd.light.prover.render_chain_section`)."""
+
+
+def render_genesis_proof(params: NetworkParams, data: GenesisProofData) -> bytes:
+    """The whole answer with a proof from the genesis; hashing a full block takes tens of milliseconds."""
+    proof: dict[str, object] = {
+        "chainId": params.chain_id,
+        "genesisHash": params.genesis_hash.hex(),
+        "transaction": json.loads(data.body),
+        "index": data.position,
+        "path": _hex_path(params, data.bodies, data.position),
+        "height": str(data.height),
+        "chain": data.chain,
+    }
+    return canonical({"ok": True, "proof": proof, "next": None})
+
+
+def _hex_path(params: NetworkParams, bodies: Sequence[bytes], position: int) -> list[str]:
+    entries = [block_entry_of(body, params) for body in bodies]
+    return [step.hex() for step in inclusion_path(entries, position)]
 
 
 # Parsing a proof

@@ -33,7 +33,8 @@ from svcd.net.trust import load_trust
 from svcd.node.node_context import NodeThreads
 from svcd.node.status import Status
 from svcd.process.timers import Periodic
-from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
+from svcd.rpc.payment_routes import CommerceRoutes
+from svcd.rpc.proof_routes import ProofRoutes
 from svcd.rpc.webhook_routes import Merchant, WebhookPolicy, WebhookRoutes
 from svcd.store.database import DatabaseUnavailable
 from svcd.store.lease_store import LeaseStore
@@ -150,7 +151,7 @@ class MerchantServices:
                 random=secrets.token_bytes,
                 webhooks_enabled=enabled,
             ),
-            ProofRoutes(node_context.chain_manager, payments, self._base.pools.verifier),
+            ProofRoutes(node_context, payments, self._base.pools.verifier),
             routes,
         ]
 

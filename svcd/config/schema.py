@@ -103,6 +103,7 @@ class Limits:
     requests_per_second: Annotated[int, Between(0, 1_000_000)] = 100
     broadcasts_per_second: Annotated[int, Between(0, 1_000_000)] = 20
     webhooks_per_second: Annotated[int, Between(0, 1_000_000)] = 20
+    proofs_per_second: Annotated[int, Between(0, 1_000_000)] = 5
     peer_posts_per_second: Annotated[int, Between(0, 1_000_000)] = 200
     burst_seconds: Annotated[int, Between(1, 3600)] = 10
     connections: Annotated[int, Between(0, 1_000_000)] = 1_000
@@ -121,6 +122,7 @@ class Limits:
             "read": self.requests_per_second,
             "broadcast": self.broadcasts_per_second,
             "webhooks": self.webhooks_per_second,
+            "proofs": self.proofs_per_second,
             "p2p": self.peer_posts_per_second,
         }
 
@@ -396,6 +398,7 @@ class Config:
                     ("reading", limits.requests_per_second, "requestsPerSecond"),
                     ("POST /rpc/broadcast", limits.broadcasts_per_second, "broadcastsPerSecond"),
                     ("webhook routes", limits.webhooks_per_second, "webhooksPerSecond"),
+                    ("/rpc/proof", limits.proofs_per_second, "proofsPerSecond"),
                     ("/p2p", limits.peer_posts_per_second, "peerPostsPerSecond"),
                 )
             ),

@@ -15,7 +15,7 @@ from svcd.chain.block import Header
 from svcd.chain.difficulty import next_target, target_at
 from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
 from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.history import Node, clock_of, digest_of, parse_node, slot_of, work_of
+from svcd.chain.history import Node, clock_of, digest_of, parse_node, slot_of, subtrees_between, work_of
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import (
     ChainHead,
@@ -38,9 +38,11 @@ MAX_PROOF_BYTES: Final = 4 * 1024 * 1024
 
 _PROOF: Final = frozenset("chainId genesisHash tip headers nodes".split())
 _CHAIN: Final = frozenset("tip headers nodes".split())
-_HEADER: Final = frozenset(
+HEADER_FIELDS: Final = tuple(
     "height slot parentHash producerPublicKey multiplier transactionsRoot transactionCount stateRoot workNonce".split()
 )
+"""The members of a header in a proof; the others follow from the chain before it."""
+_HEADER: Final = frozenset(HEADER_FIELDS)
 _WORK_LIMIT: Final = 2**256
 
 
@@ -186,9 +188,7 @@ class _ProofReader:
         if height <= self.at.point.height:
             raise Unproved("the heights of the headers must ascend from 1")
         while (first := self.at.point.height + 1) < height:
-            level = (first & -first).bit_length() - 1
-            while first + (1 << level) > height:
-                level -= 1
+            _, level = next(subtrees_between(first, height))
             node = next(self._nodes, None)
             if node is None:
                 raise Unproved(f"the nodes over the blocks from height {first} on are missing")

@@ -8,9 +8,7 @@ from typing import Any, Final, Unpack
 from attrs import evolve
 
 from svcd.chain.address import decode_address
-from svcd.chain.params import NetworkParams
 from svcd.chain.units import format_amount
-from svcd.chain_schemas import CHAIN_ID, COUNT, GENESIS_HASH, HASH, HEADER, HISTORY_NODE, SLOT, TRANSFER, WHOLE_NUMBER
 from svcd.commerce.payment import (
     DESCRIPTION,
     HASHES_PER_CORE_SECOND,
@@ -32,7 +30,6 @@ from svcd.commerce.payment_list import (
     with_waiting,
 )
 from svcd.commerce.payment_lookup import CACHE_SIZE, PaymentLookup
-from svcd.commerce.payment_proof import MAX_HEADERS, ProofData, render_proof
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
     PROTOCOL,
@@ -46,17 +43,15 @@ from svcd.commerce.payment_request import (
     warning_of,
 )
 from svcd.commerce.payment_waiters import MAX_SECONDS, PaymentWaiters, TooManyWaiting
-from svcd.commerce.reorg_cost import DEFAULT_COIN_PRICE, DEFAULT_HASH_PRICE, ReorgCosts, advised_confirmations
-from svcd.interfaces import Worker
+from svcd.commerce.reorg_cost import DEFAULT_COIN_PRICE, DEFAULT_HASH_PRICE, advised_confirmations
 from svcd.node.chain_manager import ChainManager
 from svcd.node.recipient_index import RecipientIndex
 from svcd.rpc import fields, schemas
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.store.chain_store import MAX_SCANNED, ChainReader
-from svcd.web.field_types import or_null
-from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body, tip_of, to_response, too_many_requests
-from svcd.web.routes import Field, Route, named_object, object_schema
+from svcd.store.chain_store import MAX_SCANNED
+from svcd.web.responses import HttpError, Renderable, Response, json_body, tip_of, to_response, too_many_requests
+from svcd.web.routes import Route, object_schema
 
 UNPAID: Final = f"state={PaymentState.UNPAID}"
 RETRY_SECONDS: Final = 2
@@ -235,107 +230,6 @@ def _render_payment(terms: PaymentTerms, observation: Observation) -> Response:
     return Response(
         json_body({"payment": payment_record(terms, observation, payment_state(terms, observation))}), tip=tip
     )
-
-
-FROM: Final = Field(
-    "from",
-    fields.HEIGHT_TYPE,
-    "The height at which `headers` begin: the `next` of the previous answer; if omitted, they begin above the payment.",
-    default=None,
-)
-
-
-_PARENT: Final = named_object(
-    "ProofParent",
-    {
-        "slot": SLOT,
-        "clock": WHOLE_NUMBER,
-        "cumulativeWork": HASH,
-        "history": {"type": "array", "items": HISTORY_NODE},
-    },
-    about="The block before the payment's.",
-)
-_PROOF: Final = named_object(
-    "PaymentProof",
-    {
-        "chainId": CHAIN_ID,
-        "genesisHash": GENESIS_HASH,
-        "transaction": TRANSFER,
-        "index": COUNT,
-        "path": {"type": "array", "items": HASH},
-        "parent": _PARENT,
-        "header": HEADER,
-        "headers": {"type": "array", "maxItems": MAX_HEADERS, "items": HEADER},
-    },
-)
-
-
-class ProofRoutes(ShowsChain):
-    """Proofs of payment; ``worker`` hashes the transfers of full blocks, which takes longer than the reactor has."""
-
-    def __init__(self, chain_manager: ChainManager, payments: PaymentLookup, worker: Worker) -> None:
-        self._chain_manager = chain_manager
-        self._params = chain_manager.params
-        self._payments = payments
-        self._worker = worker
-
-    @Route(
-        "GET",
-        "/rpc/commerce/payment/{reference}/proof",
-        "A proof that an order is paid, which can be checked without a node",
-        bucket="read",
-        shows_chain=True,
-        cost=4,
-        path_fields=(fields.REFERENCE,),
-        query_fields=(*fields.ORDER_QUERY, FROM),
-        one_of=fields.AMOUNTS,
-        answers={
-            200: object_schema(
-                {"proof": _PROOF, "next": or_null(WHOLE_NUMBER), "work": schemas.WORK}, optional=["work"]
-            )
-        },
-        errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
-    )
-    async def proof(self, reference: str, *, from_: int | None, **order: Unpack[OrderValues]) -> Renderable:
-        """Answer GET /rpc/commerce/payment/{reference}/proof."""
-        terms = terms_from(self._params, reference, order)
-        excerpt, tip = await self._chain_manager.long_reads.ask(
-            lambda reader: _excerpt(reader, self._params, terms, from_)
-        )
-        if excerpt is None:
-            pending = self._payments.find(terms).pending
-            waits = "one waits in the mempool" if pending else "none is in the mempool either"
-            raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}", tip=tip)
-        return Response(await self._worker.run(render_proof, self._params, excerpt), tip=tip)
-
-
-def _excerpt(
-    reader: ChainReader, params: NetworkParams, terms: PaymentTerms, first: int | None
-) -> tuple[ProofData | None, Tip]:
-    """The data of the proof, None if the chain has no payment, and the tip, all of one commit. Raises HttpError."""
-    tip = reader.existing_tip()
-    paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
-    if not paid:
-        return None, tip_at(tip)
-    height = paid[0].point.height
-    begin = height + 1 if first is None else first
-    if begin <= height:
-        sentence = f"from must be above {height}, the height of the block that holds the payment"
-        raise HttpError(400, sentence, tip=tip_at(tip))
-    block = reader.existing(height)
-    headers = reader.headers(begin, limit=MAX_HEADERS)
-    following = begin + len(headers)
-    data = ProofData(
-        body=paid[0].body,
-        position=paid[0].position,
-        bodies=reader.bodies(block),
-        parent=reader.head(reader.existing(height - 1), params),
-        header=block.header,
-        headers=headers,
-        next_height=following if following <= tip.height else None,
-        work=ReorgCosts(params, reader).of(block.point.hash, ChainTip(tip.height, tip.hash)),
-    )
-    return data, tip_at(tip)
 
 
 class PaymentListRoutes(ShowsChain):

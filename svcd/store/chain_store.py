@@ -15,7 +15,7 @@ from svcd.chain.address import key_hash
 from svcd.chain.block import Block, Header, block_wire, header_hash, parse_header
 from svcd.chain.commitment import Row
 from svcd.chain.errors import Corrupt
-from svcd.chain.history import History, Node, mountain_levels, work_of
+from svcd.chain.history import History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
@@ -86,6 +86,7 @@ _JOINED: Final = (
 
 _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
 _CANONICAL: Final = f"{_STORED} FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
+_WORK: Final = "SELECT b.work FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
 _TRANSACTION: Final = (
     f"SELECT t.position, x.body, {POINT} FROM transaction_place t "
     "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
@@ -241,21 +242,34 @@ class ChainReader:
 
     def _history(self, point: ChainPoint) -> History:
         """The history tree over the canonical blocks up to ``point``."""
-        blocks, end = point.height + 1, 0
+        blocks, first = point.height + 1, 0
         mountains: list[Node] = []
         for level in mountain_levels(blocks):
-            end += 1 << level
-            if level:
-                row = self._db.execute(
-                    "SELECT node FROM history WHERE height = ? AND level = ?", (end - 1, level)
-                ).fetchone()
-                if row is None:
-                    raise Corrupt(f"the node of level {level} of the history at height {end - 1} is missing")
-                mountains.append(row[0])
-            else:
-                # Its block is the last one, whose work is what the others leave.
-                mountains.append(history_leaf(point, work=point.work - sum(map(work_of, mountains))))
+            mountains.append(self.history_node(first, level))
+            first += 1 << level
         return History(blocks, tuple(mountains))
+
+    def history_node(self, first: int, level: int) -> Node:
+        """The node of the history tree over the 2^``level`` canonical blocks from height ``first`` on; raises Corrupt.
+
+        ``first`` is a multiple of 2^``level``.
+        """
+        last = first + (1 << level) - 1
+        if not level:
+            point = self.existing(last).point
+            return history_leaf(point, work=point.work - (self.cumulative_work(last - 1) if last else 0))
+        row = self._db.execute("SELECT node FROM history WHERE height = ? AND level = ?", (last, level)).fetchone()
+        if row is None:
+            raise Corrupt(f"the node of level {level} of the history at height {last} is missing")
+        node: Node = row[0]
+        return node
+
+    def cumulative_work(self, height: int) -> int:
+        """The work of the canonical chain up to the block at ``height``; raises Corrupt if there is none."""
+        row = self._db.execute(_WORK, (height,)).fetchone()
+        if row is None:
+            raise Corrupt(f"the canonical block at height {height} is missing")
+        return int.from_bytes(row[0], "big")
 
     def stored(self, block_hash: bytes) -> StoredBlock | None:
         """Any stored block, canonical or not."""

@@ -71,6 +71,7 @@ def test_limits_are_those_of_the_node() -> None:
     burst, kib = limits.burst_seconds, BYTES_PER_TOKEN // 1024
     shown = {
         "reading requests": (limits.requests_per_second, limits.requests_per_second * burst, kib),
+        "proofs of chain and accounts": (limits.proofs_per_second, limits.proofs_per_second * burst),
         "broadcasts": (limits.broadcasts_per_second, limits.broadcasts_per_second * burst),
         "requests between nodes": (limits.peer_posts_per_second, limits.peer_posts_per_second * burst, kib),
         "connections": (limits.connections_per_client, limits.connections),

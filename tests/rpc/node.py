@@ -37,7 +37,8 @@ from svcd.p2p.service import PeerNetwork
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import DevnetRoutes, OperatorRoutes
-from svcd.rpc.payment_routes import CommerceRoutes, PaymentListRoutes, ProofRoutes
+from svcd.rpc.payment_routes import CommerceRoutes, PaymentListRoutes
+from svcd.rpc.proof_routes import ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.rpc.statement_routes import StatementRoutes
 from svcd.web.connections import BodyCaps, SiteLimits
@@ -56,7 +57,7 @@ NODE_ID = "svcnode_" + "0b" * 16
 OPERATOR = key_of("operator")
 TOKEN = "a token of 32 characters or more."
 OPERATOR_SOCKET = UNIXAddress(b"")
-UNLIMITED = {"read": Rate(0, 1), "broadcast": Rate(0, 1), "p2p": Rate(0, 1)}
+UNLIMITED = {"read": Rate(0, 1), "broadcast": Rate(0, 1), "proofs": Rate(0, 1), "p2p": Rate(0, 1)}
 COMMON = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
 
 PARAMS = evolve(
@@ -139,7 +140,7 @@ class Node:
         payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
         self.waiters = PaymentWaiters.subscribed(payments, chain_manager, transaction_pool, clock=clock)
         commerce = CommerceRoutes(chain_manager, payments, self.waiters, random=bytes, webhooks_enabled=False)
-        proofs = ProofRoutes(chain_manager, payments, InlineWorker())
+        proofs = ProofRoutes(self.node_context, payments, InlineWorker())
         incoming = RecipientIndex.subscribed(transaction_pool)
         mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
         listed = PaymentListRoutes(chain_manager, payments, incoming)

@@ -11,8 +11,8 @@ from svcd.chain.work import check_work
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_proof import MAX_HEADERS, Proof, check, check_terms, check_tip, parse_proof
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.rpc import payment_routes as proof_module
-from svcd.rpc.payment_routes import ProofRoutes
+from svcd.rpc import proof_routes as proof_module
+from svcd.rpc.proof_routes import ProofRoutes
 from svcd.store.chain_store import ChainReader
 from svcd.web.rate_limits import Rate
 from svcd.web.responses import Response, tip_of
@@ -187,11 +187,11 @@ def test_a_proof_costs_four_times(open_node: Callable[..., Node]) -> None:
 def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dict[str, Block]) -> None:
     """The reactor only reads; and what happens meanwhile does not show in the answer."""
     worker, chain_manager = Stepped(), node.node_context.chain_manager
-    routes = ProofRoutes(
-        chain_manager, PaymentLookup.subscribed(chain_manager, node.node_context.transaction_pool), worker
-    )
+    payments = PaymentLookup.subscribed(chain_manager, node.node_context.transaction_pool)
+    routes = ProofRoutes(node.node_context, payments, worker)
     asked: dict[str, Any] = {"amount": 5000, "amount_base_units": None, "confirmations": 1, "since_height": None}
-    answered = Deferred.fromCoroutine(routes.proof("order-1", recipient=node.address("bob"), from_=None, **asked))
+    asked |= {"recipient": node.address("bob"), "from_": None, "chain": 0}
+    answered = Deferred.fromCoroutine(routes.proof("order-1", lambda _: None, **asked))
     before = client.get(path(node)).body
     tip = chain_manager.tip
     assert not has_result(answered)

@@ -24,6 +24,8 @@ ROUTES = {
     ("GET", "/rpc/balance/{address}"),
     ("GET", "/rpc/address/{address}/transactions"),
     ("GET", "/rpc/address/{address}/statement"),
+    ("GET", "/rpc/proof/chain"),
+    ("GET", "/rpc/proof/account/{address}"),
     ("GET", "/rpc/transaction/{txid}"),
     ("POST", "/rpc/broadcast"),
     ("GET", "/rpc/mempool/{address}"),

@@ -136,7 +136,7 @@ def test_body_at_its_cap_is_read_and_one_byte_more_is_not(still: Client) -> None
 
 
 def test_reads_have_one_rate_and_broadcasts_another(open_node: OpenNode, clock: Clock) -> None:
-    node = open_node(rates={"read": Rate(2, 2), "broadcast": Rate(1, 1)})
+    node = open_node(rates={**UNLIMITED, "read": Rate(2, 2), "broadcast": Rate(1, 1)})
     client = public_client(node)
     client.ok("/rpc/status")
     client.refusal("/rpc/block/1", status=404)
@@ -151,7 +151,7 @@ def test_reads_have_one_rate_and_broadcasts_another(open_node: OpenNode, clock: 
 
 
 def test_list_costs_twice(open_node: OpenNode) -> None:
-    client = public_client(open_node(rates={"read": Rate(0.5, 3), "broadcast": Rate(1, 1)}))
+    client = public_client(open_node(rates={**UNLIMITED, "read": Rate(0.5, 3), "broadcast": Rate(1, 1)}))
     client.ok(f"/rpc/address/{FAUCET}/transactions")
     response = client.get(f"/rpc/address/{FAUCET}/transactions")
     assert (response.status, response.headers["retry-after"]) == (429, "2")
@@ -159,7 +159,7 @@ def test_list_costs_twice(open_node: OpenNode) -> None:
 
 
 def test_large_block_costs_more_than_a_small_one(open_node: OpenNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = public_client(open_node(rates={"read": Rate(1, 10), "broadcast": Rate(1, 1)}))
+    client = public_client(open_node(rates={**UNLIMITED, "read": Rate(1, 10), "broadcast": Rate(1, 1)}))
     size = len(client.get("/rpc/block/0").body)
     monkeypatch.setattr(api, "BYTES_PER_TOKEN", size / 12)
     client.ok("/rpc/block/0")
@@ -168,13 +168,13 @@ def test_large_block_costs_more_than_a_small_one(open_node: OpenNode, monkeypatc
 
 
 def test_rate_is_drawn_before_anything_is_read(open_node: OpenNode) -> None:
-    client = public_client(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
+    client = public_client(open_node(rates={**UNLIMITED, "read": Rate(1, 1), "broadcast": Rate(1, 1)}))
     assert client.post("/rpc/broadcast", b"junk").status == 400
     assert client.post("/rpc/broadcast", b"junk").status == 429
 
 
 def test_operator_has_no_rate(open_node: OpenNode) -> None:
-    operator = local_client(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
+    operator = local_client(open_node(rates={**UNLIMITED, "read": Rate(1, 1), "broadcast": Rate(1, 1)}))
     assert all(operator.ok("/health") == {} for _ in range(50))
 
 

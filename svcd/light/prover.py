@@ -1,0 +1,95 @@
+"""Makes the proofs that a light client checks: of a chain by some hundred headers (docs/protocol.md 13).
+
+The chain is read from one commit; a chain of half a million blocks takes part of a second.
+"""
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from svcd.chain.history import Node, node_json, subtrees_between
+from svcd.chain.params import NetworkParams
+from svcd.light.chain_proof import HEADER_FIELDS, RECENT, SAMPLES, draws
+
+
+class ProvableChain(Protocol):
+    """The canonical chain at one commit."""
+
+    def cumulative_work(self, height: int) -> int:
+        """The work of the chain up to the block at ``height``."""
+
+    def headers(self, first: int, *, limit: int) -> list[bytes]:
+        """The canonical JSON of at most ``limit`` headers from height ``first`` on."""
+
+    def history_node(self, first: int, level: int) -> Node:
+        """The node of the history tree over the 2^``level`` blocks from height ``first`` on."""
+
+
+@frozen
+class ProvenTip:
+    """The block at the end of a chain that is to be proven."""
+
+    hash: bytes
+    height: int
+
+
+def render_chain_proof(chain: ProvableChain, params: NetworkParams, tip: ProvenTip) -> dict[str, object]:
+    """The chain proof with this canonical ``tip``, as the JSON object ``proof`` of a node's answer."""
+    network = {"chainId": params.chain_id, "genesisHash": params.genesis_hash.hex()}
+    return {**network, **render_chain_section(chain, tip)}
+
+
+def render_chain_section(
+    chain: ProvableChain,
+    tip: ProvenTip,
+    *,
+    including: Sequence[int] = (),
+    recent: int = RECENT,
+    samples: int = SAMPLES,
+) -> dict[str, object]:
+    """The chain proof as the member ``chain`` of a payment proof; it shows the blocks at heights ``including`` too.
+
+    ``recent`` and ``samples`` differ from the constants only for test vectors with short chains.
+    """
+    heights = sorted({*including, *_heights_to_show(chain, tip, recent=recent, samples=samples)})
+    nodes, begin = [], 1
+    for height in heights:
+        nodes += [node_json(chain.history_node(first, level)) for first, level in subtrees_between(begin, height)]
+        begin = height + 1
+    return {"tip": tip.hash.hex(), "headers": [*_headers(chain, heights)], "nodes": nodes}
+
+
+def _heights_to_show(chain: ProvableChain, tip: ProvenTip, *, recent: int, samples: int) -> set[int]:
+    heights = set(range(max(1, tip.height - recent + 1), tip.height + 1))
+    if tip.height > recent:
+        total, below = chain.cumulative_work(tip.height - 1), chain.cumulative_work(tip.height - recent)
+        # Half a million blocks are halved twenty times for each draw, by the same heights at first.
+        work: dict[int, int] = {}
+
+        def work_at(height: int) -> int:
+            if height not in work:
+                work[height] = chain.cumulative_work(height)
+            return work[height]
+
+        # A draw falls on the first block with which the chain has more work than was drawn.
+        blocks = range(tip.height)
+        heights |= {
+            bisect_right(blocks, drawn, key=work_at)
+            for drawn in draws(tip.hash, total=total, below=below, samples=samples)
+        }
+    return heights
+
+
+def _headers(chain: ProvableChain, heights: Sequence[int]) -> Iterator[dict[str, object]]:
+    at = 0
+    while at < len(heights):
+        run = 1
+        while at + run < len(heights) and heights[at + run] == heights[at] + run:
+            run += 1
+        for header in chain.headers(heights[at], limit=run):
+            fields = json.loads(header)
+            yield {name: fields[name] for name in HEADER_FIELDS}
+        at += run

@@ -1,0 +1,348 @@
+"""The public routes for proofs, which are checked without trust in the node (docs/protocol.md 13, payment-proof.md)."""
+
+from collections.abc import Callable
+from typing import Final, Unpack
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.bounded_dict import BoundedDict
+from svcd.chain.address import decode_address, encode_address
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint
+from svcd.chain_schemas import (
+    ADDRESS,
+    CHAIN_ID,
+    COUNT,
+    GENESIS_HASH,
+    HASH,
+    HEADER,
+    HEADER_FIELDS,
+    HISTORY_NODE,
+    SLOT,
+    TRANSFER,
+    WHOLE_NUMBER,
+)
+from svcd.commerce.payment import ChainTip
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_proof import (
+    MAX_HEADERS,
+    GenesisProofData,
+    ProofData,
+    render_genesis_proof,
+    render_proof,
+)
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.reorg_cost import ReorgCosts
+from svcd.deferreds import shielded
+from svcd.interfaces import Worker
+from svcd.light.chain_proof import HEADER_FIELDS as PROVEN_FIELDS
+from svcd.light.prover import ProvenTip, render_chain_proof, render_chain_section
+from svcd.node.chainstate import AccountPath
+from svcd.node.node_context import NodeContext
+from svcd.rpc import fields, schemas
+from svcd.rpc.chain_routes import ShowsChain, tip_at
+from svcd.rpc.fields import OrderValues, terms_from
+from svcd.store.chain_store import ChainReader, StoredTransfer
+from svcd.web.field_types import Hex, Int, or_null
+from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
+from svcd.web.routes import Field, Route, named_object, object_schema
+
+FROM: Final = Field(
+    "from",
+    fields.HEIGHT_TYPE,
+    "The height at which `headers` begin: the `next` of the previous answer; if omitted, they begin above the payment.",
+    default=None,
+)
+
+
+_PARENT: Final = named_object(
+    "ProofParent",
+    {
+        "slot": SLOT,
+        "clock": WHOLE_NUMBER,
+        "cumulativeWork": HASH,
+        "history": {"type": "array", "items": HISTORY_NODE},
+    },
+    about="The block before the payment's.",
+)
+_PROOF: Final = named_object(
+    "PaymentProof",
+    {
+        "chainId": CHAIN_ID,
+        "genesisHash": GENESIS_HASH,
+        "transaction": TRANSFER,
+        "index": COUNT,
+        "path": {"type": "array", "items": HASH},
+        "parent": _PARENT,
+        "header": HEADER,
+        "headers": {"type": "array", "maxItems": MAX_HEADERS, "items": HEADER},
+    },
+)
+
+
+_NETWORK: Final = {"chainId": CHAIN_ID, "genesisHash": GENESIS_HASH}
+_PATH: Final = {"type": "array", "items": HASH}
+_CHAIN: Final = {
+    "tip": HASH,
+    "headers": {
+        "type": "array",
+        "items": named_object("ProvenHeader", {name: HEADER_FIELDS[name] for name in PROVEN_FIELDS}),
+    },
+    "nodes": {"type": "array", "items": HISTORY_NODE},
+}
+_GENESIS_PROOF: Final = named_object(
+    "GenesisPaymentProof",
+    {
+        **_NETWORK,
+        "transaction": TRANSFER,
+        "index": COUNT,
+        "path": _PATH,
+        "height": WHOLE_NUMBER,
+        "chain": named_object("ChainSection", _CHAIN, about="A chain proof that shows the block of the payment too."),
+    },
+)
+_CHAIN_PROOF: Final = named_object("ChainProof", {**_NETWORK, **_CHAIN})
+_LEAF: Final = named_object(
+    "AccountLeaf",
+    {"address": ADDRESS, "balance": WHOLE_NUMBER, "nonce": WHOLE_NUMBER, "heldSince": or_null(SLOT)},
+    about="The only account below the end of the path, which need not be the one that was asked for.",
+)
+_ACCOUNT_PROOF: Final = named_object(
+    "AccountProof",
+    {
+        **_NETWORK,
+        "height": WHOLE_NUMBER,
+        "hash": HASH,
+        "address": ADDRESS,
+        "leaf": or_null(_LEAF),
+        "path": _PATH,
+    },
+)
+TIP: Final = Field(
+    "tip", Hex(32), "The block at the end of the chain to prove; the present tip if omitted.", default=None
+)
+FROM_GENESIS: Final = Field(
+    "chain",
+    Int(0, 1),
+    "1: the proof begins with the genesis block, and needs no header that its holder trusts.",
+    default=0,
+)
+_CACHED: Final = 8
+"""Chain proofs, at most 0.6 MB each: that of the present tip, and those of tips that clients have asked for."""
+_OTHER_TIP_TOKENS: Final = 20.0
+"""The additional cost of a chain proof with another tip, which no other client asks for."""
+_GENESIS_TOKENS: Final = 50.0
+"""The additional cost of a payment proof from the genesis."""
+
+
+class ProofRoutes(ShowsChain):
+    """Proofs of chain, accounts and payments.
+
+    ``worker`` hashes the transfers of full blocks, which takes longer than the reactor has.
+    """
+
+    log = Logger()
+
+    def __init__(self, node: NodeContext, payments: PaymentLookup, worker: Worker) -> None:
+        self._chain_manager = node.chain_manager
+        self._chain = node.chain
+        self._params = node.chain_manager.params
+        self._payments = payments
+        self._worker = worker
+        self._proofs: BoundedDict[bytes, Response] = BoundedDict(_CACHED)
+        """Chain proofs by the hash of their tip."""
+        self._making = DeferredLock()
+        """One chain proof is made at a time, for all clients that ask for it."""
+
+    @Route(
+        "GET",
+        "/rpc/proof/chain",
+        "A proof of the chain with the most work that this node knows, for clients that know only the genesis block",
+        bucket="proofs",
+        shows_chain=True,
+        cost=2,
+        query_fields=(TIP,),
+        with_charge=True,
+        answers={200: object_schema({"proof": _CHAIN_PROOF})},
+        errors={404: "The block is not on the chain of this node, or not any more: ask for the present tip."},
+    )
+    async def chain(self, charge: Callable[[float], None], *, tip: bytes | None) -> Renderable:
+        """Answer GET /rpc/proof/chain."""
+        block_hash = self._chain_manager.tip.hash if tip is None else tip
+        # A block may have left the chain since its proof was made.
+        self._chain_manager.read(lambda reader: _canonical(reader, block_hash))
+        if block_hash not in self._proofs:
+            if block_hash != self._chain_manager.tip.hash:
+                charge(_OTHER_TIP_TOKENS)
+            # A client that goes away does not stop what the next one needs.
+            making = self._making.run(lambda: Deferred.fromCoroutine(self._make(block_hash)))
+            await shielded(making, self._failed_unheard)
+        return self._proofs[block_hash]
+
+    def _failed_unheard(self, failure: Failure) -> None:
+        if failure.check(HttpError) is None:  # type: ignore[no-untyped-call]
+            self.log.failure("making a proof of the chain failed", failure)
+
+    async def _make(self, block_hash: bytes) -> None:
+        if block_hash not in self._proofs:
+            made = await self._chain_manager.long_reads.ask(
+                lambda reader: _chain_proof(reader, self._params, block_hash)
+            )
+            self._proofs[block_hash] = made
+
+    @Route(
+        "GET",
+        "/rpc/proof/account/{address}",
+        "A proof of an account, or that there is none, against the stateRoot of the tip",
+        bucket="proofs",
+        shows_chain=True,
+        path_fields=(fields.ADDRESS,),
+        answers={200: object_schema({"proof": _ACCOUNT_PROOF})},
+    )
+    async def account(self, address: str) -> Renderable:
+        """Answer GET /rpc/proof/account/{address}."""
+        key = decode_address(address, self._params.address_prefix)
+        found = await self._chain.writer.run(self._chain.chainstate.account_path, key)
+        proof = _account_proof(self._params, address, found)
+        return Response(json_body({"proof": proof}), tip=tip_at(found.tip))
+
+    @Route(
+        "GET",
+        "/rpc/commerce/payment/{reference}/proof",
+        "A proof that an order is paid, which can be checked without a node",
+        bucket="read",
+        shows_chain=True,
+        cost=4,
+        path_fields=(fields.REFERENCE,),
+        query_fields=(*fields.ORDER_QUERY, FROM, FROM_GENESIS),
+        with_charge=True,
+        one_of=fields.AMOUNTS,
+        answers={
+            200: object_schema(
+                {
+                    "proof": {"oneOf": [_PROOF, _GENESIS_PROOF]},
+                    "next": or_null(WHOLE_NUMBER),
+                    "work": schemas.WORK,
+                },
+                optional=["work"],
+            )
+        },
+        errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
+    )
+    async def proof(
+        self,
+        reference: str,
+        charge: Callable[[float], None],
+        *,
+        from_: int | None,
+        chain: int,
+        **order: Unpack[OrderValues],
+    ) -> Renderable:
+        """Answer GET /rpc/commerce/payment/{reference}/proof."""
+        terms = terms_from(self._params, reference, order)
+        if chain and from_ is not None:
+            raise HttpError(400, "from: a proof from the genesis is one answer; omit from, or chain=1")
+        if chain:
+            charge(_GENESIS_TOKENS)
+            body, tip = await self._chain_manager.long_reads.ask(
+                lambda reader: _genesis_proof(reader, self._params, terms)
+            )
+        else:
+            excerpt, tip = await self._chain_manager.long_reads.ask(
+                lambda reader: _excerpt(reader, self._params, terms, from_)
+            )
+            body = None if excerpt is None else await self._worker.run(render_proof, self._params, excerpt)
+        if body is None:
+            pending = self._payments.find(terms).pending
+            waits = "one waits in the mempool" if pending else "none is in the mempool either"
+            raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}", tip=tip)
+        return Response(body, tip=tip)
+
+
+def _chain_proof(reader: ChainReader, params: NetworkParams, block_hash: bytes) -> Response:
+    """The answer with the chain proof whose tip has this hash; raises HttpError."""
+    proof = render_chain_proof(reader, params, ProvenTip(block_hash, _canonical(reader, block_hash).height))
+    return Response(json_body({"proof": proof}), tip=tip_at(reader.existing_tip()))
+
+
+def _canonical(reader: ChainReader, block_hash: bytes) -> ChainPoint:
+    """The canonical block with this hash; raises HttpError."""
+    block = reader.stored(block_hash)
+    if block is None or not reader.is_canonical(block):
+        sentence = f"no block of the chain has the hash {block_hash.hex()}; ask without tip for the present one"
+        raise HttpError(404, sentence, tip=tip_at(reader.existing_tip()))
+    return block.point
+
+
+def _account_proof(params: NetworkParams, address: str, found: AccountPath) -> dict[str, object]:
+    leaf = None
+    if found.leaf is not None:
+        key, account = found.leaf
+        leaf = {
+            "address": encode_address(key, params.address_prefix),
+            "balance": str(account.balance),
+            "nonce": str(account.nonce),
+            "heldSince": None if account.held_since is None else str(account.held_since),
+        }
+    return {
+        "chainId": params.chain_id,
+        "genesisHash": params.genesis_hash.hex(),
+        "height": str(found.tip.height),
+        "hash": found.tip.hash.hex(),
+        "address": address,
+        "leaf": leaf,
+        "path": [step.hex() for step in found.siblings],
+    }
+
+
+def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTerms) -> tuple[bytes | None, Tip]:
+    """The whole answer, None if the chain has no payment, and the tip, all of one commit."""
+    tip = reader.existing_tip()
+    paid = _first_payment(reader, terms)
+    if paid is None:
+        return None, tip_at(tip)
+    height = paid.point.height
+    data = GenesisProofData(
+        body=paid.body,
+        position=paid.position,
+        bodies=reader.bodies(reader.existing(height)),
+        height=height,
+        chain=render_chain_section(reader, ProvenTip(tip.hash, tip.height), including=[height]),
+    )
+    return render_genesis_proof(params, data), tip_at(tip)
+
+
+def _first_payment(reader: ChainReader, terms: PaymentTerms) -> StoredTransfer | None:
+    paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
+    return paid[0] if paid else None
+
+
+def _excerpt(
+    reader: ChainReader, params: NetworkParams, terms: PaymentTerms, first: int | None
+) -> tuple[ProofData | None, Tip]:
+    """The data of the proof, None if the chain has no payment, and the tip, all of one commit. Raises HttpError."""
+    tip = reader.existing_tip()
+    paid = _first_payment(reader, terms)
+    if paid is None:
+        return None, tip_at(tip)
+    height = paid.point.height
+    begin = height + 1 if first is None else first
+    if begin <= height:
+        sentence = f"from must be above {height}, the height of the block that holds the payment"
+        raise HttpError(400, sentence, tip=tip_at(tip))
+    block = reader.existing(height)
+    headers = reader.headers(begin, limit=MAX_HEADERS)
+    following = begin + len(headers)
+    data = ProofData(
+        body=paid.body,
+        position=paid.position,
+        bodies=reader.bodies(block),
+        parent=reader.head(reader.existing(height - 1), params),
+        header=block.header,
+        headers=headers,
+        next_height=following if following <= tip.height else None,
+        work=ReorgCosts(params, reader).of(block.point.hash, ChainTip(tip.height, tip.hash)),
+    )
+    return data, tip_at(tip)
