@@ -438,11 +438,18 @@ def test_a_nonce_that_is_used_or_none_is_refused() -> None:
             next(signing(1, nonce=nonce))
 
 
-def test_both_clients_have_the_same_methods() -> None:
-    def methods(client: type) -> dict[str, inspect.Signature]:
-        found = inspect.getmembers(client, inspect.isfunction)
-        return {name: inspect.signature(each) for name, each in found if not name.startswith("_")}
+def test_both_clients_have_the_calls_as_methods_with_their_parameters_and_descriptions() -> None:
+    def methods(client: type) -> dict[str, Callable[..., Any]]:
+        return {name: each for name, each in inspect.getmembers(client, inspect.isfunction) if not name.startswith("_")}
 
-    one, other = methods(Client), methods(AsyncClient)
-    assert one.pop("close") == other.pop("aclose")
-    assert one == other
+    blocking, coroutines = methods(Client), methods(AsyncClient)
+    del blocking["close"], coroutines["aclose"]
+    assert blocking.keys() == coroutines.keys()
+    for name, method in blocking.items():
+        assert method.__doc__ == coroutines[name].__doc__ == getattr(calls, name).__doc__
+        assert inspect.signature(method) == inspect.signature(coroutines[name])
+        assert inspect.iscoroutinefunction(coroutines[name])
+        assert not inspect.iscoroutinefunction(method)
+    shown = "(self, /, order: svc_pay.model.Order, *, wait: int = 0, state: svc_pay.model.State | None = None)"
+    assert str(inspect.signature(Client.payment)) == f"{shown} -> svc_pay.model.Payment"
+    assert (Client.payment.__name__, Client.payment.__module__) == ("payment", "svc_pay.client")

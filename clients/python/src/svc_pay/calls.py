@@ -1,4 +1,4 @@
-"""The calls to a node as generators, which do no input and output: both clients run the same ones.
+"""The calls to a node as generators, which do no input and output: both clients have them as their methods.
 
 A generator yields a :class:`Call`, and is sent its :class:`Answer`, or thrown NodeUnreachable; or it yields a
 :class:`Pause`, and is resumed after it; or a :class:`Blocking`, and is resumed once that has run. What it returns is
@@ -203,7 +203,7 @@ def payment_request(
     label: str | None = None,
     confirmations: int = DEFAULT_CONFIRMATIONS,
 ) -> Steps[PaymentRequest]:
-    """See :meth:`svc_pay.Client.payment_request`."""
+    """A payment request for an order; without a reference the node generates one. The node stores nothing."""
     network_of(recipient)
     body: dict[str, object] = {
         "recipient": recipient,
@@ -223,8 +223,15 @@ def payment_request(
     return made
 
 
-def payment(order: Order, *, wait: int = 0, state: State | None = None, limit: float | None = None) -> Steps[Payment]:
-    """See :meth:`svc_pay.Client.payment`."""
+def payment(order: Order, *, wait: int = 0, state: State | None = None) -> Steps[Payment]:
+    """What the node knows about the payment of an order now: verifies it.
+
+    With ``wait`` seconds, 1 to 30, and the last known ``state`` the answer comes when it changes.
+    """
+    return _payment(order, wait=wait, state=state)
+
+
+def _payment(order: Order, *, wait: int, state: State | None, limit: float | None = None) -> Steps[Payment]:
     query = order.query()
     if wait:
         if state is None:
@@ -237,8 +244,14 @@ def payment(order: Order, *, wait: int = 0, state: State | None = None, limit: f
     return found
 
 
-def wait_for(order: Order, state: State, *, timeout: float | None) -> Steps[Payment]:
-    """See :meth:`svc_pay.Client.wait_for`."""
+def wait_for(order: Order, state: State = State.CONFIRMED, *, timeout: float | None = None) -> Steps[Payment]:
+    """Wait by long polling until the payment is in ``state`` or further.
+
+    Raises WaitTimeout after about ``timeout`` seconds.
+
+    A confirmed payment counts only once the node is synced, so that the shop may deliver. With a ``timeout`` the
+    wait goes on while the node cannot be reached; without one it raises NodeUnreachable.
+    """
     if state.rank == 0:
         raise InvalidInput("state must be pending, confirming or confirmed")
     give_up_at = None if timeout is None else monotonic() + timeout
@@ -250,7 +263,7 @@ def wait_for(order: Order, state: State, *, timeout: float | None) -> Steps[Paym
         limit = None if give_up_at is None else max(left, 0) + 1
         failure: SvcPayError | None = None
         try:
-            found = yield from payment(order, wait=wait, state=told, limit=limit)
+            found = yield from _payment(order, wait=wait, state=told, limit=limit)
         except (NodeUnreachable, TooManyRequests, Unavailable) as error:
             # Without a deadline only the long poll may fail: too many verifications may be waiting.
             if give_up_at is None and (not wait or isinstance(error, NodeUnreachable)):
@@ -282,9 +295,9 @@ def _reached(found: Payment, state: State) -> bool:
 
 
 def payments(
-    recipient: str, *, reference: str | None, amount: int | None, since_height: int | None
+    recipient: str, *, reference: str | None = None, amount: int | None = None, since_height: int | None = None
 ) -> Steps[list[ReceivedTransfer]]:
-    """See :meth:`svc_pay.Client.payments`."""
+    """Every transfer to an address, paying an order or not; with ``amount``, whether each pays that order."""
     network_of(recipient)
     query = {"recipient": recipient, "limit": "100"}
     if reference is not None:
@@ -305,7 +318,7 @@ def payments(
 
 
 def proof(order: Order) -> Steps[list[bytes]]:
-    """See :meth:`svc_pay.Client.proof`."""
+    """A proof of the payment for :func:`svc_pay.check_proof`: one answer for each 1,000 headers."""
     answers: list[bytes] = []
     query = order.query()
     while True:
@@ -323,11 +336,16 @@ def register(
     order: Order,
     callback_url: str,
     *,
-    events: Sequence[EventName] | None,
-    pay_within_seconds: int | None,
-    ttl_seconds: int | None,
+    events: Sequence[EventName] | None = None,
+    pay_within_seconds: int | None = None,
+    ttl_seconds: int | None = None,
 ) -> Steps[Watch]:
-    """See :meth:`svc_pay.Client.register`."""
+    """Register a watch; store the order before that. The same registration again returns the same watch.
+
+    ``pay_within_seconds`` is the buyer's deadline: until when the payment must have been seen, in the mempool or in
+    a block. ``ttl_seconds`` is the lifetime of the watch, after which no event follows a payment that is not
+    confirmed; with a deadline it is the node's maximum by default, and need not be given.
+    """
     body: dict[str, object] = {
         "reference": order.reference,
         "recipient": order.recipient,
@@ -347,14 +365,24 @@ def register(
 
 
 def watch(watch_id: str) -> Steps[Watch]:
-    """See :meth:`svc_pay.Client.watch`."""
+    """A watch with its newest events."""
     return _object(get(_watch_path(watch_id), authorized=True), "subscription", Watch.parse)
 
 
 def watches(
-    *, reference: str | None, state: str | None, host: str | None, after: str | None, limit: int
+    *,
+    reference: str | None = None,
+    state: str | None = None,
+    host: str | None = None,
+    after: str | None = None,
+    limit: int = 50,
 ) -> Steps[WatchPage]:
-    """See :meth:`svc_pay.Client.watches`."""
+    """A page of at most ``limit`` watches with their newest events, the newest watch first; 50 is the most.
+
+    ``reference``, ``state`` and ``host`` choose those of this order, with this ``last_state``, or with a callback
+    at this host. Ask again with ``after=page.next`` until that is None: a page may have fewer watches, or none,
+    even if more follow.
+    """
     chosen = {"reference": reference, "state": state, "host": host}
     given = {**chosen, "after": after, "limit": str(check_number(limit, "limit"))}
     query = {name: value for name, value in given.items() if value is not None}
@@ -363,18 +391,18 @@ def watches(
 
 
 def cancel(watch_id: str) -> Steps[Watch]:
-    """See :meth:`svc_pay.Client.cancel`."""
+    """Cancel a watch; its undelivered events are dropped."""
     return _object(post(f"{_watch_path(watch_id)}/cancel", {}, repeatable=True), "subscription", Watch.parse)
 
 
 def redeliver(watch_id: str, event_id: str) -> Steps[Delivery]:
-    """See :meth:`svc_pay.Client.redeliver`."""
+    """Send an event again. This call is never repeated by itself."""
     path = f"{_watch_path(watch_id)}/events/{quote(event_id, safe='')}/redeliver"
     return _object(post(path, {}, repeatable=False), "event", Delivery.parse)
 
 
 def test_callback(callback_url: str) -> Steps[CallbackTest]:
-    """See :meth:`svc_pay.Client.test_callback`."""
+    """Send a `webhook.test` and wait for its outcome. This call is never repeated by itself."""
     call = post("/rpc/commerce/webhooks/test", {"callbackUrl": callback_url}, repeatable=False, seconds=15)
     return _object(call, "test", CallbackTest.parse)
 
@@ -387,7 +415,7 @@ def _watch_path(watch_id: str) -> str:
 
 
 def account(address: str) -> Steps[Account]:
-    """See :meth:`svc_pay.Client.account`."""
+    """The account of an address."""
     network_of(address)
     return _object(get(f"/rpc/balance/{address}"), "account", Account.parse)
 
@@ -398,11 +426,16 @@ def sign(
     *,
     recipient: str,
     amount: int,
-    reference: str | None,
-    maximum_fee: int,
+    reference: str | None = None,
+    maximum_fee: int = MAXIMUM_FEE,
     nonce: int | None = None,
 ) -> Steps[SignedTransfer]:
-    """See :meth:`svc_pay.Client.sign`."""
+    """A transfer signed with the suggested fee and ``nonce``, by default the account's next one from the node.
+
+    Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
+    transfer replaces the other: use :class:`svc_pay.Payouts`, or nonces that no two workers share. Raises
+    ImpossibleAmount if either account would then have less than the network's account minimum.
+    """
     check_address(recipient, network)
     check_amount(amount)
     if nonce is not None:
@@ -469,7 +502,7 @@ def transfers_of(address: str, *, waiting: bool, before: str | None) -> Steps[tu
 
 
 def broadcast(transfer: SignedTransfer) -> Steps[str]:
-    """See :meth:`svc_pay.Client.broadcast`."""
+    """Hand a signed transfer to the network; ``accepted``, or ``known`` if the node had it. Safe to repeat."""
     call = post("/rpc/broadcast", {"transaction": transfer.transaction}, repeatable=True, authorized=False)
     answer = Members.of((yield from ask(call)), "the answer")
     if answer.text("txid") != transfer.txid:
@@ -478,6 +511,6 @@ def broadcast(transfer: SignedTransfer) -> Steps[str]:
 
 
 def block_hash(height: int) -> Steps[str]:
-    """See :meth:`svc_pay.Client.block_hash`."""
+    """The hash of the block at a height: the tip of a proof, if this node is trusted."""
     call = get(f"/rpc/block/{check_number(height, 'height')}")
     return _object(call, "block", lambda block: block.text("hash"))

@@ -1,35 +1,24 @@
-"""The two clients: the same methods, synchronous and asynchronous."""
+"""The two clients: the same methods, synchronous and asynchronous, made from the calls in :mod:`svc_pay.calls`."""
 
 import asyncio
+import inspect
 import re
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, get_args
 
 import httpx
 
 from svc_pay import calls
-from svc_pay.calls import MAXIMUM_FEE, Answer, Blocking, Call, Pause, Steps
-from svc_pay.chain import Network, is_loopback
+from svc_pay.calls import Answer, Blocking, Call, Pause, Steps
+from svc_pay.chain import is_loopback
 from svc_pay.errors import InvalidInput, NodeUnreachable, SvcPayError
-from svc_pay.model import (
-    DEFAULT_CONFIRMATIONS,
-    Account,
-    CallbackTest,
-    Delivery,
-    Order,
-    Payment,
-    PaymentRequest,
-    ReceivedTransfer,
-    State,
-    Watch,
-    WatchPage,
-)
-from svc_pay.wallet import Key, SignedTransfer
-from svc_pay.webhooks import EventName
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 
 TIMEOUT = 15.0
 """Seconds to wait for a connection and for each part of an answer, in addition to the time of a long poll."""
@@ -98,14 +87,47 @@ def _unreachable(error: httpx.HTTPError) -> NodeUnreachable:
     return NodeUnreachable(f"the node does not answer: {error or type(error).__name__}")
 
 
-class Client:
-    """A synchronous client of one node.
+def _next(steps: Steps[T], outcome: Answer | SvcPayError | None) -> Call | Pause | Blocking:
+    """The next step of a generator after the ``outcome`` of the last one; raises StopIteration with the result."""
+    return steps.throw(outcome) if isinstance(outcome, SvcPayError) else steps.send(outcome)
 
-    ``url`` is that of the node, ``token`` its management token, needed only for watches; with a token and ``http://``
-    the URL must name this computer, unless ``insecure_http`` is true. Calls that may be repeated safely are repeated up
-    to three times, as long as the pauses of a request take at most ``retry_seconds``; then the refusal of the node is
-    raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
-    """
+
+def _blocking(made: Callable[P, Steps[T]]) -> "Callable[Concatenate[Client, P], T]":
+    """A method of the synchronous client that runs a generator of calls."""
+
+    def method(client: "Client", /, *args: P.args, **given: P.kwargs) -> T:
+        return client._run(made(*args, **given))
+
+    return _described(method, made)
+
+
+def _coroutine(made: Callable[P, Steps[T]]) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
+    """A method of the asynchronous client that runs a generator of calls."""
+
+    async def method(client: "AsyncClient", /, *args: P.args, **given: P.kwargs) -> T:
+        return await client._run(made(*args, **given))
+
+    return _described(method, made)
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _described(method: Method, made: Callable[..., Steps[Any]]) -> Method:
+    """``method`` with the name, the parameters, the result and the description of the calls that it makes."""
+    signature = inspect.signature(made)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [itself, *signature.parameters.values()]
+    # The last argument of Generator is the type of what is returned.
+    result = get_args(signature.return_annotation)[-1]
+    method.__name__, method.__doc__, method.__module__ = made.__name__, made.__doc__, __name__
+    described: Any = method
+    described.__signature__ = signature.replace(parameters=parameters, return_annotation=result)
+    return method
+
+
+class _Node(ABC, Generic[Http]):
+    """One node, as both clients ask it."""
 
     def __init__(
         self,
@@ -116,8 +138,25 @@ class Client:
         retry_seconds: float = RETRY_SECONDS,
         insecure_http: bool = False,
     ) -> None:
+        """``url`` is that of the node, ``token`` its management token, needed only for watches.
+
+        With a token and ``http://`` the URL must name this computer, unless ``insecure_http`` is true. Calls that may
+        be repeated safely are repeated up to three times, as long as the pauses of a request take at most
+        ``retry_seconds``; then the refusal of the node is raised, with its ``retry_after``.
+        """
         self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
-        self._http = httpx.Client()
+        self._http: Http = self._open()
+
+    @abstractmethod
+    def _open(self) -> Http:
+        """The connections."""
+
+
+class Client(_Node[httpx.Client]):
+    """A synchronous client of one node. Every method raises a subclass of SvcPayError."""
+
+    def _open(self) -> httpx.Client:
+        return httpx.Client()
 
     def close(self) -> None:
         """Close the connections."""
@@ -133,192 +172,51 @@ class Client:
 
     def _run(self, steps: Steps[T]) -> T:
         """The result of a generator of calls."""
+        outcome: Answer | SvcPayError | None = None
         try:
-            step = next(steps)
             while True:
-                if isinstance(step, Pause):
-                    refused = self._settings.refusal(step)
-                    if refused is None:
-                        time.sleep(step.seconds)
-                    step = steps.send(None) if refused is None else steps.throw(refused)
-                    continue
-                if isinstance(step, Blocking):
+                step, outcome = _next(steps, outcome), None
+                if isinstance(step, Call):
+                    outcome = self._ask(step)
+                elif isinstance(step, Blocking):
                     step.run()
-                    step = steps.send(None)
-                    continue
-                request = self._settings.request(self._http, step)
-                try:
-                    response = self._http.send(request)
-                except httpx.HTTPError as error:
-                    step = steps.throw(_unreachable(error))
                 else:
-                    step = steps.send(_answer(response))
+                    outcome = self._settings.refusal(step)
+                    if outcome is None:
+                        time.sleep(step.seconds)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def payment_request(
-        self,
-        recipient: str,
-        amount: int,
-        *,
-        reference: str | None = None,
-        label: str | None = None,
-        confirmations: int = DEFAULT_CONFIRMATIONS,
-    ) -> PaymentRequest:
-        """A payment request for an order; without a reference the node generates one. The node stores nothing."""
-        return self._run(
-            calls.payment_request(recipient, amount, reference=reference, label=label, confirmations=confirmations)
-        )
+    def _ask(self, call: Call) -> Answer | NodeUnreachable:
+        request = self._settings.request(self._http, call)
+        try:
+            return _answer(self._http.send(request))
+        except httpx.HTTPError as error:
+            return _unreachable(error)
 
-    def payment(self, order: Order, *, wait: int = 0, state: State | None = None) -> Payment:
-        """What the node knows about the payment of an order now: verifies it.
-
-        With ``wait`` seconds, 1 to 30, and the last known ``state`` the answer comes when it changes.
-        """
-        return self._run(calls.payment(order, wait=wait, state=state))
-
-    def wait_for(self, order: Order, state: State = State.CONFIRMED, *, timeout: float | None = None) -> Payment:
-        """Wait by long polling until the payment is in ``state`` or further.
-
-        Raises WaitTimeout after about ``timeout`` seconds.
-
-        A confirmed payment counts only once the node is synced, so that the shop may deliver. With a ``timeout`` the
-        wait goes on while the node cannot be reached; without one it raises NodeUnreachable.
-        """
-        return self._run(calls.wait_for(order, state, timeout=timeout))
-
-    def payments(
-        self,
-        recipient: str,
-        *,
-        reference: str | None = None,
-        amount: int | None = None,
-        since_height: int | None = None,
-    ) -> list[ReceivedTransfer]:
-        """Every transfer to an address, paying an order or not; with ``amount``, whether each pays that order."""
-        return self._run(calls.payments(recipient, reference=reference, amount=amount, since_height=since_height))
-
-    def proof(self, order: Order) -> list[bytes]:
-        """A proof of the payment for :func:`svc_pay.check_proof`: one answer for each 1,000 headers."""
-        return self._run(calls.proof(order))
-
-    def block_hash(self, height: int) -> str:
-        """The hash of the block at a height: the tip of a proof, if this node is trusted."""
-        return self._run(calls.block_hash(height))
-
-    def register(
-        self,
-        order: Order,
-        callback_url: str,
-        *,
-        events: Sequence[EventName] | None = None,
-        pay_within_seconds: int | None = None,
-        ttl_seconds: int | None = None,
-    ) -> Watch:
-        """Register a watch; store the order before that. The same registration again returns the same watch.
-
-        ``pay_within_seconds`` is the buyer's deadline: until when the payment must have been seen, in the mempool or in
-        a block. ``ttl_seconds`` is the lifetime of the watch, after which no event follows a payment that is not
-        confirmed; with a deadline it is the node's maximum by default, and need not be given.
-        """
-        return self._run(
-            calls.register(
-                order, callback_url, events=events, pay_within_seconds=pay_within_seconds, ttl_seconds=ttl_seconds
-            )
-        )
-
-    def watch(self, watch_id: str) -> Watch:
-        """A watch with its newest events."""
-        return self._run(calls.watch(watch_id))
-
-    def watches(
-        self,
-        *,
-        reference: str | None = None,
-        state: str | None = None,
-        host: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> WatchPage:
-        """A page of at most ``limit`` watches with their newest events, the newest watch first; 50 is the most.
-
-        ``reference``, ``state`` and ``host`` choose those of this order, with this ``last_state``, or with a callback
-        at this host. Ask again with ``after=page.next`` until that is None: a page may have fewer watches, or none,
-        even if more follow.
-        """
-        return self._run(calls.watches(reference=reference, state=state, host=host, after=after, limit=limit))
-
-    def cancel(self, watch_id: str) -> Watch:
-        """Cancel a watch; its undelivered events are dropped."""
-        return self._run(calls.cancel(watch_id))
-
-    def redeliver(self, watch_id: str, event_id: str) -> Delivery:
-        """Send an event again. This call is never repeated by itself."""
-        return self._run(calls.redeliver(watch_id, event_id))
-
-    def test_callback(self, callback_url: str) -> CallbackTest:
-        """Send a `webhook.test` and wait for its outcome. This call is never repeated by itself."""
-        return self._run(calls.test_callback(callback_url))
-
-    def account(self, address: str) -> Account:
-        """The account of an address."""
-        return self._run(calls.account(address))
-
-    def sign(
-        self,
-        key: Key,
-        network: Network,
-        *,
-        recipient: str,
-        amount: int,
-        reference: str | None = None,
-        maximum_fee: int = MAXIMUM_FEE,
-        nonce: int | None = None,
-    ) -> SignedTransfer:
-        """A transfer signed with the suggested fee and ``nonce``, by default the account's next one from the node.
-
-        Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
-        transfer replaces the other: use :class:`svc_pay.Payouts`, or nonces that no two workers share. Raises
-        ImpossibleAmount if either account would then have less than the network's account minimum.
-        """
-        return self._run(
-            calls.sign(
-                key,
-                network,
-                recipient=recipient,
-                amount=amount,
-                reference=reference,
-                maximum_fee=maximum_fee,
-                nonce=nonce,
-            )
-        )
-
-    def broadcast(self, transfer: SignedTransfer) -> str:
-        """Hand a signed transfer to the network; ``accepted``, or ``known`` if the node had it. Safe to repeat."""
-        return self._run(calls.broadcast(transfer))
+    payment_request = _blocking(calls.payment_request)
+    payment = _blocking(calls.payment)
+    wait_for = _blocking(calls.wait_for)
+    payments = _blocking(calls.payments)
+    proof = _blocking(calls.proof)
+    block_hash = _blocking(calls.block_hash)
+    register = _blocking(calls.register)
+    watch = _blocking(calls.watch)
+    watches = _blocking(calls.watches)
+    cancel = _blocking(calls.cancel)
+    redeliver = _blocking(calls.redeliver)
+    test_callback = _blocking(calls.test_callback)
+    account = _blocking(calls.account)
+    sign = _blocking(calls.sign)
+    broadcast = _blocking(calls.broadcast)
 
 
-class AsyncClient:
-    """An asynchronous client of one node.
+class AsyncClient(_Node[httpx.AsyncClient]):
+    """An asynchronous client of one node. Every method raises a subclass of SvcPayError."""
 
-    ``url`` is that of the node, ``token`` its management token, needed only for watches; with a token and ``http://``
-    the URL must name this computer, unless ``insecure_http`` is true. Calls that may be repeated safely are repeated up
-    to three times, as long as the pauses of a request take at most ``retry_seconds``; then the refusal of the node is
-    raised, with its ``retry_after``. Every method raises a subclass of SvcPayError.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        timeout: float = TIMEOUT,
-        retry_seconds: float = RETRY_SECONDS,
-        insecure_http: bool = False,
-    ) -> None:
-        self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
-        self._http = httpx.AsyncClient()
+    def _open(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient()
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -334,167 +232,41 @@ class AsyncClient:
 
     async def _run(self, steps: Steps[T]) -> T:
         """The result of a generator of calls."""
+        outcome: Answer | SvcPayError | None = None
         try:
-            step = next(steps)
             while True:
-                if isinstance(step, Pause):
-                    refused = self._settings.refusal(step)
-                    if refused is None:
-                        await asyncio.sleep(step.seconds)
-                    step = steps.send(None) if refused is None else steps.throw(refused)
-                    continue
-                if isinstance(step, Blocking):
+                step, outcome = _next(steps, outcome), None
+                if isinstance(step, Call):
+                    outcome = await self._ask(step)
+                elif isinstance(step, Blocking):
                     await asyncio.to_thread(step.run)
-                    step = steps.send(None)
-                    continue
-                request = self._settings.request(self._http, step)
-                try:
-                    response = await self._http.send(request)
-                except httpx.HTTPError as error:
-                    step = steps.throw(_unreachable(error))
                 else:
-                    step = steps.send(_answer(response))
+                    outcome = self._settings.refusal(step)
+                    if outcome is None:
+                        await asyncio.sleep(step.seconds)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    async def payment_request(
-        self,
-        recipient: str,
-        amount: int,
-        *,
-        reference: str | None = None,
-        label: str | None = None,
-        confirmations: int = DEFAULT_CONFIRMATIONS,
-    ) -> PaymentRequest:
-        """A payment request for an order; without a reference the node generates one. The node stores nothing."""
-        return await self._run(
-            calls.payment_request(recipient, amount, reference=reference, label=label, confirmations=confirmations)
-        )
+    async def _ask(self, call: Call) -> Answer | NodeUnreachable:
+        request = self._settings.request(self._http, call)
+        try:
+            return _answer(await self._http.send(request))
+        except httpx.HTTPError as error:
+            return _unreachable(error)
 
-    async def payment(self, order: Order, *, wait: int = 0, state: State | None = None) -> Payment:
-        """What the node knows about the payment of an order now: verifies it.
-
-        With ``wait`` seconds, 1 to 30, and the last known ``state`` the answer comes when it changes.
-        """
-        return await self._run(calls.payment(order, wait=wait, state=state))
-
-    async def wait_for(self, order: Order, state: State = State.CONFIRMED, *, timeout: float | None = None) -> Payment:
-        """Wait by long polling until the payment is in ``state`` or further.
-
-        Raises WaitTimeout after about ``timeout`` seconds.
-
-        A confirmed payment counts only once the node is synced, so that the shop may deliver. With a ``timeout`` the
-        wait goes on while the node cannot be reached; without one it raises NodeUnreachable.
-        """
-        return await self._run(calls.wait_for(order, state, timeout=timeout))
-
-    async def payments(
-        self,
-        recipient: str,
-        *,
-        reference: str | None = None,
-        amount: int | None = None,
-        since_height: int | None = None,
-    ) -> list[ReceivedTransfer]:
-        """Every transfer to an address, paying an order or not; with ``amount``, whether each pays that order."""
-        return await self._run(calls.payments(recipient, reference=reference, amount=amount, since_height=since_height))
-
-    async def proof(self, order: Order) -> list[bytes]:
-        """A proof of the payment for :func:`svc_pay.check_proof`: one answer for each 1,000 headers."""
-        return await self._run(calls.proof(order))
-
-    async def block_hash(self, height: int) -> str:
-        """The hash of the block at a height: the tip of a proof, if this node is trusted."""
-        return await self._run(calls.block_hash(height))
-
-    async def register(
-        self,
-        order: Order,
-        callback_url: str,
-        *,
-        events: Sequence[EventName] | None = None,
-        pay_within_seconds: int | None = None,
-        ttl_seconds: int | None = None,
-    ) -> Watch:
-        """Register a watch; store the order before that. The same registration again returns the same watch.
-
-        ``pay_within_seconds`` is the buyer's deadline: until when the payment must have been seen, in the mempool or in
-        a block. ``ttl_seconds`` is the lifetime of the watch, after which no event follows a payment that is not
-        confirmed; with a deadline it is the node's maximum by default, and need not be given.
-        """
-        return await self._run(
-            calls.register(
-                order, callback_url, events=events, pay_within_seconds=pay_within_seconds, ttl_seconds=ttl_seconds
-            )
-        )
-
-    async def watch(self, watch_id: str) -> Watch:
-        """A watch with its newest events."""
-        return await self._run(calls.watch(watch_id))
-
-    async def watches(
-        self,
-        *,
-        reference: str | None = None,
-        state: str | None = None,
-        host: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> WatchPage:
-        """A page of at most ``limit`` watches with their newest events, the newest watch first; 50 is the most.
-
-        ``reference``, ``state`` and ``host`` choose those of this order, with this ``last_state``, or with a callback
-        at this host. Ask again with ``after=page.next`` until that is None: a page may have fewer watches, or none,
-        even if more follow.
-        """
-        return await self._run(calls.watches(reference=reference, state=state, host=host, after=after, limit=limit))
-
-    async def cancel(self, watch_id: str) -> Watch:
-        """Cancel a watch; its undelivered events are dropped."""
-        return await self._run(calls.cancel(watch_id))
-
-    async def redeliver(self, watch_id: str, event_id: str) -> Delivery:
-        """Send an event again. This call is never repeated by itself."""
-        return await self._run(calls.redeliver(watch_id, event_id))
-
-    async def test_callback(self, callback_url: str) -> CallbackTest:
-        """Send a `webhook.test` and wait for its outcome. This call is never repeated by itself."""
-        return await self._run(calls.test_callback(callback_url))
-
-    async def account(self, address: str) -> Account:
-        """The account of an address."""
-        return await self._run(calls.account(address))
-
-    async def sign(
-        self,
-        key: Key,
-        network: Network,
-        *,
-        recipient: str,
-        amount: int,
-        reference: str | None = None,
-        maximum_fee: int = MAXIMUM_FEE,
-        nonce: int | None = None,
-    ) -> SignedTransfer:
-        """A transfer signed with the suggested fee and ``nonce``, by default the account's next one from the node.
-
-        Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
-        transfer replaces the other: use :class:`svc_pay.Payouts`, or nonces that no two workers share. Raises
-        ImpossibleAmount if either account would then have less than the network's account minimum.
-        """
-        return await self._run(
-            calls.sign(
-                key,
-                network,
-                recipient=recipient,
-                amount=amount,
-                reference=reference,
-                maximum_fee=maximum_fee,
-                nonce=nonce,
-            )
-        )
-
-    async def broadcast(self, transfer: SignedTransfer) -> str:
-        """Hand a signed transfer to the network; ``accepted``, or ``known`` if the node had it. Safe to repeat."""
-        return await self._run(calls.broadcast(transfer))
+    payment_request = _coroutine(calls.payment_request)
+    payment = _coroutine(calls.payment)
+    wait_for = _coroutine(calls.wait_for)
+    payments = _coroutine(calls.payments)
+    proof = _coroutine(calls.proof)
+    block_hash = _coroutine(calls.block_hash)
+    register = _coroutine(calls.register)
+    watch = _coroutine(calls.watch)
+    watches = _coroutine(calls.watches)
+    cancel = _coroutine(calls.cancel)
+    redeliver = _coroutine(calls.redeliver)
+    test_callback = _coroutine(calls.test_callback)
+    account = _coroutine(calls.account)
+    sign = _coroutine(calls.sign)
+    broadcast = _coroutine(calls.broadcast)
