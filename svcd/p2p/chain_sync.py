@@ -27,6 +27,7 @@ from svcd.p2p.client import HeadersReply, PeerStatus
 from svcd.p2p.headers import (
     FIRST_HEADERS,
     PROOF_HEADERS,
+    ChainEnd,
     FalseClaim,
     HeaderChain,
     HeaderFeed,
@@ -375,14 +376,14 @@ class ChainSync:
             if chain.window and self._is_better(chain):
                 self._follow_unless_unavailable(chain)
                 return
-            if chain.failure is not None:
-                self._ban(peer, chain.failure.detail)
+            if chain.end is ChainEnd.INVALID:
+                self._ban(peer, chain.fault)
                 return
-            if chain.early:
+            if chain.end is ChainEnd.EARLY:
                 # No lie: one of the two clocks may be a little wrong, and the header is due soon.
                 peer.claim_backoff.until = self._node.now() + self._node.params.slot_seconds
                 return
-            if chain.complete:
+            if chain.end is ChainEnd.COMPLETE:
                 break
             reply = await self._request_headers(check, [chain.tip.hash], PROOF_HEADERS)
             if reply.headers and reply.headers[0].parent_hash == chain.tip.hash:
@@ -423,7 +424,7 @@ class ChainSync:
         fork = await chain_manager.head(headers[0].parent_hash)
         if fork is None:
             raise FalseClaim("its headers do not begin at a block that both have")
-        chain = HeaderChain(check.peer, fork.point, fork, reply.height)
+        chain = HeaderChain(check.peer, headers[0].hash, fork, reply.height)
         await self._verify(chain, HeadersReply(headers, reply.first + stored, reply.height))
         return chain
 
@@ -475,7 +476,7 @@ class ChainSync:
     # Following a proven chain
 
     def _follow_unless_unavailable(self, chain: HeaderChain) -> None:
-        peer, found = chain.source, self._unavailable.get(chain.window[0].hash)
+        peer, found = chain.source, self._unavailable.get(chain.first)
         if found is not None and found.backoff.until > self._node.now() and peer.endpoint in found.tried:
             peer.claim_backoff.until = found.backoff.until
             return
@@ -489,7 +490,7 @@ class ChainSync:
             return
         download = BlockDownload(self._peers, self._progress, chain)
         feed = HeaderFeed(self._peers, chain, download.wake, self._own_errors)
-        following = _Following(chain, download, feed, retried=chain.window[0].hash in self._unavailable)
+        following = _Following(chain, download, feed, retried=chain.first in self._unavailable)
         self._following = following
         self._progress.begin(chain.fork.height, self.best_height)
         following.done = Deferred.fromCoroutine(self._fetch(following))
@@ -508,15 +509,14 @@ class ChainSync:
             self.check_claims()
 
     async def _fetch(self, following: _Following) -> None:
-        chain, download = following.chain, following.download
-        first, source = chain.window[0].hash, chain.source
+        chain, download, source = following.chain, following.download, following.chain.source
         self._progress.sent_by(source.endpoint)
         try:
             await download.run()
-            self._unavailable.pop(first, None)
+            self._unavailable.pop(chain.first, None)
             source.delivered = True
-            if chain.failure is not None:
-                self._ban(source, chain.failure.detail)
+            if chain.end is ChainEnd.INVALID:
+                self._ban(source, chain.fault)
         except InvalidChain as invalid:
             self.log.warn("the chain of {endpoint} is invalid: {why}", endpoint=source.endpoint, why=str(invalid))
             self._ban(source, str(invalid))
@@ -524,19 +524,19 @@ class ChainSync:
             if not self._stopping:
                 self.log.info("not following {endpoint}: {why}", endpoint=source.endpoint, why=str(failed))
                 if self._next_chain is None:
-                    self._note_unavailable(first, source)
+                    self._note_unavailable(chain)
         except NodeBusy as busy:
             self.log.info("catching up is paused: {why}", why=str(busy))
             source.claim_backoff.until = self._node.now() + 1.0
         finally:
             following.feed.stop()
 
-    def _note_unavailable(self, first: bytes, source: Peer) -> None:
-        found = self._unavailable.get(first) or _Unavailable()
+    def _note_unavailable(self, chain: HeaderChain) -> None:
+        found = self._unavailable.get(chain.first) or _Unavailable()
         found.backoff.fail(self._node.now(), first=FIRST_BACKOFF, longest=MAX_BACKOFF)
         found.tried |= {peer.endpoint for peer in self._peers.all()}
-        self._unavailable[first] = found
-        source.claim_backoff.until = found.backoff.until
+        self._unavailable[chain.first] = found
+        chain.source.claim_backoff.until = found.backoff.until
 
     def _replace_slow_source(self, now: float) -> None:
         """Take the headers from another peer if the blocks wait for them for too long."""
@@ -549,6 +549,6 @@ class ChainSync:
         able = any(
             peer.status and peer.status.work > chain.tip.work and peer.claim_backoff.until <= now for peer in others
         )
-        if able and not chain.abandoned and feed.starved >= FEED_SECONDS:
+        if able and chain.end is not ChainEnd.ABANDONED and feed.starved >= FEED_SECONDS:
             self._peers.reject_claim(chain.source, "its headers come too slowly")
             feed.stop()

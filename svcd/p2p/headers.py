@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Final, cast
 
 from attrs import define, field
@@ -76,28 +77,44 @@ def check_count(reply: HeadersReply, limit: int) -> None:
         raise FalseClaim("it sends fewer headers than requested and says that it has more")
 
 
+class ChainEnd(StrEnum):
+    """Why no headers follow the last verified one, if none do."""
+
+    RUNNING = "running"
+    """The source has more of them."""
+    COMPLETE = "complete"
+    """The last reply ended with the source's tip."""
+    INVALID = "invalid"
+    """The next header breaks a rule."""
+    EARLY = "early"
+    """The next header lies in a future slot, by this node's clock."""
+    ABANDONED = "abandoned"
+    """The source is asked for no further headers."""
+
+
 @define(eq=False)
 class HeaderChain:
     """Verified headers of a peer's chain above the last block that is stored here."""
 
     source: Peer
-    fork: ChainPoint
-    """That last block."""
+    first: bytes
+    """The hash of the first block that is not stored here."""
     head: ChainHead
-    """The last verified header."""
+    """The last verified header; at the beginning the last block that is stored here."""
     claimed_height: int
+    fork: ChainPoint = field()
+    """The last block that is stored here."""
     window: deque[Header] = field(factory=deque)
     """Headers that have not been taken; of a long chain only the first ones, the others are fetched again."""
     window_head: ChainHead = field()
     """The last header that is in the window, or was."""
-    complete: bool = False
-    """Whether the last reply ended with the source's tip, or at a header that cannot be accepted."""
-    abandoned: bool = False
-    """Whether no further headers are requested from the source."""
-    failure: RuleViolation | None = None
-    """Why the next header of the chain cannot be accepted."""
-    early: bool = False
-    """Whether the next header lies in a future slot, by this node's clock."""
+    end: ChainEnd = ChainEnd.RUNNING
+    fault: str = ""
+    """Which rule the next header breaks, if the end is INVALID."""
+
+    @fork.default
+    def _at_the_head(self) -> ChainPoint:
+        return self.head.point
 
     @window_head.default
     def _at_the_fork(self) -> ChainHead:
@@ -116,7 +133,8 @@ class HeaderChain:
     @property
     def ended(self) -> bool:
         """Whether no headers follow those in the window."""
-        return self.abandoned or (self.complete and self.window_tip.hash == self.tip.hash)
+        whole = self.end is not ChainEnd.RUNNING and self.window_tip.hash == self.tip.hash
+        return whole or self.end is ChainEnd.ABANDONED
 
     def take(self, limit: int) -> Sequence[Header]:
         """The next verified headers, at most ``limit``; each is given once."""
@@ -131,9 +149,13 @@ class HeaderChain:
         if check.heads and check.heads[-1].point.work > self.tip.work:
             self.head = check.heads[-1]
         self.claimed_height = reply.height
-        self.complete = check.failure is not None or reply.is_last
-        self.failure = check.failure if isinstance(check.failure, RuleViolation) else None
-        self.early = isinstance(check.failure, NotYet)
+        match check.failure:
+            case None:
+                self.end = ChainEnd.COMPLETE if reply.is_last else ChainEnd.RUNNING
+            case NotYet():
+                self.end = ChainEnd.EARLY
+            case RuleViolation() as violation:
+                self.end, self.fault = ChainEnd.INVALID, violation.detail
 
 
 class HeaderFeed:
@@ -231,7 +253,7 @@ class HeaderFeed:
             self._peers.reject_claim(source, str(error))
         elif not isinstance(error, ChainChanged | CancelledError):
             self._own_errors.note(failure)
-        self._chain.abandoned = True
+        self._chain.end = ChainEnd.ABANDONED
         self._wake()
 
 
