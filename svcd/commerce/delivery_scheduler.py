@@ -1,13 +1,13 @@
 """Decides which event is sent next, so that no receiver delays another (docs/webhooks.md "Attempts").
 
-This is the scheduler of one merchant, see svcd.commerce.fair_scheduler. A receiver is the host and port of callbacks.
-At most one event of a watch, four of a receiver and 32 of the merchant are in flight, fewer if there are several
-merchants, and never more than half of them to one receiver. Receivers with due events take turns: each sends one event
-and goes to the end of the line. No operation visits every queue: a dead receiver may have tens of thousands. Times are
-Unix milliseconds.
+A receiver is the host and port of callbacks of one merchant: callbacks of one merchant that fail at a host say nothing
+about those of another, whose host it may be. At most one event of a watch, four of a receiver and 32 of a merchant are
+in flight, fewer if there are several merchants, and never more than half of them to one receiver. Merchants take turns,
+and so do the receivers of each that have due events: each sends one event and goes to the end of the line. No operation
+visits every queue: a dead receiver may have tens of thousands. Times are Unix milliseconds.
 """
 
-from collections import deque
+from collections import OrderedDict
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -22,12 +22,31 @@ from svcd.store.webhook_events import WatchQueue
 MAX_IN_FLIGHT: Final = 32
 MAX_IN_FLIGHT_PER_RECEIVER: Final = 4
 
+MAX_IN_FLIGHT_IN_ALL: Final = 256
+"""All merchants together, unless there are so many that each has only LEAST_IN_FLIGHT."""
+LEAST_IN_FLIGHT: Final = 2
+"""A merchant can deliver to one receiver while another one stalls."""
+
 LIMITS: Final = (
     Limit("deliveries at once of one merchant", MAX_IN_FLIGHT, "things", STALLING_RECEIVER),
     Limit("deliveries at once to one receiver", MAX_IN_FLIGHT_PER_RECEIVER, "things", STALLING_RECEIVER),
+    Limit("deliveries at once, of up to 128 merchants", MAX_IN_FLIGHT_IN_ALL, "things", STALLING_RECEIVER),
 )
+_PREFERRED_SHARE: Final = 2 * MAX_IN_FLIGHT_PER_RECEIVER
 _STALE_ALLOWED: Final = 64
 """Stale entries that a collection may hold before it is worth a cleanup."""
+
+
+def in_flight_share(merchants: int) -> int:
+    """The number of deliveries that each of ``merchants`` merchants may always have in flight."""
+    merchants = max(merchants, 1)
+    share = max(MAX_IN_FLIGHT // merchants, _PREFERRED_SHARE)
+    return max(min(share, MAX_IN_FLIGHT_IN_ALL // merchants), LEAST_IN_FLIGHT)
+
+
+def most_in_flight(merchants: int) -> int:
+    """The number of deliveries that ``merchants`` merchants may have in flight together."""
+    return merchants * in_flight_share(merchants)
 
 
 class DeliveryKind(Enum):
@@ -69,11 +88,10 @@ _Heap = list[tuple[int, int, QueueEntry]]
 class Receiver:
     """The waiting queues of one receiver, and its circuit breaker."""
 
+    merchant: str
     name: str
     max_in_flight: int
-    breaker: CircuitBreaker = field(factory=CircuitBreaker)
-    in_line: bool = field(init=False, default=False)
-    """Whether the scheduler has the receiver in its line."""
+    breaker: CircuitBreaker
     timer: int = field(init=False, default=0)
     """The serial number of the scheduler's valid timer for this receiver; 0 for none."""
     in_flight: int = field(init=False, default=0)
@@ -196,30 +214,42 @@ class _ActiveDelivery:
     cancelled: bool = False
 
 
+@define(eq=False)
+class _Merchant:
+    """The turns of one merchant's receivers."""
+
+    line: OrderedDict[Receiver, None] = field(factory=OrderedDict)
+    """Receivers whose delivery may begin, the next one first."""
+    in_flight: int = 0
+
+
 class DeliveryScheduler:
     """All queues that wait or are being delivered. Call ``begin`` until it returns None, and again at ``next_at``."""
 
-    def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
-        self._max_in_flight = max_in_flight
-        self._kept: dict[str, OpenBreaker] = {}
-        self._receivers: dict[str, Receiver] = {}
+    def __init__(self, share: int = MAX_IN_FLIGHT) -> None:
+        """``share`` is the number of deliveries that each merchant may have in flight."""
+        self._share = share
+        self._kept: dict[tuple[str, str], OpenBreaker] = {}
+        self._receivers: dict[tuple[str, str], Receiver] = {}
+        """By merchant and name."""
+        self._merchants: dict[str, _Merchant] = {}
+        """The least recently served one comes first."""
         self._waiting: dict[str, QueueEntry] = {}
         self._deliveries: dict[str, _ActiveDelivery] = {}
-        self._line: deque[Receiver] = deque()
         self._timers: list[tuple[int, int, Receiver]] = []
         self._serial = count(1)
         self._open_breakers = 0
 
-    def resize(self, max_in_flight: int, now: int) -> None:
-        """Have so many deliveries in flight at most from now on; those that have begun go on."""
-        self._max_in_flight = max_in_flight
+    def resize(self, share: int, now: int) -> None:
+        """Give each merchant so many deliveries in flight from now on; those that have begun go on."""
+        self._share = share
         for receiver in self._receivers.values():
             receiver.max_in_flight = self._max_per_receiver
             self._place(receiver, now)
 
     @property
     def _max_per_receiver(self) -> int:
-        return min(MAX_IN_FLIGHT_PER_RECEIVER, self._max_in_flight // 2)
+        return min(MAX_IN_FLIGHT_PER_RECEIVER, self._share // 2)
 
     @property
     def waiting(self) -> int:
@@ -241,17 +271,17 @@ class DeliveryScheduler:
         """Receivers in memory: those with a queue that waits or is being delivered."""
         return len(self._receivers)
 
-    def restore(self, receiver: str, breaker: OpenBreaker) -> None:
+    def restore(self, merchant: str, receiver: str, breaker: OpenBreaker) -> None:
         """Restore an open breaker, stored before, as soon as a queue of the receiver is scheduled.
 
         A receiver in memory has a breaker already, which is newer.
         """
-        if receiver not in self._receivers:
-            self._kept[receiver] = breaker
+        if (merchant, receiver) not in self._receivers:
+            self._kept[merchant, receiver] = breaker
 
-    def breaker(self, receiver: str) -> OpenBreaker | None:
+    def breaker(self, merchant: str, receiver: str) -> OpenBreaker | None:
         """The breaker of a receiver if it is open."""
-        found = self._receivers.get(receiver)
+        found = self._receivers.get((merchant, receiver))
         return None if found is None else found.breaker.kept()
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
@@ -267,20 +297,20 @@ class DeliveryScheduler:
                 self._hurry(queue, now)
                 return
             # Remove the entry alone: the receiver and its breaker must stay.
-            self._receivers[entry.queue.receiver].remove(entry)
+            self._receiver_of(entry.queue).remove(entry)
         self._add(queue, now, wakeable=True)
         self._hurry(queue, now)
 
-    def hurry(self, receiver: str, now: int) -> None:
+    def hurry(self, merchant: str, receiver: str, now: int) -> None:
         """Bring the next probe of a receiver forward."""
-        found = self._receivers.get(receiver)
+        found = self._receivers.get((merchant, receiver))
         if found is not None:
             found.breaker.hurry(now)
             self._place(found, now)
 
     def _hurry(self, queue: WatchQueue, now: int) -> None:
         if queue.urgent and queue.due <= now:
-            self.hurry(queue.receiver, now)
+            self.hurry(queue.merchant, queue.receiver, now)
 
     def cancel(self, watch: str, now: int) -> None:
         """Remove the queue of a watch that has ended; a delivery in flight goes on but is not followed by another."""
@@ -289,26 +319,32 @@ class DeliveryScheduler:
             active.rescheduled, active.cancelled = None, True
         entry = self._waiting.pop(watch, None)
         if entry is not None:
-            receiver = self._receivers[entry.queue.receiver]
+            receiver = self._receiver_of(entry.queue)
             receiver.remove(entry)
             self._place(receiver, now)
 
     def begin(self, now: int) -> Delivery | None:
-        """The next delivery, to be given to ``end`` in the end; None if there is none at present."""
-        if len(self._deliveries) >= self._max_in_flight:
-            return None
+        """The next delivery of any merchant, to be given to ``end`` in the end; None if there is none at present."""
         while self._timers and self._timers[0][0] <= now:
             _, serial, receiver = heappop(self._timers)
             if serial == receiver.timer:
                 receiver.timer = 0
                 self._place(receiver, now)
-        while self._line:
-            receiver = self._line.popleft()
-            receiver.in_line = False
+        for name, merchant in self._merchants.items():
+            delivery = self._begin_of(merchant, now)
+            if delivery is not None:
+                self._merchants[name] = self._merchants.pop(name)
+                return delivery
+        return None
+
+    def _begin_of(self, merchant: _Merchant, now: int) -> Delivery | None:
+        while merchant.line and merchant.in_flight < self._share:
+            receiver, _ = merchant.line.popitem(last=False)
             delivery = receiver.begin(now)
             if delivery is not None:
                 del self._waiting[delivery.queue.watch]
                 self._deliveries[delivery.queue.watch] = _ActiveDelivery(receiver)
+                merchant.in_flight += 1
             self._place(receiver, now)
             if delivery is not None:
                 return delivery
@@ -318,6 +354,7 @@ class DeliveryScheduler:
         """End a delivery; ``again`` is the queue if it has more events, with its next due time."""
         active = self._deliveries.pop(delivery.queue.watch)
         receiver = active.receiver
+        self._merchants[receiver.merchant].in_flight -= 1
         change = receiver.record(delivery, outcome, now)
         self._open_breakers += (change is BreakerChange.OPENED) - (change is BreakerChange.CLOSED)
         accepted, renewed = outcome is DeliveryOutcome.ACCEPTED, active.rescheduled
@@ -335,19 +372,23 @@ class DeliveryScheduler:
 
     def next_at(self, now: int) -> int | None:
         """When ``begin`` may succeed again; None if not before a delivery ends or a queue is scheduled."""
-        if len(self._deliveries) >= self._max_in_flight:
-            return None
-        if self._line:
+        free = [merchant for merchant in self._merchants.values() if merchant.in_flight < self._share]
+        if any(merchant.line for merchant in free):
             return now
         while self._timers and self._timers[0][1] != self._timers[0][2].timer:
             heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        return self._timers[0][0] if free and self._timers else None
+
+    def _receiver_of(self, queue: WatchQueue) -> Receiver:
+        return self._receivers[queue.merchant, queue.receiver]
 
     def _add(self, queue: WatchQueue, now: int, *, wakeable: bool) -> None:
-        receiver = self._receivers.get(queue.receiver)
+        key = queue.merchant, queue.receiver
+        receiver = self._receivers.get(key)
         if receiver is None:
-            breaker = CircuitBreaker.restored(self._kept.pop(queue.receiver, None))
-            receiver = self._receivers[queue.receiver] = Receiver(queue.receiver, self._max_per_receiver, breaker)
+            breaker = CircuitBreaker.restored(self._kept.pop(key, None))
+            receiver = self._receivers[key] = Receiver(*key, self._max_per_receiver, breaker)
+            self._merchants.setdefault(queue.merchant, _Merchant())
             self._open_breakers += breaker.is_open
         entry = self._waiting[queue.watch] = QueueEntry(queue)
         receiver.add(entry, wakeable=wakeable)
@@ -355,32 +396,20 @@ class DeliveryScheduler:
 
     def _place(self, receiver: Receiver, now: int) -> None:
         """Put a receiver into the line, set a timer for it, or forget it, as its state requires."""
+        line = self._merchants[receiver.merchant].line
         if not receiver.waiting and not receiver.in_flight:
-            self._forget(receiver)
-        if receiver.in_line:
-            return
-        ready_at = receiver.ready_at()
-        if ready_at is None:
+            del self._receivers[receiver.merchant, receiver.name]
+            self._open_breakers -= receiver.breaker.is_open
+            line.pop(receiver, None)
             receiver.timer = 0
-        elif ready_at <= now:
-            receiver.timer, receiver.in_line = 0, True
-            self._line.append(receiver)
-        else:
-            receiver.timer = next(self._serial)
-            heappush(self._timers, (ready_at, receiver.timer, receiver))
-        self._remove_stale()
-
-    def _remove_stale(self) -> None:
-        """Remove outdated timers and forgotten receivers once they outnumber the valid ones."""
-        enough = 2 * len(self._receivers) + _STALE_ALLOWED
-        if len(self._timers) > enough:
+        elif receiver not in line:
+            ready_at = receiver.ready_at()
+            receiver.timer = 0
+            if ready_at is not None and ready_at <= now:
+                line[receiver] = None
+            elif ready_at is not None:
+                receiver.timer = next(self._serial)
+                heappush(self._timers, (ready_at, receiver.timer, receiver))
+        if len(self._timers) > 2 * len(self._receivers) + _STALE_ALLOWED:
             self._timers = [timer for timer in self._timers if timer[1] == timer[2].timer]
             heapify(self._timers)
-        if len(self._line) > enough:
-            self._line = deque(receiver for receiver in self._line if self._receivers.get(receiver.name) is receiver)
-
-    def _forget(self, receiver: Receiver) -> None:
-        # A forgotten receiver may still be in the line when a new one of the same name is added.
-        if self._receivers.get(receiver.name) is receiver:
-            del self._receivers[receiver.name]
-            self._open_breakers -= receiver.breaker.is_open

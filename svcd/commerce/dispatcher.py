@@ -17,8 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
-from svcd.commerce.delivery_scheduler import Delivery, DeliveryKind
-from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
+from svcd.commerce.delivery_scheduler import Delivery, DeliveryKind, DeliveryScheduler, in_flight_share
 from svcd.commerce.leadership import Leadership, NotLeader, SoleLeader
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
 from svcd.commerce.retry_policy import MAX_PROBE_DELAY, RETRY_PERIOD, next_attempt, next_attempt_after_refusal
@@ -107,7 +106,7 @@ class WebhookDispatcher:
         self._leadership: Leadership = leadership or SoleLeader()
         self._forward_clock = ForwardClock(clock)
         self._chance = chance
-        self._scheduler = FairScheduler(in_flight_share(len(sender.merchants)))
+        self._scheduler = DeliveryScheduler(in_flight_share(len(sender.merchants)))
         self._running: set[Deferred[None]] = set()
         self._timer: Timer | None = None
         self._incoming: deque[WatchQueue] = deque()
@@ -162,7 +161,7 @@ class WebhookDispatcher:
 
     def forget(self) -> None:
         """Forget all queues and abort the deliveries in flight, because another node delivers now."""
-        self._scheduler = FairScheduler(in_flight_share(len(self._sender.merchants)))
+        self._scheduler = DeliveryScheduler(in_flight_share(len(self._sender.merchants)))
         self._incoming.clear()
         self._held_until = None
         for running in tuple(self._running):
@@ -298,7 +297,7 @@ class WebhookDispatcher:
         if changed and not self._aborted:
             await self._keep_breaker(scheduler, delivery.queue)
 
-    async def _keep_breaker(self, scheduler: FairScheduler, queue: WatchQueue) -> None:
+    async def _keep_breaker(self, scheduler: DeliveryScheduler, queue: WatchQueue) -> None:
         term = self._leadership.term
         if term is None:
             return

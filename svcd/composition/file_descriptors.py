@@ -6,7 +6,7 @@ from typing import Final
 from attrs import evolve
 from twisted.logger import Logger
 
-from svcd.commerce.fair_scheduler import most_in_flight
+from svcd.commerce.delivery_scheduler import most_in_flight
 from svcd.composition.merchants import look_ups
 from svcd.config.schema import Config
 from svcd.limits import IDLE_CONNECTIONS, Limit

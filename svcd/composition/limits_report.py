@@ -6,7 +6,6 @@ from svcd.chain import encoding
 from svcd.commerce import (
     circuit_breaker,
     delivery_scheduler,
-    fair_scheduler,
     payment_list,
     payment_waiters,
     retry_policy,
@@ -79,7 +78,6 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     subscriptions.LIMITS,
     sender.LIMITS,
     delivery_scheduler.LIMITS,
-    fair_scheduler.LIMITS,
     retry_policy.LIMITS,
     circuit_breaker.LIMITS,
 )

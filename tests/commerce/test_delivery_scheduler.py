@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
-from svcd.commerce.delivery_scheduler import Delivery, DeliveryKind, DeliveryScheduler
+from svcd.commerce.delivery_scheduler import (
+    MAX_IN_FLIGHT,
+    Delivery,
+    DeliveryKind,
+    DeliveryScheduler,
+    in_flight_share,
+    most_in_flight,
+)
 from svcd.commerce.retry_policy import RETRY_PERIOD
 from svcd.store.webhook_events import WatchQueue
 from tests.commerce.naive_scheduler import NaiveScheduler
@@ -244,7 +251,7 @@ def size_of(scheduler: DeliveryScheduler) -> int:
     hosts = list(scheduler._receivers.values())
     return (
         len(scheduler._timers)
-        + len(scheduler._line)
+        + sum(len(merchant.line) for merchant in scheduler._merchants.values())
         + len(scheduler._waiting)
         + sum(len(host._woken) + len(host._scheduled) + len(host._not_woken) for host in hosts)
     )
@@ -312,6 +319,109 @@ def test_waking_twenty_five_thousand_queues_visits_none_of_them() -> None:
     assert Counted.comparisons < 5_000
 
 
+# Several merchants
+
+SHARE = in_flight_share(2)
+
+
+def put_of(scheduler: DeliveryScheduler, merchant: str, *hosts: str, due: int = NOW) -> None:
+    for host in hosts:
+        scheduler.schedule(WatchQueue(f"{merchant}/{host}", host, due, merchant), NOW)
+
+
+@pytest.mark.parametrize(
+    ("merchants", "share", "most"),
+    [
+        (0, 32, 0),
+        (1, 32, 32),
+        (2, 16, 32),
+        (3, 10, 30),
+        (4, 8, 32),
+        (32, 8, 256),
+        (33, 7, 231),
+        (128, 2, 256),
+        (999, 2, 1998),
+    ],
+)
+def test_the_deliveries_in_flight_are_shared(merchants: int, share: int, most: int) -> None:
+    assert (in_flight_share(merchants), most_in_flight(merchants)) == (share, most)
+
+
+@pytest.mark.parametrize("merchants", [33, 100, 300])
+def test_however_many_merchants_stall_the_others_deliver_at_once(merchants: int) -> None:
+    scheduler = DeliveryScheduler(in_flight_share(merchants))
+    for number in range(merchants - 1):
+        put_of(scheduler, f"shop{number}", *(f"host{host}" for host in range(9)))
+    stalling = drain(scheduler)
+    assert len(stalling) == scheduler.in_flight == (merchants - 1) * in_flight_share(merchants)
+    assert scheduler.next_at(NOW) is None
+
+    for number in range(20):
+        put_of(scheduler, "books", f"shop{number}.example.com")
+        (delivery,) = drain(scheduler)
+        assert delivery.queue.merchant == "books"
+        scheduler.end(delivery, DeliveryOutcome.ACCEPTED, None, NOW)
+
+
+@pytest.mark.parametrize("merchants", [1, 2, 32, 33, 100, 300])
+def test_a_host_that_stalls_leaves_half_of_the_share_to_other_hosts(merchants: int) -> None:
+    share = in_flight_share(merchants)
+    scheduler = DeliveryScheduler(share)
+    for number in range(9):
+        scheduler.schedule(WatchQueue(f"slow/{number}", "slow.example.com", NOW, "books"), NOW)
+    assert len(drain(scheduler)) == min(4, share // 2)
+    put_of(scheduler, "books", "fast.example.com")
+    assert [delivery.queue.receiver for delivery in drain(scheduler)] == ["fast.example.com"]
+
+
+def test_stalling_callbacks_leave_the_share_of_others_free() -> None:
+    scheduler = DeliveryScheduler(SHARE)
+    put_of(scheduler, "slow", *(f"host{number}" for number in range(2 * MAX_IN_FLIGHT)))
+    stalling = drain(scheduler)
+    assert {delivery.queue.merchant for delivery in stalling} == {"slow"}
+    assert len(stalling) == scheduler.in_flight == SHARE
+    assert scheduler.next_at(NOW) is None
+
+    put_of(scheduler, "books", "shop.example.com")
+    (delivery,) = drain(scheduler)
+    assert delivery.queue.merchant == "books"
+    assert scheduler.waiting == 2 * MAX_IN_FLIGHT - SHARE
+
+
+def test_failures_of_one_merchant_at_a_host_do_not_hold_the_events_of_its_owner() -> None:
+    scheduler = DeliveryScheduler(SHARE)
+    evil = [WatchQueue(f"evil/{number}", "shop.example.com", NOW, "evil") for number in range(9)]
+    for queue in evil:
+        scheduler.schedule(queue, NOW)
+    changes = []
+    while not scheduler.open_breakers:
+        delivery = scheduler.begin(NOW)
+        assert delivery is not None
+        changes.append(scheduler.end(delivery, DeliveryOutcome.FAILED, None, NOW))
+    assert changes[-1] is BreakerChange.OPENED
+    assert scheduler.begin(NOW) is None
+
+    put_of(scheduler, "books", "shop.example.com")
+    assert [delivery.queue.merchant for delivery in drain(scheduler)] == ["books"]
+
+
+def test_a_cancelled_queue_is_gone_whosever_it_was() -> None:
+    scheduler = DeliveryScheduler(SHARE)
+    put_of(scheduler, "books", "a", "b", due=NOW + 5)
+    put_of(scheduler, "music", "c", due=NOW + 3)
+    assert scheduler.next_at(NOW) == NOW + 3
+    scheduler.cancel("music/c", NOW)
+    scheduler.cancel("books/a", NOW)
+    assert scheduler.next_at(NOW) == NOW + 5
+    (delivery,) = drain(scheduler, NOW + 5)
+    assert delivery.queue.watch == "books/b"
+    again = WatchQueue("books/b", "b", NOW + 9, "books")
+    scheduler.end(delivery, DeliveryOutcome.FAILED, again, NOW + 5)
+    assert (scheduler.waiting, scheduler.in_flight, scheduler.next_at(NOW + 5)) == (1, 0, NOW + 9)
+
+
+# Beside a naive scheduler
+
 HOSTS = [f"host{number}" for number in range(12)]
 
 
@@ -344,7 +454,7 @@ class SchedulerModel(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS))
     def hurry(self, host: str) -> None:
         """As after a test that the receiver has accepted."""
-        self.scheduler.hurry(host, self.now)
+        self.scheduler.hurry("default", host, self.now)
         self.naive.hurry(host, self.now)
         self._look()
 
@@ -352,7 +462,7 @@ class SchedulerModel(RuleBasedStateMachine):
     def restore(self, host: str, open_for: int, wait: int, probes: int) -> None:
         """As by a new leader, or for a merchant that is configured again."""
         breaker = OpenBreaker(self.now - open_for * SECOND, self.now + wait * SECOND, probes)
-        self.scheduler.restore(host, breaker)
+        self.scheduler.restore("default", host, breaker)
         self.naive.restore(host, breaker)
 
     @rule(most=st.sampled_from([2, 3, 8, 32]))
@@ -450,7 +560,7 @@ class SchedulerModel(RuleBasedStateMachine):
         for host, breaker in self.naive.breakers.items():
             since = breaker.broken_since
             expected = None if since is None else OpenBreaker(since, breaker.probe_at, breaker.probes)
-            assert self.scheduler.breaker(host) == expected
+            assert self.scheduler.breaker("default", host) == expected
         if self.naive.deliveries(self.now):
             at = self.scheduler.next_at(self.now)
             assert at is not None

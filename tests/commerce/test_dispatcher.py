@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
+from svcd.commerce.delivery_scheduler import DeliveryScheduler
 from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
-from svcd.commerce.fair_scheduler import FairScheduler
 from svcd.commerce.leadership import DatabaseClock, Leadership, NotLeader
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
 from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
@@ -766,7 +766,7 @@ def test_an_error_of_the_dispatcher_itself_is_logged(
     """An error outside of the attempt itself was thrown away with the result of the delivery."""
     world.network.answers["shop"] = replying(503)
     with monkeypatch.context() as patch:
-        patch.setattr(FairScheduler, "breaker", lambda *_: {}["lost"])
+        patch.setattr(DeliveryScheduler, "breaker", lambda *_: {}["lost"])
         world.send(*(f"shop/{number}" for number in range(5)))
     (event,) = expected_errors(KeyError)
     assert formatEvent(event).startswith("a delivery ended in an error")
