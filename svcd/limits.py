@@ -1,11 +1,10 @@
-"""Limits as data, for `/operator/limits`: a module that enforces limits lists them in LIMITS, beside the constants."""
+"""Limits as data, for `/operator/limits` and docs/limits.md: a constant that limits something is one :func:`limit`."""
 
-from typing import Final, Literal, get_args
+from typing import Final, TypeVar
 
 from attrs import frozen
 
-Unit = Literal["blocks", "bytes", "clients", "connections", "requests/s", "seconds", "slots", "things"]
-UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+N = TypeVar("N", int, float)
 
 # Attacks that the limits of several modules stop.
 TOO_MANY_REQUESTS: Final = "More requests than the node can answer"
@@ -38,8 +37,23 @@ class Limit:
     name: str
     value: float
     """0 = no limit."""
-    unit: Unit
+    unit: str
+    """What the value is a number of: "bytes", "seconds", "requests/s", or the plural of what is counted."""
     stops: str
     """The attack, as docs/threats.md names it."""
     setting: str | None = None
     """The configuration key that changes it, such as "limits.connections"; None for a constant of the code."""
+
+
+_constants: Final[list[Limit]] = []
+
+
+def limit(value: N, name: str, unit: str, stops: str) -> N:
+    """Add a constant to the limits, as the module that enforces it is imported; returns ``value``."""
+    _constants.append(Limit(name, value, unit, stops))
+    return value
+
+
+def constant_limits() -> list[Limit]:
+    """The limits of all modules imported so far, by the attack that they stop."""
+    return sorted(_constants, key=lambda constant: (constant.stops, constant.name))

@@ -8,28 +8,22 @@ from hashlib import sha256
 from typing import Final, NoReturn
 
 from svcd.chain.errors import Refusal, RuleViolation
-from svcd.limits import Limit
+from svcd.limits import limit
 
 MAX_INTEGER: Final = 2**53 - 1
 """The largest height, slot, nonce, amount or time on the wire."""
 
 MAX_JSON_INTEGER: Final = 2**53
-MAX_DEPTH: Final = 8
-FREE_VALUES: Final = 1_000
-"""The number of arrays and objects, and of commas, that JSON of any size may have."""
-CONTAINER_BYTES: Final = 200
-"""One further array or object is allowed for each of so many bytes: the shortest transfer has two in 453 bytes."""
-MEMBER_BYTES: Final = 32
-"""One further comma is allowed for each of so many bytes: the shortest transfer has eleven in 453 bytes."""
-
 _MANY_OBJECTS: Final = "A body of millions of empty arrays, to fill our memory with objects"
-LIMITS: Final = (
-    Limit("levels of JSON", MAX_DEPTH, "things", "JSON nested thousands deep, integers of thousands of digits"),
-    Limit("arrays and objects in JSON, whatever its size", FREE_VALUES, "things", _MANY_OBJECTS),
-    Limit("bytes of JSON for each further array or object", CONTAINER_BYTES, "bytes", _MANY_OBJECTS),
-    Limit("commas in JSON, whatever its size", FREE_VALUES, "things", _MANY_OBJECTS),
-    Limit("bytes of JSON for each further comma", MEMBER_BYTES, "bytes", _MANY_OBJECTS),
+MAX_DEPTH: Final = limit(
+    8, "levels of nesting in JSON", "levels", "JSON nested thousands deep, integers of thousands of digits"
 )
+FREE_VALUES: Final = limit(1_000, "arrays and objects in JSON of any size, and as many commas", "values", _MANY_OBJECTS)
+"""The number of arrays and objects, and of commas, that JSON of any size may have."""
+CONTAINER_BYTES: Final = limit(200, "bytes of JSON for each further array or object", "bytes", _MANY_OBJECTS)
+"""One further array or object is allowed for each of so many bytes: the shortest transfer has two in 453 bytes."""
+MEMBER_BYTES: Final = limit(32, "bytes of JSON for each further comma", "bytes", _MANY_OBJECTS)
+"""One further comma is allowed for each of so many bytes: the shortest transfer has eleven in 453 bytes."""
 
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,15}")
 _TRAILING_COMMA: Final = {

@@ -10,12 +10,10 @@ from typing import Final
 from attrs import define, field, frozen
 
 from svcd.commerce.retry_policy import HURRIED_PROBE_DELAY, RETRY_PERIOD, probe_delay
-from svcd.limits import DEAD_RECEIVER, Limit
+from svcd.limits import DEAD_RECEIVER, limit
 
-FAILURES_TO_OPEN: Final = 5
+FAILURES_TO_OPEN: Final = limit(5, "failures in a row that break a receiver", "failures", DEAD_RECEIVER)
 """Consecutive failed attempts at a receiver, for any of its watches."""
-
-LIMITS: Final = (Limit("failures in a row that break a receiver", FAILURES_TO_OPEN, "things", DEAD_RECEIVER),)
 
 
 class DeliveryOutcome(Enum):

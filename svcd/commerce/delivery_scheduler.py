@@ -16,22 +16,16 @@ from typing import Final
 from attrs import define, evolve, field, frozen
 
 from svcd.commerce.circuit_breaker import BreakerChange, CircuitBreaker, DeliveryOutcome, OpenBreaker
-from svcd.limits import STALLING_RECEIVER, Limit
+from svcd.limits import STALLING_RECEIVER, limit
 from svcd.store.webhook_events import WatchQueue
 
-MAX_IN_FLIGHT: Final = 32
-MAX_IN_FLIGHT_PER_RECEIVER: Final = 4
+MAX_IN_FLIGHT: Final = limit(32, "deliveries at once of one merchant", "deliveries", STALLING_RECEIVER)
+MAX_IN_FLIGHT_PER_RECEIVER: Final = limit(4, "deliveries at once to one receiver", "deliveries", STALLING_RECEIVER)
 
-MAX_IN_FLIGHT_IN_ALL: Final = 256
+MAX_IN_FLIGHT_IN_ALL: Final = limit(256, "deliveries at once, of up to 128 merchants", "deliveries", STALLING_RECEIVER)
 """All merchants together, unless there are so many that each has only LEAST_IN_FLIGHT."""
 LEAST_IN_FLIGHT: Final = 2
 """A merchant can deliver to one receiver while another one stalls."""
-
-LIMITS: Final = (
-    Limit("deliveries at once of one merchant", MAX_IN_FLIGHT, "things", STALLING_RECEIVER),
-    Limit("deliveries at once to one receiver", MAX_IN_FLIGHT_PER_RECEIVER, "things", STALLING_RECEIVER),
-    Limit("deliveries at once, of up to 128 merchants", MAX_IN_FLIGHT_IN_ALL, "things", STALLING_RECEIVER),
-)
 _PREFERRED_SHARE: Final = 2 * MAX_IN_FLIGHT_PER_RECEIVER
 _STALE_ALLOWED: Final = 64
 """Stale entries that a collection may hold before it is worth a cleanup."""

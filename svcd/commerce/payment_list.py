@@ -12,15 +12,12 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
-from svcd.limits import LONG_LISTS, Limit
 from svcd.node.mempool import MempoolEntry
 from svcd.store.chain_store import MAX_SCANNED, ChainReader
 
 Position = tuple[int, int]
 """Height of a block and position of a transfer in it."""
 BEGINNING: Final[Position] = (-1, 0)
-
-LIMITS: Final = (Limit("transfers that a page of payments looks at", MAX_SCANNED, "things", LONG_LISTS),)
 
 
 def end_of(height: int) -> Position:

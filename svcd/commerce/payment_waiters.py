@@ -14,27 +14,22 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.interfaces import Clock, Timer
 from svcd.ip_addresses import parse_address
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
 from svcd.web.rate_limits import client_group
 
-MAX_SECONDS: Final = 30
+_WAITING: Final = "Waiting verifications without end, to use up connections"
+MAX_SECONDS: Final = limit(30, "time that a verification waits", "seconds", _WAITING)
 """How long a verification may wait; less than the time-outs of common proxies."""
-MAX_WAITING: Final = 500
+MAX_WAITING: Final = limit(500, "verifications that wait", "verifications", _WAITING)
 """How many wait at once; at most half of the connections, so that others get an answer."""
-MAX_WAITING_OF_CLIENT: Final = 32
+MAX_WAITING_OF_CLIENT: Final = limit(32, "verifications of one client that wait", "verifications", _WAITING)
 TURN_SECONDS: Final = 0.002
 """How long one turn of the reactor checks waiters; each takes 0.1 ms, and 4 ms with 1,900 wrong amounts."""
 
-_WAITING: Final = "Waiting verifications without end, to use up connections"
-LIMITS: Final = (
-    Limit("time that a verification waits", MAX_SECONDS, "seconds", _WAITING),
-    Limit("verifications that wait", MAX_WAITING, "things", _WAITING),
-    Limit("verifications of one client that wait", MAX_WAITING_OF_CLIENT, "things", _WAITING),
-)
 
 _Payee = tuple[str, bytes]
 

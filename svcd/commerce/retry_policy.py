@@ -5,7 +5,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from svcd.limits import DEAD_RECEIVER, Limit
+from svcd.limits import DEAD_RECEIVER, limit
 
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
@@ -15,17 +15,13 @@ RETRY_DELAYS: Final = (
     *(1 * _HOUR, 2 * _HOUR, 4 * _HOUR, 8 * _HOUR, 12 * _HOUR, 24 * _HOUR, 24 * _HOUR),
 )
 """The delays between attempts; short at first, because most outages are restarts."""
-MAX_ATTEMPTS: Final = len(RETRY_DELAYS) + 1
+MAX_ATTEMPTS: Final = limit(len(RETRY_DELAYS) + 1, "attempts for an event", "attempts", DEAD_RECEIVER)
 REFUSAL_DELAYS: Final = (5 * _MINUTE, 1 * _HOUR)
 """The delays between refusals of an event: a wrong clock or secret is usually corrected soon."""
 HURRIED_REFUSAL_DELAY: Final = _SECOND // 2
 """The same while another event of the watch is waiting."""
-MAX_REFUSALS: Final = len(REFUSAL_DELAYS) + 1
+MAX_REFUSALS: Final = limit(len(REFUSAL_DELAYS) + 1, "refusals of an event", "refusals", DEAD_RECEIVER)
 
-LIMITS: Final = (
-    Limit("attempts for an event", MAX_ATTEMPTS, "things", DEAD_RECEIVER),
-    Limit("refusals of an event", MAX_REFUSALS, "things", DEAD_RECEIVER),
-)
 _JITTER_PERCENT: Final = 20
 RETRY_PERIOD: Final = sum(RETRY_DELAYS) * (100 + _JITTER_PERCENT) // 100
 """From the first attempt to the last, with the most jitter."""

@@ -13,27 +13,25 @@ from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.events import ChainIdentity
 from svcd.commerce.signing import SigningKeys, signed_headers
 from svcd.interfaces import Clock, milliseconds
-from svcd.limits import STALLING_RECEIVER, Limit
+from svcd.limits import STALLING_RECEIVER, limit
 from svcd.net.calls import CallFailed, CallLimits, Reply
 from svcd.net.meter import MAX_HEAD_BYTES
 from svcd.net.targets import BadTarget, Rules, Target
 from svcd.node.status import SOFTWARE_VERSION
 
-CALL_LIMITS: Final = CallLimits(seconds=10, max_bytes=MAX_HEAD_BYTES)
-TEST_EVENT: Final = "webhook.test"
-MAX_TESTS: Final = 2
-"""Tests of a merchant that may run at once."""
-
-LIMITS: Final = (
-    Limit("time for an attempt", CALL_LIMITS.seconds, "seconds", STALLING_RECEIVER),
-    Limit(
+CALL_LIMITS: Final = CallLimits(
+    seconds=limit(10, "time for an attempt", "seconds", STALLING_RECEIVER),
+    max_bytes=limit(
+        MAX_HEAD_BYTES,
         "headers of a response to a callback",
-        CALL_LIMITS.max_bytes,
         "bytes",
         "A receiver that answers without end, or with a gzip bomb",
     ),
-    Limit("tests of callbacks at once, of a merchant", MAX_TESTS, "things", STALLING_RECEIVER),
 )
+TEST_EVENT: Final = "webhook.test"
+MAX_TESTS: Final = limit(2, "tests of callbacks at once, of a merchant", "tests", STALLING_RECEIVER)
+"""Tests of a merchant that may run at once."""
+
 _GONE: Final = 410
 _RETRY_LATER: Final = (429, 503)
 _HOST_FAILED: Final = (429, 502, 503, 504)

@@ -16,19 +16,14 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_canonical_transfer
 from svcd.chain.transition import ChainPoint, genesis_accounts
-from svcd.limits import LONG_LISTS, Limit
+from svcd.limits import LONG_LISTS, limit
 from svcd.store.chain_store import ChainReader, StoredTransfer
 
-BLOCKS_LOOKED_AT: Final = 2_000
+BLOCKS_LOOKED_AT: Final = limit(2_000, "blocks that a page of a statement looks at", "blocks", LONG_LISTS)
 """Headers that a page reads to find the blocks that the account has produced; takes milliseconds."""
-FEES_SUMMED: Final = 20_000
+FEES_SUMMED: Final = limit(20_000, "transfers whose fees a page of a statement sums up", "transfers", LONG_LISTS)
 """Transfers whose fees a page sums up for the rewards of produced blocks."""
 BEGINNING: Final = (0, 0)
-
-LIMITS: Final = (
-    Limit("blocks that a page of a statement looks at", BLOCKS_LOOKED_AT, "blocks", LONG_LISTS),
-    Limit("transfers whose fees a page of a statement sums up", FEES_SUMMED, "things", LONG_LISTS),
-)
 
 
 class EntryType(StrEnum):

@@ -11,27 +11,20 @@ from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import Observation, payment_record, payment_state
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY, attempts_left
-from svcd.commerce.watch import MAX_TOLD_BEFORE_SMALL, MAX_TOLD_MISMATCHES, EndReason, Watch
+from svcd.commerce.watch import EndReason, Watch
 from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
-from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
+from svcd.limits import MANY_WATCHES, limit
 from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue, receiver_of
 from svcd.store.webhook_store import WatchRow
 
 PAGE_SCAN: Final = 2_000
 """Watches that are read for one page: a state that few of a million watches have must not delay other requests."""
-MAX_WATCHES_OF_PAYMENT: Final = 32
+MAX_WATCHES_OF_PAYMENT: Final = limit(32, "active watches of a merchant over one payment", "watches", MANY_WATCHES)
 """A step evaluates all watches of a payment at once, so a merchant has few of each."""
 ENDED_KEPT_MS: Final = 30 * 86_400_000
 """How long an ended watch can be shown, and reports mismatched transfers."""
 MAX_CONFIRMED_FACTOR: Final = 4
 """Confirmed watches count towards this multiple of the limit on unconfirmed ones."""
-LIMITS: Final = (
-    Limit("active watches of a merchant over one payment", MAX_WATCHES_OF_PAYMENT, "things", MANY_WATCHES),
-    Limit("mismatched transfers that a watch tells", MAX_TOLD_MISMATCHES, "things", WRONG_PAYMENTS),
-    Limit(
-        "mismatched transfers after which a watch tells no small ones", MAX_TOLD_BEFORE_SMALL, "things", WRONG_PAYMENTS
-    ),
-)
 _CLEANUP_BATCH: Final = 1_000
 """Watches, events or bodies that one transaction of the cleanup settles or deletes."""
 _SHOWN_FATES: Final = {"superseded", "abandoned", "refused", "dropped"}

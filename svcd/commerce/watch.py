@@ -23,13 +23,16 @@ from svcd.commerce.events import (
 from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, told_state
 from svcd.commerce.payment_list import mismatch_of
 from svcd.commerce.payment_request import PaymentTerms
+from svcd.limits import WRONG_PAYMENTS, limit
 
 _MIN_BLOCKS_AFTER_CONFIRMATION: Final = 30
 """The blocks for which a confirmed payment is watched at least."""
 
-MAX_TOLD_MISMATCHES: Final = 16
+MAX_TOLD_MISMATCHES: Final = limit(16, "mismatched transfers that a watch reports", "transfers", WRONG_PAYMENTS)
 """`payment.mismatched` events of a watch at most, so that no sender can make a shop's node send without end."""
-MAX_TOLD_BEFORE_SMALL: Final = 8
+MAX_TOLD_BEFORE_SMALL: Final = limit(
+    8, "mismatched transfers after which a watch reports no small ones", "transfers", WRONG_PAYMENTS
+)
 """After so many, small ones are ignored: transfers that cost little must not hide a customer's mistake."""
 SMALL_PART: Final = 10
 """A transfer of less than the order's amount divided by this number is small."""

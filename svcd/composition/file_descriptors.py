@@ -9,7 +9,7 @@ from twisted.logger import Logger
 from svcd.commerce.delivery_scheduler import most_in_flight
 from svcd.composition.merchants import look_ups
 from svcd.config.schema import Config
-from svcd.limits import IDLE_CONNECTIONS, Limit
+from svcd.limits import IDLE_CONNECTIONS, limit
 from svcd.net.http_client import MAX_CALLS
 from svcd.process.listener import ACCEPTED_AT_ONCE
 
@@ -19,21 +19,14 @@ FILES: Final = 48
 """Databases with their logs, a backup, pipes, listening sockets: an idle node has 21 open."""
 LOOK_UPS: Final = 16
 """Concurrent DNS look-ups for peers, each on a socket."""
-OPERATOR_CONNECTIONS: Final = 32
+OPERATOR_CONNECTIONS: Final = limit(32, "connections of the operator", "connections", IDLE_CONNECTIONS)
 """Concurrent connections to the operator's socket, and as many to the operator's port."""
 
-HEALTH_CONNECTIONS: Final = 32
+HEALTH_CONNECTIONS: Final = limit(32, "connections for health checks", "connections", IDLE_CONNECTIONS)
 """Concurrent connections to the port for health checks."""
-HEALTH_CONNECTIONS_PER_CLIENT: Final = 8
-
-LIMITS: Final = (
-    Limit("connections of the operator", OPERATOR_CONNECTIONS, "connections", IDLE_CONNECTIONS),
-    Limit("connections for health checks", HEALTH_CONNECTIONS, "connections", IDLE_CONNECTIONS),
-    Limit(
-        "connections of one client for health checks", HEALTH_CONNECTIONS_PER_CLIENT, "connections", IDLE_CONNECTIONS
-    ),
+HEALTH_CONNECTIONS_PER_CLIENT: Final = limit(
+    8, "connections of one client for health checks", "connections", IDLE_CONNECTIONS
 )
-
 _LOG = Logger()
 
 

@@ -20,12 +20,12 @@ from svcd.composition.file_descriptors import (
     HEALTH_CONNECTIONS_PER_CLIENT,
     OPERATOR_CONNECTIONS,
 )
-from svcd.composition.limits_report import limits_of
 from svcd.composition.merchants import MerchantServices
 from svcd.composition.reload import ReloadableParts, ReloadService
 from svcd.composition.resources import NodeResources, stop_seconds
 from svcd.config.schema import LOOPBACK_HOSTS, Config, Limits
 from svcd.interfaces import unix_seconds
+from svcd.limits import Limit, constant_limits
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
 from svcd.node.backups import Backups
@@ -76,6 +76,11 @@ from svcd.web.site import Site
 EXPIRY_SECONDS: Final = 60.0
 SAMPLED_PEERS: Final = 100
 """Entries of the address book that the page of the network shows."""
+
+
+def limits_of(config: Config) -> list[Limit]:
+    """The limits of a node with this configuration."""
+    return [*config.configured_limits, *constant_limits()]
 
 
 class NodeServices:

@@ -395,15 +395,15 @@ class Config:
             *(
                 Limit(name, rate, "requests/s", TOO_MANY_REQUESTS, f"limits.{key}")
                 for name, rate, key in (
-                    ("reading", limits.requests_per_second, "requestsPerSecond"),
-                    ("POST /rpc/broadcast", limits.broadcasts_per_second, "broadcastsPerSecond"),
-                    ("webhook routes", limits.webhooks_per_second, "webhooksPerSecond"),
-                    ("/rpc/proof", limits.proofs_per_second, "proofsPerSecond"),
-                    ("/p2p", limits.peer_posts_per_second, "peerPostsPerSecond"),
+                    ("requests that read", limits.requests_per_second, "requestsPerSecond"),
+                    ("requests to POST /rpc/broadcast", limits.broadcasts_per_second, "broadcastsPerSecond"),
+                    ("requests to webhook routes", limits.webhooks_per_second, "webhooksPerSecond"),
+                    ("requests to /rpc/proof", limits.proofs_per_second, "proofsPerSecond"),
+                    ("requests to /p2p", limits.peer_posts_per_second, "peerPostsPerSecond"),
                 )
             ),
             Limit("burst of a rate", limits.burst_seconds, "seconds", TOO_MANY_REQUESTS, "limits.burstSeconds"),
-            Limit("waiting transfers", mempool.max_transactions, "things", MEMPOOL_FLOOD, "mempool.maxTransactions"),
+            Limit("waiting transfers", mempool.max_transactions, "transfers", MEMPOOL_FLOOD, "mempool.maxTransactions"),
             Limit("size of waiting transfers", mempool.max_bytes, "bytes", MEMPOOL_FLOOD, "mempool.maxBytes"),
             Limit(
                 "time a watch may last",
@@ -416,7 +416,7 @@ class Config:
                 Limit(
                     f"unconfirmed watches of a merchant{where}",
                     maximum,
-                    "things",
+                    "watches",
                     MANY_WATCHES,
                     f"commerce.webhooks.{key}",
                 )

@@ -13,12 +13,11 @@ from typing import Any, Final
 
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 
-from svcd.limits import ENDLESS_ANSWER, Limit
+from svcd.limits import ENDLESS_ANSWER, limit
 
-MAX_HEAD_BYTES: Final = 16 * 1024
+MAX_HEAD_BYTES: Final = limit(16 * 1024, "headers of a response to the node", "bytes", ENDLESS_ANSWER)
 """Status line, headers, and 1xx responses before them; a header costs far more memory than as many bytes of a body."""
 
-LIMITS: Final = (Limit("headers of a response to the node", MAX_HEAD_BYTES, "bytes", ENDLESS_ANSWER),)
 _PIECE: Final = 16 * 1024
 """The longest TLS record."""
 # struct tcp_info of Linux: 8 octets and 24 numbers of 32 bits, then the pacing rates; since Linux 4.1.

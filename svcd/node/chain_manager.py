@@ -19,25 +19,21 @@ from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainHead, ChainPoint, check_header
 from svcd.interfaces import Clock, Timer, milliseconds
-from svcd.limits import FUTURE_BLOCKS, SIDE_BLOCKS, Limit
+from svcd.limits import FUTURE_BLOCKS, SIDE_BLOCKS, limit
 from svcd.node.chainstate import OpenChain, invalid_ancestor, least_side_work
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange, CheckedBlock, HeaderCheck
 from svcd.node.tasks import TaskGroup
 from svcd.node.verifier import REMEMBERED_HEADERS, Parser, Verdict, Verifier
 from svcd.store.chain_store import ChainReader
 
-REMEMBERED_INVALID: Final = 4_096
-MAX_WANTED: Final = REMEMBERED_HEADERS
-_REMEMBERED_READS: Final = 256
-MAX_FUTURE_BLOCKS: Final = 64
-MAX_SLOTS_AHEAD: Final = 60
-
-LIMITS: Final = (
-    Limit("early blocks that are held", MAX_FUTURE_BLOCKS, "blocks", FUTURE_BLOCKS),
-    Limit("how early a block may be", MAX_SLOTS_AHEAD, "slots", FUTURE_BLOCKS),
-    Limit("blocks that are kept because of their headers", MAX_WANTED, "blocks", SIDE_BLOCKS),
-    Limit("invalid blocks that are remembered", REMEMBERED_INVALID, "blocks", "Filling the memory of invalid blocks"),
+REMEMBERED_INVALID: Final = limit(
+    4_096, "invalid blocks that are remembered", "blocks", "Filling the memory of invalid blocks"
 )
+MAX_WANTED: Final = limit(REMEMBERED_HEADERS, "blocks that are kept because of their headers", "blocks", SIDE_BLOCKS)
+_REMEMBERED_READS: Final = 256
+MAX_FUTURE_BLOCKS: Final = limit(64, "early blocks that are held", "blocks", FUTURE_BLOCKS)
+MAX_SLOTS_AHEAD: Final = limit(60, "how early a block may be", "slots", FUTURE_BLOCKS)
+
 T = TypeVar("T")
 OnStage = Callable[[BlockStage], object]
 """Called when a batch enters a stage."""

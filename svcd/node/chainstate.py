@@ -35,7 +35,7 @@ from svcd.chain.transition import (
 )
 from svcd.chain.work import block_work
 from svcd.interfaces import Worker
-from svcd.limits import SIDE_BLOCKS, Limit
+from svcd.limits import SIDE_BLOCKS, limit
 from svcd.node.changes import (
     AppliedBlock,
     BlockStatus,
@@ -48,16 +48,12 @@ from svcd.node.changes import (
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
 
 T = TypeVar("T")
-MAX_SIDE_BYTES: Final = 256 * 1024 * 1024
+MAX_SIDE_BYTES: Final = limit(256 * 1024 * 1024, "side blocks that are kept", "bytes", SIDE_BLOCKS)
 """Side blocks that are kept, but for those of a chain that headers have shown to have more work than the tip."""
 _TRIMMED_AT_ONCE: Final = 32
 """Side blocks that are deleted in one commit: full ones take a few milliseconds each."""
-SIDE_DEPTH: Final = 144
+SIDE_DEPTH: Final = limit(144, "how far behind the tip a side block may be", "blocks", SIDE_BLOCKS)
 """Side blocks with as much less work than the tip as so many blocks have are not stored, unless headers show more."""
-LIMITS: Final = (
-    Limit("side blocks that are kept", MAX_SIDE_BYTES, "bytes", SIDE_BLOCKS),
-    Limit("how far behind the tip a side block may be", SIDE_DEPTH, "blocks", SIDE_BLOCKS),
-)
 _MAX_DISCONNECTED: Final = 50_000
 """Transfers of undone blocks that one reorganisation returns to the mempool; beyond that the newest are dropped."""
 

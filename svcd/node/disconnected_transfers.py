@@ -11,18 +11,14 @@ from attrs import define
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.limits import MEMPOOL_FLOOD, Limit
+from svcd.limits import MEMPOOL_FLOOD, limit
 from svcd.node.mempool import MAX_PER_SENDER, intersection
 
-MAX_DISCONNECTED: Final = 4_096
-MAX_DISCONNECTED_BYTES: Final = 8 * 1024 * 1024
-
-LIMITS: Final = (
-    Limit(
-        "disconnected transfers kept until there is cover or room for them", MAX_DISCONNECTED, "things", MEMPOOL_FLOOD
-    ),
-    Limit("size of the disconnected transfers", MAX_DISCONNECTED_BYTES, "bytes", MEMPOOL_FLOOD),
+MAX_DISCONNECTED: Final = limit(
+    4_096, "disconnected transfers kept until there is cover or room for them", "transfers", MEMPOOL_FLOOD
 )
+MAX_DISCONNECTED_BYTES: Final = limit(8 * 1024 * 1024, "size of the disconnected transfers", "bytes", MEMPOOL_FLOOD)
+
 _UNBLOCKED_PER_BLOCK: Final = 256
 """How many unblocked senders are retried with one block; the next block has the next ones."""
 

@@ -21,13 +21,12 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import check_minimums
-from svcd.limits import MEMPOOL_FLOOD, Limit
+from svcd.limits import MEMPOOL_FLOOD, limit
 from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, fee_for_rate
 
-MAX_PER_SENDER: Final = 16
+MAX_PER_SENDER: Final = limit(16, "nonces ahead of the account's", "nonces", MEMPOOL_FLOOD)
 """How many transfers of one sender may wait."""
 
-LIMITS: Final = (Limit("nonces ahead of the account's", MAX_PER_SENDER, "things", MEMPOOL_FLOOD),)
 _BEHIND_GAPS: Final = 10
 """One in so many transfers may wait behind a gap in its sender's nonces, where no block can include it yet."""
 

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import check_library
 from svcd.interfaces import Clock, Worker
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
@@ -33,14 +33,11 @@ from svcd.store.database import (
 from svcd.store.mempool_store import FILE, MempoolStore
 
 _LOG: Final = Logger()
-VERIFIER_CAPACITY: Final = 1_024
+VERIFIER_CAPACITY: Final = limit(
+    1_024, "blocks that wait for the check of their work", "blocks", "More blocks than can be verified"
+)
 """Blocks that may wait for the check of their work; further ones are refused for the moment."""
 
-LIMITS: Final = (
-    Limit(
-        "blocks that wait for the check of their work", VERIFIER_CAPACITY, "blocks", "More blocks than can be verified"
-    ),
-)
 _LONG_READS_CACHE_KIB: Final = 4_096
 """Small: long reads go through whole blocks once, which are hardly read again."""
 

@@ -16,16 +16,17 @@ from typing import Final
 from attrs import define, field
 
 from svcd.ip_addresses import prefix
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.net.addresses import untranslated
 from svcd.net.targets import Endpoint
 
 NEW_BUCKETS: Final = 64
-SOURCE_BUCKETS: Final = 8
+_BOOK_FLOOD: Final = "Filling the book of a node with endpoints of the attacker"
+SOURCE_BUCKETS: Final = limit(8, "buckets for the hints of one part of the network", "buckets", _BOOK_FLOOD)
 """Hint buckets that the hints of one source can fill."""
 TRIED_BUCKETS: Final = 16
 BUCKET_SIZE: Final = 16
-HINTS_PER_HOUR: Final = 32
+HINTS_PER_HOUR: Final = limit(32, "hints from one part of the network in an hour", "hints", _BOOK_FLOOD)
 """From one source."""
 OPERATOR: Final = "operator"
 """The source of endpoints that the operator has configured; no network group has this name."""
@@ -44,11 +45,6 @@ _MAX_FAILURES: Final = 32
 _GONE_SECONDS: Final = 900.0
 _LOST_FAILURES: Final = 3
 """Failed calls in a row after which a verified endpoint gives its place to one that answered."""
-_BOOK_FLOOD: Final = "Filling the book of a node with endpoints of the attacker"
-LIMITS: Final = (
-    Limit("hints from one part of the network in an hour", HINTS_PER_HOUR, "things", _BOOK_FLOOD),
-    Limit("buckets for the hints of one part of the network", SOURCE_BUCKETS, "things", _BOOK_FLOOD),
-)
 
 
 @lru_cache(4_096)

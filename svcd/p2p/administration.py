@@ -7,7 +7,7 @@ from typing import Final
 from twisted.internet.defer import Deferred
 
 from svcd.chain.address import NODE_ID_PATTERN
-from svcd.limits import TOO_MANY_REQUESTS, Limit
+from svcd.limits import TOO_MANY_REQUESTS, limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.p2p.address_book import OPERATOR
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
@@ -15,9 +15,8 @@ from svcd.p2p.call_budget import CallReason
 from svcd.p2p.peers import HandshakeFailed, Peer, Peers
 from svcd.web.responses import HttpError
 
-MAX_SHOWN: Final = 2_000
+MAX_SHOWN: Final = limit(2_000, "bans that are shown", "bans", TOO_MANY_REQUESTS)
 
-LIMITS: Final = (Limit("bans that are shown", MAX_SHOWN, "things", TOO_MANY_REQUESTS),)
 _NODE_ID: Final = re.compile(NODE_ID_PATTERN)
 
 

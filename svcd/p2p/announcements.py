@@ -11,46 +11,40 @@ from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.interfaces import Timer
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.node.changes import BlockOutcome, ChainChange, HeaderCheck
 from svcd.p2p.client import ASKED, KNOWN, WANTED, BlocksReply
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 
-MAX_FETCHES: Final = 8
+_NOT_DELIVERED: Final = "Announcing a block and not delivering it, so that others are not asked"
+MAX_FETCHES: Final = limit(8, "announced blocks that are fetched at a time", "blocks", _NOT_DELIVERED)
 """Announced blocks that are fetched at a time."""
-HEAD_START_SECONDS: Final = 3.0
+HEAD_START_SECONDS: Final = limit(3.0, "head start of the first peer that announced a block", "seconds", _NOT_DELIVERED)
 """How long a peer has to deliver a block until another peer is asked too, unless the block is arriving by then."""
-FETCH_SECONDS: Final = 30.0
+FETCH_SECONDS: Final = limit(
+    30.0, "time that a slow delivery of a block keeps others from being asked", "seconds", _NOT_DELIVERED
+)
 """How long peers that deliver a block slowly keep others from being asked."""
-GOOD_RATE: Final = 64 * 1024
+GOOD_RATE: Final = limit(64 * 1024, "rate of delivery at which no other peer is asked", "bytes/s", _NOT_DELIVERED)
 """Bytes per second from all peers together at which no further peer is asked."""
-LEAST_RATE: Final = 8 * 1024
+LEAST_RATE: Final = limit(8 * 1024, "rate of delivery of a peer that delivers at all", "bytes/s", _NOT_DELIVERED)
 """Bytes per second of a peer that counts as delivering. Two such peers suffice: more copies would share a slow line."""
-MAX_CHECKS: Final = 16
+MAX_CHECKS: Final = limit(
+    16,
+    "announced headers that are checked at a time",
+    "headers",
+    "Announcing headers without end, to have their work checked",
+)
 """Different announced headers whose work is checked at a time; each check computes an Argon2 hash."""
-MAX_FETCH_SECONDS: Final = 60.0
+MAX_FETCH_SECONDS: Final = limit(60.0, "time that a fetch keeps its place", "seconds", _NOT_DELIVERED)
 """How long a fetch keeps its place from other blocks, and synchronisation from the block."""
-UNRELIABLE_SECONDS: Final = 3_600.0
+UNRELIABLE_SECONDS: Final = limit(
+    3_600.0, "time in which a peer that did not deliver a block is asked last", "seconds", _NOT_DELIVERED
+)
 """How long a peer that did not deliver a block as announced is asked last."""
 _LOOK_SECONDS: Final = 0.5
 _REMEMBERED: Final = 1_024
-_NOT_DELIVERED: Final = "Announcing a block and not delivering it, so that others are not asked"
-LIMITS: Final = (
-    Limit("announced blocks that are fetched at a time", MAX_FETCHES, "blocks", _NOT_DELIVERED),
-    Limit("head start of the first peer that announced a block", HEAD_START_SECONDS, "seconds", _NOT_DELIVERED),
-    Limit("bytes per second of a peer that delivers at all", LEAST_RATE, "bytes", _NOT_DELIVERED),
-    Limit("bytes per second at which no other peer is asked", GOOD_RATE, "bytes", _NOT_DELIVERED),
-    Limit("time for which these rates suffice", FETCH_SECONDS, "seconds", _NOT_DELIVERED),
-    Limit(
-        "announced headers that are checked at a time",
-        MAX_CHECKS,
-        "things",
-        "Announcing headers without end, to have their work checked",
-    ),
-    Limit("time that a fetch keeps its place", MAX_FETCH_SECONDS, "seconds", _NOT_DELIVERED),
-    Limit("time for which such a peer is asked last", UNRELIABLE_SECONDS, "seconds", _NOT_DELIVERED),
-)
 
 
 @define(eq=False)

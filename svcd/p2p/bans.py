@@ -25,22 +25,17 @@ from attrs import define, field, frozen
 from svcd.chain.errors import RuleViolation, StateViolation
 from svcd.interfaces import Clock
 from svcd.ip_addresses import Address, parse_address, prefix
-from svcd.limits import MALFORMED_POSTS, ORPHANS, Limit
+from svcd.limits import MALFORMED_POSTS, ORPHANS, limit
 from svcd.net.addresses import untranslated
 from svcd.net.targets import Endpoint
 
-MALFORMED_TOKENS: Final = 20.0
+MALFORMED_TOKENS: Final = limit(20.0, "good posts that a malformed one costs as much as", "posts", MALFORMED_POSTS)
 """Tokens that a malformed post draws from the sender's bucket, beside the cost of the request."""
-FLOOD_BAN_SECONDS: Final = 600.0
+FLOOD_BAN_SECONDS: Final = limit(600.0, "ban for a flood of malformed posts", "seconds", MALFORMED_POSTS)
 """How long the posts of an address that keeps sending malformed ones are refused."""
 BANNED: Final = "this address is banned here for a while: it broke the rules"
-INVALID_BAN_SECONDS: Final = 24 * 3_600.0
+INVALID_BAN_SECONDS: Final = limit(24 * 3_600.0, "ban for an invalid block", "seconds", ORPHANS)
 
-LIMITS: Final = (
-    Limit("ban for an invalid block", INVALID_BAN_SECONDS, "seconds", ORPHANS),
-    Limit("good posts that a malformed one costs as much as", MALFORMED_TOKENS, "things", MALFORMED_POSTS),
-    Limit("ban for a flood of malformed posts", FLOOD_BAN_SECONDS, "seconds", MALFORMED_POSTS),
-)
 MAX_OWN: Final = 1_000
 KINDS: Final = ("node", "endpoint", "address", "posts")
 _HOUR: Final = 3_600.0

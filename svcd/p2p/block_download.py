@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.interfaces import Clock
-from svcd.limits import STALLING_PEER, Limit
+from svcd.limits import STALLING_PEER, limit
 from svcd.node.changes import BlockOutcome, BlockStatus
 from svcd.p2p.client import LEAST_BYTES, MAX_HASHES, MAX_REPLY_BYTES, BlocksReply
 from svcd.p2p.headers import HeaderChain
@@ -28,20 +28,23 @@ from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 
-WINDOW_BYTES: Final = 64 * 1024 * 1024
+_WITHHELD_BLOCK: Final = "Holding back one block, to fill the node's memory with those behind it"
+WINDOW_BYTES: Final = limit(
+    64 * 1024 * 1024, "size of the blocks ahead of the one that is missing", "bytes", _WITHHELD_BLOCK
+)
 """Blocks that are requested, or wait for an earlier one, together."""
-WINDOW_BLOCKS: Final = 2_048
+WINDOW_BLOCKS: Final = limit(2_048, "blocks ahead of the one that is missing", "blocks", _WITHHELD_BLOCK)
 AIM_SECONDS: Final = 2.0
 """How long a peer takes, at its rate, to deliver what is requested from it at a time; at least one block."""
 FIRST_BYTES: Final = 256 * 1024
 """Bytes to request from a peer whose rate is not known; at least one block."""
-MAX_REQUESTS: Final = 2
+MAX_REQUESTS: Final = limit(2, "requests for blocks under way to one peer", "requests", STALLING_PEER)
 """Requests to one peer at a time: the line does not idle between a reply and the next request."""
 MAX_BATCHES: Final = 2
 """Batches in the chain manager at a time: one is verified while the other is connected."""
 BATCH_BLOCKS: Final = 64
-BATCH_BYTES: Final = 4 * 1024 * 1024
-STALL_SECONDS: Final = 60.0
+BATCH_BYTES: Final = limit(4 * 1024 * 1024, "size of the blocks that are verified together", "bytes", _WITHHELD_BLOCK)
+STALL_SECONDS: Final = limit(60.0, "time without any of the missing blocks", "seconds", STALLING_PEER)
 """How long a chain is followed while no peer delivers any of its blocks."""
 SLOW_SECONDS: Final = 10.0
 """The first missing block is requested from a second peer if the first would take this much longer than the second,
@@ -57,14 +60,6 @@ _TRANSACTION_BYTES: Final = 620
 _CHECK_SECONDS: Final = 1.0
 BUSY_BACKOFF: Final = 1.0
 """How long blocks wait that the chain manager had no room for."""
-_WITHHELD_BLOCK: Final = "Holding back one block, to fill the node's memory with those behind it"
-LIMITS: Final = (
-    Limit("time without any of the missing blocks", STALL_SECONDS, "seconds", STALLING_PEER),
-    Limit("requests for blocks under way to one peer", MAX_REQUESTS, "things", STALLING_PEER),
-    Limit("blocks ahead of the one that is missing", WINDOW_BLOCKS, "blocks", _WITHHELD_BLOCK),
-    Limit("size of the blocks ahead of the one that is missing", WINDOW_BYTES, "bytes", _WITHHELD_BLOCK),
-    Limit("size of the blocks that are verified together", BATCH_BYTES, "bytes", _WITHHELD_BLOCK),
-)
 
 
 class DownloadFailed(Exception):

@@ -18,7 +18,7 @@ from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.transition import ChainPoint
-from svcd.limits import SIDE_BLOCKS, Limit
+from svcd.limits import SIDE_BLOCKS, limit
 from svcd.node.chain_manager import MAX_WANTED, ChainManager
 from svcd.p2p.client import MAX_BRANCH_HEADERS, MORE, WANTED
 from svcd.p2p.headers import closer_locator, locator
@@ -27,38 +27,30 @@ from svcd.p2p.peers import Backoff, Peer, Peers
 from svcd.p2p.transport import PeerCallFailed
 from svcd.store.chain_store import ChainReader
 
-ROUND_BYTES: Final = 64 * 1024 * 1024
+_REPEATED_BRANCH: Final = "Taking a branch from a node that nobody can call, again and again from its root"
+_SLOW_BRANCH: Final = "Taking a branch from such a node slowly, so that others wait for it"
+ROUND_BYTES: Final = limit(64 * 1024 * 1024, "blocks of a branch pushed in a round", "bytes", _REPEATED_BRANCH)
 """Blocks that are pushed to a peer in one round."""
-ROUND_SECONDS: Final = 600.0
+ROUND_SECONDS: Final = limit(600.0, "time for a round of pushes", "seconds", _SLOW_BRANCH)
 """Time limit for a round: a slow peer keeps the others waiting."""
-LEAST_BLOCK_BYTES: Final = 4_096
+LEAST_BLOCK_BYTES: Final = limit(4_096, "least size that a pushed block counts as", "bytes", _REPEATED_BRANCH)
 """The least that a block counts for in a round: a call has a cost of its own."""
 SEARCH_HEADERS: Final = 100
 """Headers in each request for the last common block."""
-SEARCH_QUESTIONS: Final = 8
+SEARCH_QUESTIONS: Final = limit(8, "requests to find the last common block of a branch", "requests", _SLOW_BRANCH)
 """Such requests in one search; each narrows it to a hundredth of what the last one left."""
-SEARCH_SECONDS: Final = 30.0
+SEARCH_SECONDS: Final = limit(30.0, "time to find the last common block of a branch", "seconds", _SLOW_BRANCH)
 """Time limit for a search; no other peer is sent blocks meanwhile."""
-FIRST_BACKOFF: Final = 60.0
-MAX_BACKOFF: Final = 3_600.0
+FIRST_BACKOFF: Final = limit(60.0, "first pause after a round of pushes without progress", "seconds", _REPEATED_BRANCH)
+MAX_BACKOFF: Final = limit(
+    3_600.0, "longest pause after rounds of pushes without progress", "seconds", _REPEATED_BRANCH
+)
 """How long a peer that makes no progress is left alone, the first time and at most."""
 _REMEMBERED_PUSHES: Final = 4_096
-SHOWN_HEADERS: Final = 16_384
+SHOWN_HEADERS: Final = limit(16_384, "headers of branches that are remembered", "headers", SIDE_BLOCKS)
 """Headers of branches that are remembered, whoever has shown them."""
 _PLACED: Final = {"connected", "side", "known"}
 """Answers to a block after which the peer can take the next one."""
-_REPEATED_BRANCH: Final = "Taking a branch from a node that nobody can call, again and again from its root"
-_SLOW_BRANCH: Final = "Taking a branch from such a node slowly, so that others wait for it"
-LIMITS: Final = (
-    Limit("blocks of a branch pushed in a round", ROUND_BYTES, "bytes", _REPEATED_BRANCH),
-    Limit("least size that a pushed block counts as", LEAST_BLOCK_BYTES, "bytes", _REPEATED_BRANCH),
-    Limit("first rest of a peer after a round without progress", FIRST_BACKOFF, "seconds", _REPEATED_BRANCH),
-    Limit("longest rest of a peer after rounds without progress", MAX_BACKOFF, "seconds", _REPEATED_BRANCH),
-    Limit("time for a round", ROUND_SECONDS, "seconds", _SLOW_BRANCH),
-    Limit("time to find the last common block of a branch", SEARCH_SECONDS, "seconds", _SLOW_BRANCH),
-    Limit("requests to find the last common block of a branch", SEARCH_QUESTIONS, "things", _SLOW_BRANCH),
-    Limit("headers of branches that are remembered", SHOWN_HEADERS, "things", SIDE_BLOCKS),
-)
 
 
 # The sender

@@ -15,32 +15,32 @@ from attrs import frozen
 from svcd.bounded_dict import BoundedDict
 from svcd.interfaces import Clock
 from svcd.ip_addresses import Address
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.net.addresses import category_of, text_of
 from svcd.p2p.address_book import group_of
 from svcd.p2p.bans import address_name
 
-CALLS_PER_HOUR: Final = 12
+_REFLECTION: Final = "Naming a third party's host under many names, to have nodes call it again and again"
+CALLS_PER_HOUR: Final = limit(12, "calls in an hour to an address where no node has answered", "calls", _REFLECTION)
 """To an address where no node has answered under the endpoint that is called."""
-GROUP_CALLS_PER_HOUR: Final = 128
+GROUP_CALLS_PER_HOUR: Final = limit(
+    128, "calls in an hour to addresses of a network group where no node has answered", "calls", _REFLECTION
+)
 """To all such addresses in a network group. A node needs far fewer: it wants one outbound peer in each group. A victim
 with a whole network gets two calls a minute."""
-GROUP_REPEATS_PER_HOUR: Final = 64
+GROUP_REPEATS_PER_HOUR: Final = limit(
+    64,
+    "calls in an hour to a network group without an answering node, after which none is repeated",
+    "calls",
+    _REFLECTION,
+)
 """Calls in a group after which an address that was called within the hour is not called again. So dead addresses leave
 room for those that have not been called: a provider's network is tried however many of its hosts do not answer."""
-LOST_CALLS_PER_HOUR: Final = 240
+LOST_CALLS_PER_HOUR: Final = limit(240, "calls in an hour to an address whose nodes are gone", "calls", _REFLECTION)
 """To an address where nodes answered that are no peers now: one every 15 s, as for one lost node."""
 _HOUR: Final = 3_600.0
 _ADDRESSES: Final = 4_096
 _GROUPS: Final = 1_024
-_REFLECTION: Final = "Naming a third party's host under many names, to have nodes call it again and again"
-
-LIMITS: Final = (
-    Limit("calls in an hour to an address where no node has answered", CALLS_PER_HOUR, "things", _REFLECTION),
-    Limit("calls in an hour to such addresses of a network group", GROUP_CALLS_PER_HOUR, "things", _REFLECTION),
-    Limit("such calls after which none is repeated", GROUP_REPEATS_PER_HOUR, "things", _REFLECTION),
-    Limit("calls in an hour to an address whose nodes are gone", LOST_CALLS_PER_HOUR, "things", _REFLECTION),
-)
 
 
 class CallReason(Enum):

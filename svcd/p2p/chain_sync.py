@@ -21,7 +21,7 @@ from svcd.chain.difficulty import next_target
 from svcd.chain.forkchoice import prefers
 from svcd.chain.transition import ChainPoint
 from svcd.chain.work import block_work
-from svcd.limits import STALLING_PEER, Limit
+from svcd.limits import STALLING_PEER, limit
 from svcd.p2p.block_download import BlockDownload, DownloadFailed, InvalidChain, NodeBusy
 from svcd.p2p.client import HeadersReply, PeerStatus
 from svcd.p2p.headers import (
@@ -42,31 +42,32 @@ from svcd.p2p.transport import PeerCallFailed
 
 T = TypeVar("T")
 
-MAX_CLAIMS: Final = 2
+_FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing"
+MAX_CLAIMS: Final = limit(2, "claims checked at a time", "claims", _FALSE_CLAIM)
 """Claims that are checked at a time, for at most PROOF_SECONDS each."""
-MAX_LONG_CLAIMS: Final = 4
+MAX_LONG_CLAIMS: Final = limit(4, "claims whose check takes longer, at a time", "claims", _FALSE_CLAIM)
 """Claims whose check takes longer and continues beside these: those with the most verified work."""
 CLAIM_APART_SECONDS: Final = 2.0
 """Between the beginnings of two checks: most peers have the same chain, and its headers are fetched once."""
-PROOF_SECONDS: Final = 10.0
+PROOF_SECONDS: Final = limit(10.0, "time for a reply about a claim", "seconds", _FALSE_CLAIM)
 """For each reply about a claim that is not proven yet."""
-MAX_PROOF_SECONDS: Final = 600.0
+MAX_PROOF_SECONDS: Final = limit(600.0, "time to prove one claim", "seconds", "Headers of little work without end")
 """How long one claim may be checked, however many headers come."""
-MAX_SEARCHES: Final = 6
+MAX_SEARCHES: Final = limit(6, "requests to find the last common block of a claim", "requests", _FALSE_CLAIM)
 """Requests to find the last common block in the canonical chain; three find it in a chain of 500,000 blocks."""
 MAX_RESTARTS: Final = 5
 """How often the check of one claim begins again because the peer's chain changed."""
-HOLD_SECONDS: Final = 90.0
+HOLD_SECONDS: Final = limit(90.0, "time that a proven chain counts without its blocks", "seconds", _FALSE_CLAIM)
 """A proven chain of which no block has come for so long no longer counts as catching up."""
-FAR_BLOCKS: Final = 6
+FAR_BLOCKS: Final = limit(6, "lead of a proven chain that makes the node wait for it", "blocks", _FALSE_CLAIM)
 """How many blocks' work a proven chain must be ahead to keep the node in catching-up: a miner that publishes the
 headers of its newest blocks and withholds the blocks must not stop other miners."""
-FEED_SECONDS: Final = 30.0
+FEED_SECONDS: Final = limit(30.0, "time that blocks wait for further headers", "seconds", STALLING_PEER)
 """The source of headers is replaced when blocks have waited for so long and another peer claims more work.
 
 Time in which blocks do not wait is subtracted.
 """
-GAIN_SECONDS: Final = 60.0
+GAIN_SECONDS: Final = limit(60.0, "time in which a node that catches up gains blocks", "seconds", _FALSE_CLAIM)
 """A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
 FIRST_CLAIMS_SECONDS: Final = 10.0
 """How long after its first peer a started node waits, at most, for claims to be checked, and for the blocks that they
@@ -78,18 +79,6 @@ FIRST_RETRY: Final = 5.0
 MAX_RETRY: Final = 300.0
 """How long no claim of a peer that did not answer is checked, the first time and at most."""
 _REMEMBERED: Final = 1_024
-_FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing"
-LIMITS: Final = (
-    Limit("claims examined at a time", MAX_CLAIMS, "things", _FALSE_CLAIM),
-    Limit("claims that take longer, beside them", MAX_LONG_CLAIMS, "things", _FALSE_CLAIM),
-    Limit("requests to find the last common block of a claim", MAX_SEARCHES, "things", _FALSE_CLAIM),
-    Limit("time for a reply about a claim", PROOF_SECONDS, "seconds", _FALSE_CLAIM),
-    Limit("time to prove one claim", MAX_PROOF_SECONDS, "seconds", "Headers of little work without end"),
-    Limit("time that a proven chain counts without its blocks", HOLD_SECONDS, "seconds", _FALSE_CLAIM),
-    Limit("lead of a proven chain that makes the node wait for it", FAR_BLOCKS, "blocks", _FALSE_CLAIM),
-    Limit("time in which a node that catches up gains blocks", GAIN_SECONDS, "seconds", _FALSE_CLAIM),
-    Limit("time that blocks wait for further headers", FEED_SECONDS, "seconds", STALLING_PEER),
-)
 
 
 @define(eq=False)

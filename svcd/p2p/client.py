@@ -19,7 +19,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Known, Transfer
 from svcd.interfaces import Worker
-from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, Limit
+from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, limit
 from svcd.net.calls import CallKind
 from svcd.node.fee_estimator import LARGEST_TRANSFER
 from svcd.node.fee_histogram import HEADER_ROOM
@@ -29,17 +29,17 @@ from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerRequest, Transpo
 
 T = TypeVar("T")
 
-MAX_REPLY_BYTES: Final = 3 * 1024 * 1024
+MAX_REPLY_BYTES: Final = limit(3 * 1024 * 1024, "size of a reply that the node sends", "bytes", TOO_MANY_REQUESTS)
 """Size limit of a reply with headers or blocks; the first item may exceed it."""
-MAX_HEADERS: Final = 2_000
+MAX_HEADERS: Final = limit(2_000, "headers in a reply", "headers", TOO_MANY_REQUESTS)
 """Headers in one reply."""
-MAX_LOCATOR: Final = 128
+MAX_LOCATOR: Final = limit(128, "hashes in a locator", "hashes", TOO_MANY_REQUESTS)
 """Hashes in one locator."""
-MAX_HASHES: Final = 512
+MAX_HASHES: Final = limit(512, "blocks in one request", "blocks", TOO_MANY_REQUESTS)
 """Blocks that one request may name by hash."""
 MAX_BLOCKS: Final = 16
 """Blocks in one reply to a request by height."""
-MAX_BRANCH_HEADERS: Final = 100
+MAX_BRANCH_HEADERS: Final = limit(100, "headers of a branch in one post", "headers", SIDE_BLOCKS)
 """Headers in one post of a branch."""
 MAX_PEERS: Final = 100
 MAX_TRANSACTIONS: Final = 256
@@ -52,28 +52,17 @@ MORE: Final = "more"
 HELLO_BYTES: Final = 4_096
 STATUS_BYTES: Final = 4_096
 PEERS_BYTES: Final = 65_536
-BLOCKS_BYTES: Final = 4 * 1024 * 1024
-ENVELOPE_BYTES: Final = 4_096
+BLOCKS_BYTES: Final = limit(4 * 1024 * 1024, "size of a reply with blocks", "bytes", ENDLESS_ANSWER)
+ENVELOPE_BYTES: Final = limit(4_096, "bytes of a reply around the requested blocks", "bytes", ENDLESS_ANSWER)
 """What a reply may have around the blocks that were requested."""
 TRANSACTIONS_BYTES: Final = 256 * 1024
 RECEIPT_BYTES: Final = 4_096
 HELLO_SECONDS: Final = 5.0
 STATUS_SECONDS: Final = 5.0
-STALL_SECONDS: Final = 10.0
-LEAST_BYTES: Final = 16 * 1024
+STALL_SECONDS: Final = limit(10.0, "time without progress of a reply", "seconds", ENDLESS_ANSWER)
+LEAST_BYTES: Final = limit(16 * 1024, f"progress of a reply in {STALL_SECONDS:g} s", "bytes", ENDLESS_ANSWER)
 """Bytes that a call must move in STALL_SECONDS to count as making progress; it has no deadline of its own."""
 
-LIMITS: Final = (
-    Limit("size of a reply with blocks", BLOCKS_BYTES, "bytes", ENDLESS_ANSWER),
-    Limit("what a reply has around the requested blocks", ENVELOPE_BYTES, "bytes", ENDLESS_ANSWER),
-    Limit("time without progress of a reply", STALL_SECONDS, "seconds", ENDLESS_ANSWER),
-    Limit("progress of a reply in that time", LEAST_BYTES, "bytes", ENDLESS_ANSWER),
-    Limit("headers in a reply", MAX_HEADERS, "things", TOO_MANY_REQUESTS),
-    Limit("headers of a branch in one post", MAX_BRANCH_HEADERS, "things", SIDE_BLOCKS),
-    Limit("hashes in a locator", MAX_LOCATOR, "things", TOO_MANY_REQUESTS),
-    Limit("blocks in one request", MAX_HASHES, "things", TOO_MANY_REQUESTS),
-    Limit("size of a reply that the node sends", MAX_REPLY_BYTES, "bytes", TOO_MANY_REQUESTS),
-)
 _ERROR_SHOWN: Final = 200
 
 

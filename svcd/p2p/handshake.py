@@ -15,16 +15,15 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Clock, milliseconds
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 
-CLOCK_TOLERANCE_MS: Final = 60_000
-
-LIMITS: Final = (
-    Limit("age of a hello", CLOCK_TOLERANCE_MS / 1000, "seconds", "A hello from the future, to be used when it suits"),
+CLOCK_TOLERANCE_MS: Final = 1_000 * limit(
+    60, "age of a hello", "seconds", "A hello from the future, to be used when it suits"
 )
+
 _FIELDS: Final = frozenset(
     "softwareVersion protocolVersion networkId chainId genesisHash nodeId nodePublicKey height hash timestamp "
     "endpoint signature".split()

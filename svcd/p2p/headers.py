@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from svcd.chain.block import Header
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.transition import ChainHead, ChainPoint
-from svcd.limits import ENDLESS_ANSWER, Limit
+from svcd.limits import ENDLESS_ANSWER, limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import HeaderCheck
 from svcd.p2p.client import MAX_HEADERS, HeadersReply
@@ -28,7 +28,7 @@ FIRST_HEADERS: Final = 128
 """Headers in the first request about a claim, which proves most claims."""
 PROOF_HEADERS: Final = 500
 """Headers in further requests about a claim."""
-WINDOW_HEADERS: Final = 8_192
+WINDOW_HEADERS: Final = limit(8_192, "verified headers ahead of the blocks", "headers", ENDLESS_ANSWER)
 """Verified headers whose blocks have not come; the chain manager remembers more."""
 REPLY_SECONDS: Final = 5.0
 """How long a reply with headers should take at most: after a slower one the next request is for fewer."""
@@ -36,7 +36,6 @@ TRIES: Final = 3
 """How often the source of a proven chain is asked for the same headers."""
 _FULL_WINDOW_SECONDS: Final = 0.5
 """Between two checks whether a full window has room again."""
-LIMITS: Final = (Limit("verified headers ahead of the blocks", WINDOW_HEADERS, "things", ENDLESS_ANSWER),)
 
 
 class FalseClaim(Exception):

@@ -13,7 +13,7 @@ from svcd.bounded_dict import BoundedDict
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.interfaces import milliseconds
-from svcd.limits import ORPHANS, Limit
+from svcd.limits import ORPHANS, limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.tasks import CancellableTasks
 from svcd.node.transaction_pool import TransactionPool
@@ -41,7 +41,7 @@ RENEW_SECONDS: Final = 300.0
 MIN_POLL_SECONDS: Final = 5.0
 """Between two polls of an outbound peer's status, where a slot is shorter or this node cannot be called."""
 INBOUND_POLL_SECONDS: Final = 60.0
-ASK_AGAIN_SECONDS: Final = 1.0
+ASK_AGAIN_SECONDS: Final = limit(1.0, "time between two requests for the parents of an orphan", "seconds", ORPHANS)
 """Replaces MIN_POLL_SECONDS and INBOUND_POLL_SECONDS for a peer that lacks a block or has one not known here."""
 GOSSIP_SECONDS: Final = 600.0
 """Between two requests for the endpoints that a peer knows."""
@@ -55,7 +55,9 @@ MAX_CLAIM_BACKOFF: Final = 3_600.0
 ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
 """Between two calls that test a hint."""
-CALL_BACK_SECONDS: Final = 60.0
+CALL_BACK_SECONDS: Final = limit(
+    60.0, "time between two calls back", "seconds", "Making a node call a third party again and again"
+)
 CALLED_SECONDS: Final = 900.0
 """How long a hello from another node shows that this one can be reached: three renewals of a handshake."""
 UNREACHABLE_SECONDS: Final = 600.0
@@ -68,15 +70,6 @@ _CALL_BACKS_AT_ONCE: Final = 4
 """Fewer than handshakes in all, so that inbound hellos leave room for outbound handshakes."""
 _REMEMBERED: Final = 4_096
 """How many blocks and transfers of a peer, and how many calls back, are remembered."""
-LIMITS: Final = (
-    Limit(
-        "time between two calls back",
-        CALL_BACK_SECONDS,
-        "seconds",
-        "Making a node call a third party again and again",
-    ),
-    Limit("time between two requests for the parents of an orphan", ASK_AGAIN_SECONDS, "seconds", ORPHANS),
-)
 
 
 @define

@@ -18,7 +18,7 @@ from svcd.bounded_dict import BoundedDict
 from svcd.chain.errors import Wait
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Timer
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.node.changes import ChainChange, CommittedBlock
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.tasks import CancellableTasks
@@ -32,27 +32,20 @@ OTHERS: Final = 8
 """Inbound peers to which a transfer or a small block is sent whole, beside all outbound ones."""
 SMALL_BLOCK: Final = 16 * 1024
 """Bytes up to which a block is sent whole like that: its header alone would not be faster."""
-UPLOADS: Final = 2
+_SLOW_PEER: Final = "Taking transfers or sending blocks slowly, so that new blocks wait"
+UPLOADS: Final = limit(2, "large blocks posted to outbound, or to inbound, peers at a time", "blocks", _SLOW_PEER)
 """Larger blocks that are posted at a time to all outbound peers together, and as many to all inbound peers."""
-UPLOAD_SECONDS: Final = 20.0
+UPLOAD_SECONDS: Final = limit(20.0, "time that a large block keeps others waiting", "seconds", _SLOW_PEER)
 """How long one of them keeps others waiting: a peer that takes a block slowly must not delay it for all others."""
-QUEUE: Final = 2_048
+QUEUE: Final = limit(2_048, "transfers queued for one peer", "transfers", _SLOW_PEER)
 """Transfers that may wait for one peer; beyond that the oldest are dropped, and reach it through others."""
-BLOCKS_IN_FLIGHT: Final = 2
+BLOCKS_IN_FLIGHT: Final = limit(2, "blocks in flight to one peer", "blocks", _SLOW_PEER)
 """Blocks that may be in flight to one peer; of later ones only the newest waits."""
-IN_FLIGHT: Final = 4
+IN_FLIGHT: Final = limit(4, "transfers in flight to one peer", "transfers", _SLOW_PEER)
 """Transfers that may be in flight to one peer; one for each connection (svcd.net.http_client)."""
 _REMEMBERED_TXIDS: Final = 16_384
 _TAKEN: Final = {"accepted", "known"}
 """Answers to a transfer after which the peer has it."""
-_SLOW_PEER: Final = "Taking transfers or sending blocks slowly, so that new blocks wait"
-LIMITS: Final = (
-    Limit("transfers queued for one peer", QUEUE, "things", _SLOW_PEER),
-    Limit("transfers in flight to one peer", IN_FLIGHT, "things", _SLOW_PEER),
-    Limit("large blocks sent to outbound, or to inbound, peers at a time", UPLOADS, "blocks", _SLOW_PEER),
-    Limit("time that a large block keeps others waiting", UPLOAD_SECONDS, "seconds", _SLOW_PEER),
-    Limit("blocks in flight to one peer", BLOCKS_IN_FLIGHT, "blocks", _SLOW_PEER),
-)
 
 
 @define(eq=False)

@@ -30,7 +30,7 @@ from svcd.chain_schemas import (
     WHOLE_NUMBER,
 )
 from svcd.interfaces import milliseconds
-from svcd.limits import LARGE_BODY, Limit
+from svcd.limits import LARGE_BODY, limit
 from svcd.net.targets import Endpoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.transaction_pool import TransactionPool
@@ -61,16 +61,15 @@ from svcd.web.responses import HttpError, Renderable, Response
 from svcd.web.routes import Field, Route, named_object, object_schema
 
 BODY_CAPS: Final = {
-    (b"POST", b"/p2p/transaction"): 32 * 1024,
-    (b"POST", b"/p2p/block"): 2 * 1024 * 1024,
-    (b"POST", b"/p2p/blocks"): 40 * 1024,
-    (b"POST", b"/p2p/branch"): 128 * 1024,
+    (method.encode(), path.encode()): limit(size, f"body of {method} {path}", "bytes", LARGE_BODY)
+    for method, path, size in (
+        ("POST", "/p2p/transaction", 32 * 1024),
+        ("POST", "/p2p/block", 2 * 1024 * 1024),
+        ("POST", "/p2p/blocks", 40 * 1024),
+        ("POST", "/p2p/branch", 128 * 1024),
+    )
 }
 """Body size limits, in bytes, of the routes that need more than the default."""
-LIMITS: Final = tuple(
-    Limit(f"body of {method.decode()} {path.decode()}", cap, "bytes", LARGE_BODY)
-    for (method, path), cap in BODY_CAPS.items()
-)
 DEFAULT_PEERS: Final = 50
 _BEFORE, _AFTER = b'{"block":', b"}"
 _POLICY: Final = {

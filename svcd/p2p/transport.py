@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from svcd.interfaces import Worker
 from svcd.ip_addresses import Address
-from svcd.limits import STALLING_PEER, Limit
+from svcd.limits import STALLING_PEER, limit
 from svcd.net.addresses import AddressPolicy, text_of, untranslated
 from svcd.net.calls import CallFailed, CallKind, CallLimits, CallPostponed
 from svcd.net.happy_eyeballs import Admission, Dialler
@@ -28,10 +28,8 @@ from svcd.p2p.call_budget import CallBudget, CallReason, PlannedCall
 _OVERLOADED: Final = {429, 503}
 """Statuses of a node that does not answer at present: too many requests, service unavailable."""
 MIN_RETRY_AFTER: Final = 1.0
-MAX_RETRY_AFTER: Final = 30.0
+MAX_RETRY_AFTER: Final = limit(30.0, "longest Retry-After of a peer that is obeyed", "seconds", STALLING_PEER)
 """Bounds, in seconds, within which a ``Retry-After`` is honoured."""
-
-LIMITS: Final = (Limit("longest Retry-After of a peer that is obeyed", MAX_RETRY_AFTER, "seconds", STALLING_PEER),)
 
 
 class FailureKind(StrEnum):

@@ -10,15 +10,13 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.logger import Logger
 
-from svcd.limits import IDLE_CONNECTIONS, Limit
+from svcd.limits import IDLE_CONNECTIONS, limit
 from svcd.process.sequential import CannotStart
 
-ACCEPTED_AT_ONCE: Final = 32
-"""Connections that one port accepts in one iteration of the reactor."""
-
-LIMITS: Final = (
-    Limit("connections accepted in an iteration of the reactor", ACCEPTED_AT_ONCE, "connections", IDLE_CONNECTIONS),
+ACCEPTED_AT_ONCE: Final = limit(
+    32, "connections accepted in an iteration of the reactor", "connections", IDLE_CONNECTIONS
 )
+"""Connections that one port accepts in one iteration of the reactor."""
 
 
 class Port(Protocol):

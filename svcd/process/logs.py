@@ -25,22 +25,19 @@ from twisted.logger import (
 from twisted.python.logfile import LogFile
 from twisted.python.reflect import qual, safe_str
 
-from svcd.limits import Limit
+from svcd.limits import limit
 
 Observer = Callable[[LogEvent], None]
 
 REPEATS_SECONDS: Final = 10.0
-REPEATS: Final = 20
+REPEATS: Final = limit(
+    20,
+    f"lines of one kind in {REPEATS_SECONDS:g} s",
+    "lines",
+    "Causing the same log line without end, to fill the disk",
+)
 """Up to REPEATS events of one kind are written in REPEATS_SECONDS; the others are counted."""
 
-LIMITS: Final = (
-    Limit(
-        f"lines of one kind in {REPEATS_SECONDS:g} s",
-        REPEATS,
-        "things",
-        "Causing the same log line without end, to fill the disk",
-    ),
-)
 _FILE_BYTES: Final = 10_000_000
 _OLD_FILES: Final = 9
 """A full log file is rotated, and this many old ones are kept."""

@@ -9,7 +9,7 @@ from attrs import asdict, frozen
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.signature import public_key_of
 from svcd.chain_schemas import ADDRESS, COUNT, HASH, NODE_ID, TIME, WHOLE_NUMBER
-from svcd.limits import UNITS, Limit
+from svcd.limits import Limit
 from svcd.node.backups import Backups
 from svcd.node.devnet import MAX_BLOCKS, MAX_DEPTH, Devnet
 from svcd.node.miner import Miner
@@ -27,8 +27,6 @@ from svcd.web.routes import Field, Guard, Route, named_object, object_schema, re
 BACKUP_SECONDS: Final = 900.0
 MAX_PATH: Final = 4_000
 ON_DEMAND: Final = "this node makes blocks on demand ([participation] onDemand is true): ask for them at /operator/mine"
-
-
 _DONE: Final = named_object("Done", {}, about="It is so.")
 
 
@@ -151,11 +149,11 @@ _STRING: Final[Schema] = {"type": "string"}
 _LIMIT: Final = named_object(
     "Limit",
     {
-        "name": {"type": "string"},
+        "name": _STRING,
         "value": {"type": "number", "minimum": 0},
-        "unit": {"type": "string", "enum": list(UNITS)},
+        "unit": _STRING,
         "setting": or_null(_STRING),
-        "stops": {"type": "string"},
+        "stops": _STRING,
     },
 )
 
@@ -192,8 +190,6 @@ _REMOVED_MERCHANT: Final = named_object(
     {"name": _STRING, "watches": COUNT, "undelivered": COUNT},
     about="A merchant without a place in the configuration: its active webhooks, and those with events that wait.",
 )
-
-
 _CERTIFICATE: Final = named_object(
     "RenewedCertificate", {"file": _STRING, "ends": TIME}, about="A certificate, and when it ends in Unix ms."
 )
@@ -315,8 +311,6 @@ class BackupRoutes:
 
 
 _HASHES: Final = named_object("MadeBlocks", {"hashes": {"type": "array", "items": HASH}})
-
-
 BLOCKS: Final = Field("blocks", Int(1, MAX_BLOCKS), "How many blocks to make.")
 PRODUCER: Final = Field("producer", Hex(32), "The seed of the key to pay.", default=None)
 DEPTH: Final = Field("depth", Int(1, MAX_DEPTH), "How many blocks to replace.")
@@ -392,8 +386,6 @@ def _check_peers(owner: "PeerAdminRoutes", _request: IncomingRequest) -> None:
 
 
 _WITH_PEERS: Final = Guard(503, "The node has no peers: [p2p] enabled is false.", _check_peers)
-
-
 _WORK: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$", "examples": ["48"]}
 _PEER: Final = named_object(
     "Peer",

@@ -19,6 +19,7 @@ from svcd.chain.history import History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
+from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
 
 POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
@@ -167,7 +168,7 @@ RECEIVED: Final = (
     f"AND recipient = ? AND (height, position) > (?, ?) ORDER BY height, position LIMIT ?) p {_JOINED} "
     "ORDER BY p.height, p.position"
 )
-MAX_SCANNED: Final = 1_000
+MAX_SCANNED: Final = limit(1_000, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
 _TRANSACTIONS: Final = b',"transactions":[]'

@@ -25,7 +25,7 @@ from twisted.web.http_headers import Headers
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.interfaces import Clock, Timer
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.web.connections import AHEAD_BYTES
 from svcd.web.fast_path import FastRequest, head_of, read_request
 from svcd.web.responses import HttpError, Response, error_response, request_timeout, serialize
@@ -36,6 +36,10 @@ from svcd.web.unsent import PIECE_BYTES, UnsentQueue
 DISCARDED_BYTES: Final = 64 * 1024
 """How much is read and discarded after a refusal, so that a client that is still sending gets the response."""
 _LENGTH_DIGITS: Final = 18
+_LONG_HEADERS: Final = "Headers without end, to fill memory"
+# Twisted enforces these two.
+limit(HTTPChannel.totalHeadersSize, "a request's headers", "bytes", _LONG_HEADERS)
+limit(HTTPChannel.maxHeaders, "lines of a request's headers", "lines", _LONG_HEADERS)
 _LOG: Final = Logger()
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0"
 """The first line of a client that takes HTTP/2 for granted (RFC 9113 section 3.4)."""
@@ -519,10 +523,3 @@ class Channel(HTTPChannel):
             self.refuse(request_timeout("body", limits.request_seconds))
         else:
             self.abort()
-
-
-_LONG_HEADERS: Final = "Headers without end, to fill memory"
-LIMITS: Final = (
-    Limit("a request's headers", Channel.totalHeadersSize, "bytes", _LONG_HEADERS),
-    Limit("lines of a request's headers", Channel.maxHeaders, "things", _LONG_HEADERS),
-)

@@ -12,10 +12,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from svcd.interfaces import Clock
-from svcd.limits import LARGE_BODY, UNREAD_ANSWERS, Limit
+from svcd.limits import LARGE_BODY, UNREAD_ANSWERS, limit
 from svcd.web.responses import HttpError, service_unavailable
 
-DEFAULT_BODY_CAP: Final = 16 * 1024
+_PIPELINING: Final = "Thousands of requests in one piece, to hold up the reactor"
+DEFAULT_BODY_CAP: Final = limit(16 * 1024, "a request's body", "bytes", LARGE_BODY)
 
 
 @frozen
@@ -49,7 +50,15 @@ class SiteLimits:
     """
     idle_seconds: float = field(default=60.0, validator=gt(0))
     """Between two requests on one connection."""
-    close_seconds: float = field(default=5.0, validator=gt(0))
+    close_seconds: float = field(
+        default=limit(
+            5.0,
+            "time for the responses to a client that has closed its half",
+            "seconds",
+            "Many pipelined requests before closing the sending half, so that the node answers nobody else for long",
+        ),
+        validator=gt(0),
+    )
     """For a client to read the last bytes of a connection that this side closes, or of which it has closed its half."""
     connections: int = field(default=1_000, validator=ge(0))
     """Open at once: the sockets of a process are finite."""
@@ -57,9 +66,25 @@ class SiteLimits:
     """Open at once by one client group: one client cannot take all of them."""
     body_caps: BodyCaps = field(factory=BodyCaps)
     """Bytes in the body of one request: larger bodies are never stored in memory, and none on disk."""
-    bodies_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
+    bodies_bytes: int = field(
+        default=limit(
+            64 * 1024 * 1024,
+            "bodies of all requests at once",
+            "bytes",
+            "A body just below the cap on each of a thousand connections",
+        ),
+        validator=ge(1),
+    )
     """Bytes in the bodies of all requests at once: a thousand connections cannot fill memory."""
-    bodies_bytes_per_client: int = field(default=8 * 1024 * 1024, validator=ge(1))
+    bodies_bytes_per_client: int = field(
+        default=limit(
+            8 * 1024 * 1024,
+            "bodies of one client's requests at once",
+            "bytes",
+            "Bodies that are never completed, so that no other client's are taken",
+        ),
+        validator=ge(1),
+    )
     """Bytes in the bodies of one client group at once: no client can use up ``bodies_bytes``."""
 
     @classmethod
@@ -69,51 +94,17 @@ class SiteLimits:
         return cls(body_caps=body_caps, **{name: getattr(settings, name) for name in names})
 
 
-UNREAD_BYTES: Final = 64 * 1024 * 1024
+UNREAD_BYTES: Final = limit(64 * 1024 * 1024, "responses that clients have not read", "bytes", UNREAD_ANSWERS)
 """Bytes in all responses that clients have not read yet: clients that never read cannot fill memory."""
-UNREAD_BYTES_PER_CLIENT: Final = 16 * 1024 * 1024
+UNREAD_BYTES_PER_CLIENT: Final = limit(
+    16 * 1024 * 1024, "responses that one client has not read", "bytes", UNREAD_ANSWERS
+)
 """Bytes in such responses to one client group: two nodes behind one address may fetch blocks and headers at once."""
-AT_ONCE: Final = 8
+AT_ONCE: Final = limit(8, "pipelined requests answered in an iteration of the reactor", "requests", _PIPELINING)
 """Pipelined requests answered in one iteration of the reactor: a millisecond or two."""
-AHEAD_BYTES: Final = 16 * 1024
+AHEAD_BYTES: Final = limit(16 * 1024, "pipelined requests that are read ahead of their turn", "bytes", _PIPELINING)
 """How many bytes of pipelined requests a connection may read before their turn."""
 
-_PIPELINING: Final = "Thousands of requests in one piece, to hold up the reactor"
-LIMITS: Final = (
-    Limit("a request's body", DEFAULT_BODY_CAP, "bytes", LARGE_BODY),
-    Limit(
-        "bodies of all requests at once",
-        SiteLimits().bodies_bytes,
-        "bytes",
-        "A body just below the cap on each of a thousand connections",
-    ),
-    Limit(
-        "bodies of one client's requests at once",
-        SiteLimits().bodies_bytes_per_client,
-        "bytes",
-        "Bodies that are never completed, so that no other client's are taken",
-    ),
-    Limit(
-        "responses that clients have not read",
-        UNREAD_BYTES,
-        "bytes",
-        UNREAD_ANSWERS,
-    ),
-    Limit(
-        "responses that one client has not read",
-        UNREAD_BYTES_PER_CLIENT,
-        "bytes",
-        UNREAD_ANSWERS,
-    ),
-    Limit("pipelined requests answered in an iteration of the reactor", AT_ONCE, "things", _PIPELINING),
-    Limit("pipelined requests that are read ahead of their turn", AHEAD_BYTES, "bytes", _PIPELINING),
-    Limit(
-        "time for the responses to a client that has closed its half",
-        SiteLimits().close_seconds,
-        "seconds",
-        "Many pipelined requests before closing the sending half, so that the node answers nobody else for long",
-    ),
-)
 LOG_SECONDS: Final = 60.0
 """Between two log lines about evicted bodies."""
 RETRY_SECONDS: Final = 5

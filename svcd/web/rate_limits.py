@@ -19,32 +19,27 @@ from twisted.internet.interfaces import IAddress
 from svcd.bounded_dict import BoundedDict
 from svcd.interfaces import Clock
 from svcd.ip_addresses import Address, IPNetwork, parse_address, prefix
-from svcd.limits import MALFORMED_POSTS, USED_NONCES, Limit
+from svcd.limits import MALFORMED_POSTS, USED_NONCES, limit
 from svcd.web.request import IncomingRequest
 from svcd.web.responses import too_many_requests
 from svcd.web.untrusted_proxies import UntrustedProxies
 
-MAX_CLIENTS: Final = 20_000
+MAX_CLIENTS: Final = limit(
+    20_000,
+    "clients remembered for each rate",
+    "clients",
+    "Requests from ever new addresses, to fill the memory of the rates",
+)
 """How many clients each bucket remembers."""
-FLOOD_SECONDS: Final = 60.0
+FLOOD_SECONDS: Final = limit(60.0, "time of malformed posts that counts as a flood", "seconds", MALFORMED_POSTS)
 """For how long refused requests must have kept a client's bucket empty to count as a flood."""
-LOOKUP_TOKENS: Final = 4.0
+LOOKUP_TOKENS: Final = limit(4.0, "good posts that the look-up of a used nonce costs as much as", "posts", USED_NONCES)
 """Tokens that a look-up of a submitted transfer on disk draws, beside the cost of the request. So a client causes fewer
 look-ups a second by submissions than by reads, whose rate is made for them."""
 _EMPTY: Final = 0.9
 """The used part of a bucket that counts as empty. With the default burst of ten seconds, a client that waits the second
 that a 429 asks for stays below; a client that does not wait never does."""
 _CACHE_SIZE: Final = 4096
-LIMITS: Final = (
-    Limit(
-        "clients remembered for each rate",
-        MAX_CLIENTS,
-        "clients",
-        "Requests from ever new addresses, to fill the memory of the rates",
-    ),
-    Limit("time of malformed posts that counts as a flood", FLOOD_SECONDS, "seconds", MALFORMED_POSTS),
-    Limit("good posts that the look-up of a used nonce costs as much as", LOOKUP_TOKENS, "things", USED_NONCES),
-)
 _TCP: Final = (TCP4Address, TCP6Address)
 
 

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 from attrs import field, frozen
 from attrs.validators import ge, gt, in_
 
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.web.field_types import FieldType, Int, Schema, component
 from svcd.web.request import IncomingRequest
 from svcd.web.responses import HttpError, unauthorized
@@ -28,18 +28,16 @@ from svcd.web.responses import HttpError, unauthorized
 F = TypeVar("F", bound=Callable[..., object])
 
 METHODS: Final = ("GET", "POST")
-BYTES_PER_TOKEN: Final = 64 * 1024
+BYTES_PER_TOKEN: Final = limit(
+    64 * 1024,
+    "size of blocks that counts as one request",
+    "bytes",
+    "Requesting full blocks at the rate of status answers, or hanging up before they "
+    "arrive, so that disk and network serve one client",
+)
 """How many bytes of a large response cost one token."""
-MAX_QUERY_FIELDS: Final = 100
-LIMITS: Final = (
-    Limit(
-        "size of blocks that counts as one request",
-        BYTES_PER_TOKEN,
-        "bytes",
-        "Requesting full blocks at the rate of status answers, or hanging up before they "
-        "arrive, so that disk and network serve one client",
-    ),
-    Limit("names in a query", MAX_QUERY_FIELDS, "things", "A query of thousands of names, to make reading it slow"),
+MAX_QUERY_FIELDS: Final = limit(
+    100, "names in a query", "names", "A query of thousands of names, to make reading it slow"
 )
 MAX_SHOWN: Final = 64
 """How many characters of an unknown name are repeated in the error."""

@@ -18,7 +18,7 @@ from twisted.web import server
 from twisted.web.error import UnsupportedMethod
 from twisted.web.resource import Resource
 
-from svcd.limits import Limit
+from svcd.limits import limit
 from svcd.web.api import UNROUTED_BUCKET, FoundRoute, Presentation, SiteContext, accept
 from svcd.web.request import IncomingRequest, Recorder
 from svcd.web.resources import CORS_HEADERS, answer_preflight
@@ -26,15 +26,10 @@ from svcd.web.responses import NO_ROUTE, HttpError, Response, error_response, in
 from svcd.web.routes import Route
 from svcd.web.site_state import SiteState
 
-FREE_PIECES: Final = 256
-"""How many chunks of any size a body may have; every LEAST_PIECE bytes of it allow one more."""
-LEAST_PIECE: Final = 256
-
 _TINY_CHUNKS: Final = "A body in chunks of a byte each, to hold up the reactor"
-LIMITS: Final = (
-    Limit("chunks of a body, whatever their size", FREE_PIECES, "things", _TINY_CHUNKS),
-    Limit("bytes in each further chunk, on average", LEAST_PIECE, "bytes", _TINY_CHUNKS),
-)
+FREE_PIECES: Final = limit(256, "chunks of a body, whatever their size", "chunks", _TINY_CHUNKS)
+"""How many chunks of any size a body may have; every LEAST_PIECE bytes of it allow one more."""
+LEAST_PIECE: Final = limit(256, "bytes in each further chunk, on average", "bytes", _TINY_CHUNKS)
 
 _ABSOLUTE = (b"http://", b"https://")
 _PLAIN_PATH: Final = "the path must be UTF-8 in percent-encoding, without encoded slashes"

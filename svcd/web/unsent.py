@@ -4,22 +4,16 @@ from collections import deque
 from mmap import MAP_PRIVATE, mmap
 from typing import Final
 
-from svcd.limits import UNREAD_ANSWERS, Limit
+from svcd.limits import UNREAD_ANSWERS, limit
 
-PIECE_BYTES: Final = 128 * 1024
+PIECE_BYTES: Final = limit(
+    128 * 1024, "bytes of an answer that are passed to a connection at a time", "bytes", UNREAD_ANSWERS
+)
 """How many bytes of an answer the transport is given at a time.
 
 As many as Twisted passes to the system at a time, and more than the buffer above which it pauses its producer: so each
 piece is followed by the next as soon as the system has taken it.
 """
-LIMITS: Final = (
-    Limit(
-        "bytes of an answer that are passed to a connection at a time",
-        PIECE_BYTES,
-        "bytes",
-        UNREAD_ANSWERS,
-    ),
-)
 
 
 class UnsentQueue:

@@ -19,23 +19,29 @@ from twisted.logger import Logger
 
 from svcd.bounded_dict import BoundedDict
 from svcd.ip_addresses import prefix
-from svcd.limits import Limit
-
-FORWARDING_SECONDS: Final = 3_600.0
-"""For how long after its last request with the header an address counts as a proxy."""
-MAX_PROXIES: Final = 1_024
-"""How many addresses with an ignored header are remembered at once."""
+from svcd.limits import limit
 
 _BAN_OF_PROXY: Final = "An invalid block through a proxy, to have all others behind it banned"
-LIMITS: Final = (
-    Limit("time that an address counts as a proxy", FORWARDING_SECONDS, "seconds", _BAN_OF_PROXY),
-    Limit("addresses remembered as proxies", MAX_PROXIES, "clients", _BAN_OF_PROXY),
+_FALSE_ALARM: Final = "Sending `X-Forwarded-For` from one address, to raise the operator's alarm for an untrusted proxy"
+FORWARDING_SECONDS: Final = limit(3_600.0, "time that an address counts as a proxy", "seconds", _BAN_OF_PROXY)
+"""For how long after its last request with the header an address counts as a proxy."""
+MAX_PROXIES: Final = limit(1_024, "addresses remembered as proxies", "addresses", _BAN_OF_PROXY)
+"""How many addresses with an ignored header are remembered at once."""
+
+FEW: Final = limit(
+    16,
+    "proxies in one part of the network that all stay remembered",
+    "addresses",
+    "Sending `X-Forwarded-For` from many addresses, to have a real proxy forgotten and then banned by an invalid block",
 )
-FEW: Final = 16
 """A part of the network with no more addresses than this loses no proxy to make room for others."""
-DOUBT_SECONDS: Final = 600.0
+DOUBT_SECONDS: Final = limit(
+    600.0, "time that an address must have been a proxy to raise the alarm", "seconds", _FALSE_ALARM
+)
 """How long a public address must have been a proxy to be an alarm: peers call a node within five minutes."""
-MAX_DIRECT: Final = 3
+MAX_DIRECT: Final = limit(
+    3, "parts of the network with clients that use no proxy, for the alarm to be raised", "parts", _FALSE_ALARM
+)
 """A public address is no alarm if clients from more parts of the network have come without a proxy in an hour."""
 MAX_PARTS: Final = 64
 """How many parts of the network with clients that use no proxy are remembered."""

@@ -6,7 +6,6 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,14 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from svcd import limits
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Corrupt
-from svcd.composition.limits_report import limits_of
+from svcd.composition.services import limits_of
 from svcd.config.layers import camel
 from svcd.config.loader import load
 from svcd.config.schema import Limits
-from svcd.limits import UNITS, Limit
+from svcd.limits import Limit
 from svcd.node.backups import Backups
 from svcd.node.status import NO_PEER_MET, NetworkView
 from svcd.node.threads import InlineWorker, PoolLoad
@@ -305,8 +303,8 @@ def asking(still_node: Node) -> Client:
 @pytest.mark.parametrize("limit", TABLE, ids=lambda limit: limit.name)
 def test_every_limit_stops_an_attack_that_is_known(limit: Limit) -> None:
     assert limit.stops in ATTACKS
-    assert limit.unit in UNITS
     assert limit.value > 0
+    assert re.fullmatch(r"[a-z]+(/s)?", limit.unit)
 
 
 def test_no_name_stands_twice() -> None:
@@ -333,31 +331,17 @@ def test_what_is_configured_is_shown() -> None:
     assert [limit.value for limit in limits_of(config) if limit.name == "connections"] == [7]
 
 
-def declared(path: Path) -> set[str]:
-    """The constants in the LIMITS of a module."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "LIMITS" and node.value is not None:
-            return {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name) and name.id.isupper()}
-    return set()
-
-
 def test_the_limits_of_every_module_are_in_it() -> None:
-    modules = [path for path in (ROOT / "svcd").rglob("*.py") if declared(path)]
-    assert len(modules) > 30
-    for path in modules:
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        assert set(import_module(name).LIMITS) <= set(TABLE), name
-
-
-def test_the_peers_page_shows_the_limits_of_p2p() -> None:
-    page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `(svcd\.p2p\.\w+\.[A-Z_]+)` ", page, re.MULTILINE)
-    assert set(shown) == {
-        f"svcd.p2p.{path.stem}.{name}"
-        for path in (ROOT / "svcd" / "p2p").glob("*.py")
-        for name in declared(path) - {"BODY_CAPS"}
-        if hasattr(import_module(f"svcd.p2p.{path.stem}"), name) and not hasattr(limits, name) and name[0] != "_"
-    }
+    """A module adds its limits when it is imported, and a node imports them all."""
+    declared = [
+        node.args[1]
+        for path in (ROOT / "svcd").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "limit"
+    ]
+    names = {name.value for name in declared if isinstance(name, ast.Constant)}
+    assert len(names) > 80
+    assert names <= {limit.name for limit in TABLE}
 
 
 def test_the_operator_reads_the_table(asking: Client) -> None:
