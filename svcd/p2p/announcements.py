@@ -308,7 +308,7 @@ class Announcements:
         if not reply.blocks:
             self._continue_later(fetch, 0.0)
             return
-        peer.delivered = True
+        peer.note_delivery()
         self._note_overtaken(fetch)
         fetch.end()
         try:

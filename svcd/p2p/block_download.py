@@ -96,14 +96,16 @@ class _Source:
 
     peer: Peer
     rate: float | None = None
-    """Bytes per second; None while unknown."""
+    """Bytes per second; None while unknown, 0.0 after a request that it did not answer."""
     requests: "list[_BlocksRequest]" = field(factory=list)
     backoff_until: float = 0.0
     last_answer: float = 0.0
     off_chain: bool = False
     """Whether it had none of the blocks last requested."""
-    failures: int = 0
-    """Requests in a row that it has not answered."""
+
+    def rests(self, now: float) -> bool:
+        """Whether nothing is requested from it at ``now``."""
+        return self.peer.is_paused or self.backoff_until > now
 
     @property
     def in_flight(self) -> int:
@@ -272,19 +274,20 @@ class BlockDownload:
                 if not source.requests:
                     del self._sources[source.peer.endpoint]
                 continue
-            while source.backoff_until <= now and len(source.requests) < MAX_REQUESTS:
+            while not source.rests(now) and len(source.requests) < MAX_REQUESTS:
                 wanted = self._choose(source)
                 if not wanted:
                     break
                 self._request(source, wanted, now)
 
-    def _order(self, source: _Source) -> tuple[bool, int, float, bool, bool]:
+    def _order(self, source: _Source) -> tuple[bool, bool, float, bool, bool]:
         """Order of the sources: the fastest first, then of those without a known rate the peer that proved the chain.
 
         Any number of peers may claim to have the chain, and answer no request for its blocks.
         """
         other = source.peer is not self._chain.source
-        return source.off_chain, source.failures, -(source.rate or 0.0), other, not source.peer.delivered
+        silent = source.rate == 0.0
+        return source.off_chain, silent, -(source.rate or 0.0), other, not source.peer.delivered
 
     def _may_have_chain(self, peer: Peer) -> bool:
         """Whether a peer may have blocks of a chain with more work than the one here."""
@@ -369,8 +372,7 @@ class BlockDownload:
         if not arrived:
             source.backoff_until = now + ABSENT_BACKOFF
             return
-        source.peer.failures = source.failures = 0
-        source.peer.delivered = True
+        source.peer.note_delivery()
         self._progress.sent_by(endpoint)
         self.delivered = True
         self.last_block = self._idle_since = now
@@ -386,19 +388,18 @@ class BlockDownload:
         if failure.check(CancelledError):  # type: ignore[no-untyped-call]
             return
         source, error = request.source, failure.value
-        peer = source.peer
-        source.failures += 1
+        if isinstance(error, PeerCallFailed) and error.retry_after:
+            self._peers.note_failure(source.peer, error)
+            return
+        source.rate = 0.0
         source.backoff_until = self._node.now() + ABSENT_BACKOFF
         if not isinstance(error, PeerCallFailed):
             self.log.failure("fetching blocks failed", failure)
-        elif error.retry_after:
-            source.backoff_until = self._node.now() + error.retry_after
         elif error.kind is FailureKind.INVALID:
             source.backoff_until = self._node.now() + SLOW_BACKOFF
-            self._peers.ban(peer, error.detail)
+            self._peers.ban(source.peer, error.detail)
         else:
-            self.log.debug("{endpoint} did not deliver blocks: {why}", endpoint=peer.endpoint, why=error.detail)
-            self._peers.note_failure(peer)
+            self._peers.note_failure(source.peer, error)
 
     # Waiting
 
@@ -433,7 +434,7 @@ class BlockDownload:
 
     def _could_deliver(self, source: _Source, wanted: _QueuedBlock, request: _BlocksRequest, now: float) -> bool:
         endpoint = source.peer.endpoint
-        able = source is not request.source and source.backoff_until <= now and wanted.lacking.get(endpoint, 0.0) <= now
+        able = source is not request.source and not source.rests(now) and wanted.lacking.get(endpoint, 0.0) <= now
         return able and (source.rate is not None or not source.requests)
 
     # Connecting

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from attrs import define, field
+from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -64,10 +64,10 @@ class _BlockNotAccepted(Exception):
 class _PushRecord:
     """The outcome of the rounds with a peer, or with a network group."""
 
+    backoff: Backoff
+    """After rounds that brought the peer no further."""
     ended: float = 0.0
     """When the last round ended (Unix seconds)."""
-    backoff: Backoff = field(factory=Backoff)
-    """After rounds that brought the peer no further."""
     best_work: int = 0
     """The most work of a block of our chain that was its tip after a round: only more than that is progress."""
 
@@ -103,7 +103,7 @@ class BranchPush:
         """Start to post the blocks that ``peer`` lacks, unless it can ask for them, rests, or a round is under way."""
         if self._peers.reachable or self._round or self._stopping or not self._peers.has(peer):
             return
-        if self._own_errors.pausing or self._record(peer).backoff.until > self._peers.node.now():
+        if self._own_errors.pausing or self._record(peer).backoff.seconds_left:
             return
         self._round = Deferred.fromCoroutine(self._run_round(peer))
         self._round.addErrback(self._failed).addBoth(self._round_ended)
@@ -122,7 +122,7 @@ class BranchPush:
         self._round = None
 
     def _record(self, peer: Peer) -> _PushRecord:
-        return self._records.get(self._peers.reputation_key(peer)) or _PushRecord()
+        return self._records.get(self._peers.reputation_key(peer)) or _PushRecord(Backoff(self._peers.node.clock))
 
     async def _run_round(self, peer: Peer) -> None:
         self._placed = {endpoint: placed for endpoint, placed in self._placed.items() if self._peers.get(endpoint)}
@@ -146,17 +146,19 @@ class BranchPush:
 
     def _note_round(self, peer: Peer, work_before: int, *, taken: bool) -> None:
         """Record a round, before which the peer showed ``work_before``."""
-        record, now = self._record(peer), self._peers.node.now()
+        record, clock = self._record(peer), self._peers.node.clock
         shown = self._tip_on_our_chain(peer)
         # Other claims prove nothing.
         work = 0 if shown is None else shown.work
         if work > max(work_before, record.best_work):
             record.best_work = work
-            # A rest because a block was refused doubles nothing.
-            record.backoff = Backoff(0.0 if taken else now + FIRST_BACKOFF)
+            record.backoff = Backoff(clock)
+            if not taken:
+                # A pause because a block was refused doubles nothing.
+                record.backoff.pause(FIRST_BACKOFF)
         else:
-            record.backoff.fail(now, first=FIRST_BACKOFF, longest=MAX_BACKOFF)
-        record.ended = now
+            record.backoff.fail(first=FIRST_BACKOFF, longest=MAX_BACKOFF)
+        record.ended = clock.seconds()
         self._records[self._peers.reputation_key(peer)] = record
 
     def _tip_on_our_chain(self, peer: Peer) -> ChainPoint | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from attrs import define, field
+from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -75,6 +75,8 @@ prove, before it counts as synced."""
 FIRST_BACKOFF: Final = 60.0
 MAX_BACKOFF: Final = 3_600.0
 """How long a chain whose blocks are not available is not followed again, the first time and at most."""
+BUSY_SECONDS: Final = 1.0
+"""How long no claim of a peer is checked whose blocks this node had no room for."""
 FIRST_RETRY: Final = 5.0
 MAX_RETRY: Final = 300.0
 """How long no claim of a peer that did not answer is checked, the first time and at most."""
@@ -136,7 +138,7 @@ class _Following:
 class _Unavailable:
     """A chain whose blocks were not available."""
 
-    backoff: Backoff = field(factory=Backoff)
+    backoff: Backoff
     """Until when it is not followed again from one of the same peers."""
     tried: frozenset[str] = frozenset()
     """Endpoints of the peers that did not deliver."""
@@ -297,12 +299,12 @@ class ChainSync:
 
         def rank(check: _ClaimCheck) -> tuple[bool, int, bool, float]:
             peer = check.peer
-            return not peer.delivered, peer.claim_backoff.failures, not peer.outbound, random()
+            return not peer.delivered, peer.unproven_claims, not peer.outbound, random()
 
         return sorted(found, key=rank)
 
     def _is_candidate(self, peer: Peer, status: PeerStatus, tip: ChainPoint, now: float) -> bool:
-        if peer.claim_backoff.until > now or peer.endpoint in self._checks:
+        if peer.is_paused or peer.claims_are_paused or peer.endpoint in self._checks:
             return False
         if self._following is not None and not self._may_have_another_chain(peer, status.work, self._following):
             return False
@@ -346,7 +348,7 @@ class ChainSync:
             self._peers.reject_claim(peer, str(why))
         except PeerCallFailed as failed:
             if failed.retry_after:
-                peer.claim_backoff.until = self._node.now() + failed.retry_after
+                peer.pause(failed.retry_after)
             else:
                 # The line may be bad: one lost reply in three must not keep a node from a chain for long.
                 self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=MAX_RETRY)
@@ -360,7 +362,7 @@ class ChainSync:
         chain = check.chain = await self._first_headers(check)
         while chain is not None:
             if self._is_followed(chain):
-                peer.claim_backoff.until = self._node.now() + PROOF_SECONDS
+                peer.pause_claims(PROOF_SECONDS)
                 return
             if chain.window and self._is_better(chain):
                 self._follow_unless_unavailable(chain)
@@ -370,7 +372,7 @@ class ChainSync:
                 return
             if chain.end is ChainEnd.EARLY:
                 # No lie: one of the two clocks may be a little wrong, and the header is due soon.
-                peer.claim_backoff.until = self._node.now() + self._node.params.slot_seconds
+                peer.pause_claims(self._node.params.slot_seconds)
                 return
             if chain.end is ChainEnd.COMPLETE:
                 break
@@ -466,10 +468,10 @@ class ChainSync:
 
     def _follow_unless_unavailable(self, chain: HeaderChain) -> None:
         peer, found = chain.source, self._unavailable.get(chain.first)
-        if found is not None and found.backoff.until > self._node.now() and peer.endpoint in found.tried:
-            peer.claim_backoff.until = found.backoff.until
+        if found is not None and found.backoff.seconds_left and peer.endpoint in found.tried:
+            peer.pause_claims(found.backoff.seconds_left)
             return
-        peer.claim_backoff.failures = 0
+        peer.note_proven_claim()
         self._follow(chain)
 
     def _follow(self, chain: HeaderChain) -> None:
@@ -516,16 +518,16 @@ class ChainSync:
                     self._note_unavailable(chain)
         except NodeBusy as busy:
             self.log.info("catching up is paused: {why}", why=str(busy))
-            source.claim_backoff.until = self._node.now() + 1.0
+            source.pause_claims(BUSY_SECONDS)
         finally:
             following.feed.stop()
 
     def _note_unavailable(self, chain: HeaderChain) -> None:
-        found = self._unavailable.get(chain.first) or _Unavailable()
-        found.backoff.fail(self._node.now(), first=FIRST_BACKOFF, longest=MAX_BACKOFF)
+        found = self._unavailable.get(chain.first) or _Unavailable(Backoff(self._node.clock))
+        found.backoff.fail(first=FIRST_BACKOFF, longest=MAX_BACKOFF)
         found.tried |= {peer.endpoint for peer in self._peers.all()}
         self._unavailable[chain.first] = found
-        chain.source.claim_backoff.until = found.backoff.until
+        chain.source.pause_claims(found.backoff.seconds_left)
 
     def _replace_slow_source(self, now: float) -> None:
         """Take the headers from another peer if the blocks wait for them for too long."""
@@ -535,9 +537,7 @@ class ChainSync:
         chain, feed = following.chain, following.feed
         feed.note_wait(now, blocks_wait=not following.download.pending())
         others = [peer for peer in self._peers.all() if peer is not chain.source]
-        able = any(
-            peer.status and peer.status.work > chain.tip.work and peer.claim_backoff.until <= now for peer in others
-        )
+        able = any(peer.status and peer.status.work > chain.tip.work and not peer.claims_are_paused for peer in others)
         if able and chain.end is not ChainEnd.ABANDONED and feed.starved >= FEED_SECONDS:
             self._peers.reject_claim(chain.source, "its headers come too slowly")
             feed.stop()

@@ -244,10 +244,7 @@ class HeaderFeed:
         """Abandon the source: blocks with verified headers are still fetched, and the next check continues there."""
         error, source = failure.value, self._chain.source
         if isinstance(error, PeerCallFailed):
-            if error.retry_after:
-                source.claim_backoff.until = self._peers.node.now() + error.retry_after
-            else:
-                self._peers.note_failure(source)
+            self._peers.note_failure(source, error)
         elif isinstance(error, FalseClaim):
             self._peers.reject_claim(source, str(error))
         elif not isinstance(error, ChainChanged | CancelledError):

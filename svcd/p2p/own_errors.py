@@ -26,23 +26,22 @@ class OwnErrors:
         """``what`` is the name of the work in the log, such as "synchronisation"."""
         self._clock = clock
         self._what = what
-        self._backoff = Backoff()
+        self._backoff = Backoff(clock)
 
     @property
     def pausing(self) -> bool:
         """Whether the work must not begin again yet."""
-        return self._backoff.until > self._clock.seconds()
+        return self._backoff.seconds_left > 0
 
     def note(self, failure: Failure) -> None:
         """Log an error, and pause from now on. During a pause an error of work that began earlier changes nothing."""
-        now = self._clock.seconds()
         if not self.pausing:
-            if now - self._backoff.until >= MAX_PAUSE:
-                self._backoff = Backoff()
-            self._backoff.fail(now, first=FIRST_PAUSE, longest=MAX_PAUSE)
+            if self._clock.seconds() - self._backoff.until >= MAX_PAUSE:
+                self._backoff = Backoff(self._clock)
+            self._backoff.fail(first=FIRST_PAUSE, longest=MAX_PAUSE)
         self.log.failure(
             "{what} failed; it is tried again in {seconds} s",
             failure,
             what=self._what,
-            seconds=round(self._backoff.until - now),
+            seconds=round(self._backoff.seconds_left),
         )

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from svcd.bounded_dict import BoundedDict
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.interfaces import milliseconds
+from svcd.interfaces import Clock, milliseconds
 from svcd.limits import ORPHANS, limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.tasks import CancellableTasks
@@ -76,20 +76,35 @@ _REMEMBERED: Final = 4_096
 class Backoff:
     """A pause after failures, twice as long after each further failure in a row."""
 
+    _clock: Clock
     until: float = 0.0
-    """Unix seconds."""
+    """When the last pause ends, or ended (the clock's seconds)."""
     failures: int = 0
 
-    def fail(self, now: float, *, first: float, longest: float) -> None:
-        """Rest from ``now`` on; ``first`` and ``longest`` are seconds."""
-        self.until = now + min(first * 2 ** min(self.failures, 32), longest)
+    @property
+    def seconds_left(self) -> float:
+        """How long the pause still lasts; 0.0 if there is none."""
+        return max(self.until - self._clock.seconds(), 0.0)
+
+    def pause(self, seconds: float) -> None:
+        """Pause for so long from now on; this is no failure."""
+        self.until = self._clock.seconds() + seconds
+
+    def fail(self, *, first: float, longest: float) -> None:
+        """Pause for ``first`` seconds after the first failure, and for ``longest`` at most."""
+        self.pause(min(first * 2 ** min(self.failures, 32), longest))
         self.failures += 1
 
 
 @define(eq=False)
 class Peer:
-    """A node that answered our call with the key that it claims; times are Unix seconds."""
+    """A node that answered our call with the key that it claims; times are Unix seconds.
 
+    It has its own record of what it did not answer, prove or take in time. What it lacks of one chain, and how fast it
+    delivers that, is noted by the download of the chain; how calls to its endpoint end, by the address book.
+    """
+
+    _clock: Clock
     endpoint: Endpoint
     node_key: bytes
     node_id: str
@@ -104,10 +119,6 @@ class Peer:
     """Whether the last poll is still under way."""
     has_news: bool = False
     """Whether there has been a reason since to poll it again at once."""
-    paused_until: float = 0.0
-    """Until when it is asked nothing, after it has answered 429 or 503."""
-    claim_backoff: Backoff = field(factory=Backoff)
-    """Until when its claims are not checked, and how many in a row it did not prove."""
     checked_tip: bytes = b""
     """The hash of the last claimed tip that was checked."""
     delivered: bool = False
@@ -123,7 +134,14 @@ class Peer:
     """When it last answered."""
     address: str = ""
     """The IP address at which it answered the handshake; "" if unknown."""
+    _paused_until: float = 0.0
+    _claims: Backoff = field(init=False)
+    """Until when its claims are not checked, and how many in a row it did not prove."""
     _known: BoundedDict[bytes, None] = field(factory=partial(BoundedDict, _REMEMBERED))
+
+    @_claims.default
+    def _no_claim_yet(self) -> Backoff:
+        return Backoff(self._clock)
 
     def group(self) -> str:
         """Its network group: that of its address, not of the name that leads there."""
@@ -144,6 +162,42 @@ class Peer:
         self.lags_since = since if status.work < work else None
         self.status, self.failures, self.last_seen = status, 0, now
         self.mark_known(status.hash)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is asked nothing at present."""
+        return self._paused_until > self._clock.seconds()
+
+    def pause(self, seconds: float) -> None:
+        """Ask it nothing for so long: it has answered 429 or 503."""
+        self._paused_until = self._clock.seconds() + seconds
+
+    @property
+    def claims_are_paused(self) -> bool:
+        """Whether its claims are not checked at present."""
+        return self._claims.seconds_left > 0
+
+    @property
+    def unproven_claims(self) -> int:
+        """How many claims in a row it did not prove."""
+        return self._claims.failures
+
+    def pause_claims(self, seconds: float) -> None:
+        """Check no claim of it for so long, through no fault of it."""
+        self._claims.pause(seconds)
+
+    def note_unproven_claim(self, *, first: float, longest: float) -> None:
+        """Check no claim of it for ``first`` seconds, twice as long each time in a row, and for ``longest`` at most."""
+        self._claims.fail(first=first, longest=longest)
+        self.delivered = False
+
+    def note_proven_claim(self) -> None:
+        """Forget its unproven claims."""
+        self._claims.failures = 0
+
+    def note_delivery(self) -> None:
+        """Note that it has sent blocks which were requested from it."""
+        self.failures, self.delivered = 0, True
 
     @property
     def lags(self) -> bool:
@@ -452,7 +506,7 @@ class Peers:
             return
         temporary = failed.kind is FailureKind.TIMEOUT or failed.retry_after
         if peer is not None and temporary and self.node.now() - peer.handshake_at < 2 * RENEW_SECONDS:
-            self._request_failed(peer, failed)
+            self.note_failure(peer, failed)
         else:
             self._lost(endpoint, retry_after=failed.retry_after)
 
@@ -477,7 +531,7 @@ class Peers:
         if not keep or (peer is None and not chosen and not self._has_room(group)):
             return None
         if peer is None or peer.node_key != hello.node_key:
-            peer = Peer(endpoint, hello.node_key, hello.node_id, chosen, now, address=address)
+            peer = Peer(self.node.clock, endpoint, hello.node_key, hello.node_id, chosen, now, address=address)
             self._peers[endpoint] = peer
             self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
             self._tasks.start(self.poll_status(peer))
@@ -525,33 +579,29 @@ class Peers:
             del self._peers[peer.endpoint]
             self.client.caller.forget(peer.endpoint)
 
-    def note_failure(self, peer: Peer) -> None:
-        """Count a request that a peer did not answer; the third in a row drops the peer, which is not banned for it.
+    def note_failure(self, peer: Peer, failed: PeerCallFailed) -> None:
+        """Pause a peer that has answered 429 or 503, or count a request that it did not answer.
 
-        Does nothing if the peer has been dropped: another node may be at its endpoint by now.
+        The third such request in a row drops the peer, which is not banned for it. Does nothing if the peer has been
+        dropped: another node may be at its endpoint by now.
         """
         if not self.has(peer):
+            return
+        self.log.debug("{endpoint} does not answer as agreed: {why}", endpoint=peer.endpoint, why=failed.detail)
+        if failed.retry_after:
+            peer.pause(failed.retry_after)
             return
         peer.failures += 1
         if peer.failures >= MAX_FAILURES:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
             self._lost(peer.endpoint)
 
-    def _request_failed(self, peer: Peer, failed: PeerCallFailed) -> None:
-        """Note a failed request; one with ``retry_after`` in seconds is repeated after it, and not blamed."""
-        self.log.debug("{endpoint} does not answer as agreed: {why}", endpoint=peer.endpoint, why=str(failed))
-        if failed.retry_after:
-            peer.paused_until = self.node.now() + failed.retry_after
-        else:
-            self.note_failure(peer)
-
     def reject_claim(
         self, peer: Peer, why: str, *, first: float = FIRST_CLAIM_BACKOFF, longest: float = MAX_CLAIM_BACKOFF
     ) -> None:
         """Note that a peer did not prove a claim: no other one is checked for ``first`` seconds, then twice as long."""
         self.log.info("{endpoint} did not prove its claim of more work: {why}", endpoint=peer.endpoint, why=why)
-        peer.claim_backoff.fail(self.node.now(), first=first, longest=longest)
-        peer.delivered = False
+        peer.note_unproven_claim(first=first, longest=longest)
 
     def ban(self, peer: Peer, why: str) -> None:
         """Ban a peer that broke a rule of the chain under its own key, unless too many would be banned.
@@ -596,7 +646,7 @@ class Peers:
         slot = float(self.node.params.slot_seconds) if self.reachable else 0.0
         gossip = HUNGRY_SECONDS if len(self.outbound()) < self.settings.outbound else GOSSIP_SECONDS
         for peer in self.all():
-            if peer.paused_until > now:
+            if peer.is_paused:
                 continue
             usual = max(slot, MIN_POLL_SECONDS) if peer.outbound else INBOUND_POLL_SECONDS
             if not peer.polling and peer.polled_at + (ASK_AGAIN_SECONDS if peer.has_news else usual) <= now:
@@ -613,7 +663,8 @@ class Peers:
         """
         for peer in self.all():
             peer.has_news = True
-            if not peer.polling and max(peer.polled_at + ASK_AGAIN_SECONDS, peer.paused_until) <= self.node.now():
+            waits = peer.polling or peer.is_paused
+            if not waits and peer.polled_at + ASK_AGAIN_SECONDS <= self.node.now():
                 self._tasks.start(self.poll_status(peer))
 
     async def poll_status(self, peer: Peer) -> None:
@@ -626,7 +677,7 @@ class Peers:
             if not self.reachable and self.has(peer):
                 await self._poll_mempool(peer)
         except PeerCallFailed as failed:
-            self._request_failed(peer, failed)
+            self.note_failure(peer, failed)
         finally:
             peer.polling = False
 
@@ -674,7 +725,7 @@ class Peers:
         try:
             endpoints = await self.client.peers(peer.endpoint)
         except PeerCallFailed as failed:
-            self._request_failed(peer, failed)
+            self.note_failure(peer, failed)
             return
         for endpoint in endpoints:
             self.hint(endpoint, source=peer.group())

@@ -38,7 +38,7 @@ def is_clean(node: Node, *remotes: RemoteNode) -> bool:
     """Whether peers are neither banned, doubted nor left."""
     return all(
         node.knows(remote)
-        and not node.peer(remote).claim_backoff.failures
+        and not node.peer(remote).unproven_claims
         and not node.peer(remote).failures
         and not node.peers.is_banned(remote.key.node_id)
         for remote in remotes

@@ -413,7 +413,7 @@ def test_a_long_fork_of_little_work(make_node: MakeNode, grow: Grow, take_out: T
     assert node.builder.point_after(cheap[-1]).work < node.builder.point_after(ours[-1]).work
     assert (node.tip.hash == cheap[-1].header.hash) is not defended
     assert (node.transport.calls_to(liar.endpoint, BLOCKS) == []) is defended
-    assert node.peer(liar).claim_backoff.failures == 1
+    assert node.peer(liar).unproven_claims == 1
 
 
 @each_way
@@ -1075,7 +1075,7 @@ def test_a_peer_that_reorganises_between_two_questions(
     remote.scripts = {HEADERS: script}
     node.meet(remote)
     assert node.until(lambda: node.tip.hash == new[-1].header.hash, within=5) is defended
-    assert bool(node.peer(remote).claim_backoff.failures) is not defended
+    assert bool(node.peer(remote).unproven_claims) is not defended
 
 
 # Networks that were cut in two

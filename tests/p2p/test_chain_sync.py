@@ -288,7 +288,7 @@ def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow
     liar = boaster(node, 1, one)
     meet(node, liar)
     node.run(3)
-    assert node.peer(liar).claim_backoff.failures == 1
+    assert node.peer(liar).unproven_claims == 1
     assert not node.network.sync.running
 
 
@@ -309,7 +309,7 @@ def test_our_own_headers_one_height_more_at_a_time_keep_no_claim_open(node: Node
     meet(node, honest)
     assert followed(node, honest.blocks, within=30)
     assert node.until(
-        lambda: not any(node.knows(liar) and not node.peer(liar).claim_backoff.failures for liar in liars), within=30
+        lambda: not any(node.knows(liar) and not node.peer(liar).unproven_claims for liar in liars), within=30
     )
 
 
@@ -319,7 +319,7 @@ def test_the_search_for_the_last_common_block_ends(node: Node, grow: Grow) -> No
     liar = boaster(node, 1, lambda called: headers_reply(grow(140)[: body(called)["limit"]], 1, 10**9))
     meet(node, liar)
     node.run(30)
-    assert node.peer(liar).claim_backoff.failures == 1
+    assert node.peer(liar).unproven_claims == 1
     assert len(questions(node, liar)) <= MAX_SEARCHES + 1
 
 
@@ -528,7 +528,7 @@ def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end
     remote.scripts = {HEADERS: script}
     meet(node, remote)
     node.run(10)
-    assert node.peer(remote).claim_backoff.failures == 1
+    assert node.peer(remote).unproven_claims == 1
     assert not node.peers.is_banned(remote.key.node_id)
     assert turns["all"] <= 2 * chain_sync.MAX_RESTARTS + 2
 
@@ -765,10 +765,25 @@ def test_a_chain_whose_state_is_invalid_is_remembered(
     meet(node, another)
     node.run(5)
     assert node.peers.alarm, "a second ban within the hour would leave too few"
-    assert node.peer(another).claim_backoff.failures == 1
+    assert node.peer(another).unproven_claims == 1
     assert asked_for(node, another) == []
     honest.blocks = grow(60)
     assert followed(node, grow(60), within=10)
+
+
+@pytest.mark.parametrize("path", [HEADERS, BLOCKS])
+def test_a_peer_that_is_overloaded_is_asked_nothing_until_its_retry_after(node: Node, grow: Grow, path: str) -> None:
+    """Its bucket is empty for every request, whichever found that out."""
+    remote = node.remote(blocks=grow(60, pays=1), scripts={path: lambda _: evolve(refused(429), retry_after=20.0)})
+    meet(node, remote)
+    assert node.until(lambda: node.transport.calls_to(remote.endpoint, path), within=10)
+    node.run(1)
+    before = len(node.transport.calls_to(remote.endpoint))
+    node.run(18)
+    assert len(node.transport.calls_to(remote.endpoint)) == before
+    remote.scripts = {}
+    assert followed(node, grow(60, pays=1))
+    assert is_clean(node, remote)
 
 
 # Our own troubles

@@ -21,7 +21,7 @@ from svcd.p2p.address_book import BUCKET_SIZE, AddressEntry, group_of_endpoint
 from svcd.p2p.bans import Ban, endpoint_name, node_name
 from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.service import FORMAT, SAVE_APART_SECONDS, PeersFile, PeersService, read_peers_file, write_peers_file
-from svcd.p2p.transport import FailureKind
+from svcd.p2p.transport import FailureKind, PeerCallFailed
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node, place
@@ -224,7 +224,7 @@ def test_a_late_failure_of_an_old_key_does_not_cost_the_new_one_its_place(node: 
     node.meet(remote)
     assert not node.peers.has(old)
     for _ in range(peers.MAX_FAILURES):
-        node.peers.note_failure(old)
+        node.peers.note_failure(old, PeerCallFailed(FailureKind.TIMEOUT, "late"))
     assert node.knows(remote)
 
 

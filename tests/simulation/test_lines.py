@@ -66,7 +66,7 @@ class CatchingUp:
 def check_company(new: SimulatedNode, peers: list[SimulatedNode]) -> None:
     """No peer of the new node is banned or doubted."""
     known = new.neighbours.peers
-    assert not [peer.endpoint for peer in known.all() if peer.claim_backoff.failures], "honest peers are doubted"
+    assert not [peer.endpoint for peer in known.all() if peer.unproven_claims], "honest peers are doubted"
     assert not [peer.endpoint for peer in peers if known.is_banned(peer.key.node_id)], "honest peers are banned"
 
 
