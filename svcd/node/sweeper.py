@@ -20,7 +20,6 @@ from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
@@ -196,8 +195,10 @@ class Sweeper(Service):
             return
         self._again = True
         if self._running is None:
-            self._running = Deferred.fromCoroutine(self._work()).addErrback(self._log_failure)
-            self._running.addBoth(self._set_idle)
+            self._running = Deferred.fromCoroutine(self._work())
+            self._running.addErrback(
+                lambda failure: self.log.failure("sweeping the rewards failed; the next block tries again", failure)
+            ).addBoth(self._set_idle)
 
     def _set_idle(self, _: object) -> None:
         self._running = None
@@ -286,6 +287,3 @@ class Sweeper(Service):
 
     def _account(self, reader: ChainReader) -> Account:
         return reader.account(self._key) or Account()
-
-    def _log_failure(self, failure: Failure) -> None:
-        self.log.failure("sweeping the rewards failed; the next block tries again", failure)

@@ -13,7 +13,6 @@ from cattrs import Converter, transform_error
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from svcd.interfaces import Timer, Worker, unix_seconds
 from svcd.net.targets import Endpoint
@@ -298,10 +297,9 @@ class PeersService(Service):
     def _save_now(self) -> None:
         self._saving = None
         self._saved_soon_at = self._network.peers.node.clock.seconds()
-        Deferred.fromCoroutine(self.save_or_log()).addErrback(self._log_failure)
-
-    def _log_failure(self, failure: Failure) -> None:
-        self._log.failure("saving the known peers failed", failure)
+        Deferred.fromCoroutine(self.save_or_log()).addErrback(
+            lambda failure: self._log.failure("saving the known peers failed", failure)
+        )
 
     async def save_or_log(self) -> None:
         """Write the file; a failure is logged, for the next attempt is soon."""

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from svcd.interfaces import Worker
 from svcd.ip_addresses import Address
@@ -246,10 +245,9 @@ class PinnedTransport:
             self.forget(endpoint)
 
     def _close(self, peer: PinnedConnections) -> None:
-        Deferred.fromCoroutine(peer.close()).addErrback(self._log_failure)
-
-    def _log_failure(self, failure: Failure) -> None:
-        self.log.failure("closing connections to a peer failed", failure)
+        Deferred.fromCoroutine(peer.close()).addErrback(
+            lambda failure: self.log.failure("closing connections to a peer failed", failure)
+        )
 
 
 def _seconds(text: str) -> float:
