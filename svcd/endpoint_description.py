@@ -30,7 +30,7 @@ class EndpointDescription:
 
     kind: str
     arguments: Mapping[str, str]
-    """By name; also those that the description gives without a name."""
+    """By name, even those that the description gives without a name."""
     for_twisted: tuple[str, ...]
     """What Twisted can parse: the description or, of a `systemd:` one with the arguments of TLS, the inherited socket
     and an `ssl:` endpoint with these arguments."""

@@ -23,7 +23,7 @@ UNREAD_ANSWERS: Final = (
     "Requesting megabytes on many connections without reading them, to fill memory or occupy all connections"
 )
 ENDLESS_ANSWER: Final = "An endless answer, or one that never comes"
-DEAD_RECEIVER: Final = "A receiver that never works, to be tried for ever"
+DEAD_RECEIVER: Final = "A receiver that never works, to keep the node retrying without end"
 STALLING_RECEIVER: Final = "A receiver that stalls in the handshake or the headers"
 LONG_LISTS: Final = "Asking for the payments or the statement of a busy address, to make the node read without end"
 WRONG_PAYMENTS: Final = "Wrong payments without end, to make a node send as many events"

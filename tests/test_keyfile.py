@@ -258,7 +258,7 @@ def argon2id(**costs: int) -> bytes:
         (b"\xff", "byte 0 is not UTF-8"),
         (b"[]", "the keyfile must be a JSON object"),
         (KEYFILE[:-20], "not JSON"),
-        (KEYFILE.replace(b'"network"', b'"format"'), "stands twice"),
+        (KEYFILE.replace(b'"network"', b'"format"'), "occurs twice"),
         (changed("comment", "mine"), 'unknown field "comment"'),
         (changed("kdf.extra", 1), 'kdf has an unknown field "extra"'),
         (changed("cipher.nonce", ...), "cipher lacks the field nonce"),

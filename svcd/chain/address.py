@@ -91,7 +91,7 @@ def encode_address(key20: bytes, prefix: str) -> str:
 def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
     """The 20-byte key hash of an address of the network with ``prefix``; raises RuleViolation(ADDRESS).
 
-    Only the one lower-case form is an address, so text and key hash stand for each other.
+    Only the one lower-case form is an address, so each text has one key hash, and each key hash one text.
     """
     start = f"{prefix}1q"
     if type(value) is not str or not value.startswith(start) or len(value) != len(start) + _KEY_SYMBOLS + 6:

@@ -66,7 +66,7 @@ class Header:
 
     @cached_property
     def _parts(self) -> tuple[str, str, str]:
-        """The canonical text cut where signature and transactions stand; the last part ends before the work nonce."""
+        """The canonical text without signature and transactions, cut where they are; it ends before the work nonce."""
         return (
             f'{{"baseTarget":"{self.base_target:064x}","consensusRoot":"{self.consensus_root.hex()}",'
             f'"height":"{self.height}","multiplier":{self.multiplier},"networkId":{self.network_id},'
@@ -86,7 +86,7 @@ class Header:
         return block_id(self.core_hash, self.work_nonce)
 
     def _halves(self) -> tuple[bytes, bytes]:
-        """The canonical JSON of the header, cut where the transactions of the block stand."""
+        """The canonical JSON of the header, cut where the transactions of the block are."""
         before, middle, after = self._parts
         first = f'{before},"signature":"{self.signature.hex()}"{middle}'
         return first.encode(), f'{after},"workNonce":"{self.work_nonce.hex()}"}}'.encode()

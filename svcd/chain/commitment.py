@@ -26,7 +26,7 @@ Not a tuple, for a full block makes twenty thousand nodes and the garbage collec
 """
 
 _MANY: Final = 2
-"""What no byte stands for: two accounts or more. Other bytes are the number of accounts, or _UNKNOWN."""
+"""Two accounts or more, for which a node has no byte. The byte is the number of accounts, 0 or 1, or _UNKNOWN."""
 _UNKNOWN: Final = 3
 _SIZE: Final = 32
 _NOT_READ: Final[Node] = bytes(_SIZE) + bytes([_UNKNOWN])

@@ -81,7 +81,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
-        _refuse(f"the key {json.dumps(twice[:64])} stands twice in one object; every key may stand once")
+        _refuse(f"the key {json.dumps(twice[:64])} occurs twice in one object; a key may occur once")
     return found
 
 

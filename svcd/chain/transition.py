@@ -229,7 +229,7 @@ class Workspace:
         self._fees += transfer.fee
 
     def finish(self, producer: bytes, reward: int) -> Effect:
-        """Pay the producer (20-byte key hash), and update since when each account holds the minimum."""
+        """Pay the producer (20-byte key hash), and record since when each changed account has held the minimum."""
         balance, nonce = self._standing(producer)
         self._now[producer] = (balance + reward + self._fees, nonce)
         minimum = self._params.holding_minimum

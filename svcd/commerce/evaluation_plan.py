@@ -11,7 +11,7 @@ from attrs import define, field
 from svcd.store.webhook_store import WatchName
 
 NEWEST: Final = -1
-"""Stands for the height of the newest block, also if blocks arrive before the watch's turn."""
+"""Stands for the height of the newest block, even if blocks arrive before the watch's turn."""
 
 Heights = set[int]
 """Heights of blocks at which a watch is to be evaluated, besides the one at which it is to be woken."""

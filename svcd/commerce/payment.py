@@ -16,7 +16,7 @@ HIGH_VALUE_CONFIRMATIONS: Final = 30
 """Recommended for large amounts."""
 SETTLEMENT_MODEL: Final = "canonical-chain-depth"
 DESCRIPTION: Final = (
-    "Experimental, no hard finality: a reorganisation can undo any payment, also one that is confirmed."
+    "Experimental, no hard finality: a reorganisation can undo any payment, even one that is confirmed."
 )
 """The warning for merchants and buyers about every payment (docs/payments.md)."""
 MAX_MISMATCHES: Final = 10
@@ -39,7 +39,7 @@ class PaymentState(StrEnum):
 
 @frozen
 class PaymentLocation:
-    """Where a payment stands on the canonical chain."""
+    """The block of the canonical chain that has a payment, and its position there."""
 
     txid: bytes
     block_hash: bytes

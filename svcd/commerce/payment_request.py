@@ -67,7 +67,7 @@ class PaymentTerms:
     since_height: int | None = None
     """Transfers in blocks below this height do not count."""
     key: bytes = field(repr=False)
-    """The recipient's 20-byte key hash, as it stands in transfers; derived from the address unless given."""
+    """The recipient's 20-byte key hash, as transfers have it; derived from the address unless given."""
 
     @key.default
     def _key_of_recipient(self) -> bytes:

@@ -1,6 +1,6 @@
 """The types of configuration values: one class per type, whose error sentence names the accepted form.
 
-A type stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loader` calls its `read`.
+A type is part of a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loader` calls its `read`.
 """
 
 import re

@@ -256,7 +256,7 @@ class WebhookMetrics(Collector):
             value=lease_age,
         )
         yield GaugeMetricFamily(
-            "svcd_webhooks_lag_blocks", "Blocks of which merchants have not been told.", value=self._webhooks.lag
+            "svcd_webhooks_lag_blocks", "Blocks whose events have not been written.", value=self._webhooks.lag
         )
         yield CounterMetricFamily("svcd_webhooks_delivered", "Events delivered.", value=counts.delivered)
         yield CounterMetricFamily("svcd_webhooks_failed", "Failed attempts to deliver.", value=counts.failed)

@@ -110,7 +110,7 @@ class Rules:
     setting: str
     """The operator's setting that would admit such names."""
     bare: bool
-    """Admits nothing after the port."""
+    """Refuses a path, a query or a fragment after the port."""
 
     @classmethod
     def for_callbacks(cls, *, allow_http: bool = False, allow_private: bool = False) -> "Rules":

@@ -228,7 +228,7 @@ class Status:
 
     @property
     def current(self) -> bool:
-        """Whether the chain is current enough to judge a payment: the node neither catches up nor stands still."""
+        """Whether the chain is current enough to judge a payment: the node lacks no blocks, and new ones come."""
         return not (self.behind or self.standstill())
 
     def standstill(self) -> str:

@@ -1,6 +1,6 @@
 """Headers-first synchronisation: which claims to check, when a claim counts, and which chain to follow.
 
-A peer's claim of more work counts when verified headers with that work stand behind it; until then the node stays
+A peer's claim of more work counts when verified headers prove that work; until then the node stays
 synced and makes blocks. The chain that is proven to have more work is followed: its blocks are fetched from every peer
 that has them, and no peer is penalised for what another one sent (docs/peers.md "Catching up").
 """
@@ -350,7 +350,7 @@ class ChainSync:
             if failed.retry_after:
                 peer.pause(failed.retry_after)
             else:
-                # The line may be bad: one lost reply in three must not keep a node from a chain for long.
+                # A connection may lose one reply in three: that must not keep a node from a chain for long.
                 self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=MAX_RETRY)
 
     async def _prove(self, check: _ClaimCheck) -> None:

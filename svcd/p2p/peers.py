@@ -526,7 +526,7 @@ class Peers:
         peer = self._peers.get(endpoint)
         if outbound and endpoint in self.seeds and not self._has_seed():
             self._make_way(group)
-        # Where a name leads is known only now: many names must not get many outbound places.
+        # The address of a name is known only now: many names of one network must not get many outbound connections.
         chosen = outbound and not self._is_crowded(group, beside=endpoint)
         if not keep or (peer is None and not chosen and not self._has_room(group)):
             return None
@@ -642,7 +642,7 @@ class Peers:
         now = self.node.now()
         self._connected_since = (self._connected_since or now) if self._peers else None
         self._choose(now)
-        # A node that cannot be called hears of nothing but by polling.
+        # A node that nobody can call learns of new blocks only by polling.
         slot = float(self.node.params.slot_seconds) if self.reachable else 0.0
         gossip = HUNGRY_SECONDS if len(self.outbound()) < self.settings.outbound else GOSSIP_SECONDS
         for peer in self.all():

@@ -55,7 +55,7 @@ def parse_typed_amount(text: str) -> int:
     """Base units of an amount that a person has typed or pasted, such as ``2,5 SVC``; raises RuleViolation.
 
     A comma is taken for the decimal point unless it may separate thousands: where exactly three digits follow it, and
-    not a lone 0 stands before it. ``typedAmount`` in ``static/amounts.mjs`` does the same for the wallet.
+    what precedes it is not a lone 0. ``typedAmount`` in ``static/amounts.mjs`` does the same for the wallet.
     """
     number = _UNIT_BEHIND.sub("", text).replace("\N{NARROW NO-BREAK SPACE}", "")
     return parse_amount(number.replace(",", ".") if _DECIMAL_COMMA.fullmatch(number) else number)

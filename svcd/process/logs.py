@@ -1,7 +1,7 @@
 """One line of log for each event, for people (`text`) or for programs (`json`).
 
-Data stands in an event's fields, never in its format. Data from the network cannot forge a line: unprintable characters
-are escaped. In the text form a traceback follows its line, indented.
+Data is in an event's fields, never in its format string. Data from the network cannot forge a line: unprintable
+characters are escaped. In the text form a traceback follows its line, indented.
 """
 
 import json

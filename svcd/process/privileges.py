@@ -1,6 +1,6 @@
 """Root's rights, given up before root works in a directory that another user can write to (docs/threats.md).
 
-The node's user owns the data directory and can put links, pipes and other files there at any moment, also while a
+The node's user owns the data directory and can put links, pipes and other files there at any moment, even while a
 command of root's runs. SQLite opens its files by path, so no check before the opening would hold. Therefore root
 becomes the owner of the directory: the kernel refuses what that user may not touch, and new files belong to the user.
 """

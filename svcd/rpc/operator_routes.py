@@ -27,7 +27,7 @@ from svcd.web.routes import Field, Guard, Route, named_object, object_schema, re
 BACKUP_SECONDS: Final = 900.0
 MAX_PATH: Final = 4_000
 ON_DEMAND: Final = "this node makes blocks on demand ([participation] onDemand is true): ask for them at /operator/mine"
-_DONE: Final = named_object("Done", {}, about="It is so.")
+_DONE: Final = named_object("Done", {}, about="The request has been carried out.")
 
 
 class _HasToken(Protocol):

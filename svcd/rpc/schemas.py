@@ -46,7 +46,7 @@ ORDER_REFERENCE: Final = component(
         "maxLength": 64,
         "pattern": "^[A-Za-z0-9._:-]+$",
         "not": {"enum": [".", ".."]},
-        "description": "The reference of an order, which stands in paths too.",
+        "description": "The reference of an order, which paths have too.",
         "examples": ["order-1001"],
     },
 )

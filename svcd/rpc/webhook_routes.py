@@ -338,7 +338,7 @@ class WebhookRoutes:
             sentence = "the chain has just been reorganised, and undone transfers are on their way back; try again"
             raise service_unavailable(sentence, MEMPOOL_SECONDS) from behind
         except ChainBehind as behind:
-            sentence = "the node has lost its newest blocks and fetches them again; try again in some minutes"
+            sentence = "the node has lost its newest blocks and fetches them again; try again in a few minutes"
             raise service_unavailable(sentence, BEHIND_SECONDS) from behind
         warning = self._warning(terms.required, seconds, pay_within_seconds)
         return 201, {"subscription": {**record, "warning": warning} if warning else record}
@@ -379,7 +379,7 @@ class WebhookRoutes:
     @Route(
         "GET",
         "/rpc/commerce/webhooks/{id}",
-        "A watch, its payment as it stands, and its newest events",
+        "A watch, the state of its payment, and its newest events",
         bucket="webhooks",
         guards=_READING,
         path_fields=(WEBHOOK,),

@@ -73,7 +73,7 @@ CHAIN: Final = DatabaseKind(
     "NORMAL",
     "restore it from a backup, or move it away and the node fetches the chain again",
     tool="svc db rebuild",
-    refused="the disk takes nothing",
+    refused="the chain's database cannot be written",
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
 WEBHOOKS: Final = DatabaseKind(
@@ -81,7 +81,7 @@ WEBHOOKS: Final = DatabaseKind(
     "webhooks",
     "FULL",
     "move it away and register the webhooks still open anew",
-    refused="the disk takes nothing for the webhooks",
+    refused="the webhooks' database cannot be written",
 )
 """No other node has a merchant's orders: a commit is on the disk before it is confirmed."""
 POSTGRESQL: Final = DatabaseKind(
@@ -96,8 +96,8 @@ MEMPOOL: Final = DatabaseKind(
     "the mempool's database",
     "mempool",
     "NORMAL",
-    "move it away, and what waited comes again from wallets and peers",
-    refused="the disk takes no transfers",
+    "move it away: wallets and peers send the waiting transfers again",
+    refused="the mempool's database cannot be written",
 )
 """A power loss may cost the newest transfers, which their wallets keep until they are in a block."""
 

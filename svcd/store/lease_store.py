@@ -63,7 +63,7 @@ class LeaseStore:
         return changed.rowcount == 1
 
     def end_terms(self) -> None:
-        """End all terms, also those that nodes have begun in transactions that the database has lost."""
+        """End all terms, even those that nodes have begun in transactions that the database has lost."""
         self.connection.execute("UPDATE lease SET term = term + ?, holder = '', expires_at = 0", (_LOST_TERMS,))
 
     def check(self, term: int) -> bool:

@@ -213,7 +213,7 @@ class PostgresqlConnection:
     """Whose user and password take the place of the address's, if it returns any, when a connection is made."""
     _connection: _Connection | None = field(default=None, init=False)
     _session: str = field(default="", init=False)
-    """What the connection is known by, where a pooler stands before the server; "" where none does."""
+    """What the connection is known by, where a pooler is in front of the server; "" where none does."""
     _refusal: str = field(default="", init=False)
     """Why this database is not used as long as the node runs."""
     _server: str = field(default="", init=False)
@@ -498,7 +498,7 @@ class PostgresqlConnection:
 
     @staticmethod
     def _mark_pooled(connection: _Connection) -> str:
-        """What the session was marked with if a pooler stands before the server; "" if none does."""
+        """What the session was marked with if a pooler is in front of the server; "" if none does."""
         (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
         if backend == connection.info.backend_pid:
             return ""

@@ -38,7 +38,7 @@ class EventRow:
     redelivery_at: int | None = None
     """When the merchant requested its redelivery after it had been settled."""
     asked_at: int | None = None
-    """When the merchant last requested its redelivery, also while it waited."""
+    """When the merchant last requested its redelivery, even while it waited."""
     earlier_attempts: int = 0
     """Attempts before that."""
     due: int | None = None

@@ -84,7 +84,7 @@ class Router:
     def find(self, method: bytes, segments: Sequence[str]) -> "FoundRoute | None":
         """The route for the decoded segments of a path, and the values of its placeholders; None without a route.
 
-        A literal segment takes precedence over a placeholder, which matches anything but the empty segment, also if the
+        A literal segment takes precedence over a placeholder, which matches anything but the empty segment, even if the
         literal path has no route with ``method``.
         """
         node, values = self._find(self._root, segments, ()) or (_Node(), ())

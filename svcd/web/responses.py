@@ -139,7 +139,7 @@ def reason_phrase(status: int) -> bytes:
 class HttpError(Exception):
     """A request is answered with an error: ``status``, one ``sentence`` for the client, and further ``headers``.
 
-    ``tokens`` are drawn from the client's bucket in addition to the cost of the route. ``members`` stand in the body
+    ``tokens`` are drawn from the client's bucket in addition to the cost of the route. ``members`` are in the body
     beside the sentence; the route declares them. ``tip`` is the tip of the chain on which the error rests, if on any.
     """
 

@@ -235,7 +235,7 @@ def test_what_is_ambiguous_or_no_strict_json_is_refused_in_a_post_too(name: str)
         (b"[]", Refusal.FIELDS, "the body must be a JSON object"),
         (b"{}", Refusal.FIELDS, "the body lacks the field block"),
         (b'{"block":{},"other":1}', Refusal.FIELDS, 'the body has an unknown field "other"'),
-        (b'{"block":{},"block":{}}', Refusal.ENCODING, 'the key "block" stands twice'),
+        (b'{"block":{},"block":{}}', Refusal.ENCODING, 'the key "block" occurs twice'),
         (b'{"block":null}', Refusal.FIELDS, "block must be a JSON object"),
         (b'{"block":{}}', Refusal.FIELDS, "block lacks the field baseTarget"),
     ],

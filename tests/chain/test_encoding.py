@@ -67,9 +67,9 @@ TRAPS: dict[str, tuple[bytes, str]] = {
     "leading zero": (b"[01]", "not JSON"),
     "plus sign": (b"[+1]", "not JSON"),
     "control character in a string": (b'"a\nb"', "not JSON"),
-    "duplicate key": (b'{"a":1,"b":2,"a":1}', 'the key "a" stands twice'),
-    "nested duplicate key": (b'{"x":[{"a":1,"a":2}]}', 'the key "a" stands twice'),
-    "duplicate key by an escape": (rb'{"a":1,"\u0061":1}', 'the key "a" stands twice'),
+    "duplicate key": (b'{"a":1,"b":2,"a":1}', 'the key "a" occurs twice'),
+    "nested duplicate key": (b'{"x":[{"a":1,"a":2}]}', 'the key "a" occurs twice'),
+    "duplicate key by an escape": (rb'{"a":1,"\u0061":1}', 'the key "a" occurs twice'),
     "float": (
         b'{"a":1.5}',
         '1.5 is not accepted; numbers must be whole, and decimal amounts are strings such as "0.5"',
@@ -244,7 +244,7 @@ SENTENCES: list[tuple[bytes, str]] = [
     ),
     (
         f'{{"{LONG}":1,"{LONG}":2}}'.encode(),
-        f'the key "{LONG[:64]}" stands twice in one object; every key may stand once',
+        f'the key "{LONG[:64]}" occurs twice in one object; a key may occur once',
     ),
     (rb'"\ud800"', "a string holds half of a surrogate pair; strings must be valid Unicode"),
     (b"[", "not JSON: expecting value at character 1"),
@@ -292,7 +292,7 @@ def test_duplicate_key_behind_many_others_is_found_quickly() -> None:
     keys = [f"{number:06d}" for number in range(20_000)]
     data = ("{" + ",".join(f'"{key}":"{key * 4}"' for key in [*keys, keys[-1]]) + "}").encode()
     start = time.process_time()
-    with refuses(Refusal.ENCODING, '"019999" stands twice'):
+    with refuses(Refusal.ENCODING, '"019999" occurs twice'):
         parse_json(data)
     assert time.process_time() - start < 1
 

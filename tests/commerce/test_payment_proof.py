@@ -507,7 +507,7 @@ def test_another_form_is_refused(change: Callable[[dict[str, Any]], object], sen
         (b"[]", "the answer must be a JSON object"),
         (b'{"ok":false,"error":"no"}', 'the answer has an unknown field "error"'),
         (b"\xff", "byte 0 is not UTF-8"),
-        (ANSWER.replace('"index": 2', '"index": 2, "index": 2').encode(), 'the key "index" stands twice'),
+        (ANSWER.replace('"index": 2', '"index": 2, "index": 2').encode(), 'the key "index" occurs twice'),
         (ANSWER.replace('"index": 2', '"index": 2.0').encode(), "2.0 is not accepted"),
         ((ANSWER + "x").encode(), "not JSON: extra data"),
     ],

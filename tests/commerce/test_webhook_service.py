@@ -88,7 +88,7 @@ def test_the_operator_sees_an_alarm_until_the_disk_can_be_written_again(watched:
     disk.let(False)
     with pytest.raises(sqlite3.OperationalError):
         watched.register()
-    sentence = "the disk takes nothing for the webhooks: attempt to write a readonly database"
+    sentence = "the webhooks' database cannot be written: attempt to write a readonly database"
     for _ in range(2):
         assert operator.refusal("/ready", status=503) == f"not ready: {sentence}"
         assert operator.ok("/operator/status")["status"]["alarms"] == {"disk": sentence}
@@ -112,10 +112,10 @@ def test_of_two_databases_that_cannot_be_written_the_chain_s_is_reported(watched
     with pytest.raises(sqlite3.OperationalError):
         result_of(mining)
     readonly = "attempt to write a readonly database"
-    assert watched.node.databases.trouble == f"the disk takes nothing: {readonly}"
+    assert watched.node.databases.trouble == f"the chain's database cannot be written: {readonly}"
     chain.execute("PRAGMA query_only = 0")
     try_disks(watched)
-    assert watched.node.databases.trouble == f"the disk takes nothing for the webhooks: {readonly}"
+    assert watched.node.databases.trouble == f"the webhooks' database cannot be written: {readonly}"
     disk.let(True)
     try_disks(watched)
     assert watched.node.databases.trouble == ""

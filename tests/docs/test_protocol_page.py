@@ -21,7 +21,7 @@ def section(number: int) -> str:
 def table(text: str, row: str) -> dict[str, tuple[str, str]]:
     """First cell to the two cells in backticks behind it, for the table rows whose first cell matches ``row``."""
     rows = re.findall(rf"^\| {row} \| `([^`|]+)` \| `([^`|]+)` \|", text, re.MULTILINE)
-    assert len({name for name, *_ in rows}) == len(rows), "a row stands twice"
+    assert len({name for name, *_ in rows}) == len(rows), "a row occurs twice"
     return {name: (mainnet, devnet) for name, mainnet, devnet in rows}
 
 

@@ -42,7 +42,10 @@ def test_a_disk_that_is_full(disk: Disk, shop: Shop, killed: bool) -> None:
     nothing_is_written(shop, order)
     assert told(shop.node) == [LINE.format(why="database or disk is full")]
     ready = shop.node.operator("/ready")
-    assert (ready.status, ready.error) == (503, "not ready: the disk takes nothing: database or disk is full")
+    assert (ready.status, ready.error) == (
+        503,
+        "not ready: the chain's database cannot be written: database or disk is full",
+    )
     if killed:
         shop.node.kill()
     disk.free()

@@ -94,7 +94,7 @@ def test_a_page_of_the_webhooks_that_is_overwritten(shop: Shop) -> None:
 
 
 def test_a_page_of_the_waiting_transfers_that_is_overwritten(nodes: Nodes) -> None:
-    """What waited comes again from wallets and peers, so the file may go; the chain does not need it."""
+    """Wallets and peers send the waiting transfers again, so the file may go; the chain does not need it."""
     node = nodes.start()
     node.ok(node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "1"}))
     node.stop()

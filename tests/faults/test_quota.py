@@ -51,7 +51,7 @@ def test_a_quota_that_stops_waiting_transfers_only(shop: Shop) -> None:
     let_files_grow_to(shop, log_of(shop, "mempool"))
     answer = shop.node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "1"})
     assert (answer.status, answer.error) == (503, REFUSED)
-    sentence = "the disk takes no transfers: disk I/O error"
+    sentence = "the mempool's database cannot be written: disk I/O error"
     assert shop.node.operator("/ready").error == f"not ready: {sentence}"
     shop.node.mine(1)
     assert int(shop.node.status()["height"]) == height + 1, "the chain goes on"
@@ -74,7 +74,7 @@ def test_a_quota_that_stops_the_webhooks_only(shop: Shop) -> None:
     let_files_grow_to(shop, log_of(shop, "webhooks"))
     shop.pay("customer", order["request"])
     wait_until(lambda: shop.node.operator("/ready").status == 503, "a node that is not ready")
-    sentence = "the disk takes nothing for the webhooks: disk I/O error"
+    sentence = "the webhooks' database cannot be written: disk I/O error"
     assert shop.node.operator("/ready").error == f"not ready: {sentence}"
     assert shop.node.ok(shop.node.operator("/operator/status"))["status"]["alarms"] == {"disk": sentence}
     wait_until(lambda: f"alarm disk: {sentence}" in shop.node.output, "an alarm in the log")

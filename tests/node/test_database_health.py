@@ -157,7 +157,8 @@ class Failing:
 
 
 @pytest.mark.parametrize(
-    ("kind", "sentence"), [(CHAIN, "the disk takes nothing"), (WEBHOOKS, "the disk takes nothing for the webhooks")]
+    ("kind", "sentence"),
+    [(CHAIN, "the chain's database cannot be written"), (WEBHOOKS, "the webhooks' database cannot be written")],
 )
 def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: DatabaseKind, sentence: str) -> None:
     failing = Failing()

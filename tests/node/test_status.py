@@ -138,9 +138,11 @@ def test_the_first_reason_not_to_be_ready_is_the_one_that_is_told(node: Node) ->
     status = status_of(node, database=lambda: "PostgreSQL is away", webhooks=misconfigured)
     assert status.unready() == status.alarms()["database"] == "PostgreSQL is away"
     peers = Known(NOBODY)
-    status = status_of(node, peers, trouble="the disk takes nothing: full", database=lambda: "PostgreSQL is away")
+    status = status_of(
+        node, peers, trouble="the chain's database cannot be written: full", database=lambda: "PostgreSQL is away"
+    )
     node.clock.advance(600)
-    assert status.unready() == status.alarms()["disk"] == "the disk takes nothing: full"
+    assert status.unready() == status.alarms()["disk"] == "the chain's database cannot be written: full"
     peers.around = NetworkView(3, 0, "", usual_height=2)
     assert status.unready() == status.standstill() != ""
     peers.around = NetworkView(3, 9, "a peer has more", usual_height=2)

@@ -32,7 +32,7 @@ class Document(HTMLParser):
         self.feed(text)
         self.close()
         assert not self._open, f"not closed: {self._open}"
-        assert len(self.ids) == len(set(self.ids)), "an id stands twice"
+        assert len(self.ids) == len(set(self.ids)), "an id occurs twice"
 
     @property
     def title(self) -> str:
@@ -45,7 +45,7 @@ class Document(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), f"an attribute of {tag} stands twice"
+        assert len(names) == len(set(names)), f"an attribute of {tag} occurs twice"
         assert not [name for name in names if name == "style" or name.startswith("on")], f"{tag} has {names}"
         found = {name: value or "" for name, value in attrs}
         self.elements.append((tag, found))

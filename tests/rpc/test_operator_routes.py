@@ -105,7 +105,7 @@ def test_not_ready_while_the_disk_takes_nothing(node: Node, operator: Client) ->
     connection = node.node_context.chain.chainstate.store._db
     connection.execute("PRAGMA query_only = 1")
     assert operator.refusal("/operator/mine", {"blocks": 1}, status=503).startswith("the node cannot write to its disk")
-    sentence = "not ready: the disk takes nothing: attempt to write a readonly database"
+    sentence = "not ready: the chain's database cannot be written: attempt to write a readonly database"
     for _ in range(2):
         assert operator.refusal("/ready", status=503) == sentence
         result_of(Deferred.fromCoroutine(node.databases.try_disks()))

@@ -559,7 +559,7 @@ def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_
     refused = register(client_of(watched), body_of(watched))
     assert (refused.status, refused.error) == (
         503,
-        "the node has lost its newest blocks and fetches them again; try again in some minutes",
+        "the node has lost its newest blocks and fetches them again; try again in a few minutes",
     )
     assert refused.headers["retry-after"] == "60"
 

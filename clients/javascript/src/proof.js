@@ -109,7 +109,7 @@ async function check(answers, order, tip) {
  */
 export async function checkProof(answers, order, { tip } = {}) {
   const asked = checkOrder(order);
-  checkInput(Array.isArray(answers), "give the answers of the node as an array, also if it is one");
+  checkInput(Array.isArray(answers), "give the answers of the node as an array, even a single one");
   checkInput(typeof tip === "string", "give the hash of a block that you trust as tip");
   try {
     return await check(answers, asked, tip.toLowerCase());

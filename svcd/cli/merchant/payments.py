@@ -419,7 +419,7 @@ def _payment_lines(payment: ResponseObject) -> Iterator[str]:
         rows.append(("to undo", _undoing(payment.object("work"))))
     rows.append(("tip", f"{tip.number('height')}, {tip.text('hash')}"))
     if "node" in payment and payment.object("node").value("synced") is False:
-        rows.append(("node", "catches up or stands still: do not rely on this, ask again later"))
+        rows.append(("node", "fetches blocks, or has had no new block for long: do not rely on this, ask again later"))
     yield property_table(rows)
     for mismatch in payment.objects("mismatches"):
         yield ""

@@ -453,7 +453,7 @@ def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView,
 def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Transfer) -> str:
     """Send the transfer and return its state, ``accepted`` or ``known``; raises CommandError.
 
-    It stays in the file whatever happens: also a node that refuses it may have sent it on.
+    It stays in the file whatever happens: even a node that refuses it may have sent it on.
     """
     pending = payment.pending
     before = {each.transfer.txid: each.answer for each in pending.load()}.get(transfer.txid)

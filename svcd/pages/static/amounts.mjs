@@ -19,7 +19,7 @@ export function parseAmount(text) {
 /** Base units of an amount that a person has typed, or pasted as a page shows it: "1 250.5 SVC". Throws `amount`.
  *
  * A comma is the decimal point of many languages, and the only one on their phones' keypads. It is taken for one unless
- * it may separate thousands: where exactly three digits follow it, and not a lone 0 stands before it.
+ * it may separate thousands: where exactly three digits follow it, and what precedes it is not a lone 0.
  * @type {(text: string) => bigint} */
 export function typedAmount(text) {
   const number = text.replace(/[ \u00a0]?SVC$/, "").replaceAll("\u202f", "");

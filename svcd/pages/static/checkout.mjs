@@ -1,4 +1,4 @@
-// Keeps the checkout page up to date without reloading it. All words stand in the page; this shows the right ones.
+// Keeps the checkout page up to date without reloading it. All words are in the page; this shows the right ones.
 
 import { digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";

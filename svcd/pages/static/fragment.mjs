@@ -1,7 +1,7 @@
 // The fragment (#) of the wallet's address: which view is shown, and the payment link, which no server gets to see.
 
 /** @typedef {{ view: string, name: string, argument: string | undefined, link: string }} Fragment
- * `link` is `pay=…` with what may stand beside it, or "". */
+ * `link` is `pay=…` with what may be beside it, or "". */
 
 /** @type {(pairs: string) => boolean} */
 const hasLink = (pairs) => pairs.split("&").some((pair) => pair.startsWith("pay="));

@@ -159,7 +159,7 @@ export function uriInText(text, network) {
   return { uri, returnUrl: isPage ? returnUrlInSearch(search) : null, until: isPage ? untilInSearch(search) : null };
 }
 
-/** What stands in the query of a wallet page's address, and in its fragment beside the view.
+/** What the query of a wallet page's address has, and its fragment beside the view.
  * @type {(address: string) => string} */
 function searchOf(address) {
   const [page, hash = ""] = address.split(/#(.*)/s);

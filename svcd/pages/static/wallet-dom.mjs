@@ -29,7 +29,7 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-/** Write a text, unless it stands there already: screen readers would say it again.
+/** Write a text, unless it is there already: screen readers would say it again.
  * @type {(where: Element, text: string) => void} */
 export function write(where, text) {
   if (where.textContent !== text) where.textContent = text;
@@ -54,7 +54,7 @@ function failure(problem) {
 
 /** Show a Problem in an element, or nothing for null. What is no Problem is said to be a fault of this page.
  *
- * A node's own sentence may stand in it, so nothing of it is hidden.
+ * It may contain a node's own sentence, so nothing of it is hidden.
  * @type {(where: HTMLElement, problem: unknown) => void} */
 export function tell(where, problem) {
   const told = problem === null || problem instanceof Problem ? problem : failure(problem);
@@ -81,7 +81,7 @@ export function show(view) {
   }
 }
 
-/** Remember what stands below `roots`; gives what brings it back. The elements stay, and with them who listens.
+/** Remember what is below `roots`; gives what brings it back. The elements stay, and with them who listens.
  * @type {(roots: Element[]) => () => void} */
 export function remembered(roots) {
   const below = roots.flatMap((root) => [...root.querySelectorAll("*")]);
@@ -144,9 +144,9 @@ export function onClick(button, work, failed = console.error) {
   button.addEventListener("click", click);
 }
 
-/** Do `work` when a form is sent, and not again while it is under way; what it throws stands in `error`.
+/** Do `work` when a form is sent, and not again while it is under way; what it throws is shown in `error`.
  *
- * A Problem with a `field` stands there, beside the field that it is about.
+ * A Problem with a `field` is shown beside the field that it is about.
  * @type {(form: HTMLElement, error: HTMLElement, work: () => unknown) => void} */
 export function onSubmit(form, error, work) {
   const begin = () => {

@@ -124,7 +124,7 @@ export class Following {
         if (this.#payment === null) return true;
         const before = this.#payment;
         const asking = () => (handIn ? paying.follow(before) : paying.look(before));
-        // What was signed is handed in also if the person goes to another tab at once.
+        // What was signed is handed in even if the person goes to another tab at once.
         const payment = await (before.state === "signed" ? attention.urgently(asking) : asking());
         const why = payment.state === "refused" ? await paying.whyNotAgain(payment) : undefined;
         if (this.#poller !== poller) return true;

@@ -1,4 +1,4 @@
-// The payment link of the wallet's page, as it stands in the fragment of its address.
+// The payment link of the wallet's page, as it is in the fragment of its address.
 
 import { judgedLink } from "./link-policy.mjs";
 import { parseUri, returnUrlInSearch, untilInSearch, uriInSearch, uriInText } from "./uri.mjs";

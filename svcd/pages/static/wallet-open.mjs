@@ -65,7 +65,7 @@ export class Creating {
     this.#showWords();
   }
 
-  /** Forget the words, also those that stand on the page. */
+  /** Forget the words, even those that the page shows. */
   forget() {
     this.#words = [];
     byId("words").replaceChildren();

@@ -42,12 +42,12 @@ import { openStore } from "./wallet-store.mjs";
  */
 
 const CHECK_IDLE_EVERY = 5_000;
-/** The views of an open wallet: what stands in them is nobody's business once it is locked. */
+/** The views of an open wallet: what they show is nobody's business once it is locked. */
 const PRIVATE = ["home", "receive", "send", "review", "payment", "history", "settings"];
 /** The views in which the words of a wallet, or a password for it, stand or are typed before it is made. */
 const SECRET = ["words", "quiz", "password", "import"];
 
-// Before anything is asked: what stands in the query would be sent along with each reload.
+// Before anything is asked: the query would be sent along with each reload.
 const moved = fragmentWithQuery(location);
 if (moved !== null) history.replaceState(null, "", location.pathname + moved);
 

@@ -153,7 +153,7 @@ def test_devnet_commands_fail_on_other_networks(terminal: Terminal, clock: Clock
 TABLE = [
     Limit("connections", 1000, "connections", "Idle connections, to use up sockets", "limits.connections"),
     Limit("reading", 0, "requests/s", "More requests than the node can answer", "limits.requestsPerSecond"),
-    Limit("levels of JSON", 8, "things", "JSON nested thousands deep"),
+    Limit("levels of JSON", 8, "levels", "JSON nested thousands deep"),
 ]
 
 
@@ -204,7 +204,7 @@ def test_the_limits(node: Node, terminal: Terminal) -> None:
         "reading: none, set by limits.requestsPerSecond\n"
         "  stops: More requests than the node can answer\n"
         "\n"
-        "levels of JSON: 8 things\n"
+        "levels of JSON: 8 levels\n"
         "  stops: JSON nested thousands deep\n"
     )
     told = json.loads(terminal.ok("node", "limits", "--json").out)

@@ -32,7 +32,7 @@ class Journal(Protocol):
 class SqliteJournal:
     """A journal in the table ``payout_journal`` of an SQLite file, which is made if it is missing.
 
-    The lock of SQLite is that of the system, which ends with its process, also with ``kill -9``. Each entry is synced
+    The lock of SQLite is that of the system, which ends with its process, even after ``kill -9``. Each entry is synced
     to the disk. Keep the file on a local disk: the locks of network file systems cannot be relied on. A file that is
     made can be read by its user alone: it says who is paid.
     """

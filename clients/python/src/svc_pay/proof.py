@@ -43,7 +43,7 @@ def check_proof(answers: Iterable[bytes], order: Order, *, tip: str) -> ProvenPa
     """
     given: object = answers
     if isinstance(given, bytes | str):
-        raise InvalidInput("give the answers of the node as a list, also if it is one")
+        raise InvalidInput("give the answers of the node as a list, even a single one")
     try:
         return _check([Members.of(answer, "the answer").object("proof") for answer in answers], order, tip)
     except (InvalidAnswer, UnicodeEncodeError) as error:
