@@ -12,7 +12,8 @@ from svcd.net.targets import BadTarget, Endpoint
 from svcd.p2p.address_book import OPERATOR
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
 from svcd.p2p.call_budget import CallReason
-from svcd.p2p.peers import HandshakeFailed, Peer, Peers
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import HandshakeFailed, Peers
 from svcd.web.responses import HttpError
 
 MAX_SHOWN: Final = limit(2_000, "bans that are shown", "bans", TOO_MANY_REQUESTS)

@@ -14,7 +14,8 @@ from svcd.interfaces import Timer
 from svcd.limits import limit
 from svcd.node.changes import BlockOutcome, ChainChange, HeaderCheck
 from svcd.p2p.client import ASKED, KNOWN, WANTED, BlocksReply
-from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 
 _NOT_DELIVERED: Final = "Announcing a block and not delivering it, so that others are not asked"

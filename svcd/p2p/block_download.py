@@ -24,7 +24,8 @@ from svcd.limits import STALLING_PEER, limit
 from svcd.node.changes import BlockOutcome, BlockStatus
 from svcd.p2p.client import LEAST_BYTES, MAX_HASHES, MAX_REPLY_BYTES, BlocksReply
 from svcd.p2p.headers import HeaderChain
-from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 

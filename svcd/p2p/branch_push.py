@@ -23,7 +23,8 @@ from svcd.node.chain_manager import MAX_WANTED, ChainManager
 from svcd.p2p.client import MAX_BRANCH_HEADERS, MORE, WANTED
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.own_errors import OwnErrors
-from svcd.p2p.peers import Backoff, Peer, Peers
+from svcd.p2p.peer import Backoff, Peer
+from svcd.p2p.peers import Peers
 from svcd.p2p.transport import PeerCallFailed
 from svcd.store.chain_store import ChainReader
 

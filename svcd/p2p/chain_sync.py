@@ -36,7 +36,8 @@ from svcd.p2p.headers import (
     locator,
 )
 from svcd.p2p.own_errors import OwnErrors
-from svcd.p2p.peers import Backoff, Peer, Peers
+from svcd.p2p.peer import Backoff, Peer
+from svcd.p2p.peers import Peers
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.transport import PeerCallFailed
 

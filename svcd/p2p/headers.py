@@ -19,7 +19,8 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import HeaderCheck
 from svcd.p2p.client import MAX_HEADERS, HeadersReply
 from svcd.p2p.own_errors import OwnErrors
-from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 
 CLOSER_HASHES: Final = 100

@@ -6,7 +6,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.interfaces import Clock
-from svcd.p2p.peers import Backoff
+from svcd.p2p.peer import Backoff
 
 FIRST_PAUSE: Final = 5.0
 MAX_PAUSE: Final = 30.0

@@ -25,7 +25,8 @@ from svcd.node.tasks import CancellableTasks
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.branch_push import BranchPush
 from svcd.p2p.client import WANTED
-from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
 from svcd.p2p.transport import PeerCallFailed
 
 OTHERS: Final = 8

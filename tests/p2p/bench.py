@@ -24,7 +24,8 @@ from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
-from svcd.p2p.peers import Peer, PeerSettings
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.service import PeerNetwork
 from svcd.p2p.transport import PeerReply, PeerRequest

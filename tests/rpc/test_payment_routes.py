@@ -59,7 +59,7 @@ def test_info(still: Client) -> None:
             "chainId": "SVC-TEST",
             "genesisHash": PARAMS.genesis_hash.hex(),
             "description": "Experimental, no hard finality: a reorganisation can undo any payment, "
-            "also one that is confirmed.",
+            "even one that is confirmed.",
             "defaultConfirmations": 12,
             "highValueConfirmations": 30,
             "hardFinality": False,
