@@ -38,6 +38,20 @@ REASONS: Final = (
 _DEPTHS: Final = (1.0, 2.0, 3.0, 6.0, 10.0, 30.0, 100.0, 1000.0)
 
 
+_Row = tuple[str, str, float]
+"""The name of a metric, what it is, and its value."""
+
+
+def _gauges(*rows: _Row) -> Iterator[Metric]:
+    for name, about, value in rows:
+        yield GaugeMetricFamily(name, about, value=float(value))
+
+
+def _counters(*rows: _Row) -> Iterator[Metric]:
+    for name, about, value in rows:
+        yield CounterMetricFamily(name, about, value=value)
+
+
 class ChainMetrics(Collector):
     """Reads the tip, and counts the changes of the chain as one of its listeners."""
 
@@ -67,33 +81,22 @@ class ChainMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Collect the metrics."""
-        tip, start = self._chain_manager.tip, self._chain_manager.params.slot_time(self._chain_manager.tip.slot)
-        yield GaugeMetricFamily("svcd_chain_height", "Height of the tip.", value=tip.height)
-        age = (milliseconds(self._clock) - start) / 1000
-        yield GaugeMetricFamily("svcd_chain_tip_age_seconds", "Time since the slot of the tip began.", value=age)
-        still = self._status.history.still_seconds
-        yield GaugeMetricFamily(
-            "svcd_chain_unchanged_seconds", "Time since the tip changed, or since the node started.", value=still
+        tip, history = self._chain_manager.tip, self._status.history
+        age = (milliseconds(self._clock) - self._chain_manager.params.slot_time(tip.slot)) / 1000
+        yield from _gauges(
+            ("svcd_chain_height", "Height of the tip.", tip.height),
+            ("svcd_chain_tip_age_seconds", "Time since the slot of the tip began.", age),
+            ("svcd_chain_unchanged_seconds", "Time since the tip changed, or the node started.", history.still_seconds),
+            ("svcd_chain_on_demand", "1 if blocks are made on demand only.", self._on_demand),
+            ("svcd_chain_work", "Cumulative work of the chain.", tip.work),
+            ("svcd_chain_synced", "1 if the tip is believed to be the network's.", self._status.synced),
         )
-        on_demand = float(self._on_demand)
-        yield GaugeMetricFamily("svcd_chain_on_demand", "1 if blocks are made on demand only.", value=on_demand)
-        yield GaugeMetricFamily("svcd_chain_work", "Cumulative work of the chain.", value=tip.work)
-        synced = float(self._status.synced)
-        yield GaugeMetricFamily("svcd_chain_synced", "1 if the tip is believed to be the network's.", value=synced)
-        yield CounterMetricFamily(
-            "svcd_chain_blocks_connected", "Blocks that became part of the chain.", value=self._blocks
-        )
-        yield CounterMetricFamily(
-            "svcd_chain_transfers_connected",
-            "Transfers in blocks that became part of the chain.",
-            value=self._transfers,
-        )
-        yield CounterMetricFamily(
-            "svcd_chain_reorganisations", "Reorganisations: changes to another branch.", value=self._reorganisations
-        )
-        deep = self._status.history.deep_reorganisations
-        yield CounterMetricFamily(
-            "svcd_chain_deep_reorganisations", "Reorganisations that undid 12 blocks or more.", value=deep
+        deep = history.deep_reorganisations
+        yield from _counters(
+            ("svcd_chain_blocks_connected", "Blocks that became part of the chain.", self._blocks),
+            ("svcd_chain_transfers_connected", "Transfers in blocks that became part of the chain.", self._transfers),
+            ("svcd_chain_reorganisations", "Reorganisations: changes to another branch.", self._reorganisations),
+            ("svcd_chain_deep_reorganisations", "Reorganisations that undid 12 blocks or more.", deep),
         )
         alarms = GaugeMetricFamily("svcd_chain_alarm", "1 while the chain has this alarm.", labels=("alarm",))
         for kind, alarm in self._status.alarms().items():
@@ -117,15 +120,13 @@ class MempoolMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Collect the metrics."""
         mempool = self._transaction_pool.mempool
-        yield GaugeMetricFamily("svcd_mempool_transactions", "Transfers that wait.", value=len(mempool))
-        yield GaugeMetricFamily("svcd_mempool_bytes", "Size of the transfers that wait.", value=mempool.size)
-        yield GaugeMetricFamily(
-            "svcd_mempool_capacity_transactions", "How many transfers may wait.", value=mempool.max_transactions
+        yield from _gauges(
+            ("svcd_mempool_transactions", "Transfers that wait.", len(mempool)),
+            ("svcd_mempool_bytes", "Size of the transfers that wait.", mempool.size),
+            ("svcd_mempool_capacity_transactions", "How many transfers may wait.", mempool.max_transactions),
+            ("svcd_mempool_capacity_bytes", "Size of the transfers that may wait.", mempool.max_bytes),
         )
-        yield GaugeMetricFamily(
-            "svcd_mempool_capacity_bytes", "Size of the transfers that may wait.", value=mempool.max_bytes
-        )
-        yield CounterMetricFamily("svcd_mempool_admitted", "Transfers that were admitted.", value=self._admitted)
+        yield from _counters(("svcd_mempool_admitted", "Transfers that were admitted.", self._admitted))
         refused = CounterMetricFamily(
             "svcd_mempool_refused", "Well-formed transfers that were refused.", labels=("reason",)
         )
@@ -143,17 +144,17 @@ class SweepMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Collect the metrics."""
         sweeper = self._sweeper
-        yield CounterMetricFamily("svcd_sweep_transfers", "Sweeps that the mempool admitted.", value=sweeper.sweeps)
-        yield CounterMetricFamily(
-            "svcd_sweep_coins", "Coins that these sweeps pay.", value=sweeper.swept / BASE_UNITS_PER_COIN
+        surplus, above, swept = (
+            units / BASE_UNITS_PER_COIN for units in (sweeper.surplus(), sweeper.above, sweeper.swept)
         )
-        yield GaugeMetricFamily(
-            "svcd_sweep_surplus_coins",
-            "Coins of the block key above the holding minimum.",
-            value=sweeper.surplus() / BASE_UNITS_PER_COIN,
+        yield from _counters(
+            ("svcd_sweep_transfers", "Sweeps that the mempool admitted.", sweeper.sweeps),
+            ("svcd_sweep_coins", "Coins that these sweeps pay.", swept),
         )
-        above = sweeper.above / BASE_UNITS_PER_COIN
-        yield GaugeMetricFamily("svcd_sweep_above_coins", "The surplus above which a sweep is due.", value=above)
+        yield from _gauges(
+            ("svcd_sweep_surplus_coins", "Coins of the block key above the holding minimum.", surplus),
+            ("svcd_sweep_above_coins", "The surplus above which a sweep is due.", above),
+        )
 
 
 class PeersMetrics(Collector):
@@ -166,16 +167,15 @@ class PeersMetrics(Collector):
         """Collect the metrics."""
         peers = self._peers
         verified, outbound = len(peers.all()), len(peers.outbound())
-        yield GaugeMetricFamily("svcd_peers_verified", "Verified peers.", value=verified)
-        yield GaugeMetricFamily("svcd_peers_outbound", "Outbound peers: those that this node chose.", value=outbound)
-        yield GaugeMetricFamily(
-            "svcd_peers_inbound", "Inbound peers: those that called this node.", value=verified - outbound
+        inbound = verified - outbound
+        yield from _gauges(
+            ("svcd_peers_verified", "Verified peers.", verified),
+            ("svcd_peers_outbound", "Outbound peers: those that this node chose.", outbound),
+            ("svcd_peers_inbound", "Inbound peers: those that called this node.", inbound),
+            ("svcd_peers_known", "Endpoints in the address book.", len(peers.book)),
+            ("svcd_peers_bans", "Banned nodes, endpoints and addresses.", peers.bans.count(peers.node.now())),
+            ("svcd_peers_alarm", "1 if most chosen peers break the rules.", bool(peers.alarm)),
         )
-        yield GaugeMetricFamily("svcd_peers_known", "Endpoints in the address book.", value=len(peers.book))
-        bans = peers.bans.count(peers.node.now())
-        yield GaugeMetricFamily("svcd_peers_bans", "Banned nodes, endpoints and addresses.", value=bans)
-        alarm = float(bool(peers.alarm))
-        yield GaugeMetricFamily("svcd_peers_alarm", "1 if most chosen peers break the rules.", value=alarm)
 
 
 class SyncMetrics(Collector):
@@ -188,7 +188,7 @@ class SyncMetrics(Collector):
         """Collect the metrics."""
         progress, running = self._network.progress, self._network.sync.running
         state = progress.snapshot()
-        yield GaugeMetricFamily("svcd_sync_catching_up", "1 while a greater chain is fetched.", value=float(running))
+        yield from _gauges(("svcd_sync_catching_up", "1 while a greater chain is fetched.", running))
         yield from self._state(state)
         slowest = GaugeMetricFamily(
             "svcd_sync_slowest_stage", "1 for the slowest stage of the last minute.", labels=("stage",)
@@ -199,9 +199,9 @@ class SyncMetrics(Collector):
             waited.add_metric((stage.value,), seconds)
         yield slowest
         yield waited
-        yield CounterMetricFamily("svcd_sync_blocks", "Blocks connected while catching up.", value=progress.blocks)
-        yield CounterMetricFamily(
-            "svcd_sync_transactions", "Transfers connected while catching up.", value=progress.transactions
+        yield from _counters(
+            ("svcd_sync_blocks", "Blocks connected while catching up.", progress.blocks),
+            ("svcd_sync_transactions", "Transfers connected while catching up.", progress.transactions),
         )
 
     def _state(self, state: SyncStatus | None) -> Iterator[Metric]:
@@ -209,22 +209,15 @@ class SyncMetrics(Collector):
         tip = self._network.peers.node.chain_manager.tip.height
         shown = state or SyncStatus(tip, tip, 0.0, 0.0, SyncStage.FETCH, 0.0, 0)
         left = nan if shown.seconds_left is None else shown.seconds_left
-        yield GaugeMetricFamily("svcd_sync_height", "Height that catching up has reached.", value=shown.height)
-        yield GaugeMetricFamily(
-            "svcd_sync_target_height", "Height of the chain that is being fetched.", value=shown.target
+        blocks, transfers = shown.blocks_per_second, shown.transactions_per_second
+        yield from _gauges(
+            ("svcd_sync_height", "Height that catching up has reached.", shown.height),
+            ("svcd_sync_target_height", "Height of the chain that is being fetched.", shown.target),
+            ("svcd_sync_blocks_per_second", "Blocks connected per second, over the last minute.", blocks),
+            ("svcd_sync_transactions_per_second", "Transfers connected per second, over the last minute.", transfers),
+            ("svcd_sync_left_seconds", "Estimated time until caught up; NaN if unknown.", left),
+            ("svcd_sync_peers_used", "Peers that have sent blocks.", shown.peers_used),
         )
-        yield GaugeMetricFamily(
-            "svcd_sync_blocks_per_second",
-            "Blocks connected per second, over the last minute.",
-            value=shown.blocks_per_second,
-        )
-        yield GaugeMetricFamily(
-            "svcd_sync_transactions_per_second",
-            "Transfers connected per second, over the last minute.",
-            value=shown.transactions_per_second,
-        )
-        yield GaugeMetricFamily("svcd_sync_left_seconds", "Estimated time until caught up; NaN if unknown.", value=left)
-        yield GaugeMetricFamily("svcd_sync_peers_used", "Peers that have sent blocks.", value=shown.peers_used)
 
 
 class WebhookMetrics(Collector):
@@ -235,33 +228,25 @@ class WebhookMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment."""
-        counts, backlog = self._webhooks.counts(), self._webhooks.backlog
-        age = self._webhooks.oldest_seconds
-        yield GaugeMetricFamily("svcd_webhooks_watches", "Active watches.", value=backlog.watches)
-        yield GaugeMetricFamily(
-            "svcd_webhooks_waiting_watches", "Active watches with an event to send.", value=counts.waiting
+        webhooks = self._webhooks
+        counts, leads = webhooks.counts(), webhooks.role is Role.LEADER
+        broken = counts.broken_hosts
+        yield from _gauges(
+            ("svcd_webhooks_watches", "Active watches.", webhooks.backlog.watches),
+            ("svcd_webhooks_waiting_watches", "Active watches with an event to send.", counts.waiting),
+            ("svcd_webhooks_in_flight", "Deliveries under way.", counts.in_flight),
+            ("svcd_webhooks_oldest_seconds", "Age of the oldest undelivered event.", webhooks.oldest_seconds),
+            ("svcd_webhooks_broken_hosts", "Callback hosts and ports whose deliveries keep failing.", broken),
+            ("svcd_webhooks_leader", "1 if this node follows the chain and delivers.", leads),
+            ("svcd_webhooks_lease_age_seconds", "Time since the leader renewed its lease.", webhooks.lease_age),
+            ("svcd_webhooks_lag_blocks", "Blocks whose events have not been written.", webhooks.lag),
         )
-        yield GaugeMetricFamily("svcd_webhooks_in_flight", "Deliveries under way.", value=counts.in_flight)
-        yield GaugeMetricFamily("svcd_webhooks_oldest_seconds", "Age of the oldest undelivered event.", value=age)
-        yield GaugeMetricFamily(
-            "svcd_webhooks_broken_hosts",
-            "Callback hosts and ports whose deliveries keep failing.",
-            value=counts.broken_hosts,
+        yield from _counters(
+            ("svcd_webhooks_delivered", "Events delivered.", counts.delivered),
+            ("svcd_webhooks_failed", "Failed attempts to deliver.", counts.failed),
+            ("svcd_webhooks_abandoned", "Events given up.", counts.abandoned),
+            ("svcd_webhooks_refused", "Events that receivers refuse.", counts.refused),
         )
-        leads, lease_age = float(self._webhooks.role is Role.LEADER), self._webhooks.lease_age
-        yield GaugeMetricFamily("svcd_webhooks_leader", "1 if this node follows the chain and delivers.", value=leads)
-        yield GaugeMetricFamily(
-            "svcd_webhooks_lease_age_seconds",
-            "Time since the leader renewed its lease.",
-            value=lease_age,
-        )
-        yield GaugeMetricFamily(
-            "svcd_webhooks_lag_blocks", "Blocks whose events have not been written.", value=self._webhooks.lag
-        )
-        yield CounterMetricFamily("svcd_webhooks_delivered", "Events delivered.", value=counts.delivered)
-        yield CounterMetricFamily("svcd_webhooks_failed", "Failed attempts to deliver.", value=counts.failed)
-        yield CounterMetricFamily("svcd_webhooks_abandoned", "Events given up.", value=counts.abandoned)
-        yield CounterMetricFamily("svcd_webhooks_refused", "Events that receivers refuse.", value=counts.refused)
 
 
 OTHER: Final = "other"
@@ -320,11 +305,8 @@ class WebMetrics(Collector, Recorder):
         yield throttled
         yield from self._connections()
         ignored = sum({id(site.clients): site.clients.untrusted.ignored for site in self._sites.values()}.values())
-        yield CounterMetricFamily(
-            "svcd_http_forwarded_ignored",
-            "Requests with X-Forwarded-For that came from no trusted proxy.",
-            value=ignored,
-        )
+        about = "Requests with X-Forwarded-For that came from no trusted proxy."
+        yield from _counters(("svcd_http_forwarded_ignored", about, ignored))
 
     def _connections(self) -> Iterator[Metric]:
         present = GaugeMetricFamily("svcd_http_connections", "Open connections.", labels=("site",))
