@@ -779,6 +779,10 @@ def test_a_merchant_has_a_previous_token_with_an_end_and_a_read_only_one(tmp_pat
     [
         ('previousTokenFile = "old"', 'previousTokenFile = "old": needs previousTokenUntil, the time at which'),
         ('previousTokenUntil = "2026-12-01T00:00:00"', "must be a date and time with its offset, such as"),
+        (
+            'previousTokenUntil = "2026-12-01T00:00:00Z"',
+            'previousTokenUntil = "2026-12-01T00:00:00Z": ends no token, because none is given: remove it, or give',
+        ),
         ('previousTokenUntil = "soon"', "must be a date and time with its offset, such as"),
         ("previousTokenUntil = 7", "must be a date and time with its offset, such as"),
     ],

@@ -21,6 +21,7 @@ from svcd.ip_addresses import parse_address
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
+_ENDS_NOTHING = "ends no token, because none is given: remove it, or give the previous token too"
 _NO_END = 'needs {}, the time at which the token ends, such as "2026-12-01T00:00:00Z"'
 
 
@@ -74,17 +75,28 @@ def _check_merchants(config: Config, settings: Settings) -> None:
 
 
 def _check_previous_tokens(config: Config, settings: Settings) -> None:
-    hooks = config.commerce.webhooks
-    for key, given in (
-        ("previousManageToken", hooks.previous_manage_token),
-        ("previousManageTokenFile", hooks.previous_manage_token_file),
-    ):
-        if given and not hooks.previous_manage_token_until:
-            raise settings.problem(("commerce", "webhooks", key), _NO_END.format("previousManageTokenUntil"))
+    hooks, at = config.commerce.webhooks, ("commerce", "webhooks")
+    given = [
+        key
+        for key, value in (
+            ("previousManageToken", hooks.previous_manage_token),
+            ("previousManageTokenFile", hooks.previous_manage_token_file),
+        )
+        if value
+    ]
+    _check_previous_token(settings, at, given, "previousManageTokenUntil", hooks.previous_manage_token_until)
     for number, merchant in enumerate(config.commerce.merchants):
-        if merchant.previous_token_file and not merchant.previous_token_until:
-            at = ("commerce", "merchants", number, "previousTokenFile")
-            raise settings.problem(at, _NO_END.format("previousTokenUntil"))
+        given = ["previousTokenFile"] if merchant.previous_token_file else []
+        of_merchant = ("commerce", "merchants", number)
+        _check_previous_token(settings, of_merchant, given, "previousTokenUntil", merchant.previous_token_until)
+
+
+def _check_previous_token(settings: Settings, at: KeyPath, given: Sequence[str], until_key: str, until: object) -> None:
+    """Refuse a previous token without its end, and an end without a token; ``given`` are the token's settings."""
+    if given and not until:
+        raise settings.problem((*at, given[0]), _NO_END.format(until_key))
+    if until and not given:
+        raise settings.problem((*at, until_key), _ENDS_NOTHING)
 
 
 def _check_recipients(recipients: Iterable[str], config: Config, settings: Settings, at: tuple[str | int, ...]) -> None:
