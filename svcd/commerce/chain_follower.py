@@ -194,8 +194,8 @@ class MempoolChange:
 
     def _in_place_of(self, transfer: Transfer) -> bytes | None:
         """The txid of the transfer that has the nonce of one that left."""
-        place = transfer.sender, transfer.nonce
-        found = (each.transfer.txid for each in self.added if (each.transfer.sender, each.transfer.nonce) == place)
+        key = transfer.sender, transfer.nonce
+        found = (each.transfer.txid for each in self.added if (each.transfer.sender, each.transfer.nonce) == key)
         return next(found, None)
 
 
@@ -362,7 +362,7 @@ class ChainFollower:
             begun, events = evaluate(watch, observation, evaluation, initial=True)
             begun, mismatched = self._emit_mismatches(begun, observation, initial=True)
             events += mismatched
-            begun, alarms = self._emit_standing_alarms(begun, observation)
+            begun, alarms = self._emit_active_alarms(begun, observation)
             events += alarms
             following = next_evaluation(begun, delta.tip.height, evaluation)
             queues += self.repository.add(begun, events, following, context.now, delta.tip.height)
@@ -527,11 +527,11 @@ class ChainFollower:
     def _alarms(self, delta: ChainDelta, context: StepContext) -> list[AlarmRow]:
         """The alarms of the node, and a deep reorganisation if the step passes one."""
         alarms = [AlarmRow(f"{each.kind}:{each.about}", each.kind, each.sentence) for each in context.alarms]
-        left = self.repository.watches.newest_step()
-        if left is not None and delta.before - delta.fork >= DEEP_BLOCKS:
+        old_tip = self.repository.watches.newest_step()
+        if old_tip is not None and delta.before - delta.fork >= DEEP_BLOCKS:
             sentence = what_was_undone(delta.fork + 1, delta.before)
             ends_at = context.now + round(1000 * DEEP_SECONDS)
-            alarms.append(AlarmRow(f"{DEEP}:{left.hash.hex()}", DEEP, sentence, ends_at))
+            alarms.append(AlarmRow(f"{DEEP}:{old_tip.hash.hex()}", DEEP, sentence, ends_at))
         return alarms
 
     def _emit_alarms(self, alarms: Sequence[AlarmRow], tip: ChainTip, context: StepContext) -> list[WatchQueue]:
@@ -548,7 +548,7 @@ class ChainFollower:
             queues += self.repository.save(evaluated, context.now)
         return queues
 
-    def _emit_standing_alarms(self, watch: Watch, observation: Observation) -> tuple[Watch, tuple[WebhookEvent, ...]]:
+    def _emit_active_alarms(self, watch: Watch, observation: Observation) -> tuple[Watch, tuple[WebhookEvent, ...]]:
         """Emit for a new watch the newest alarm of each kind that began before the watch."""
         if not watch.active or EventType.ALARM not in watch.events:
             return watch, ()
@@ -591,7 +591,7 @@ class ChainFollower:
             evaluated, mismatched = self._emit_mismatches(evaluated, observation, initial=initial)
             events += mismatched
             if initial:
-                evaluated, alarms = self._emit_standing_alarms(evaluated, observation)
+                evaluated, alarms = self._emit_active_alarms(evaluated, observation)
                 events += alarms
             following = next_evaluation(evaluated, tip.height, evaluation)
             is_same = evaluated == watch and (following.height, following.at) == (row.wake_height, row.wake_at)

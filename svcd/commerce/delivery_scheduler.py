@@ -23,8 +23,8 @@ MAX_IN_FLIGHT: Final = limit(32, "deliveries at once of one merchant", "deliveri
 MAX_IN_FLIGHT_PER_RECEIVER: Final = limit(4, "deliveries at once to one receiver", "deliveries", STALLING_RECEIVER)
 
 MAX_IN_FLIGHT_IN_ALL: Final = limit(256, "deliveries at once, of up to 128 merchants", "deliveries", STALLING_RECEIVER)
-"""All merchants together, unless there are so many that each has only LEAST_IN_FLIGHT."""
-LEAST_IN_FLIGHT: Final = 2
+"""All merchants together, unless there are so many that each has only MIN_IN_FLIGHT."""
+MIN_IN_FLIGHT: Final = 2
 """A merchant can deliver to one receiver while another one stalls."""
 _PREFERRED_SHARE: Final = 2 * MAX_IN_FLIGHT_PER_RECEIVER
 _STALE_ALLOWED: Final = 64
@@ -35,10 +35,10 @@ def in_flight_share(merchants: int) -> int:
     """The number of deliveries that each of ``merchants`` merchants may always have in flight."""
     merchants = max(merchants, 1)
     share = max(MAX_IN_FLIGHT // merchants, _PREFERRED_SHARE)
-    return max(min(share, MAX_IN_FLIGHT_IN_ALL // merchants), LEAST_IN_FLIGHT)
+    return max(min(share, MAX_IN_FLIGHT_IN_ALL // merchants), MIN_IN_FLIGHT)
 
 
-def most_in_flight(merchants: int) -> int:
+def max_deliveries_in_flight(merchants: int) -> int:
     """The number of deliveries that ``merchants`` merchants may have in flight together."""
     return merchants * in_flight_share(merchants)
 
@@ -239,7 +239,7 @@ class DeliveryScheduler:
         self._share = share
         for receiver in self._receivers.values():
             receiver.max_in_flight = self._max_per_receiver
-            self._place(receiver, now)
+            self._reschedule(receiver, now)
 
     @property
     def _max_per_receiver(self) -> int:
@@ -300,7 +300,7 @@ class DeliveryScheduler:
         found = self._receivers.get((merchant, receiver))
         if found is not None:
             found.breaker.hurry(now)
-            self._place(found, now)
+            self._reschedule(found, now)
 
     def _hurry(self, queue: WatchQueue, now: int) -> None:
         if queue.urgent and queue.due <= now:
@@ -315,7 +315,7 @@ class DeliveryScheduler:
         if entry is not None:
             receiver = self._receiver_of(entry.queue)
             receiver.remove(entry)
-            self._place(receiver, now)
+            self._reschedule(receiver, now)
 
     def begin(self, now: int) -> Delivery | None:
         """The next delivery of any merchant, to be given to ``end`` in the end; None if there is none at present."""
@@ -323,7 +323,7 @@ class DeliveryScheduler:
             _, serial, receiver = heappop(self._timers)
             if serial == receiver.timer:
                 receiver.timer = 0
-                self._place(receiver, now)
+                self._reschedule(receiver, now)
         for name, merchant in self._merchants.items():
             delivery = self._begin_of(merchant, now)
             if delivery is not None:
@@ -339,7 +339,7 @@ class DeliveryScheduler:
                 del self._waiting[delivery.queue.watch]
                 self._deliveries[delivery.queue.watch] = _ActiveDelivery(receiver)
                 merchant.in_flight += 1
-            self._place(receiver, now)
+            self._reschedule(receiver, now)
             if delivery is not None:
                 return delivery
         return None
@@ -361,7 +361,7 @@ class DeliveryScheduler:
             self._add(following, now, wakeable=wakeable)
             if renewed is not None and renewed.urgent:
                 self._hurry(following, now)
-        self._place(receiver, now)
+        self._reschedule(receiver, now)
         return change
 
     def next_at(self, now: int) -> int | None:
@@ -386,9 +386,9 @@ class DeliveryScheduler:
             self._open_breakers += breaker.is_open
         entry = self._waiting[queue.watch] = QueueEntry(queue)
         receiver.add(entry, wakeable=wakeable)
-        self._place(receiver, now)
+        self._reschedule(receiver, now)
 
-    def _place(self, receiver: Receiver, now: int) -> None:
+    def _reschedule(self, receiver: Receiver, now: int) -> None:
         """Put a receiver into the line, set a timer for it, or forget it, as its state requires."""
         line = self._merchants[receiver.merchant].line
         if not receiver.waiting and not receiver.in_flight:

@@ -307,10 +307,10 @@ class LeaseService(Service):
         self._compare(seen.differing)
         self._set_time(seen.now, (began + ended) / 2)
         self._outpaced_since, self._leader = seen.outpaced_since, seen.lease.holder
-        left = (seen.lease.expires_at - seen.now) / 1000
-        self._renewed = began + left - LEASE_MS / 1000
+        remaining = (seen.lease.expires_at - seen.now) / 1000
+        self._renewed = began + remaining - LEASE_MS / 1000
         if seen.lease.holder == self._candidate.name and self.running:
-            self._lead(seen.lease.term, began + left - _MARGIN_SECONDS)
+            self._lead(seen.lease.term, began + remaining - _MARGIN_SECONDS)
         else:
             self._lead(None, 0.0)
 

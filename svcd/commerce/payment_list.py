@@ -92,18 +92,18 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
     after = query.after.on_chain
     if query.reference is not None and reader.has_received_few((query.reference, query.key)):
         payee = query.reference, query.key
-        places, most = reader.received(payee, after, limit=query.limit + 1), query.limit
+        places, maximum = reader.received(payee, after, limit=query.limit + 1), query.limit
     else:
-        places, most = reader.address_transactions_after(query.key, after, limit=MAX_SCANNED + 1), MAX_SCANNED
+        places, maximum = reader.address_transactions_after(query.key, after, limit=MAX_SCANNED + 1), MAX_SCANNED
     found: list[ReceivedTransfer] = []
-    for place in places[:most]:
+    for place in places[:maximum]:
         transfer = parse_canonical_transfer(place.body, params)
         if _is_listed(transfer, query):
             if len(found) == query.limit:
                 return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival))
             found.append(ReceivedTransfer(transfer, place.point))
         after = place.point.height, place.position
-    return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival) if len(places) > most else None)
+    return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival) if len(places) > maximum else None)
 
 
 def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: PaymentQuery) -> ReceivedPage:

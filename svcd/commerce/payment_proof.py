@@ -338,9 +338,9 @@ def _check_parent(params: NetworkParams, parent: ChainHead) -> None:
             raise Unproved("the block of height 1 must build on the genesis")
         return
     gaps = point.height - 1
-    least, most = (point.height * block_work(target) for target in (params.max_target, params.min_target))
+    minimum, maximum = (point.height * block_work(target) for target in (params.max_target, params.min_target))
     clocks = range(gaps, min(gaps * params.gap_cap_slots, point.slot - 1) + 1)
-    if point.difficulty_clock not in clocks or not least <= point.work <= most:
+    if point.difficulty_clock not in clocks or not minimum <= point.work <= maximum:
         raise Unproved(f"no chain of {point.height} blocks has the slot, the clock and the work that parent states")
     last = history.mountains[-1]
     if history.work != point.work or (slot_of(last), clock_of(last)) != (point.slot, point.difficulty_clock):

@@ -106,7 +106,7 @@ class PaymentWaiters(Service):
 
     def set_connections(self, connections: int) -> None:
         """Change how many connections the site may have; 0 for any number."""
-        self._most = min(MAX_WAITING, connections // 2) if connections else MAX_WAITING
+        self._max_waiting = min(MAX_WAITING, connections // 2) if connections else MAX_WAITING
 
     def __len__(self) -> int:
         return self._count
@@ -122,7 +122,7 @@ class PaymentWaiters(Service):
         first = self._payments.find(terms)
         if self._ended or payment_state(terms, first) is not state:
             return first
-        with self._place(terms, client) as waiter:
+        with self._waiter(terms, client) as waiter:
             waiter.timer = self._clock.callLater(seconds, waiter.time_is_up)
             while True:
                 await waiter.sleep()
@@ -150,10 +150,10 @@ class PaymentWaiters(Service):
             self._look_at(waiters)
 
     @contextmanager
-    def _place(self, terms: PaymentTerms, client: str | None) -> Iterator[_Waiter]:
+    def _waiter(self, terms: PaymentTerms, client: str | None) -> Iterator[_Waiter]:
         address = None if client is None else parse_address(client)
         group = "" if address is None else client_group(address)
-        if self._count >= self._most:
+        if self._count >= self._max_waiting:
             raise TooManyWaiting(f"{self._count} verifications wait already; try again later, or without wait")
         if group and self._of_client[group] >= MAX_WAITING_OF_CLIENT:
             raise TooManyWaiting(

@@ -65,8 +65,8 @@ def next_attempt_after_refusal(refusals: int, now: int, *, chance: float, follow
 
 def attempts_left(attempts: int, refusals: int) -> int:
     """How many attempts a waiting event still has if it fails on in the way in which it has failed so far."""
-    left = MAX_ATTEMPTS - attempts
-    return max(min(left, MAX_REFUSALS - refusals) if refusals else left, 1)
+    remaining = MAX_ATTEMPTS - attempts
+    return max(min(remaining, MAX_REFUSALS - refusals) if refusals else remaining, 1)
 
 
 def _jittered(delay: int, chance: float) -> int:

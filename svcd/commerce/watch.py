@@ -246,11 +246,11 @@ def emit_mismatches(
 ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
     """The watch after the events for ``transfers``, and the events; the payment's state does not change."""
     events: list[WebhookEvent] = []
-    left = MAX_TOLD_MISMATCHES - len(watch.told_mismatches or ())
+    remaining = MAX_TOLD_MISMATCHES - len(watch.told_mismatches or ())
     for number, transfer in enumerate(transfers, 1):
         event = _unchanged(watch, EventType.MISMATCHED, observation, initial=initial)
         watch = evolve(watch, sequence=event.sequence)
-        events.append(evolve(event, mismatch=evolve(transfer, more=number == left)))
+        events.append(evolve(event, mismatch=evolve(transfer, more=number == remaining)))
     return note_mismatches(watch, [transfer.txid for transfer in transfers]), tuple(events)
 
 

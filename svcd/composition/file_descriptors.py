@@ -6,7 +6,7 @@ from typing import Final
 from attrs import evolve
 from twisted.logger import Logger
 
-from svcd.commerce.delivery_scheduler import most_in_flight
+from svcd.commerce.delivery_scheduler import max_deliveries_in_flight
 from svcd.composition.merchants import look_ups
 from svcd.config.schema import Config
 from svcd.limits import IDLE_CONNECTIONS, limit
@@ -70,7 +70,7 @@ def max_connections(open_files: int, config: Config) -> int:
     closing = 2 * ACCEPTED_AT_ONCE * sites
     peers = config.p2p.outbound * sum(MAX_CALLS.values()) if config.p2p.enabled else 0
     merchants = len(config.commerce.all_merchants) if config.commerce.webhooks.enabled else 0
-    callbacks = look_ups(merchants) + most_in_flight(merchants)
+    callbacks = look_ups(merchants) + max_deliveries_in_flight(merchants)
     health = HEALTH_CONNECTIONS if config.operator.health_listen else 0
     reserved = FILES + LOOK_UPS + 2 * OPERATOR_CONNECTIONS + health + closing + peers + callbacks
     return max(open_files - reserved, open_files // 4, sites) // sites

@@ -90,8 +90,8 @@ class BadAddress(ValueError):
         self, address: Address, category: str, *, inside: IPv4Address | None = None, setting: str = ""
     ) -> None:
         """``inside`` is the IPv4 address that NAT64 translates ``address`` to; ``category`` is then about that one."""
-        place = text_of(address) if inside is None else f"{text_of(address)} leads by NAT64 to {inside}, which"
-        super().__init__(f"{place} {_SENTENCES[category]}")
+        shown = text_of(address) if inside is None else f"{text_of(address)} leads by NAT64 to {inside}, which"
+        super().__init__(f"{shown} {_SENTENCES[category]}")
         self.category = category
         self.setting = setting
 

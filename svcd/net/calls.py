@@ -51,17 +51,17 @@ class CallKind(Enum):
 class CallLimits:
     """The limits on time and size of one call.
 
-    With ``least_bytes`` 0 the whole call must end within ``seconds``: look-up, connection, TLS, request, response.
+    With ``min_bytes`` 0 the whole call must end within ``seconds``: look-up, connection, TLS, request, response.
     Otherwise the whole call has no limit; instead each stage (the look-up or the wait for a free connection, the TCP
     connection, the transfer) must end within ``seconds``, and the transfer gets further periods of ``seconds`` as long
-    as at least ``least_bytes`` bytes are moved in each. Received bytes count as they arrive, sent bytes when the other
+    as at least ``min_bytes`` bytes are moved in each. Received bytes count as they arrive, sent bytes when the other
     side has acknowledged them.
     """
 
     seconds: float
     max_bytes: int
     """The longest response: a head of at most 16 KiB, and the body with the framing of its chunks."""
-    least_bytes: int = 0
+    min_bytes: int = 0
 
 
 @frozen(kw_only=True)
@@ -108,14 +108,14 @@ class Progress:
         self._running: Deferred[Any] = Deferred()
         self._stalled = False
 
-    def watch(self, work: Coroutine[Deferred[Any], Any, T], place: str) -> Deferred[T]:
-        """Return the result of ``work``, a call to ``place``; CallFailed("timeout") when a limit cancels it."""
-        if not self._limits.least_bytes:
-            late = f"{place} did not answer within {self._limits.seconds:g} s"
+    def watch(self, work: Coroutine[Deferred[Any], Any, T], origin: str) -> Deferred[T]:
+        """Return the result of ``work``, a call to ``origin``; CallFailed("timeout") when a limit cancels it."""
+        if not self._limits.min_bytes:
+            late = f"{origin} did not answer within {self._limits.seconds:g} s"
             return within(self._limits.seconds, self._clock, work, late)
         self._timer = self._clock.callLater(self._slice, self._check)
         running = self._running = Deferred.fromCoroutine(work)
-        return running.addBoth(self._ended, place)
+        return running.addBoth(self._ended, origin)
 
     def begin_stage(self, measure: Callable[[], int] | None = None) -> None:
         """Begin a new period; ``measure`` returns the bytes moved since now, and without it none count."""
@@ -135,21 +135,21 @@ class Progress:
 
     def _check(self) -> None:
         self._seen.append(self._measure())
-        if len(self._seen) > _CHECKS and self._seen[-1] - self._seen[0] < self._limits.least_bytes:
+        if len(self._seen) > _CHECKS and self._seen[-1] - self._seen[0] < self._limits.min_bytes:
             self._timer = None
             self._stalled = True
             self._running.cancel()
         else:
             self._timer = self._clock.callLater(self._slice, self._check)
 
-    def _ended(self, outcome: T | Failure, place: str) -> T | Failure:
+    def _ended(self, outcome: T | Failure, origin: str) -> T | Failure:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not (self._stalled and isinstance(outcome, Failure)):
             return outcome
-        least = _amount(self._limits.least_bytes)
-        sentence = f"{place} took and sent less than {least} in {self._limits.seconds:g} s"
+        amount = _amount(self._limits.min_bytes)
+        sentence = f"{origin} took and sent less than {amount} in {self._limits.seconds:g} s"
         return Failure(CallFailed("timeout", sentence))
 
 
@@ -161,19 +161,19 @@ def _amount(count: int) -> str:
     return f"{count // 1024} KiB" if count % 1024 == 0 else f"{count} bytes"
 
 
-def explain(error: Exception, place: str) -> Exception:
+def explain(error: Exception, origin: str) -> Exception:
     """Translate one of the FAILURES into CallFailed, or CancelledError for a call that was cancelled."""
     causes = list(_causes(error))
     if any(isinstance(cause, CancelledError | ConnectingCancelledError) for cause in causes):
         return CancelledError()
     for cause in causes:
         if isinstance(cause, VerificationError):
-            return CallFailed("tls", f"{place} shows a certificate that is not for its name")
+            return CallFailed("tls", f"{origin} shows a certificate that is not for its name")
         if isinstance(cause, SSL.Error):
-            return CallFailed("tls", f"TLS with {place} failed: {_tls_reason(cause)}")
+            return CallFailed("tls", f"TLS with {origin} failed: {_tls_reason(cause)}")
         if isinstance(cause, ConnectError):
-            return CallFailed("connect", f"{place} cannot be reached: {_connect_reason(cause)}")
-    return CallFailed("protocol", f"{place} gave no whole HTTP answer")
+            return CallFailed("connect", f"{origin} cannot be reached: {_connect_reason(cause)}")
+    return CallFailed("protocol", f"{origin} gave no whole HTTP answer")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

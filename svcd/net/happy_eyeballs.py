@@ -85,7 +85,7 @@ class _Attempts:
             if self._admit(address):
                 self._dial(address, endpoint)
                 return
-        self._fail_if_none_is_left()
+        self._fail_if_none_remains()
 
     def _dial(self, address: Address, endpoint: Any) -> None:
         if self._waiting:
@@ -108,9 +108,9 @@ class _Attempts:
             self._timer.cancel()
             self.begin()
         else:
-            self._fail_if_none_is_left()
+            self._fail_if_none_remains()
 
-    def _fail_if_none_is_left(self) -> None:
+    def _fail_if_none_remains(self) -> None:
         if not self._running:
             self._ended = True
             self.outcome.errback(self._failure)

@@ -245,17 +245,17 @@ class Exchange:
         progress: Progress,
         receive: "Callable[[OutboundRequest, _RequestConnection, Progress], Awaitable[Reply]]",
     ) -> Reply:
-        place = request.target.origin
+        origin = request.target.origin
         progress.begin_stage()
         with _RequestConnection(self._pool, request.target, max_bytes, progress) as connection:
             try:
                 reply = await receive(request, connection, progress)
             except FAILURES as error:
                 if not connection.exceeded:
-                    raise explain(error, place) from error
+                    raise explain(error, origin) from error
             # Also without an error: a body of unknown length looks complete when the Meter closes the connection.
             if connection.exceeded:
-                raise CallFailed("too-large", f"{place} answers with more than {max_bytes} bytes or too long a head")
+                raise CallFailed("too-large", f"{origin} answers with more than {max_bytes} bytes or too long a head")
             return reply
 
     async def _receive(self, request: OutboundRequest, connection: "_RequestConnection", progress: Progress) -> Reply:

@@ -79,7 +79,7 @@ class Meter(ProtocolWrapper):
 
     transport: Any
     exceeded = False
-    _left = 0
+    _remaining = 0
     _after_head = 0
     _received = 0
     _written_before = 0
@@ -92,15 +92,15 @@ class Meter(ProtocolWrapper):
 
     def expect_answer(self, max_bytes: int) -> None:
         """Begin a request: allow a response of ``max_bytes``, and count from 0."""
-        self._left = min(max_bytes, MAX_HEAD_BYTES)
-        self._after_head = max_bytes - self._left
+        self._remaining = min(max_bytes, MAX_HEAD_BYTES)
+        self._after_head = max_bytes - self._remaining
         self._received = 0
         self._written_before = self._outgoing.written
         self._acknowledged_before = self._acknowledged() or 0
 
     def expect_body(self) -> None:
         """The head has arrived: allow the rest."""
-        self._left += self._after_head
+        self._remaining += self._after_head
         self._after_head = 0
 
     @property
@@ -138,9 +138,9 @@ class Meter(ProtocolWrapper):
     def dataReceived(self, data: bytes) -> None:
         """Pass on what is allowed."""
         # In pieces: the first may complete the head, which allows the second.
-        while data and self._left and not self.disconnecting:
-            piece, data = data[: self._left], data[self._left :]
-            self._left -= len(piece)
+        while data and self._remaining and not self.disconnecting:
+            piece, data = data[: self._remaining], data[self._remaining :]
+            self._remaining -= len(piece)
             self._received += len(piece)
             super().dataReceived(piece)
         if data and not self.disconnecting:

@@ -32,14 +32,14 @@ class SystemResolver:
     """The resolver of the operating system.
 
     It needs threads of its own: the owner of a name can make a look-up take as long as the system is willing to wait.
-    With ``most`` it does at most so many look-ups at once, because it shares the threads.
+    With ``max_look_ups`` it does at most so many look-ups at once, because it shares the threads.
     """
 
     _log = Logger()
 
-    def __init__(self, worker: Worker, most: int | None = None) -> None:
+    def __init__(self, worker: Worker, max_look_ups: int | None = None) -> None:
         self._worker = worker
-        self._slots = None if most is None else DeferredSemaphore(most)
+        self._slots = None if max_look_ups is None else DeferredSemaphore(max_look_ups)
 
     def resolve(self, name: str) -> Deferred[Sequence[Address]]:
         """See :class:`Resolver`. Names at and below "localhost" are never looked up (RFC 6761, section 6.3)."""

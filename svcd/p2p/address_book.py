@@ -159,8 +159,8 @@ class AddressBook:
 
     def _new_bucket(self, endpoint: str, source: str) -> list[AddressEntry]:
         """The bucket of a hint; the hints of one source can fill a few buckets only."""
-        share = self._place("share", group_of_endpoint(endpoint) + source, SOURCE_BUCKETS)
-        return self._new.setdefault(self._place("new", f"{share} {source}", NEW_BUCKETS), [])
+        share = self._bucket_number("share", group_of_endpoint(endpoint) + source, SOURCE_BUCKETS)
+        return self._new.setdefault(self._bucket_number("new", f"{share} {source}", NEW_BUCKETS), [])
 
     def _make_room(self, bucket: list[AddressEntry], now: float, *, trusted: bool) -> bool:
         """Drop the worst entry of a full bucket, but no good one: a flood must not push out good hints."""
@@ -196,7 +196,7 @@ class AddressBook:
         In a full bucket an entry of the network group with most entries gives way.
         """
         group = entry.best_group()
-        bucket = self._tried.setdefault(self._place("tried", group, TRIED_BUCKETS), [])
+        bucket = self._tried.setdefault(self._bucket_number("tried", group, TRIED_BUCKETS), [])
         if entry not in bucket:
             if len(bucket) >= BUCKET_SIZE:
                 counts = Counter(other.best_group() for other in [*bucket, entry])
@@ -308,7 +308,7 @@ class AddressBook:
         drawn = draw_by_group(self.verified(), self.random)
         return list(islice((entry for entry in drawn if not unless(entry)), limit))
 
-    def _place(self, table: str, text: str, buckets: int) -> int:
+    def _bucket_number(self, table: str, text: str, buckets: int) -> int:
         digest = sha256(self.secret + table.encode() + b"\0" + text.encode()).digest()
         return int.from_bytes(digest[:8], "big") % buckets
 

@@ -40,20 +40,20 @@ class PeerAdministration:
 
     async def add(self, endpoint: str) -> dict[str, object]:
         """Add an endpoint to the address book, and connect to it at once; returns the outcome."""
-        place, peers, now = _endpoint(endpoint), self._peers, self._peers.node.now()
-        if place == peers.node.key.endpoint or peers.book.is_own(place, now):
-            raise HttpError(400, f"{place} is this node itself")
-        if peers.bans.is_endpoint_banned(place, now):
-            raise HttpError(400, f"{place} is banned here; lift the ban first")
-        peers.hint(place, source=OPERATOR)
-        if peers.book.get(place) is None:
-            raise HttpError(400, f"the address book has no room for {place}: nodes that answer have its place")
-        peers.book.try_again(place)
-        known = peers.get(place)
+        target, peers, now = _endpoint(endpoint), self._peers, self._peers.node.now()
+        if target == peers.node.key.endpoint or peers.book.is_own(target, now):
+            raise HttpError(400, f"{target} is this node itself")
+        if peers.bans.is_endpoint_banned(target, now):
+            raise HttpError(400, f"{target} is banned here; lift the ban first")
+        peers.hint(target, source=OPERATOR)
+        if peers.book.get(target) is None:
+            raise HttpError(400, f"the address book has no room for {target}: nodes that answer have its place")
+        peers.book.try_again(target)
+        known = peers.get(target)
         missing = peers.settings.outbound > len(peers.outbound())
         try:
             outbound = known.outbound if known else missing
-            peer = await peers.handshake(place, outbound=outbound, reason=CallReason.COMMAND)
+            peer = await peers.handshake(target, outbound=outbound, reason=CallReason.COMMAND)
         except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}
         full = "it answers and is in the address book, but there is no place for one more peer"
@@ -71,9 +71,9 @@ class PeerAdministration:
             ban = self._peers.bans.ban_by_operator(name, seconds=seconds, now=self._peers.node.now())
         except OverflowError as error:
             raise HttpError(400, str(error)) from error
-        left = self._peers.drop_banned()
+        dropped = self._peers.drop_banned()
         await self._save_now()
-        return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in left]}
+        return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in dropped]}
 
     async def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
         """Lift all bans of an endpoint, a node or an address; the endpoints may be called again at once."""

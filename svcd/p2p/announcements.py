@@ -29,7 +29,7 @@ FETCH_SECONDS: Final = limit(
 """How long peers that deliver a block slowly keep others from being asked."""
 GOOD_RATE: Final = limit(64 * 1024, "rate of delivery at which no other peer is asked", "bytes/s", _NOT_DELIVERED)
 """Bytes per second from all peers together at which no further peer is asked."""
-LEAST_RATE: Final = limit(8 * 1024, "rate of delivery of a peer that delivers at all", "bytes/s", _NOT_DELIVERED)
+MIN_RATE: Final = limit(8 * 1024, "rate of delivery of a peer that delivers at all", "bytes/s", _NOT_DELIVERED)
 """Bytes per second of a peer that counts as delivering. Two such peers suffice: more copies would share a slow line."""
 MAX_CHECKS: Final = limit(
     16,
@@ -99,12 +99,12 @@ class _AnnouncedBlock:
             return False
         rivals = [source for source in self.sources if source.trusted and (source.peer.outbound or not peer.outbound)]
         rates = [source.rate(now) for source in rivals if now - source.began < FETCH_SECONDS]
-        return sum(rates) < GOOD_RATE and sum(rate >= LEAST_RATE for rate in rates) < 2
+        return sum(rates) < GOOD_RATE and sum(rate >= MIN_RATE for rate in rates) < 2
 
     def is_coming(self, now: float) -> bool:
         """Whether the block is being delivered, or an outbound peer was just asked, so that no other is needed."""
         return self.over or any(
-            source.rate(now) >= (LEAST_RATE if source.peer.outbound else GOOD_RATE)
+            source.rate(now) >= (MIN_RATE if source.peer.outbound else GOOD_RATE)
             or (source.peer.outbound and source.has_head_start(now))
             for source in self.sources
             if source.trusted and now - source.began < FETCH_SECONDS
@@ -329,7 +329,7 @@ class Announcements:
         """Record the peers that had a head start, delivered next to nothing, and were overtaken."""
         now = self._node.now()
         for source in fetch.sources:
-            if not source.has_head_start(now) and source.rate(now) < LEAST_RATE and not fetch.over:
+            if not source.has_head_start(now) and source.rate(now) < MIN_RATE and not fetch.over:
                 self._note_unreliable(source.peer)
 
     def _note_unreliable(self, peer: Peer) -> None:

@@ -198,14 +198,14 @@ class Bans:
         ends = [end_of(bans.pop(name, None)) for bans in (self._own, self._automatic)]
         return max(ends) > now
 
-    def standing(self, now: float) -> list[Ban]:
+    def active(self, now: float) -> list[Ban]:
         """All bans that have not ended."""
         now = self._unix(now)
         return [ban for ban in (*self._own.values(), *self._automatic.values()) if end_of(ban) > now]
 
     def listed(self, now: float) -> list[Ban]:
         """The same, the operator's bans first, then those that last longest."""
-        return sorted(self.standing(now), key=lambda ban: (not ban.own, -end_of(ban), ban.name))
+        return sorted(self.active(now), key=lambda ban: (not ban.own, -end_of(ban), ban.name))
 
     def count(self, now: float) -> int:
         """How many bans have not ended."""

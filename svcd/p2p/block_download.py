@@ -22,7 +22,7 @@ from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.interfaces import Clock
 from svcd.limits import STALLING_PEER, limit
 from svcd.node.changes import BlockOutcome, BlockStatus
-from svcd.p2p.client import LEAST_BYTES, MAX_HASHES, MAX_REPLY_BYTES, BlocksReply
+from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES, MIN_BYTES, BlocksReply
 from svcd.p2p.headers import HeaderChain
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
@@ -339,7 +339,7 @@ class BlockDownload:
     def _note_bytes(self, request: _BlocksRequest, count: int) -> None:
         request.received += count
         self._bytes_since_progress += count
-        if self._bytes_since_progress >= LEAST_BYTES:
+        if self._bytes_since_progress >= MIN_BYTES:
             self._bytes_since_progress = 0
             self._idle_since = self._node.now()
 
@@ -422,14 +422,16 @@ class BlockDownload:
         now = self._node.now()
         elapsed = now - request.began
         # A reply that is larger than expected may never end, so its received bytes count as half of it.
-        rest = max(request.size - request.received, request.received if request.received > request.size else 0)
-        left = rest / max(request.received / elapsed, 1.0) if elapsed else 0.0
+        remaining_bytes = max(
+            request.size - request.received, request.received if request.received > request.size else 0
+        )
+        remaining = remaining_bytes / max(request.received / elapsed, 1.0) if elapsed else 0.0
         others = [source for source in self._sources.values() if self._could_deliver(source, head, request, now)]
         if elapsed < SLOW_SECONDS or not others:
             return
         other = max(others, key=lambda source: source.rate or 0.0)
         quicker = head.size / other.rate if other.rate else UNKNOWN_SECONDS
-        if left > SLOW_SECONDS + 2 * quicker:
+        if remaining > SLOW_SECONDS + 2 * quicker:
             request.source.backoff_until = now + SLOW_BACKOFF
             self._cancel(request)
 

@@ -34,7 +34,7 @@ ROUND_BYTES: Final = limit(64 * 1024 * 1024, "blocks of a branch pushed in a rou
 """Blocks that are pushed to a peer in one round."""
 ROUND_SECONDS: Final = limit(600.0, "time for a round of pushes", "seconds", _SLOW_BRANCH)
 """Time limit for a round: a slow peer keeps the others waiting."""
-LEAST_BLOCK_BYTES: Final = limit(4_096, "least size that a pushed block counts as", "bytes", _REPEATED_BRANCH)
+MIN_BLOCK_BYTES: Final = limit(4_096, "least size that a pushed block counts as", "bytes", _REPEATED_BRANCH)
 """The least that a block counts for in a round: a call has a cost of its own."""
 SEARCH_HEADERS: Final = 100
 """Headers in each request for the last common block."""
@@ -182,7 +182,7 @@ class BranchPush:
             if found is None or not self._peers.has(peer):
                 return False
             point, wire = found
-            size += max(len(wire), LEAST_BLOCK_BYTES)
+            size += max(len(wire), MIN_BLOCK_BYTES)
             if size > ROUND_BYTES:
                 break
             await self._post(peer, point, wire, until=began + ROUND_SECONDS)
@@ -193,21 +193,21 @@ class BranchPush:
         chain_manager, shown = self._peers.node.chain_manager, self._tip_on_our_chain(peer)
         if shown is not None:
             return shown.height
-        hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
+        hashes, lower, began = locator(chain_manager), 0, self._peers.node.now()
         for _ in range(SEARCH_QUESTIONS):
             if not self._peers.has(peer):
                 raise _BlockNotAccepted("it has been dropped")
-            left = began + SEARCH_SECONDS - self._peers.node.now()
-            if left <= 0:
+            remaining = began + SEARCH_SECONDS - self._peers.node.now()
+            if remaining <= 0:
                 break
-            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=left)
-            if reply.first <= least:
+            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=remaining)
+            if reply.first <= lower:
                 raise _BlockNotAccepted("its headers do not lead upwards from the last common block")
             newest_first = [header.hash for header in reversed(reply.headers)]
             common = max(chain_manager.reader.last_common(newest_first), reply.first - 1)
             if common - reply.first + 1 < SEARCH_HEADERS:
                 return common
-            hashes, least = closer_locator(chain_manager, common), common
+            hashes, lower = closer_locator(chain_manager, common), common
         raise _BlockNotAccepted("the last common block was not found in time")
 
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes, *, until: float) -> None:

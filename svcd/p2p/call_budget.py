@@ -102,9 +102,9 @@ class CallBudget:
             return self._take(host, CALLS_PER_HOUR)
         return self._take_in_group(host, group_of(text_of(call.address)))
 
-    def _take(self, name: str, most: int) -> bool:
+    def _take(self, name: str, maximum: int) -> bool:
         calls = self._last_hour(self._addresses, name)
-        if len(calls) >= most:
+        if len(calls) >= maximum:
             return False
         calls.append(self._clock.seconds())
         return True

@@ -60,7 +60,7 @@ RECEIPT_BYTES: Final = 4_096
 HELLO_SECONDS: Final = 5.0
 STATUS_SECONDS: Final = 5.0
 STALL_SECONDS: Final = limit(10.0, "time without progress of a reply", "seconds", ENDLESS_ANSWER)
-LEAST_BYTES: Final = limit(16 * 1024, f"progress of a reply in {STALL_SECONDS:g} s", "bytes", ENDLESS_ANSWER)
+MIN_BYTES: Final = limit(16 * 1024, f"progress of a reply in {STALL_SECONDS:g} s", "bytes", ENDLESS_ANSWER)
 """Bytes that a call must move in STALL_SECONDS to count as making progress; it has no deadline of its own."""
 
 _ERROR_SHOWN: Final = 200
@@ -164,7 +164,7 @@ class PeerClient:
             body=body,
             max_bytes=BLOCKS_BYTES,
             seconds=within or STALL_SECONDS,
-            least_bytes=0 if within else LEAST_BYTES,
+            min_bytes=0 if within else MIN_BYTES,
             kind=CallKind.HEADERS,
         )
         reply = await self._call(endpoint, request)
@@ -182,16 +182,16 @@ class PeerClient:
         request = PeerRequest(
             path="/p2p/blocks",
             body=body,
-            max_bytes=self._most_bytes(headers),
+            max_bytes=self._max_bytes(headers),
             seconds=STALL_SECONDS,
-            least_bytes=LEAST_BYTES,
+            min_bytes=MIN_BYTES,
             on_bytes=on_bytes,
             kind=CallKind.FETCH,
         )
         reply = await self._call(endpoint, request)
         return await self.parser.run(_read_bodies, reply, headers, self.params, self.known)
 
-    def _most_bytes(self, headers: Sequence[Header]) -> int:
+    def _max_bytes(self, headers: Sequence[Header]) -> int:
         """The most bytes of a reply with the blocks of ``headers``: padding must not take memory and time."""
         sizes = [HEADER_ROOM + header.transaction_count * (LARGEST_TRANSFER + 1) for header in headers]
         return min(BLOCKS_BYTES, ENVELOPE_BYTES + sum(sizes))
@@ -236,7 +236,7 @@ class PeerClient:
 
     async def _offer(self, endpoint: str, path: str, body: bytes, kind: CallKind) -> str:
         request = PeerRequest(
-            path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, kind=kind
+            path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=STALL_SECONDS, min_bytes=MIN_BYTES, kind=kind
         )
         try:
             reply = await self._call(endpoint, request)

@@ -77,7 +77,7 @@ class Hello:
     signature: bytes = bytes(64)
 
     @cached_property
-    def place(self) -> Endpoint | None:
+    def canonical_endpoint(self) -> Endpoint | None:
         """The endpoint in its canonical spelling; None if it names none."""
         return Endpoint(self.endpoint) if self.endpoint else None
 

@@ -133,8 +133,8 @@ class HeaderChain:
     @property
     def ended(self) -> bool:
         """Whether no headers follow those in the window."""
-        whole = self.end is not ChainEnd.RUNNING and self.window_tip.hash == self.tip.hash
-        return whole or self.end is ChainEnd.ABANDONED
+        ended = self.end is not ChainEnd.RUNNING and self.window_tip.hash == self.tip.hash
+        return ended or self.end is ChainEnd.ABANDONED
 
     def take(self, limit: int) -> Sequence[Header]:
         """The next verified headers, at most ``limit``; each is given once."""
@@ -229,13 +229,13 @@ class HeaderFeed:
     async def _headers_after(self, after: bytes, limit: int) -> HeadersReply:
         """The source's headers after a block; the source is asked again if it is overloaded or a reply is lost."""
         source = self._chain.source
-        for left in reversed(range(TRIES)):
+        for further in reversed(range(TRIES)):
             if not self._peers.has(source):
                 break
             try:
                 return await self._peers.client.headers(source.endpoint, [after], limit)
             except PeerCallFailed as failed:
-                if not left or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
+                if not further or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
                     raise
                 if failed.retry_after:
                     await self._sleep(failed.retry_after)

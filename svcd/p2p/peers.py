@@ -223,7 +223,7 @@ class Peers:
 
         With ``call_back`` it wants to be called even if it is known here, to learn whether it can be.
         """
-        endpoint, now = hello.place, self.node.now()
+        endpoint, now = hello.canonical_endpoint, self.node.now()
         self._called_at = now
         if endpoint is None or self.book.is_own(endpoint, now):
             return
@@ -251,8 +251,10 @@ class Peers:
     def _has_room(self, group: str) -> bool:
         """Whether there is room for one more inbound peer in a network group, which gets a quarter of the places."""
         groups = [peer.group() for peer in self._peers.values() if not peer.outbound]
-        most = self.settings.max_inbound
-        return len(groups) < most and not (self.settings.diverse and groups.count(group) >= max(most // 4, 1))
+        max_inbound = self.settings.max_inbound
+        return len(groups) < max_inbound and not (
+            self.settings.diverse and groups.count(group) >= max(max_inbound // 4, 1)
+        )
 
     def _answered_at(self, endpoint: str) -> str:
         """The address at which a node last answered under an endpoint; "" if none has."""
@@ -332,13 +334,13 @@ class Peers:
         """Check the hello of the node at an endpoint and address; raises HandshakeFailed or HelloRefused."""
         node = self.node
         check_hello(hello, node.params, own=node.key.node_id, now=milliseconds(node.clock))
-        if hello.place == endpoint:
+        if hello.canonical_endpoint == endpoint:
             # A node that replays the hello of another node must not make that node's own hello look old.
             self._hellos.take(hello)
         # The key, and the address behind a name, are known only now.
         if self.bans.forbids(hello.node_id, endpoint, node.now(), address=address):
             raise HandshakeFailed("the node that answers there, or its address, is banned here")
-        if hello.place != endpoint:
+        if hello.canonical_endpoint != endpoint:
             said = hello.endpoint or "nothing: it has no publicUrl"
             self.log.info("{endpoint} answers and names as its endpoint {said}", endpoint=endpoint, said=said)
             self.hint(hello.endpoint, source=group_of_endpoint(endpoint))
@@ -596,7 +598,7 @@ class Peers:
     def _choose(self, now: float) -> None:
         """Connect to new outbound peers while some are missing, and now and then test a hint."""
         self._find_seed(now)
-        kept = self._keeps_place_for_seed()
+        kept = self._keeps_room_for_seed()
         outbound = self.outbound()
         # Calls back, renewals and feelers fill no outbound place: callers that answer slowly must not keep it empty.
         coming = sum(chosen and endpoint not in self._peers for endpoint, chosen in self._handshakes.items())
@@ -638,7 +640,7 @@ class Peers:
         if due:
             self._tasks.start(self.connect(draw_by_group(due, self.book.random)[0].endpoint, outbound=True))
 
-    def _keeps_place_for_seed(self) -> bool:
+    def _keeps_room_for_seed(self) -> bool:
         """Whether an outbound place is kept for a seed that may answer; one that is being called has its place."""
         if not self.settings.outbound or self._has_seed() or self._calls_seed():
             return False

@@ -81,7 +81,7 @@ class _BlockQueue:
 
     in_flight: int = 0
     waiting: CommittedBlock | None = None
-    whole: bool = False
+    full: bool = False
     """Whether the waiting block is to be sent whole."""
 
 
@@ -151,10 +151,10 @@ class Relay:
 
     def _offer(self, block: CommittedBlock, peers: Sequence[Peer]) -> None:
         lacking = [peer for peer in peers if not peer.knows(block.digest)]
-        whole = len(_few(lacking)) if _is_small(block) else 0
+        full = len(_few(lacking)) if _is_small(block) else 0
         for index, peer in enumerate(lacking):
             queue = self._blocks.setdefault(peer.endpoint, _BlockQueue())
-            queue.waiting, queue.whole = block, index < whole
+            queue.waiting, queue.full = block, index < full
             self._send_next_block(peer, queue)
 
     def _send_next_block(self, peer: Peer, queue: _BlockQueue) -> None:
@@ -165,13 +165,13 @@ class Relay:
             if self._peers.has(peer) and not (peer.knows(block.hash) or peer.knows(block.digest)):
                 peer.mark_known(block.hash)
                 queue.in_flight += 1
-                self._tasks.start(self._send_block(peer, queue, block, whole=queue.whole))
+                self._tasks.start(self._send_block(peer, queue, block, full=queue.full))
         if not queue.in_flight:
             self._blocks.pop(peer.endpoint, None)
 
-    async def _send_block(self, peer: Peer, queue: _BlockQueue, block: CommittedBlock, *, whole: bool) -> None:
+    async def _send_block(self, peer: Peer, queue: _BlockQueue, block: CommittedBlock, *, full: bool) -> None:
         try:
-            state = await self._deliver(peer, block, whole=whole)
+            state = await self._deliver(peer, block, full=full)
             if state == Wait.ORPHAN:
                 # The peer lacks the blocks between, and may not be able to call this node to ask for them.
                 self.branch_push.start(peer)
@@ -181,12 +181,12 @@ class Relay:
             queue.in_flight -= 1
         self._send_next_block(peer, queue)
 
-    async def _deliver(self, peer: Peer, block: CommittedBlock, *, whole: bool) -> str:
-        """Send a block ``whole``, or its header and then, if the peer wants it, the block; the peer's last answer.
+    async def _deliver(self, peer: Peer, block: CommittedBlock, *, full: bool) -> str:
+        """Send a block in ``full``, or its header and then, if the peer wants it, the block; the peer's last answer.
 
         A peer that can call this node fetches the block instead. Raises PeerCallFailed.
         """
-        if not whole:
+        if not full:
             state = await self._announce(peer, block)
             if state != WANTED or not self._peers.has(peer):
                 return state
@@ -203,11 +203,11 @@ class Relay:
 
         If the block had to wait for that, its header is sent once more, for the peer may have the block by now.
         """
-        places = self._uploads[peer.outbound]
-        waits = not places.tokens
-        await places.acquire()
+        slots = self._uploads[peer.outbound]
+        waits = not slots.tokens
+        await slots.acquire()
         with ExitStack() as held:
-            held.callback(places.release)
+            held.callback(slots.release)
             timer = self._node.clock.callLater(UPLOAD_SECONDS, held.close)
             held.callback(_cancel, timer)
             if waits and self._is_news(peer, block):

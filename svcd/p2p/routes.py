@@ -123,22 +123,22 @@ def _enum(*names: str) -> Schema:
 # Fields
 
 
-def _query_number(name: str, least: int, most: int, default: int, description: str) -> Field:
-    """An integer from ``least`` to ``most`` in the query."""
-    return Field(name, Int(least, most), description, default=default)
+def _query_number(name: str, minimum: int, maximum: int, default: int, description: str) -> Field:
+    """An integer from ``minimum`` to ``maximum`` in the query."""
+    return Field(name, Int(minimum, maximum), description, default=default)
 
 
-def _hashes(most: int, value: object) -> list[bytes]:
-    found = value if type(value) is list and len(value) <= most else []
+def _hashes(maximum: int, value: object) -> list[bytes]:
+    found = value if type(value) is list and len(value) <= maximum else []
     hashes = [bytes.fromhex(text) for text in found if type(text) is str and _HEX_HASH.fullmatch(text)]
     if hashes and len(hashes) == len(found):
         return hashes
-    raise ValueError(f"must be an array of 1 to {most} block hashes, each 64 lower-case hex characters")
+    raise ValueError(f"must be an array of 1 to {maximum} block hashes, each 64 lower-case hex characters")
 
 
-def _hash_list(name: str, most: int, description: str) -> Field:
-    schema = {"type": "array", "items": HASH, "minItems": 1, "maxItems": most}
-    return Field(name, Custom(schema, partial(_hashes, most)), description)
+def _hash_list(name: str, maximum: int, description: str) -> Field:
+    schema = {"type": "array", "items": HASH, "minItems": 1, "maxItems": maximum}
+    return Field(name, Custom(schema, partial(_hashes, maximum)), description)
 
 
 def _endpoint(text: str) -> Endpoint | None:
@@ -480,8 +480,8 @@ def _blocks_answer(wanted: Iterable[int] | Iterable[bytes], tip: ChainPoint, rea
     return _rendered("blocks", _wires(wanted, reader), f'"height":"{tip.height}"')
 
 
-def _rendered(name: str, items: Iterable[bytes], rest: str) -> bytes:
-    return b'{"ok":true,"%s":[%s],%s}' % (name.encode(), b",".join(_bounded(items)), rest.encode())
+def _rendered(name: str, items: Iterable[bytes], further: str) -> bytes:
+    return b'{"ok":true,"%s":[%s],%s}' % (name.encode(), b",".join(_bounded(items)), further.encode())
 
 
 def _bounded(items: Iterable[bytes]) -> Iterator[bytes]:

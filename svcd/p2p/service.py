@@ -339,6 +339,6 @@ class PeersService(Service):
             secret=peers.book.secret.hex(),
             entries=peers.book.entries(),
             anchors=self._anchors,
-            bans=peers.bans.standing(peers.node.now()),
+            bans=peers.bans.active(peers.node.now()),
         )
         return self._write_lock.run(self._files.run, write_peers_file, self._path, content.record())

@@ -86,7 +86,7 @@ class PeerRequest:
     max_bytes: int
     """Of the body of the reply."""
     seconds: float
-    least_bytes: int = 0
+    min_bytes: int = 0
     """0: the whole call must end within ``seconds``. Otherwise the call may take as long as it makes progress: it fails
     with FailureKind.TIMEOUT once fewer than this number of bytes, sent or received, moved in ``seconds``."""
     on_bytes: Callable[[int], None] | None = None
@@ -164,7 +164,7 @@ class PinnedTransport:
 
     async def _call(self, endpoint: str, request: PeerRequest) -> PeerReply:
         limits = CallLimits(
-            seconds=request.seconds, max_bytes=request.max_bytes + _FRAMING_BYTES, least_bytes=request.least_bytes
+            seconds=request.seconds, max_bytes=request.max_bytes + _FRAMING_BYTES, min_bytes=request.min_bytes
         )
         method = "GET" if request.body is None else "POST"
         try:

@@ -40,7 +40,7 @@ def parse_block_id(text: str) -> int | bytes:
     try:
         return HEIGHT_TYPE.parse_text(text)
     except ValueError:
-        raise ValueError(f"must be a height from 0 to {HEIGHT_TYPE.most} or a hash of 64 hex characters") from None
+        raise ValueError(f"must be a height from 0 to {HEIGHT_TYPE.maximum} or a hash of 64 hex characters") from None
 
 
 def parse_search_text(text: str) -> str:
@@ -64,7 +64,7 @@ def parse_typed_amount(text: str) -> int:
 BLOCK: Final = Field("block", Text(convert=parse_block_id), "The height or the hash of a block.")
 FIRST: Final = Field("first", HEIGHT_TYPE, "Where the list begins.", default=0)
 BEFORE_HEIGHT: Final = Field(
-    "before", Int(1, HEIGHT_TYPE.most), "Show the blocks below this height.", default=HEIGHT_TYPE.most
+    "before", Int(1, HEIGHT_TYPE.maximum), "Show the blocks below this height.", default=HEIGHT_TYPE.maximum
 )
 BEFORE_ARRIVAL: Final = Field("before", HEIGHT_TYPE, "Show the transfers that arrived earlier.", default=None)
 FILE_NAME: Final = Field("name", Text(), "The name of a file.")

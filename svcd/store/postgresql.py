@@ -36,8 +36,8 @@ MIGRATION_LOCK_SECONDS: Final = 1
 """How long a change of the schema waits: whoever asks for a table that it waits for, waits behind it."""
 IDLE_SECONDS: Final = 10
 """PostgreSQL ends a transaction whose node has sent nothing for so long, so that a suspended node holds no lock."""
-LEAST_PAUSE: Final = 0.25
-MOST_PAUSE: Final = 2.0
+MIN_PAUSE: Final = 0.25
+MAX_PAUSE: Final = 2.0
 """Seconds between attempts to connect."""
 _DEFAULTS: Final[dict[str, str]] = {
     "application_name": "svcd",
@@ -198,7 +198,7 @@ class PostgresqlConnection:
 
     :meth:`transaction` locks a row first, so that the writing transactions of all nodes run one after the other, as
     SQLite's do. A reading statement outside of one never waits. If PostgreSQL does not answer, for any reason, every
-    method raises DatabaseUnavailable; after a failed attempt to connect, the next attempts pause for up to MOST_PAUSE.
+    method raises DatabaseUnavailable; after a failed attempt to connect, the next attempts pause for up to MAX_PAUSE.
     """
 
     address: PostgresqlAddress
@@ -448,7 +448,7 @@ class PostgresqlConnection:
                 self.resume(self)
         except (psycopg.Error, DatabaseError, DatabaseUnavailable) as error:
             self.close()
-            self._pause = min(max(LEAST_PAUSE, 2 * self._pause), MOST_PAUSE)
+            self._pause = min(max(MIN_PAUSE, 2 * self._pause), MAX_PAUSE)
             self._retry_at = self.now() + self._pause
             self._why = self._sentence(error) if isinstance(error, psycopg.Error) else str(error)
             if isinstance(error, psycopg.Error):

@@ -78,11 +78,11 @@ class Deadline:
 
     def set(self, seconds: float) -> None:
         """Set the deadline in ``seconds``, at once if not positive, but no later than the bound."""
-        left = max(min(seconds, self._latest - self.clock.seconds()), 0.0)
+        remaining = max(min(seconds, self._latest - self.clock.seconds()), 0.0)
         if self._timer is None:
-            self._timer = self.clock.callLater(left, self._ring)
+            self._timer = self.clock.callLater(remaining, self._ring)
         else:
-            self._timer.reset(left)
+            self._timer.reset(remaining)
 
     def bound(self, seconds: float) -> None:
         """Let no deadline, now or later, be more than ``seconds`` from now; the earliest bound holds."""
@@ -495,8 +495,8 @@ class Channel(HTTPChannel):
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         # Twisted calls this for every malformed request, and would answer without a body.
-        most = self.totalHeadersSize
-        self.refuse(HttpError(400, f"not a well-formed HTTP/1.1 request with headers of at most {most} bytes"))
+        maximum = self.totalHeadersSize
+        self.refuse(HttpError(400, f"not a well-formed HTTP/1.1 request with headers of at most {maximum} bytes"))
 
     def _forget_body(self) -> None:
         self.site.bodies.release(self)

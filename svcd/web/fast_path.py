@@ -24,7 +24,7 @@ from svcd.web.site_state import SiteState
 # mypy: allow-untyped-calls
 # ruff: noqa: N815
 
-MOST_BYTES: Final = 2_000
+MAX_BYTES: Final = 2_000
 """At most in the request line, and at most in the headers; browsers send half as much."""
 _REMEMBERED: Final = 256
 _HARMLESS: Final = re.compile(
@@ -136,10 +136,10 @@ def read_request(
 ) -> tuple[FastRequest, int] | None:
     """The request from ``client`` at the start of ``data``, and where it ends; None if it must take the slow path."""
     line = _LINE.match(data)
-    if line is None or line.end() > MOST_BYTES:
+    if line is None or line.end() > MAX_BYTES:
         return None
     start = line.end()
-    end = data.find(b"\r\n\r\n", start, start + MOST_BYTES)
+    end = data.find(b"\r\n\r\n", start, start + MAX_BYTES)
     head = read_head(data[start:end]) if end > 0 else None
     if head is None:
         return None
@@ -168,7 +168,7 @@ def head_of(request: FastRequest, answer: Response) -> bytes:
     site, tip, headers = request.site, answer.tip, answer.headers
     if site.draining:
         tip, headers = None, (*answer.own_headers, *CLOSING)
-    first, rest = _head(request.found[0].presentation.headers, answer.status, answer.content_type, headers)
+    first, tail = _head(request.found[0].presentation.headers, answer.status, answer.content_type, headers)
     # The headers of the site and the tip are not part of _head: they change every second and with every block.
     named = b"" if tip is None else tip.lines
-    return b"".join((first, site.first_headers()[1], rest.replace(b"\0", b"%d" % len(answer.body)), named, b"\r\n"))
+    return b"".join((first, site.first_headers()[1], tail.replace(b"\0", b"%d" % len(answer.body)), named, b"\r\n"))

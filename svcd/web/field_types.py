@@ -45,15 +45,15 @@ def or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def digits_up_to(most: int) -> str:
-    """A regular expression for the decimal digits of 0 to ``most``, without leading zeros and without anchors."""
-    digits = str(most)
+def digits_up_to(maximum: int) -> str:
+    """A regular expression for the decimal digits of 0 to ``maximum``, without leading zeros and without anchors."""
+    digits = str(maximum)
     shorter = ["0", f"[1-9][0-9]{{0,{len(digits) - 2}}}"][: len(digits)]
     lower = [
-        f"{digits[:at]}[{least}-{int(digit) - 1}][0-9]{{{len(digits) - at - 1}}}"
+        f"{digits[:at]}[{minimum}-{int(digit) - 1}][0-9]{{{len(digits) - at - 1}}}"
         for at, digit in enumerate(digits)
-        for least in (1 if at == 0 else 0,)
-        if int(digit) > least
+        for minimum in (1 if at == 0 else 0,)
+        if int(digit) > minimum
     ]
     return f"({'|'.join([*shorter, *lower, digits])})"
 
@@ -74,21 +74,21 @@ class FieldType(Protocol):
 
 @frozen
 class Int:
-    """A whole number from ``least`` to ``most``: a number in JSON, digits without leading zeros in a path or query."""
+    """A whole number from ``minimum`` to ``maximum``: a JSON number, or digits without leading zeros in text."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     @property
     def schema(self) -> Schema:
         """An integer with its bounds."""
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
     def parse(self, value: Any) -> int:
         """A JSON integer."""
-        if type(value) is int and self.least <= value <= self.most:
+        if type(value) is int and self.minimum <= value <= self.maximum:
             return value
-        raise ValueError(f"must be a whole number from {self.least} to {self.most}")
+        raise ValueError(f"must be a whole number from {self.minimum} to {self.maximum}")
 
     def parse_text(self, text: str) -> int:
         """Decimal digits."""

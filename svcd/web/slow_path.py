@@ -28,8 +28,8 @@ from svcd.web.site_state import SiteState
 
 _TINY_CHUNKS: Final = "A body in chunks of a byte each, to hold up the reactor"
 FREE_PIECES: Final = limit(256, "chunks of a body, whatever their size", "chunks", _TINY_CHUNKS)
-"""How many chunks of any size a body may have; every LEAST_PIECE bytes of it allow one more."""
-LEAST_PIECE: Final = limit(256, "bytes in each further chunk, on average", "bytes", _TINY_CHUNKS)
+"""How many chunks of any size a body may have; every MIN_PIECE bytes of it allow one more."""
+MIN_PIECE: Final = limit(256, "bytes in each further chunk, on average", "bytes", _TINY_CHUNKS)
 
 _ABSOLUTE = (b"http://", b"https://")
 _PLAIN_PATH: Final = "the path must be UTF-8 in percent-encoding, without encoded slashes"
@@ -66,9 +66,9 @@ class Request(server.Request):
     def handleContentChunk(self, data: bytes) -> None:
         """Store more of the body if the channel allows it; raises HttpError 400 for too many chunks."""
         self._pieces += 1
-        if self._is_chunked and self._pieces > FREE_PIECES + self.content.tell() // LEAST_PIECE:
+        if self._is_chunked and self._pieces > FREE_PIECES + self.content.tell() // MIN_PIECE:
             # Returning after a refusal would let Twisted decode the rest of the data all the same.
-            raise HttpError(400, f"the body comes in too many chunks of less than {LEAST_PIECE} bytes")
+            raise HttpError(400, f"the body comes in too many chunks of less than {MIN_PIECE} bytes")
         if self.channel.reserve_body(len(data)):
             self.content.write(data)
 

@@ -51,7 +51,7 @@ _NAMED: Final = 3
 
 
 @frozen
-class _Place:
+class _Origin:
     """The place of an address in the network; ``key`` is the /64 of an IPv6 address, which one machine may own."""
 
     key: str
@@ -61,16 +61,16 @@ class _Place:
 
 
 @lru_cache(4_096)
-def _place_of(text: str) -> _Place:
+def _origin_of(text: str) -> _Origin:
     address = ip_address(text)
-    return _Place(prefix(address, v4=32, v6=64), prefix(address, v4=16, v6=32), address.is_global)
+    return _Origin(prefix(address, v4=32, v6=64), prefix(address, v4=16, v6=32), address.is_global)
 
 
 @define(eq=False)
 class _Forwarder:
     """An address whose requests carry the header; times are in seconds."""
 
-    place: _Place
+    origin: _Origin
     address: str
     """The address itself; the last one of several in one /64."""
     first: str
@@ -102,16 +102,16 @@ class UntrustedProxies:
     def note(self, address: str, client: str, now: float) -> None:
         """Record a request from ``address`` whose ignored header names ``client``."""
         self.ignored += 1
-        place = _place_of(address)
-        found = self._find(place)
+        origin = _origin_of(address)
+        found = self._find(origin)
         if found is None:
-            if self._count >= MAX_PROXIES and not self._make_room(place.part, now):
+            if self._count >= MAX_PROXIES and not self._make_room(origin.part, now):
                 return
-            found = _Forwarder(place, address, client)
+            found = _Forwarder(origin, address, client)
             self._count += 1
-        part = self._parts.setdefault(place.part, OrderedDict())
-        part[place.key] = found
-        part.move_to_end(place.key)
+        part = self._parts.setdefault(origin.part, OrderedDict())
+        part[origin.key] = found
+        part.move_to_end(origin.key)
         found.address = address
         if found.until <= now:
             if client == found.first:
@@ -122,9 +122,9 @@ class UntrustedProxies:
 
     def note_direct(self, address: str, now: float) -> None:
         """Record a request from ``address`` without the header."""
-        place = _place_of(address)
-        if place.public and not self._forwards(place, now):
-            self._direct[place.part] = now
+        origin = _origin_of(address)
+        if origin.public and not self._forwards(origin, now):
+            self._direct[origin.part] = now
 
     def _make_room(self, newcomer: str, now: float) -> bool:
         """Evict an address to make room for one in the part ``newcomer`` of the network; False if none may be evicted.
@@ -136,29 +136,29 @@ class UntrustedProxies:
         crowded = max(self._parts.values(), key=len)
         victim = _oldest(crowded, now)
         if victim is None and len(crowded) <= FEW:
-            parts = Counter(each.place.part for each in self._all() if each.until <= now)
+            parts = Counter(each.origin.part for each in self._all() if each.until <= now)
             crowded = self._parts[max(parts, key=parts.__getitem__)] if parts else crowded
             victim = _oldest(crowded, now)
         elif victim is None and crowded is not self._parts.get(newcomer):
             victim = next(iter(crowded.values()))
         if victim is None:
             return False
-        del crowded[victim.place.key]
+        del crowded[victim.origin.key]
         self._count -= 1
         if not crowded:
-            del self._parts[victim.place.part]
+            del self._parts[victim.origin.part]
         return True
 
-    def _find(self, place: _Place) -> _Forwarder | None:
-        part = self._parts.get(place.part)
-        return part.get(place.key) if part else None
+    def _find(self, origin: _Origin) -> _Forwarder | None:
+        part = self._parts.get(origin.part)
+        return part.get(origin.key) if part else None
 
     def _all(self) -> Iterator[_Forwarder]:
         return (each for part in self._parts.values() for each in part.values())
 
     def _report(self, found: _Forwarder, now: float) -> None:
         """Log a public address that has become a proxy, at most every LOG_SECONDS: strangers must not fill the log."""
-        if found.place.public and now >= self._report_at:
+        if found.origin.public and now >= self._report_at:
             self._report_at = now + LOG_SECONDS
             self._log.warn(
                 "requests from {address} carry X-Forwarded-For of several clients, which is ignored: if that is your "
@@ -168,15 +168,15 @@ class UntrustedProxies:
 
     def forwards(self, address: str, now: float) -> bool:
         """Whether requests from ``address`` have named several clients within the last hour."""
-        return self._forwards(_place_of(address), now)
+        return self._forwards(_origin_of(address), now)
 
-    def _forwards(self, place: _Place, now: float) -> bool:
-        found = self._find(place)
+    def _forwards(self, origin: _Origin, now: float) -> bool:
+        found = self._find(origin)
         return found is not None and found.until > now
 
     def _may_be_ours(self, proxy: _Forwarder, now: float) -> bool:
         """Whether a proxy may be the operator's; a public address is not if clients from many places use no proxy."""
-        if not proxy.place.public:
+        if not proxy.origin.public:
             return True
         direct = sum(now - at < FORWARDING_SECONDS for at in self._direct.values())
         return direct <= MAX_DIRECT and now - proxy.since >= DOUBT_SECONDS
@@ -187,7 +187,7 @@ class UntrustedProxies:
         if not found:
             return ""
         # The operator's own proxy is usually on this machine or in its network: name it before any public address.
-        named = [each.address for each in sorted(found, key=lambda each: each.place.public)[:_NAMED]]
+        named = [each.address for each in sorted(found, key=lambda each: each.origin.public)[:_NAMED]]
         more = f" and {len(found) - len(named)} others" if len(found) > len(named) else ""
         return (
             f"requests from {', '.join(named)}{more} carry X-Forwarded-For of several clients, which is ignored, so "

@@ -13,7 +13,7 @@ from tests.process_level.running import RunningNode
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
-MOST_BYTES = 60_000
+MAX_BYTES = 60_000
 """Of the first visit, with all headers: 1.2 of the 2.5 seconds that it may take."""
 FIRST = [
     "/wallet/",
@@ -31,6 +31,6 @@ def test_the_wallet_loads_in_few_requests(browser: Browser, node: RunningNode) -
     with browser.new_context() as context:
         first, later = visit(context, node.url), visit(context, node.url)
     assert sorted(re.sub(r"\.[0-9a-f]{16}\.", ".", path) for path in first.requests) == sorted(FIRST)
-    assert first.bytes <= MOST_BYTES
+    assert first.bytes <= MAX_BYTES
     assert sorted(later.requests) == sorted(LATER)
     assert 0 < later.bytes <= first.bytes / 4

@@ -15,7 +15,7 @@ from svcd.commerce.delivery_scheduler import (
     DeliveryKind,
     DeliveryScheduler,
     in_flight_share,
-    most_in_flight,
+    max_deliveries_in_flight,
 )
 from svcd.commerce.retry_policy import RETRY_PERIOD
 from svcd.store.webhook_events import WatchQueue
@@ -344,7 +344,7 @@ def put_of(scheduler: DeliveryScheduler, merchant: str, *hosts: str, due: int = 
     ],
 )
 def test_the_deliveries_in_flight_are_shared(merchants: int, share: int, most: int) -> None:
-    assert (in_flight_share(merchants), most_in_flight(merchants)) == (share, most)
+    assert (in_flight_share(merchants), max_deliveries_in_flight(merchants)) == (share, most)
 
 
 @pytest.mark.parametrize("merchants", [33, 100, 300])

@@ -162,7 +162,7 @@ def test_only_so_many_wait(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused.error == "32 verifications of this client wait already; try again later, or without wait"
     assert state(ask(node, "unpaid", wait=None)) == "unpaid", "it may still ask without waiting"
     assert state(ask(node, "pending")) == "unpaid", "an answer that is there takes no place"
-    monkeypatch.setattr(node.waiters, "_most", MAX_WAITING_OF_CLIENT + 1)
+    monkeypatch.setattr(node.waiters, "_max_waiting", MAX_WAITING_OF_CLIENT + 1)
     waiting.append(ask(node, "unpaid", "198.51.100.8"))
     assert not waiting[-1].received, "another client has places of its own"
     refused = ask(node, "unpaid", "198.51.100.9").response()
@@ -174,7 +174,7 @@ def test_only_so_many_wait(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_half_of_few_connections_may_wait(node: Node) -> None:
     few = payment_waiters.PaymentWaiters(node.waiters._payments, node.clock, connections=6)
-    assert few._most == 3
+    assert few._max_waiting == 3
 
 
 def test_clients_without_limits_take_places_only_in_all(open_node: Callable[..., Node]) -> None:

@@ -23,7 +23,7 @@ from tests.support import has_result, result_of
 
 KIB = 1024
 PERIOD = 10
-LEAST = CallLimits(seconds=PERIOD, max_bytes=8 << 20, least_bytes=16 * KIB)
+LEAST = CallLimits(seconds=PERIOD, max_bytes=8 << 20, min_bytes=16 * KIB)
 STALLED = f"took and sent less than 16 KiB in {PERIOD} s"
 CALLS_TO_ASK = MAX_CALLS[CallKind.ASK]
 Serve = Callable[..., Server]

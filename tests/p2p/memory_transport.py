@@ -73,7 +73,7 @@ class MemoryTransport:
         self.calls.append(called)
         answer: Deferred[PeerReply] = Deferred()
         self._count(called, answer)
-        patient = request.least_bytes and (self.patient or endpoint in self.dripping)
+        patient = request.min_bytes and (self.patient or endpoint in self.dripping)
         limit = self.clock.callLater(1e9 if patient else request.seconds, self._end, answer, FailureKind.TIMEOUT)
         answer.addBoth(self._over, limit)
         self._in_turn(endpoint, request, answer)

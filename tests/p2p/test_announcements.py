@@ -561,7 +561,7 @@ def test_a_peer_that_delivers_well_is_left_to_it(make_node: MakeNode, paid: Bloc
 
 
 def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block) -> None:
-    remotes = make_peers(node, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
+    remotes = make_peers(node, 4, scripts=moves(node, announcements.MIN_RATE * 1.1))
     for remote in remotes:
         node.transport.dripping.add(remote.endpoint)
         announce(node, paid, remote)
@@ -619,7 +619,7 @@ def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(make_n
     assert state(announce(node, paid)) == "wanted"
 
 
-@pytest.mark.parametrize(("rate", "said"), [("LEAST_RATE", "wanted"), ("GOOD_RATE", "asked")])
+@pytest.mark.parametrize(("rate", "said"), [("MIN_RATE", "wanted"), ("GOOD_RATE", "asked")])
 def test_who_cannot_be_asked_sends_a_block_that_an_acquaintance_delivers_slowly(
     make_node: MakeNode, paid: Block, rate: str, said: str
 ) -> None:

@@ -263,8 +263,8 @@ def test_a_ban_lasts_as_long_as_it_was_made_for_whatever_happens_to_the_clock(le
     for name in ("node:a", "node:b"):
         assert bans.is_banned(name, NOW + 599)
         assert not bans.is_banned(name, NOW + 600)
-    assert {ban.until for ban in bans.standing(NOW)} == {NOW + 600 + lead}, "it is shown and kept by the new time"
-    assert bans.standing(NOW + 600) == []
+    assert {ban.until for ban in bans.active(NOW)} == {NOW + 600 + lead}, "it is shown and kept by the new time"
+    assert bans.active(NOW + 600) == []
 
 
 @pytest.mark.parametrize("wrong", [-1e9, -HOUR, HOUR, 1e9])
@@ -289,6 +289,6 @@ def test_what_is_saved_after_the_clock_was_set_ends_at_the_right_time_in_the_nex
     first.ban("node:a", seconds=HOUR, now=60.0)
     leads.append(NOW)
     second = Bans()
-    second.restore(first.standing(120.0))
+    second.restore(first.active(120.0))
     assert second.is_banned("node:a", NOW + 60.0 + HOUR - 1)
     assert not second.is_banned("node:a", NOW + 60.0 + HOUR)

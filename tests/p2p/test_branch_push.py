@@ -98,7 +98,7 @@ def hashes(blocks: list[Block]) -> list[bytes]:
 
 def limit_to(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a round have so many blocks."""
-    monkeypatch.setattr(branch_push, "ROUND_BYTES", blocks * branch_push.LEAST_BLOCK_BYTES)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", blocks * branch_push.MIN_BLOCK_BYTES)
 
 
 def says_known(node: Node, remote: RemoteNode, orphan: int = 6) -> None:
@@ -207,7 +207,7 @@ def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(node: Node, grow:
 
 def test_no_more_is_handed_in_at_a_time_than_the_limit(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     size = [len(block.wire()) for block in grow(4)]
-    monkeypatch.setattr(branch_push, "LEAST_BLOCK_BYTES", 1)
+    monkeypatch.setattr(branch_push, "MIN_BLOCK_BYTES", 1)
     monkeypatch.setattr(branch_push, "ROUND_BYTES", sum(size) - 1)
     remote = node.remote()
     says_known(node, remote)

@@ -119,14 +119,14 @@ def test_headers() -> None:
     request = the_request(script)
     assert request.body == canonical({"limit": 7, "locator": ["ab" * 32, "cd" * 32]})
     assert (request.path, request.max_bytes, request.kind) == ("/p2p/headers", 4 * 1024 * 1024, CallKind.HEADERS)
-    assert (request.seconds, request.least_bytes) == (10.0, 16_384)
+    assert (request.seconds, request.min_bytes) == (10.0, 16_384)
 
 
 def test_headers_within_a_time() -> None:
     """However slowly the answer makes progress."""
     client, script = scripted(headers_answer([]))
     outcome(client.headers(THERE, [bytes(32)], within=4.0))
-    assert (the_request(script).seconds, the_request(script).least_bytes) == (4.0, 0)
+    assert (the_request(script).seconds, the_request(script).min_bytes) == (4.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_bodies() -> None:
         assert reply.size == sum(len(block.wire()) for block in found)
         request = the_request(script)
         assert request.body == canonical({"hashes": [header.hash.hex() for header in headers]})
-        assert (request.path, request.seconds, request.least_bytes) == ("/p2p/blocks", 10.0, 16_384)
+        assert (request.path, request.seconds, request.min_bytes) == ("/p2p/blocks", 10.0, 16_384)
         assert request.on_bytes == counted.append
         assert request.max_bytes == 4_096 + 2 * 1_280 + 601, "room for one transfer"
 

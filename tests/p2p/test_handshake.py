@@ -204,7 +204,7 @@ def test_versions_are_at_most_32_printable_characters(version: str) -> None:
 @pytest.mark.parametrize("endpoint", ["http://node.example", "https://[::1]:65535"])
 def test_endpoints(endpoint: str) -> None:
     parsed = parse_hello(hello(endpoint=endpoint).message())
-    assert (parsed.endpoint, parsed.place) == (endpoint, endpoint)
+    assert (parsed.endpoint, parsed.canonical_endpoint) == (endpoint, endpoint)
 
 
 @pytest.mark.parametrize(
@@ -220,11 +220,11 @@ def test_a_hello_may_spell_its_endpoint_in_another_way(spelling: str, place: str
     ours = evolve(KEY, endpoint=spelling).hello(TEST_PARAMS, TIP, NOW)
     parsed = parse_hello(parse_json(canonical(ours.message())))
     check(parsed)
-    assert (parsed.endpoint, parsed.place) == (spelling, place)
+    assert (parsed.endpoint, parsed.canonical_endpoint) == (spelling, place)
 
 
 def test_a_hello_without_an_endpoint_names_no_place() -> None:
-    assert parse_hello(hello(endpoint="").message()).place is None
+    assert parse_hello(hello(endpoint="").message()).canonical_endpoint is None
 
 
 @pytest.mark.parametrize("endpoint", ["node.example", "http://node.example/", "http://nöde.example"])

@@ -65,7 +65,7 @@ class SimulatedCall:
         self._carried = 0.0
         """Bytes of flows that are over."""
         self._limit: Call | None = None
-        self._pace = Pace(request.seconds, request.least_bytes) if request.least_bytes else None
+        self._pace = Pace(request.seconds, request.min_bytes) if request.min_bytes else None
         self._told = 0
         if self._pace is None:
             self._limit = clock.callLater(request.seconds, self.fail, FailureKind.TIMEOUT)

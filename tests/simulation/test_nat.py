@@ -92,7 +92,7 @@ def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others show their own chain until they have more of the longer one than is handed in at a time."""
-    monkeypatch.setattr(branch_push, "ROUND_BYTES", 3 * branch_push.LEAST_BLOCK_BYTES)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", 3 * branch_push.MIN_BLOCK_BYTES)
     cut_off(world)
     hidden = world.nodes[4]
 

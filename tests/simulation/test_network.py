@@ -19,7 +19,7 @@ from tests.support import has_result, result_of
 LATENCY = 0.1
 A, B, C = "http://20.1.0.1:8645", "http://20.2.0.1:8645", "http://20.3.0.1:8645"
 ASK = PeerRequest(path="/p2p/status", max_bytes=10_000_000, seconds=60.0, kind=CallKind.FETCH)
-TAKES_ITS_TIME = evolve(ASK, seconds=10.0, least_bytes=16_384)
+TAKES_ITS_TIME = evolve(ASK, seconds=10.0, min_bytes=16_384)
 
 
 @define

@@ -195,7 +195,7 @@ def test_a_server_that_was_killed_is_found_again_with_everything_committed() -> 
         # The pause after a failed attempt is not over.
         with pytest.raises(DatabaseUnavailable):
             blocks(connection)
-        now += postgresql.MOST_PAUSE
+        now += postgresql.MAX_PAUSE
         assert blocks(connection) == [1]
         connection.close()
 

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from svcd.web import fast_path
 from svcd.web.api import SiteContext
 from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
-from svcd.web.fast_path import MOST_BYTES
+from svcd.web.fast_path import MAX_BYTES
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.request import IncomingRequest
@@ -267,7 +267,7 @@ TARGETS = [
     b"/rpc/thing/a\xa0",
     b"http://h/rpc/now",
     b"*",
-    b"/rpc/thing/" + b"a" * MOST_BYTES,
+    b"/rpc/thing/" + b"a" * MAX_BYTES,
 ]
 HEADERS = [
     b"Host: h",
@@ -303,7 +303,7 @@ HEADERS = [
     b"A_b: c",
     b":",
     b"A",
-    b"A: " + b"b" * MOST_BYTES,
+    b"A: " + b"b" * MAX_BYTES,
     b"\r\n".join([b"a:"] * 501),
 ]
 BODIES = [b"", b"{}", b'{"name":"b"}', b'{"name":"' + b"x" * 20 + b'"}', b"1.5", b"[", b"x" * 41, b"x" * 101]
@@ -432,8 +432,8 @@ UNUSUAL = [
     GET.replace(b"Host", b"Content-Length: 0\r\nContent-Length: 0\r\nHost"),
     GET.replace(b"Host", b"Content-Length: 00\r\nHost"),
     GET.replace(b"Host: h", b"Host: h\r\n folded"),
-    GET.replace(b"Host: h", b"Host: h\r\nA: " + b"x" * MOST_BYTES),
-    GET.replace(b"now", b"thing/" + b"x" * MOST_BYTES),
+    GET.replace(b"Host: h", b"Host: h\r\nA: " + b"x" * MAX_BYTES),
+    GET.replace(b"now", b"thing/" + b"x" * MAX_BYTES),
     b"POST /rpc/send HTTP/1.1\r\nHost: h\r\nContent-Length: 42\r\n\r\n" + b'{"name":"%b"}' % (b"x" * 31),
 ]
 
