@@ -453,7 +453,6 @@ def test_an_order_is_carried_out_when_its_ban_is_on_disk(node: Node, tmp_path: P
     path, writer = tmp_path / "peers.json", Stepped()
     service = PeersService(node.network, path, [], writer)
     service.startService()
-    writer.finish()
     node.peers.hint(place(1), source="operator")
     order = PeerAdministration(node.peers, service.save).ban(
         endpoint=None, node_id=None, address="192.0.2.8", seconds=None
@@ -475,7 +474,6 @@ def test_of_two_notes_the_later_ones_are_on_disk_in_the_end(node: Node, tmp_path
     path, files = tmp_path / "peers.json", Stepped()
     service = PeersService(node.network, path, [], files)
     service.startService()
-    files.finish()
     for number in (7, 8):
         node.begin(
             PeerAdministration(node.peers, service.save).ban(
