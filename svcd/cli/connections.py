@@ -78,7 +78,12 @@ def _tcp_socket(host: str, port: int, deadline: float) -> socket.socket:
     failure: OSError = socket.gaierror(socket.EAI_NONAME, "the host has no address")
     addresses = _addresses(host, port, deadline)
     for tried, (family, address) in enumerate(addresses):
-        connecting = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connecting = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            # The kernel may have no IPv6.
+            failure = error
+            continue
         try:
             # An address that does not answer leaves the others a share of the time.
             connecting.settimeout(_left(deadline) / (len(addresses) - tried))

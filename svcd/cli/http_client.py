@@ -125,6 +125,7 @@ MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
 MAX_SOCKET_PATH: Final = 107
 """Bytes in the path of a Unix socket (unix(7))."""
 
+_FRAMING_BYTES: Final = 64 * 1024
 POLL_SECONDS: Final = 0.5
 """Between two calls of ``poll`` while a request waits for its response."""
 
@@ -149,10 +150,18 @@ class NodeEndpoint:
     """The path of a Unix socket, which is connected to in the place of the URL's host."""
 
 
+def _has_host(base_url: str) -> bool:
+    """Whether what is in brackets, if anything is, is an IPv6 address."""
+    try:
+        return bool(urlsplit(base_url).hostname)
+    except ValueError:
+        return False
+
+
 def public_endpoint(url: str) -> NodeEndpoint:
     """The public interface at ``url``; raises ValueError."""
     match = _URL.fullmatch(url)
-    if match is None or int(match[2] or 1) not in range(1, 65536):
+    if match is None or int(match[2] or 1) not in range(1, 65536) or not _has_host(match[1]):
         raise ValueError(
             "a node's URL is http:// or https://, a host and an optional port, such as http://127.0.0.1:8645"
         )
@@ -226,7 +235,7 @@ class NodeClient:
     ) -> None:
         """A bearer ``token`` goes with every request.
 
-        ``poll`` is called twice a second while a request waits for its response, with the seconds elapsed.
+        ``poll`` is called with the seconds elapsed, twice a second while nothing of a response arrives.
         """
         self.clock = clock
         self._connect = connect
@@ -260,7 +269,7 @@ class NodeClient:
         except OSError as error:
             raise CommandError(f"cannot connect to {name}: {_connect_failure(error)}; {self._endpoint.hint}") from None
         with closing(connection):
-            exchange = _Exchange(connection, self._endpoint, self.clock, start, self._poll)
+            exchange = _Exchange(connection, self._endpoint, self.clock, start, self._poll, max_bytes)
             http = HTTPConnection(urlsplit(self._endpoint.base_url).netloc)
             http.sock = exchange
             try:
@@ -275,9 +284,7 @@ class NodeClient:
             except HTTPException as error:
                 raise _no_complete_response(name, _protocol_failure(error)) from None
         if len(content) > max_bytes:
-            raise NoValidResponse(
-                f"the response from {name} has more than {max_bytes} bytes; no svcd node sends that much"
-            )
+            raise _too_large(name, max_bytes)
         return Fetched(response.status, response.headers, content)
 
     def _parse(self, fetched: Fetched) -> ResponseObject:
@@ -299,12 +306,16 @@ class _Exchange(io.RawIOBase):
         clock: BlockingClock,
         start: float,
         poll: Callable[[float], object] | None,
+        max_bytes: int,
     ) -> None:
+        """``max_bytes`` is for the content; headers and the lengths of chunks may have as much, and _FRAMING_BYTES."""
         self._connection = connection
         self._endpoint = endpoint
         self._clock = clock
         self._start = start
         self._poll = poll
+        self._max_bytes = max_bytes
+        self._room = 2 * max_bytes + _FRAMING_BYTES
 
     def sendall(self, data: bytes) -> None:
         """Send ``data``; raises NoValidResponse."""
@@ -338,6 +349,10 @@ class _Exchange(io.RawIOBase):
                 continue
             except OSError as error:
                 raise _no_complete_response(self._endpoint.name, _reason(error)) from None
+            # http.client takes whatever a length of -1, endless chunks or endless trailers announce.
+            self._room -= len(data)
+            if self._room < 0:
+                raise _too_large(self._endpoint.name, self._max_bytes)
             buffer[: len(data)] = data
             return len(data)
 
@@ -349,6 +364,10 @@ class _Exchange(io.RawIOBase):
 
     def _late(self) -> NoValidResponse:
         return NoValidResponse(f"{self._endpoint.name} did not answer within {self._endpoint.timeout:g} s")
+
+
+def _too_large(name: str, max_bytes: int) -> NoValidResponse:
+    return NoValidResponse(f"the response from {name} has more than {max_bytes} bytes; no svcd node sends that much")
 
 
 def _no_complete_response(name: str, reason: str) -> NoValidResponse:

@@ -277,7 +277,7 @@ class Announcements:
             crowded = not peer.outbound and self._peers.reputation_key(peer) in groups
             return self._is_unreliable(peer), crowded, not peer.outbound, not peer.delivered
 
-        having = [peer for peer in self._peers.all() if peer.knows(fetch.header.hash)]
+        having = [peer for peer in self._peers.all() if peer.knows(fetch.header.hash) and not peer.is_paused]
         return min((peer for peer in having if peer.endpoint not in fetch.asked), key=rank, default=None)
 
     def _ask(self, peer: Peer, fetch: _AnnouncedBlock) -> None:
@@ -296,6 +296,8 @@ class Announcements:
             return
         except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not deliver a block: {why}", endpoint=peer.endpoint, why=failed.detail)
+            if failed.retry_after:
+                self._peers.note_failure(peer, failed)
             if failed.kind is FailureKind.TIMEOUT:
                 self._note_unreliable(peer)
             if failed.kind is FailureKind.INVALID:

@@ -97,7 +97,7 @@ class _Source:
 
     peer: Peer
     rate: float | None = None
-    """Bytes per second; None while unknown, 0.0 after a request that it did not answer."""
+    """Bytes per second; None while unknown, 0.0 after a request that gave nothing."""
     requests: "list[_BlocksRequest]" = field(factory=list)
     backoff_until: float = 0.0
     last_answer: float = 0.0

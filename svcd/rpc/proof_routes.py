@@ -39,6 +39,7 @@ from svcd.deferreds import shielded
 from svcd.interfaces import Worker
 from svcd.light.chain_proof import HEADER_FIELDS as PROVEN_FIELDS
 from svcd.light.prover import ProvenTip, render_chain_proof, render_chain_section
+from svcd.limits import limit
 from svcd.node.chainstate import AccountPath
 from svcd.node.node_context import NodeContext
 from svcd.rpc import fields, schemas
@@ -129,12 +130,18 @@ FROM_GENESIS: Final = Field(
     "1: the proof begins with the genesis block, and needs no header that its holder trusts.",
     default=0,
 )
-_CACHED: Final = 8
-"""Chain proofs, at most 0.6 MB each: that of the present tip, and those of tips that clients have asked for."""
-_OTHER_TIP_TOKENS: Final = 20.0
-"""The additional cost of a chain proof with another tip, which no other client asks for."""
-_GENESIS_TOKENS: Final = 50.0
-"""The additional cost of a payment proof from the genesis."""
+_MANY_PROOFS: Final = "Asking for proofs of the chain up to ever other tips, to keep the thread for long reads busy"
+CACHED_PROOFS: Final = limit(4, "chain proofs that are kept, of the newest tips", "proofs", _MANY_PROOFS)
+"""At most 0.6 MB each; a light client asks for the tip of an account proof that it got just before."""
+OTHER_TIP_TOKENS: Final = limit(
+    20.0, "additional cost of a chain proof of another tip, in tokens of proofsPerSecond", "tokens", _MANY_PROOFS
+)
+GENESIS_TOKENS: Final = limit(
+    250.0,
+    "additional cost of a payment proof from the genesis block, in tokens of requestsPerSecond",
+    "tokens",
+    _MANY_PROOFS,
+)
 
 
 class ProofRoutes(ShowsChain):
@@ -151,8 +158,8 @@ class ProofRoutes(ShowsChain):
         self._params = node.chain_manager.params
         self._payments = payments
         self._worker = worker
-        self._proofs: BoundedDict[bytes, Response] = BoundedDict(_CACHED)
-        """Chain proofs by the hash of their tip."""
+        self._bodies: BoundedDict[bytes, bytes] = BoundedDict(CACHED_PROOFS)
+        """The answers with the chain proofs of the newest tips, by the hash of the tip."""
         self._making = DeferredLock()
         """One chain proof is made at a time, for all clients that ask for it."""
 
@@ -171,26 +178,28 @@ class ProofRoutes(ShowsChain):
     async def chain(self, charge: Callable[[float], None], *, tip: bytes | None) -> Renderable:
         """Answer GET /rpc/proof/chain."""
         block_hash = self._chain_manager.tip.hash if tip is None else tip
-        # A block may have left the chain since its proof was made.
-        self._chain_manager.read(lambda reader: _canonical(reader, block_hash))
-        if block_hash not in self._proofs:
-            if block_hash != self._chain_manager.tip.hash:
-                charge(_OTHER_TIP_TOKENS)
+        _, now = self._chain_manager.read(lambda reader: _canonical(reader, block_hash))
+        body = self._bodies.get(block_hash)
+        if body is None and block_hash == now.hash:
             # A client that goes away does not stop what the next one needs.
             making = self._making.run(lambda: Deferred.fromCoroutine(self._make(block_hash)))
-            await shielded(making, self._failed_unheard)
-        return self._proofs[block_hash]
+            body = await shielded(making, self._failed_unheard)
+        elif body is None:
+            charge(OTHER_TIP_TOKENS)
+            body = await self._read_proof(block_hash)
+        return Response(body, tip=tip_at(now))
 
     def _failed_unheard(self, failure: Failure) -> None:
         if failure.check(HttpError) is None:  # type: ignore[no-untyped-call]
             self.log.failure("making a proof of the chain failed", failure)
 
-    async def _make(self, block_hash: bytes) -> None:
-        if block_hash not in self._proofs:
-            made = await self._chain_manager.long_reads.ask(
-                lambda reader: _chain_proof(reader, self._params, block_hash)
-            )
-            self._proofs[block_hash] = made
+    async def _make(self, block_hash: bytes) -> bytes:
+        if block_hash not in self._bodies:
+            self._bodies[block_hash] = await self._read_proof(block_hash)
+        return self._bodies[block_hash]
+
+    def _read_proof(self, block_hash: bytes) -> Deferred[bytes]:
+        return self._chain_manager.long_reads.ask(lambda reader: _chain_proof(reader, self._params, block_hash))
 
     @Route(
         "GET",
@@ -245,7 +254,7 @@ class ProofRoutes(ShowsChain):
         if chain and from_ is not None:
             raise HttpError(400, "from: a proof from the genesis is one answer; omit from, or chain=1")
         if chain:
-            charge(_GENESIS_TOKENS)
+            charge(GENESIS_TOKENS)
             body, tip = await self._chain_manager.long_reads.ask(
                 lambda reader: _genesis_proof(reader, self._params, terms)
             )
@@ -261,10 +270,10 @@ class ProofRoutes(ShowsChain):
         return Response(body, tip=tip)
 
 
-def _chain_proof(reader: ChainReader, params: NetworkParams, block_hash: bytes) -> Response:
+def _chain_proof(reader: ChainReader, params: NetworkParams, block_hash: bytes) -> bytes:
     """The answer with the chain proof whose tip has this hash; raises HttpError."""
     proof = render_chain_proof(reader, params, ProvenTip(block_hash, _canonical(reader, block_hash).height))
-    return Response(json_body({"proof": proof}), tip=tip_at(reader.existing_tip()))
+    return json_body({"proof": proof})
 
 
 def _canonical(reader: ChainReader, block_hash: bytes) -> ChainPoint:

@@ -126,6 +126,16 @@ def test_each_address_of_a_host_is_tried(serve: Serve, monkeypatch: pytest.Monke
         ask("http://node.example")
 
 
+def test_an_address_of_a_family_that_the_system_lacks_is_left_out(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As IPv6 on a computer where the kernel has none."""
+    found = addresses("127.0.0.1", port=serve(None))()
+    unknown = (socket.AF_UNSPEC, socket.SOCK_STREAM, 6, "", ("::1", 80, 0, 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [unknown, *found])
+    assert ask("http://node.example") == "a socket"
+
+
 @pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example"])
 def test_what_cannot_be_a_name_is_an_unknown_host(host: str) -> None:
     with pytest.raises(CommandError, match=f"cannot connect to http://{host}: unknown host; is the node running"):

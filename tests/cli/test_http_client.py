@@ -203,6 +203,35 @@ def test_a_response_may_have_the_maximum_size_and_no_more(terminal: Terminal) ->
     assert ask(terminal, Fixed((200, fitting % (text + b"x")))) == TOO_LONG
 
 
+class Endless(Hangup):
+    """What a client of HTTP reads before it reads the content, or in the place of its length, without an end."""
+
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def dataReceived(self, _data: bytes) -> None:  # noqa: N802
+        self.transport.write(self.head + self.said + b"x" * 70_000)
+
+
+class NegativeLength(Endless):
+    said = b"-1\r\n"
+
+
+class Trailers(Endless):
+    said = b"0\r\n" + b"a: b\r\n" * 10
+
+
+class Interim(Endless):
+    head = b"HTTP/1.1 100 Continue\r\n\r\n" * 3_000
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("protocol", [NegativeLength, Trailers, Interim])
+def test_no_more_is_read_than_a_response_can_have(terminal: Terminal, protocol: type[Endless]) -> None:
+    terminal.public.site = Factory.forProtocol(protocol)
+    failure = terminal.failure("status")
+    assert failure == TOO_LONG or failure == f"no complete response from {NAME}: what it sent is not HTTP"
+
+
 class Compressed(Resource):
     """Answers which encodings of a response the client takes."""
 
@@ -275,6 +304,8 @@ def test_a_url_names_scheme_host_and_port(url: str, base: str) -> None:
         "http://host#x",
         "http://ho st",
         "http://::1",
+        "http://[1.2]",
+        "http://[1:2]",
         "http://h\u00f6st",
         "http://host\n",
     ],

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred
 
 from svcd.chain.block import Block
@@ -633,3 +634,17 @@ def test_who_cannot_be_asked_sends_a_block_that_an_acquaintance_delivers_slowly(
     assert state(announce(node, paid)) == said
     node.run(announcements.FETCH_SECONDS)
     assert state(announce(node, paid)) == "wanted"
+
+
+def test_an_overloaded_peer_is_asked_for_no_block_until_its_retry_after(node: Node, grow: Grow) -> None:
+    first, second = grow(2, pays=1)
+    remote = node.remote(scripts={BLOCKS: lambda _: evolve(refused(429), retry_after=20.0)})
+    node.meet(remote)
+    announce(node, first, remote)
+    node.run(1)
+    assert node.peer(remote).is_paused
+    before = len(fetched(node, remote))
+    announce(node, first, remote)
+    announce(node, second, remote)
+    node.run(15)
+    assert len(fetched(node, remote)) == before

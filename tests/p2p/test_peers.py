@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
@@ -23,12 +23,12 @@ from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.service import FORMAT, SAVE_APART_SECONDS, PeersFile, PeersService, read_peers_file, write_peers_file
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import LATE, Stepped
+from tests.node.bench import LATE
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Called
 from tests.p2p.remote_node import RemoteNode, ok, refused, silent
-from tests.support import has_result, result_of
+from tests.support import result_of
 
 HOUR = 3_600.0
 DAY = 24 * HOUR
@@ -658,21 +658,13 @@ def served(node: Node, path: Path, seeds: list[str]) -> Iterator[PeersService]:
     result_of(stopped)
 
 
-def test_the_notes_are_read_in_a_thread(node: Node, tmp_path: Path) -> None:
-    """With 10,000 bans that takes 0.3 s, and the node answers requests by then."""
-    path, files = tmp_path / "peers.json", Stepped()
+def test_bans_and_endpoints_are_known_before_anything_else_happens(node: Node, tmp_path: Path) -> None:
+    """The public port answers by then: a banned node must not become a peer first."""
+    path = tmp_path / "peers.json"
     bans = [Ban(endpoint_name(place(1)), None, "", own=True)]
     write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [], bans).record())
-    service = PeersService(node.network, path, [], files)
-    started = maybeDeferred(service.startService)
-    assert not has_result(started)
-    assert not node.peers.bans.is_endpoint_banned(place(1), node.local.now())
-    files.step()
-    assert has_result(started)
-    assert node.peers.bans.is_endpoint_banned(place(1), node.local.now())
-    stopped = service.stopService()
-    files.finish()
-    result_of(stopped)
+    with served(node, path, []):
+        assert node.peers.bans.is_endpoint_banned(place(1), node.local.now())
 
 
 def test_anchors_are_called_first(node: Node, tmp_path: Path) -> None:

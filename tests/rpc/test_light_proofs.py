@@ -137,6 +137,14 @@ def test_a_proof_is_not_shown_once_its_tip_has_left_the_chain(node: Node, client
     assert client.get(path).status == 404
 
 
+def test_a_proof_names_the_tip_of_the_moment_at_which_it_is_asked_for(node: Node, client: Client) -> None:
+    blocks = node.grow("genesis: b[1..3]")
+    path = f"/rpc/proof/chain?tip={blocks['b3'].header.hash.hex()}"
+    assert client.get(path).headers["svc-tip"].startswith("3:")
+    node.take(node.builder.block(blocks["b3"]))
+    assert client.get(f"{path}&minHeight=4").headers["svc-tip"].startswith("4:")
+
+
 def test_a_proof_is_made_once_for_each_tip(node: Node, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     made, reads = [], node.node_context.chain_manager.long_reads
     monkeypatch.setattr(reads, "ask", lambda query, ask=reads.ask: made.append(query) or ask(query))
@@ -235,7 +243,7 @@ def test_a_payment_is_proved_from_the_genesis(node: Node, client: Client) -> Non
     assert (absent.status, "none is in the mempool either" in absent.error) == (404, True)
 
 
-def test_a_payment_proof_from_the_genesis_costs_as_much_as_its_size(open_node: Callable[..., Node]) -> None:
+def test_a_payment_proof_from_the_genesis_costs_much(open_node: Callable[..., Node]) -> None:
     node = open_node(rates={**UNLIMITED, "read": Rate(8, 8)})
     node.grow("genesis: b1\nb1 pays 5000 from alice to bob for order-1")
     path = f"/rpc/commerce/payment/order-1/proof?recipient={node.address('bob')}&amountBaseUnits=5000"

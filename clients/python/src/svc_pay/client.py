@@ -121,6 +121,7 @@ def _described(method: Method, made: Callable[..., Steps[Any]]) -> Method:
     # The last argument of Generator is the type of what is returned.
     result = get_args(signature.return_annotation)[-1]
     method.__name__, method.__doc__, method.__module__ = made.__name__, made.__doc__, __name__
+    method.__qualname__ = made.__name__
     described: Any = method
     described.__signature__ = signature.replace(parameters=parameters, return_annotation=result)
     return method
