@@ -103,8 +103,8 @@ def test_a_page_of_the_waiting_transfers_that_is_overwritten(nodes: Nodes) -> No
     end = refused(nodes.folder, *DEVNET, "--data-dir=data", "--listen=tcp:0:interface=127.0.0.1")
     assert (end.status, end.sentence) == (
         1,
-        f"svcd: {database} cannot be opened as a database: database disk image is malformed; move it away, and what "
-        "waited comes again from wallets and peers",
+        f"svcd: {database} cannot be opened as a database: database disk image is malformed; move it away: "
+        "wallets and peers send the waiting transfers again",
     )
     for path in database.parent.glob("mempool.sqlite*"):
         path.unlink()
