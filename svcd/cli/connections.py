@@ -77,23 +77,27 @@ def _tcp_socket(host: str, port: int, deadline: float) -> socket.socket:
     """A socket that is connected to the first address of ``host`` that takes the connection."""
     failure: OSError = socket.gaierror(socket.EAI_NONAME, "the host has no address")
     addresses = _addresses(host, port, deadline)
-    for tried, (family, address) in enumerate(addresses):
-        try:
-            connecting = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
-            # The kernel may have no IPv6.
-            failure = error
-            continue
+    for tried, found in enumerate(addresses):
         try:
             # An address that does not answer leaves the others a share of the time.
-            connecting.settimeout(_left(deadline) / (len(addresses) - tried))
-            connecting.connect(address)
-            connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connecting
+            return _connected_socket(found, _left(deadline) / (len(addresses) - tried))
         except OSError as error:
-            connecting.close()
             failure = error
     raise failure
+
+
+def _connected_socket(found: _Address, seconds: float) -> socket.socket:
+    family, address = found
+    # The kernel may have no IPv6: that is an error too.
+    connecting = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connecting.settimeout(seconds)
+        connecting.connect(address)
+        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError:
+        connecting.close()
+        raise
+    return connecting
 
 
 def _addresses(host: str, port: int, deadline: float) -> list[_Address]:
