@@ -96,12 +96,12 @@ class Commitment:
         key, depth = int.from_bytes(key20, "big"), 0
         siblings: list[bytes] = []
         while _kind(self.node(depth, key >> KEY_BITS - depth)) == _MANY:
-            depth += 1
-            index = key >> KEY_BITS - depth
-            if _UNKNOWN in (_kind(self.node(depth, index)), _kind(self.node(depth, index ^ 1))):
-                depth -= 1
+            index = key >> KEY_BITS - depth - 1
+            node, sibling = self.node(depth + 1, index), self.node(depth + 1, index ^ 1)
+            if _UNKNOWN in (_kind(node), _kind(sibling)):
                 break
-            siblings.append(self.node(depth, index ^ 1)[:_SIZE])
+            siblings.append(sibling[:_SIZE])
+            depth += 1
         rows = sorted(self.rows(depth, [key >> KEY_BITS - depth]))
         while len(rows) > 1:
             depth += 1

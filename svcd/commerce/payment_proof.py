@@ -31,6 +31,7 @@ from svcd.light.chain_proof import (
     Unproved,
     check_chain,
     check_network,
+    network_fields,
     parse_chain_section,
 )
 
@@ -122,31 +123,27 @@ def render_proof(params: NetworkParams, data: ProofData) -> bytes:
     return b"".join(parts)
 
 
-@frozen
-class GenesisProofData:
-    """What a node reads from its chain for a proof from the genesis, all from one commit."""
+def render_genesis_proof(
+    params: NetworkParams,
+    *,
+    body: bytes,
+    position: int,
+    bodies: Sequence[bytes],
+    height: int,
+    chain: Mapping[str, object],
+) -> bytes:
+    """The whole answer with a proof from the genesis; hashing a full block takes tens of milliseconds.
 
-    body: bytes
-    """The canonical JSON of the transfer."""
-    position: int
-    bodies: Sequence[bytes]
-    """The canonical JSON of all transfers of its block."""
-    height: int
-    """Of its block."""
-    chain: Mapping[str, object]
-    """The chain section, which shows that block (:func:`svcd.light.prover.render_chain_section`)."""
-
-
-def render_genesis_proof(params: NetworkParams, data: GenesisProofData) -> bytes:
-    """The whole answer with a proof from the genesis; hashing a full block takes tens of milliseconds."""
+    ``body`` is the canonical JSON of the transfer, at ``position`` among the ``bodies`` of its block at ``height``, and
+    ``chain`` a chain section that shows this block (:func:`svcd.light.prover.render_chain_section`).
+    """
     proof: dict[str, object] = {
-        "chainId": params.chain_id,
-        "genesisHash": params.genesis_hash.hex(),
-        "transaction": json.loads(data.body),
-        "index": data.position,
-        "path": _hex_path(params, data.bodies, data.position),
-        "height": str(data.height),
-        "chain": data.chain,
+        **network_fields(params),
+        "transaction": json.loads(body),
+        "index": position,
+        "path": _hex_path(params, bodies, position),
+        "height": str(height),
+        "chain": chain,
     }
     return canonical({"ok": True, "proof": proof, "next": None})
 

@@ -87,6 +87,11 @@ def parse_chain_section(value: object, params: NetworkParams) -> ChainProof:
     return _parse_chain(exact_fields(value, _CHAIN, "chain"), params)
 
 
+def network_fields(params: NetworkParams) -> dict[str, object]:
+    """The members of a proof that :func:`check_network` checks."""
+    return {"chainId": params.chain_id, "genesisHash": params.genesis_hash.hex()}
+
+
 def check_network(fields: Mapping[str, object], params: NetworkParams) -> None:
     """Raise Unproved unless ``chainId`` and ``genesisHash`` of a proof are those of the network."""
     if fields["chainId"] != params.chain_id:

@@ -1,6 +1,6 @@
-"""Makes the proofs that a light client checks: of a chain by some hundred headers (docs/protocol.md 13).
+"""Makes the proofs that a light client checks: of a chain by some hundred headers, and of an account.
 
-The chain is read from one commit; a chain of half a million blocks takes part of a second.
+The chain is read from one commit; a chain of half a million blocks takes part of a second (docs/protocol.md 13).
 """
 
 import json
@@ -8,11 +8,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from attrs import frozen
-
+from svcd.chain.accounts import Account
+from svcd.chain.address import encode_address
 from svcd.chain.history import Node, node_json, subtrees_between
 from svcd.chain.params import NetworkParams
-from svcd.light.chain_proof import HEADER_FIELDS, RECENT, SAMPLES, draws
+from svcd.chain.transition import ChainPoint
+from svcd.light.chain_proof import HEADER_FIELDS, RECENT, SAMPLES, draws, network_fields
 
 
 class ProvableChain(Protocol):
@@ -28,23 +29,14 @@ class ProvableChain(Protocol):
         """The node of the history tree over the 2^``level`` blocks from height ``first`` on."""
 
 
-@frozen
-class ProvenTip:
-    """The block at the end of a chain that is to be proven."""
-
-    hash: bytes
-    height: int
-
-
-def render_chain_proof(chain: ProvableChain, params: NetworkParams, tip: ProvenTip) -> dict[str, object]:
+def render_chain_proof(chain: ProvableChain, params: NetworkParams, tip: ChainPoint) -> dict[str, object]:
     """The chain proof with this canonical ``tip``, as the JSON object ``proof`` of a node's answer."""
-    network = {"chainId": params.chain_id, "genesisHash": params.genesis_hash.hex()}
-    return {**network, **render_chain_section(chain, tip)}
+    return {**network_fields(params), **render_chain_section(chain, tip)}
 
 
 def render_chain_section(
     chain: ProvableChain,
-    tip: ProvenTip,
+    tip: ChainPoint,
     *,
     including: Sequence[int] = (),
     recent: int = RECENT,
@@ -62,7 +54,7 @@ def render_chain_section(
     return {"tip": tip.hash.hex(), "headers": [*_headers(chain, heights)], "nodes": nodes}
 
 
-def _heights_to_show(chain: ProvableChain, tip: ProvenTip, *, recent: int, samples: int) -> set[int]:
+def _heights_to_show(chain: ProvableChain, tip: ChainPoint, *, recent: int, samples: int) -> set[int]:
     heights = set(range(max(1, tip.height - recent + 1), tip.height + 1))
     if tip.height > recent:
         total, below = chain.cumulative_work(tip.height - 1), chain.cumulative_work(tip.height - recent)
@@ -93,3 +85,35 @@ def _headers(chain: ProvableChain, heights: Sequence[int]) -> Iterator[dict[str,
             fields = json.loads(header)
             yield {name: fields[name] for name in HEADER_FIELDS}
         at += run
+
+
+def render_account_proof(
+    params: NetworkParams,
+    address: str,
+    *,
+    tip: ChainPoint,
+    leaf: tuple[bytes, Account] | None,
+    siblings: Sequence[bytes],
+) -> dict[str, object]:
+    """The proof of the account of ``address``, or that there is none, as the JSON object ``proof`` of a node's answer.
+
+    ``leaf`` is the only account below the end of the path, by its 20-byte key hash. ``siblings`` are the 32-byte hashes
+    beside the path from the deepest up to the state root of ``tip``.
+    """
+    shown = None
+    if leaf is not None:
+        key, account = leaf
+        shown = {
+            "address": encode_address(key, params.address_prefix),
+            "balance": str(account.balance),
+            "nonce": str(account.nonce),
+            "heldSince": None if account.held_since is None else str(account.held_since),
+        }
+    return {
+        **network_fields(params),
+        "height": str(tip.height),
+        "hash": tip.hash.hex(),
+        "address": address,
+        "leaf": shown,
+        "path": [step.hex() for step in siblings],
+    }

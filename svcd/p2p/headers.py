@@ -229,13 +229,13 @@ class HeaderFeed:
     async def _headers_after(self, after: bytes, limit: int) -> HeadersReply:
         """The source's headers after a block; the source is asked again if it is overloaded or a reply is lost."""
         source = self._chain.source
-        for further in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             if not self._peers.has(source):
                 break
             try:
                 return await self._peers.client.headers(source.endpoint, [after], limit)
             except PeerCallFailed as failed:
-                if not further or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
+                if not tries_left or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
                     raise
                 if failed.retry_after:
                     await self._sleep(failed.retry_after)

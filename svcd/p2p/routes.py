@@ -480,8 +480,8 @@ def _blocks_answer(wanted: Iterable[int] | Iterable[bytes], tip: ChainPoint, rea
     return _rendered("blocks", _wires(wanted, reader), f'"height":"{tip.height}"')
 
 
-def _rendered(name: str, items: Iterable[bytes], further: str) -> bytes:
-    return b'{"ok":true,"%s":[%s],%s}' % (name.encode(), b",".join(_bounded(items)), further.encode())
+def _rendered(name: str, items: Iterable[bytes], members: str) -> bytes:
+    return b'{"ok":true,"%s":[%s],%s}' % (name.encode(), b",".join(_bounded(items)), members.encode())
 
 
 def _bounded(items: Iterable[bytes]) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.bounded_dict import BoundedDict
-from svcd.chain.address import decode_address, encode_address
+from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
 from svcd.chain_schemas import (
@@ -28,7 +28,6 @@ from svcd.commerce.payment import ChainTip
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_proof import (
     MAX_HEADERS,
-    GenesisProofData,
     ProofData,
     render_genesis_proof,
     render_proof,
@@ -38,9 +37,8 @@ from svcd.commerce.reorg_cost import ReorgCosts
 from svcd.deferreds import shielded
 from svcd.interfaces import Worker
 from svcd.light.chain_proof import HEADER_FIELDS as PROVEN_FIELDS
-from svcd.light.prover import ProvenTip, render_chain_proof, render_chain_section
+from svcd.light.prover import render_account_proof, render_chain_proof, render_chain_section
 from svcd.limits import limit
-from svcd.node.chainstate import AccountPath
 from svcd.node.node_context import NodeContext
 from svcd.rpc import fields, schemas
 from svcd.rpc.chain_routes import ShowsChain, tip_at
@@ -130,7 +128,9 @@ FROM_GENESIS: Final = Field(
     "1: the proof begins with the genesis block, and needs no header that its holder trusts.",
     default=0,
 )
-_MANY_PROOFS: Final = "Asking for proofs of the chain up to ever other tips, to keep the thread for long reads busy"
+_MANY_PROOFS: Final = (
+    "Asking for proofs of the chain up to one old tip after another, to keep the thread for long reads busy"
+)
 CACHED_PROOFS: Final = limit(4, "chain proofs that are kept, of the newest tips", "proofs", _MANY_PROOFS)
 """At most 0.6 MB each; a light client asks for the tip of an account proof that it got just before."""
 OTHER_TIP_TOKENS: Final = limit(
@@ -214,7 +214,7 @@ class ProofRoutes(ShowsChain):
         """Answer GET /rpc/proof/account/{address}."""
         key = decode_address(address, self._params.address_prefix)
         found = await self._chain.writer.run(self._chain.chainstate.account_path, key)
-        proof = _account_proof(self._params, address, found)
+        proof = render_account_proof(self._params, address, tip=found.tip, leaf=found.leaf, siblings=found.siblings)
         return Response(json_body({"proof": proof}), tip=tip_at(found.tip))
 
     @Route(
@@ -272,7 +272,7 @@ class ProofRoutes(ShowsChain):
 
 def _chain_proof(reader: ChainReader, params: NetworkParams, block_hash: bytes) -> bytes:
     """The answer with the chain proof whose tip has this hash; raises HttpError."""
-    proof = render_chain_proof(reader, params, ProvenTip(block_hash, _canonical(reader, block_hash).height))
+    proof = render_chain_proof(reader, params, _canonical(reader, block_hash))
     return json_body({"proof": proof})
 
 
@@ -285,27 +285,6 @@ def _canonical(reader: ChainReader, block_hash: bytes) -> ChainPoint:
     return block.point
 
 
-def _account_proof(params: NetworkParams, address: str, found: AccountPath) -> dict[str, object]:
-    leaf = None
-    if found.leaf is not None:
-        key, account = found.leaf
-        leaf = {
-            "address": encode_address(key, params.address_prefix),
-            "balance": str(account.balance),
-            "nonce": str(account.nonce),
-            "heldSince": None if account.held_since is None else str(account.held_since),
-        }
-    return {
-        "chainId": params.chain_id,
-        "genesisHash": params.genesis_hash.hex(),
-        "height": str(found.tip.height),
-        "hash": found.tip.hash.hex(),
-        "address": address,
-        "leaf": leaf,
-        "path": [step.hex() for step in found.siblings],
-    }
-
-
 def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTerms) -> tuple[bytes | None, Tip]:
     """The whole answer, None if the chain has no payment, and the tip, all of one commit."""
     tip = reader.existing_tip()
@@ -313,14 +292,15 @@ def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
     if paid is None:
         return None, tip_at(tip)
     height = paid.point.height
-    data = GenesisProofData(
+    body = render_genesis_proof(
+        params,
         body=paid.body,
         position=paid.position,
         bodies=reader.bodies(reader.existing(height)),
         height=height,
-        chain=render_chain_section(reader, ProvenTip(tip.hash, tip.height), including=[height]),
+        chain=render_chain_section(reader, tip, including=[height]),
     )
-    return render_genesis_proof(params, data), tip_at(tip)
+    return body, tip_at(tip)
 
 
 def _first_payment(reader: ChainReader, terms: PaymentTerms) -> StoredTransfer | None:

@@ -19,7 +19,7 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_proof import check_from_genesis, parse_genesis_proof
 from svcd.light.account_proof import check_account, parse_account_proof
 from svcd.light.chain_proof import ProvenChain, Unproved, check_chain, parse_chain_proof
-from svcd.light.prover import ProvenTip, render_chain_section
+from svcd.light.prover import render_chain_section
 from svcd.node.threads import InlineWorker
 from svcd.rpc.proof_routes import ProofRoutes
 from svcd.web.rate_limits import Rate
@@ -31,7 +31,6 @@ from tests.support import has_result, result_of
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())
 CHAIN_VECTORS = {vector["why"]: vector for vector in VECTORS["chainProofs"]}
-ACCEPTED = [vector["why"] for vector in VECTORS["accountProofs"] if "rule" not in vector]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def chain_of(proof: dict[str, Any]) -> ProvenChain:
 def test_the_published_proof_of_the_chain(devnet: Node, why: str, height: int) -> None:
     expected = CHAIN_VECTORS[why]["proof"]
     reader = devnet.node_context.chain_manager.reader
-    tip = ProvenTip(reader.existing(height).point.hash, height)
+    tip = reader.existing(height).point
     made = render_chain_section(reader, tip, recent=4, samples=2)
     assert made == {name: expected[name] for name in ("tip", "headers", "nodes")}
 
@@ -76,28 +75,28 @@ def test_the_published_chain_section_of_a_payment(devnet: Node, vector: dict[str
     reader, proof = devnet.node_context.chain_manager.reader, vector["proof"]
     tip = reader.existing_tip()
     including = [int(proof["height"])]
-    made = render_chain_section(reader, ProvenTip(tip.hash, tip.height), including=including, recent=4, samples=2)
+    made = render_chain_section(reader, tip, including=including, recent=4, samples=2)
     assert made == proof["chain"]
 
 
+def compare_published(client: Client, height: str) -> int:
+    """Compare the answers with the published proofs of accounts at ``height`` of devnet; gives their number."""
+    proofs = [
+        vector["proof"]
+        for vector in VECTORS["accountProofs"]
+        if "rule" not in vector and (vector["network"], vector["block"]["height"]) == ("devnet", height)
+    ]
+    for proof in proofs:
+        assert client.get(f"/rpc/proof/account/{proof['address']}").json["proof"] == proof
+    return len(proofs)
+
+
 def test_the_published_proofs_of_accounts(devnet: Node) -> None:
-    client = public_client(devnet)
-    compared = 0
-    for vector in VECTORS["accountProofs"]:
-        if "rule" not in vector and vector["network"] == "devnet" and vector["block"]["height"] == "25":
-            assert client.get(f"/rpc/proof/account/{vector['proof']['address']}").json["proof"] == vector["proof"]
-            compared += 1
-    assert compared == 4
+    assert compare_published(public_client(devnet), "25") == 4
 
 
-def test_the_published_proofs_of_an_account_at_the_genesis(open_node: Callable[..., Node]) -> None:
-    client = public_client(open_node(params=DEVNET))
-    compared = 0
-    for vector in VECTORS["accountProofs"]:
-        if "rule" not in vector and vector["network"] == "devnet" and vector["block"]["height"] == "0":
-            assert client.get(f"/rpc/proof/account/{vector['proof']['address']}").json["proof"] == vector["proof"]
-            compared += 1
-    assert compared == 2
+def test_the_published_proofs_of_accounts_at_the_genesis(open_node: Callable[..., Node]) -> None:
+    assert compare_published(public_client(open_node(params=DEVNET)), "0") == 2
 
 
 # The chain
