@@ -8,10 +8,10 @@ import click
 class LazyCommand(click.Command):
     """The place of a command in the tree, and where it is defined."""
 
-    def __init__(self, name: str, path: str, summary: str | None = None) -> None:
+    def __init__(self, name: str, path: str, summary: str) -> None:
         """``path`` is a module below svcd.cli and a function in it: ``wallet.keys:new``.
 
-        The first sentence of the command's help is its ``summary``; without one, the help of its group imports it.
+        ``summary`` is the first sentence of the command's help, which the help of its group shows.
         """
         super().__init__(name, help=summary)
         self._path = path
@@ -21,10 +21,6 @@ class LazyCommand(click.Command):
         module, _, function = self._path.partition(":")
         command: click.Command = getattr(import_module(f"svcd.cli.{module}"), function)
         return command
-
-    def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentence of the command's help, in at most ``limit`` characters."""
-        return super().get_short_help_str(limit) if self.help else self.load().get_short_help_str(limit)
 
 
 class LazyGroup(click.Group):

@@ -121,6 +121,19 @@ def node() -> None:
     """
 
 
+@svc.group(cls=LazyGroup)
+def db() -> None:
+    """Check, verify and rebuild the databases of a stopped node.
+
+    The exit status is 0 if there is no problem, 1 if there is one, and 2 if the command was called incorrectly.
+
+    \b
+    Example:
+      svc db check data
+      svc db rebuild data
+    """
+
+
 def _pages() -> dict[str, Path]:
     """The pages of the documentation by topic."""
     return {page.stem: page for page in sorted(PAGES.glob("*.md"))}
@@ -160,80 +173,132 @@ def _title(page: Path) -> str:
         return next(lines).removeprefix("# ").strip()
 
 
-_TOP: Final = {
-    "status": ("chain_commands:status", "Show the node's network, height and sync state."),
-    "block": ("chain_commands:block", "Show the block at HEIGHT and its transfers."),
-    "balance": ("chain_commands:balance", "Show the balance of ADDRESS and how many transfers it has sent."),
-    "tx": ("chain_commands:tx", "Show the transfer TXID: recipient, amount, reference, block and confirmations."),
-    "export": (
-        "export:export",
-        "Print every change of the balance of ADDRESS, oldest first: transfers, fees, and rewards of its blocks.",
-    ),
-    "pay-request": (
-        "merchant.payments:pay_request",
-        "Create a request to pay AMOUNT coins to RECIPIENT, to be given to the payer.",
-    ),
-    "verify": (
-        "merchant.payments:verify",
-        "Show whether AMOUNT coins were paid to RECIPIENT under REFERENCE, and the confirmations of that payment.",
-    ),
-    "confirmations": (
-        "merchant.payments:confirmations",
-        "Show how many confirmations make undoing a payment of AMOUNT coins dearer than the payment.",
-    ),
-    "devnet": (
-        "operator.devnet:devnet",
-        "Run a chain to play with, until Ctrl-C: one node that mines when `svc node mine` or a transfer asks for it.",
-    ),
-    "db": ("operator.database:db", "Check, verify and rebuild the databases of a stopped node."),
-}
-"""The commands of `svc`: where each is defined, and its summary, for which `svc --help` would have to import it."""
-_BELOW: Final[Mapping[click.Group, Mapping[str, str]]] = {
+_COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
+    svc: {
+        "status": ("chain_commands:status", "Show the node's network, height and sync state."),
+        "block": ("chain_commands:block", "Show the block at HEIGHT and its transfers."),
+        "balance": ("chain_commands:balance", "Show the balance of ADDRESS and how many transfers it has sent."),
+        "tx": ("chain_commands:tx", "Show the transfer TXID: recipient, amount, reference, block and confirmations."),
+        "export": (
+            "export:export",
+            "Print every change of the balance of ADDRESS, oldest first: transfers, fees, and rewards of its blocks.",
+        ),
+        "pay-request": (
+            "merchant.payments:pay_request",
+            "Create a request to pay AMOUNT coins to RECIPIENT, to be given to the payer.",
+        ),
+        "verify": (
+            "merchant.payments:verify",
+            "Show whether AMOUNT coins were paid to RECIPIENT under REFERENCE, and the confirmations of that payment.",
+        ),
+        "confirmations": (
+            "merchant.payments:confirmations",
+            "Show how many confirmations make undoing a payment of AMOUNT coins dearer than the payment.",
+        ),
+        "devnet": (
+            "operator.devnet:devnet",
+            "Run a chain to play with, until Ctrl-C: one node that mines when `svc node mine` or a transfer asks for "
+            "it.",
+        ),
+    },
     wallet: {
-        "new": "wallet.keys:new",
-        "import": "wallet.keys:import_",
-        "export": "wallet.keys:export",
-        "address": "wallet.keys:address",
-        "send": "wallet.send:send",
-        "pay": "wallet.send:pay_uri",
-        "refund": "wallet.refund:refund",
-        "history": "wallet.history:history",
-        "page-check": "wallet.page_check:page_check",
+        "new": ("wallet.keys:new", "Generate 24 random words, derive a key from them, and write the key to a keyfile."),
+        "import": (
+            "wallet.keys:import_",
+            "Create a keyfile from 24 words, from a node's key, or from a keyfile of the browser wallet or another "
+            "computer.",
+        ),
+        "export": (
+            "wallet.keys:export",
+            "Print the keyfile, or copy it, to open the wallet elsewhere with the same password.",
+        ),
+        "address": ("wallet.keys:address", "Print the address of the wallet."),
+        "send": ("wallet.send:send", "Send AMOUNT coins to RECIPIENT."),
+        "pay": ("wallet.send:pay_uri", "Pay a payment URI or the link to a checkout."),
+        "refund": ("wallet.refund:refund", "Send the payment TXID back to its sender."),
+        "history": (
+            "wallet.history:history",
+            "Show what the wallet sent and received, newest first, and its pending transfers.",
+        ),
+        "page-check": (
+            "wallet.page_check:page_check",
+            "Compare the wallet's page at URL, and its files, with the hashes that a release lists.",
+        ),
     },
     webhook: {
-        "register": "merchant.webhooks:register",
-        "show": "merchant.webhooks:show",
-        "watch": "merchant.webhooks:follow",
-        "cancel": "merchant.webhooks:cancel",
-        "list": "merchant.webhooks:list_watches",
-        "events": "merchant.webhooks:list_events",
-        "redeliver": "merchant.webhooks:redeliver",
-        "test": "merchant.webhooks:send_test",
-        "listen": "merchant.listener:listen",
-        "move": "operator.database:move",
-        "restored": "operator.database:restored",
+        "register": (
+            "merchant.webhooks:register",
+            "Watch for the payment of AMOUNT coins to RECIPIENT under REFERENCE.",
+        ),
+        "show": (
+            "merchant.webhooks:show",
+            "Show the watch of ORDER, its story and what is next; ORDER is a reference or the id of a watch.",
+        ),
+        "watch": (
+            "merchant.webhooks:follow",
+            "Print each new event of the watches of these ORDERs in a line, until all of them have ended.",
+        ),
+        "cancel": ("merchant.webhooks:cancel", "End the watch ID; its undelivered events are dropped."),
+        "list": ("merchant.webhooks:list_watches", "List the watches of the merchant, newest first."),
+        "events": (
+            "merchant.webhooks:list_events",
+            "List the newest events of the watch of ORDER and how they were delivered, newest first.",
+        ),
+        "redeliver": (
+            "merchant.webhooks:redeliver",
+            "Send the event EVENT of the watch ID again, with the same id and body.",
+        ),
+        "test": (
+            "merchant.webhooks:send_test",
+            "Send a signed test event, webhook.test, to the URL CALLBACK; fails unless the receiver answers 2xx.",
+        ),
+        "listen": (
+            "merchant.listener:listen",
+            "Receive callbacks, verify their signatures, and print one line for each event, until Ctrl-C.",
+        ),
+        "move": ("operator.database:move", "Move the webhooks of a stopped node in DATA_DIR to PostgreSQL, or back."),
+        "restored": (
+            "operator.database:restored",
+            "Say that the PostgreSQL at URI was restored from a copy of its files.",
+        ),
     },
     node: {
-        "status": "operator.node:status",
-        "mine": "operator.node:mine",
-        "faucet": "operator.node:faucet",
-        "reorganise": "operator.node:reorganise",
-        "participation": "operator.node:participation",
-        "limits": "operator.node:limits",
-        "peers": "operator.peers:peers",
-        "backup": "operator.backup:backup",
-        "reload": "operator.reload:reload_configuration",
-        "merchants": "operator.reload:merchants",
-        "key": "operator.key:key",
+        "status": ("operator.node:status", "Show the status of the node, in more detail than its public status."),
+        "mine": ("operator.node:mine", "Produce BLOCKS blocks at once, which include the pending transfers."),
+        "faucet": ("operator.node:faucet", "Send AMOUNT coins from the public faucet to RECIPIENT, in the next block."),
+        "reorganise": ("operator.node:reorganise", "Replace the newest DEPTH blocks by DEPTH + 1 empty ones."),
+        "participation": ("operator.node:participation", "Turn block production of a running node on or off."),
+        "limits": (
+            "operator.node:limits",
+            "Show every limit of a running node, the setting that changes it, and the attack that it prevents.",
+        ),
+        "peers": ("operator.peers:peers", "Show the peers and bans of the node, or change them."),
+        "backup": ("operator.backup:backup", "Copy the databases of a running node into the new folder FOLDER."),
+        "reload": (
+            "operator.reload:reload_configuration",
+            "Read the configuration and the certificates again, and apply what can change without a restart.",
+        ),
+        "merchants": ("operator.reload:merchants", "Change the merchants of the node without a restart."),
+        "key": ("operator.key:key", "Encrypt the key that signs a node's blocks and receives their rewards."),
+    },
+    db: {
+        "check": (
+            "operator.database:check",
+            "Check the databases in DATA_DIR: the files, every block, and all derived data.",
+        ),
+        "verify": (
+            "operator.database:verify",
+            "Verify the participation work of the chain in DATA_DIR again, on all cores.",
+        ),
+        "rebuild": ("operator.database:rebuild_", "Rebuild the chain database in DATA_DIR from its blocks."),
     },
 }
+"""By group, its commands: where each is defined, and the first sentence of its help, for the help of the group."""
 
 svc.add_command(show_help)
-for name, (path, summary) in _TOP.items():
-    svc.add_command(LazyCommand(name, path, summary))
-for group, paths in _BELOW.items():
-    for name, path in paths.items():
-        group.add_command(LazyCommand(name, path))
+for group, commands in _COMMANDS.items():
+    for name, (path, summary) in commands.items():
+        group.add_command(LazyCommand(name, path, summary))
 
 
 def main() -> None:

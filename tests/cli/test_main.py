@@ -88,9 +88,10 @@ def test_every_command_has_help_with_an_example(terminal: Terminal, words: tuple
         assert ("--json" in told) == (words not in (("devnet",), ("help",)))
 
 
-def test_the_summaries_of_the_tree_are_those_of_the_commands() -> None:
-    for name, command in svc.commands.items():
-        assert command.get_short_help_str(200) == TREE[(name,)].get_short_help_str(200)
+def test_the_help_of_a_group_shows_the_first_sentence_of_each_command() -> None:
+    for words, group in TREE.items():
+        for name, command in group.commands.items() if isinstance(group, click.Group) else ():
+            assert command.get_short_help_str(200) == TREE[(*words, name)].get_short_help_str(200)
 
 
 def test_help_lists_the_pages_of_the_documentation_and_shows_one(terminal: Terminal) -> None:

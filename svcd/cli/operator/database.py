@@ -51,20 +51,7 @@ def data_dir_argument(command: F) -> F:
     return click.argument("data_dir", metavar="[DATA_DIR]", required=False, type=click.Path(path_type=Path))(command)
 
 
-@click.group()
-def db() -> None:
-    """Check, verify and rebuild the databases of a stopped node.
-
-    The exit status is 0 if there is no problem, 1 if there is one, and 2 if the command was called incorrectly.
-
-    \b
-    Example:
-      svc db check data
-      svc db rebuild data
-    """
-
-
-@db.command()
+@click.command()
 @data_dir_argument
 @options.json_option
 @click.pass_obj
@@ -95,7 +82,7 @@ def check(session: Session, data_dir: Path | None) -> None:
     raise CommandError("; ".join(f"{kind.name} in {data_dir} is damaged; {kind.remedy}" for kind in damaged))
 
 
-@db.command()
+@click.command()
 @data_dir_argument
 @click.option("--headers", is_flag=True, help="Verify the headers; nothing else can be verified yet.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Only the newest N headers.  [default: all]")
@@ -138,7 +125,7 @@ def verify(session: Session, data_dir: Path | None, headers: bool, count: int | 
     session.print_result(record, property_table(rows))
 
 
-@db.command("rebuild")
+@click.command("rebuild")
 @data_dir_argument
 @options.json_option
 @click.pass_obj
