@@ -23,7 +23,6 @@ MAY_IMPORT = {
     "light": {"chain"},
     "deferreds": set(),
     "endpoint_description": set(),
-    "request_body": set(),
     "interfaces": set(),
     "ip_addresses": set(),
     "keyfile": {"chain", "keyfile_errors"},
@@ -105,7 +104,7 @@ def package_of(module: str) -> str:
 def directions(module: str, tree: ast.AST) -> Problems:
     package = package_of(module)
     # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
-    anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses", "request_body"}
+    anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses"}
     shared = {"limits"} if package == "chain" else anywhere
     allowed = {package} | shared | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)

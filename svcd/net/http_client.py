@@ -16,7 +16,7 @@ from typing import Any, Final, Self, cast
 
 import treq
 from attrs import frozen
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, HTTPConnectionPool, ProxyAgent
 from twisted.web.error import SchemeNotSupported
@@ -32,7 +32,6 @@ from svcd.net.meter import Meter
 from svcd.net.resolver import Nat64Discovery, Resolver
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
-from svcd.request_body import WholeBody
 
 _KEPT_HEADERS = ("content-type", "retry-after")
 
@@ -269,7 +268,7 @@ class Exchange:
             request.method.encode("ascii"),
             request.target.url.encode("ascii"),
             Headers({name: [value] for name, value in request.headers.items()}),
-            None if request.body is None else WholeBody(request.body),
+            None if request.body is None else _WholeBody(request.body),
         )
         connection.expect_body()
         await treq.collect(response, take)
@@ -280,7 +279,7 @@ class Exchange:
     ) -> Reply:
         # Any: mypy does not see that a class provides a zope interface.
         reactor: Any = self._reactor
-        body: Any = None if request.body is None else WholeBody(request.body)
+        body: Any = None if request.body is None else _WholeBody(request.body)
         response = await treq.request(
             request.method,
             _UNREAD_URL,
@@ -350,6 +349,33 @@ class _RequestConnection:
         # response came before the whole request was sent.
         if self._meter is not None and (error is not None or self._meter.sending):
             self._meter.abortConnection()
+
+
+@implementer(IBodyProducer)
+class _WholeBody:
+    """A request body in memory, which is written at once.
+
+    Twisted's client does not read while it writes a body in pieces, and would lose an early response (413, 503). The
+    producer of treq needs the global reactor.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self.length = len(body)
+        self._body = body
+
+    def startProducing(self, consumer: Any) -> Deferred[None]:
+        """Write everything."""
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Do nothing: everything is written."""
+
+    def resumeProducing(self) -> None:
+        """Do nothing: everything is written."""
+
+    def stopProducing(self) -> None:
+        """Do nothing: everything is written."""
 
 
 @implementer(IAgent)
