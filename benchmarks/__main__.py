@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "two-merchants": "benchmarks.two_merchants",
     "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
+    "big": "benchmarks.big",
     "wallet-page": "benchmarks.wallet_page",
 }
 """The module of each; those that hammer the node over HTTP need wrk, and the last one needs Chromium."""

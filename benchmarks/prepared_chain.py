@@ -19,7 +19,7 @@ from svcd.chain.params import DEVNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import consensus_root, genesis_head, head_after
-from svcd.node.chainstate import Chainstate
+from svcd.node.chainstate import Chainstate, ChainView
 from svcd.node.changes import BlockStatus, CheckedBlock
 from svcd.node.miner import WorkSearch, create_template
 from svcd.store.chain_store import ChainWriter
@@ -80,6 +80,23 @@ def create_chain(path: Path, keys: Iterable[bytes], *, params: NetworkParams = D
     connection.close()
 
 
+def draft_blocks(path: Path, bodies: Iterable[Iterable[Transfer]], *, params: NetworkParams = DEVNET) -> list[bytes]:
+    """Blocks in canonical JSON on the tip of the database at ``path``, one on the other; none is connected there.
+
+    Raises RuntimeError if a transfer does not fit.
+    """
+    connection = open_writer(path)
+    chainstate = Chainstate(params, ChainWriter(connection))
+    chainstate.load()
+    seed, view, blocks = Signer(-1).seed, chainstate.view(), []
+    for body in bodies:
+        block = _next_block(view, tuple(body), seed=seed, gap=params.slots_per_block)
+        view.head = head_after(params, view.head, block.header)
+        blocks.append(block.wire())
+    connection.close()
+    return blocks
+
+
 def build_blocks(
     path: Path,
     bodies: Iterable[Iterable[Transfer]],
@@ -97,15 +114,19 @@ def build_blocks(
     seed = Signer(-1).seed
     blocks = []
     for body in bodies:
-        transfers = tuple(body)
-        proposal = create_template(connector.view(), seed=seed, slot=connector.tip.slot + gap, transfers=transfers)
-        work_nonce = WorkSearch(proposal.header, params.memory_kib, 0).run()
-        if work_nonce is None or len(proposal.transfers) != len(transfers):
-            raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")
-        block = proposal.sealed(work_nonce, seed)
+        block = _next_block(connector.view(), tuple(body), seed=seed, gap=gap)
         candidate = CheckedBlock(block, head_after(params, connector.head, block.header))
         if connector.connect([candidate]).outcomes != [BlockStatus.CONNECTED]:
             raise RuntimeError(f"block {block.header.height} was not connected")
         blocks.append(block.wire())
     connection.close()
     return blocks
+
+
+def _next_block(view: ChainView, transfers: tuple[Transfer, ...], *, seed: bytes, gap: int) -> Block:
+    """The block of all ``transfers``, ``gap`` slots after the tip of ``view``, to which it is applied."""
+    proposal = create_template(view, seed=seed, slot=view.head.point.slot + gap, transfers=transfers)
+    work_nonce = WorkSearch(proposal.header, view.params.memory_kib, 0).run()
+    if work_nonce is None or len(proposal.transfers) != len(transfers):
+        raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")
+    return proposal.sealed(work_nonce, seed)

@@ -18,7 +18,8 @@ DATABASE: Final = "chain.sqlite"
 """Its name in a node's data directory."""
 _ROOT: Final = Path(__file__).parent.parent
 _TWISTD: Final = str(Path(sys.executable).parent / "twistd")
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 300.0
+"""Long enough for a node that computes the state tree of 10^7 accounts again."""
 _STOP_SECONDS: Final = 120.0
 
 

@@ -1,6 +1,5 @@
 """Transfers connected per second, against one thread that verifies as many signatures with PyNaCl."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter, process_time
@@ -10,7 +9,7 @@ from attrs import define, field, frozen
 
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.local_node import feed, opened
-from benchmarks.prepared_chain import Signer, build_blocks, create_chain, unowned_key
+from benchmarks.prepared_chain import Signer, create_chain, draft_blocks, unowned_key
 from benchmarks.program import main, on_reactor
 from svcd.chain.params import DEVNET
 from svcd.chain.signature import is_valid
@@ -55,11 +54,7 @@ def prepare(folder: Path, sizes: Sizes) -> tuple[Path, list[bytes], list[list[Tr
     signers = [transfer.sender for body in bodies for transfer in body]
     initial = folder / "initial.sqlite"
     create_chain(initial, [*signers, *map(unowned_key, range(sizes.accounts - len(signers)))])
-    draft = folder / "draft.sqlite"
-    shutil.copy(initial, draft)
-    blocks = build_blocks(draft, bodies)
-    draft.unlink()
-    return initial, blocks, bodies
+    return initial, draft_blocks(initial, bodies), bodies
 
 
 @define

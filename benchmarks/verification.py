@@ -1,8 +1,7 @@
 """Verifications of payments per second on a chain of 10^6 payments, against a bare Klein route and a chain of 10^4."""
 
 import json
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -19,7 +18,7 @@ from benchmarks.wrk import hammer
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.params import DEVNET
-from svcd.store.database import open_writer
+from svcd.store.database import insert, open_writer
 
 _PER_BLOCK: Final = 2_000
 _ASKED: Final = 20_000
@@ -30,48 +29,46 @@ _QUICK: Final = (2_000, 4_000, 1, 1)
 _GAP: Final = 2 * DEVNET.slots_per_block
 
 
-def lay_payments(path: Path, count: int) -> None:
-    """Make a chain with ``count`` payments in the database at ``path``, 2,000 in each block.
+def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
+    """Make a chain with ``count`` payments in the database at ``path``, 2,000 in each block; ``keys`` have accounts.
 
     The blocks are real ones without transfers, and the payments are laid beside them into the tables that are read
-    later: signing and connecting a million transfers would take a quarter of an hour and lead to the same rows.
+    later: signing and connecting a million transfers would take a quarter of an hour and lead to the same rows. They
+    come in the order of their keys, or the pages of a large index would be written again and again.
     """
-    create_chain(path, [])
+    create_chain(path, keys)
     build_blocks(path, ([] for _ in range(0, count, _PER_BLOCK)), gap=_GAP)
     connection = open_writer(path)
+    connection.execute("PRAGMA synchronous = OFF")
     blocks = dict(connection.execute("SELECT height, block FROM canonical"))
+    transactions: list[tuple[bytes, int, int]] = []
+    connection.execute("BEGIN")
     for start in range(0, count, _PER_BLOCK):
         height = start // _PER_BLOCK + 1
-        connection.execute("BEGIN")
-        _write(connection, blocks[height], height, range(start, min(start + _PER_BLOCK, count)))
-        connection.execute("COMMIT")
+        bodies = list(map(body_of, range(start, min(start + _PER_BLOCK, count))))
+        insert(connection, "block_transaction", [(blocks[height], at, body) for at, (_, body) in enumerate(bodies)])
+        transactions += [(txid, height, at) for at, (txid, _) in enumerate(bodies)]
+    insert(connection, "transaction_place", sorted(transactions))
+    places = [(number, number // _PER_BLOCK + 1, number % _PER_BLOCK) for number in range(count)]
+    addresses = [(unowned_key(number), height, at) for number, height, at in places]
+    addresses += [(_sender(number), height, at) for number, height, at in places]
+    insert(connection, "address_place", sorted(addresses))
+    payments = [
+        (f"order-{number}", unowned_key(number), 1_000_000 + number, height, at) for number, height, at in places
+    ]
+    insert(connection, "payment_place", sorted(payments))
+    connection.execute("COMMIT")
     connection.close()
 
 
-def _write(connection: sqlite3.Connection, block: int, height: int, numbers: range) -> None:
-    bodies = list(map(body_of, numbers))
-    places = list(zip(numbers, range(len(numbers)), strict=True))
-    connection.executemany(
-        "INSERT INTO block_transaction VALUES (?, ?, ?)",
-        [(block, position, body) for position, (_, body) in enumerate(bodies)],
-    )
-    connection.executemany(
-        "INSERT INTO transaction_place VALUES (?, ?, ?)",
-        [(txid, height, position) for position, (txid, _) in enumerate(bodies)],
-    )
-    connection.executemany(
-        "INSERT INTO address_place VALUES (?, ?, ?)", [(unowned_key(number), height, at) for number, at in places]
-    )
-    connection.executemany(
-        "INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)",
-        [(f"order-{number}", unowned_key(number), 1_000_000 + number, height, at) for number, at in places],
-    )
+def _sender(number: int) -> bytes:
+    return key_hash(number.to_bytes(32, "big"))
 
 
 def body_of(number: int) -> tuple[bytes, bytes]:
     """Id and canonical JSON of the transfer that pays the order of a number; nobody has signed it."""
     key = number.to_bytes(32, "big")
-    sender = encode_address(key_hash(key), DEVNET.address_prefix)
+    sender = encode_address(_sender(number), DEVNET.address_prefix)
     recipient = encode_address(unowned_key(number), DEVNET.address_prefix)
     before = (
         f'{{"fee":"{DEVNET.minimum_fee}","networkId":{DEVNET.network_id},"nonce":"0","payload":{{'
@@ -94,7 +91,7 @@ def paths(count: int) -> Iterator[str]:
         )
 
 
-def _check_found(url: str) -> None:
+def check_found(url: str) -> None:
     """Raise RuntimeError unless the payment is on the chain; that none is found would be answered in less time."""
     with urlopen(url) as answer:  # noqa: S310 -- it is the URL of a process that we have started
         if not json.load(answer)["payment"]["canonical"]:
@@ -127,7 +124,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         (folder / f"paths-{count}").write_text("".join(f"{path}\n" for path in paths(count)), "ascii")
 
     def asked(served: Served, count: int) -> Load:
-        _check_found(f"{served.url}{next(paths(count))}")
+        check_found(f"{served.url}{next(paths(count))}")
         return Load.of(served, seconds, str(folder / f"paths-{count}"))
 
     against_bare, against_small, processor = Rounds(), Rounds(), Rounds()
