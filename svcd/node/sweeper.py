@@ -34,6 +34,7 @@ from svcd.node.changes import ChainChange
 from svcd.node.fee_estimator import RECENT_BLOCKS, recent_fees, suggested_fee
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
+from svcd.node.tasks import TaskGroup
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store.chain_store import ChainReader
 
@@ -136,8 +137,7 @@ class Sweeper(Service):
         self._params = node.chain_manager.params
         self._settings = settings
         self._key = key_hash(public_key_of(settings.seed))
-        self._running: Deferred[None] | None = None
-        """Fires when nothing is planned or submitted any more; None if that is so."""
+        self._tasks = TaskGroup()
         self._again = False
         self.held: Held | None = Held.STOPPED
         """Why there was no sweep at the last change of the chain; None if there was one."""
@@ -155,11 +155,11 @@ class Sweeper(Service):
         super().startService()  # type: ignore[no-untyped-call]
         self._consider()
 
-    def stopService(self) -> Deferred[None] | None:
-        """Plan no further sweep; fires when the last one has been submitted."""
+    def stopService(self) -> Deferred[None]:
+        """Plan no further sweep; fires when the last one has been submitted. Cancelling it cancels no sweep."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._again = False
-        return self._running
+        return self._tasks.drained()
 
     @property
     def above(self) -> int:
@@ -194,14 +194,10 @@ class Sweeper(Service):
         if not self.running:
             return
         self._again = True
-        if self._running is None:
-            self._running = Deferred.fromCoroutine(self._work())
-            self._running.addErrback(
+        if not self._tasks.busy:
+            self._tasks.start(self._work()).addErrback(
                 lambda failure: self.log.failure("sweeping the rewards failed; the next block tries again", failure)
-            ).addBoth(self._set_idle)
-
-    def _set_idle(self, _: object) -> None:
-        self._running = None
+            )
 
     async def _work(self) -> None:
         while self._again:

@@ -73,13 +73,20 @@ class StopDeadline:
     def bound(self, work: Deferred[T], *, more: float = 0.0, cancel: bool = True) -> Deferred[T]:
         """A Deferred of the result of ``work``; it fails with CutOff ``more`` seconds after the deadline.
 
-        ``work`` is cancelled then, unless ``cancel`` is false; nothing waits for what it does after that.
+        ``work`` is cancelled then, and if the Deferred is cancelled, unless ``cancel`` is false; nothing waits for what
+        it does after that.
         """
-        bounded: Deferred[T] = Deferred()
 
-        def cut_off() -> None:
+        def give_up(_: object) -> None:
+            if timer.active():
+                timer.cancel()
             if cancel:
                 work.cancel()
+
+        bounded: Deferred[T] = Deferred(give_up)
+
+        def cut_off() -> None:
+            give_up(None)
             bounded.errback(CutOff())
 
         def ended(result: T | Failure) -> None:

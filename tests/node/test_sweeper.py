@@ -13,7 +13,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
@@ -29,7 +29,7 @@ from svcd.node.sweeper import FEE_SHARE, Held, Sweep, Sweeper, SweepSettings, ho
 from svcd.store.mempool_store import FILE
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node, Setting, open_node
-from tests.support import result_of
+from tests.support import has_result, result_of
 
 PARAMS = evolve(TEST_PARAMS, holding_minimum=100 * COIN, account_minimum=1_000_000, halving_blocks=10**6)
 ABOVE = 50 * COIN
@@ -160,9 +160,7 @@ class Bench:
         self.signed |= {e.transfer.txid: e.transfer for e in added if e.transfer.sender == OWN}
 
     def close(self) -> None:
-        stopped = self.sweeper.stopService()
-        if stopped is not None:
-            result_of(stopped)
+        result_of(self.sweeper.stopService())
         self.node.settle()
         self.node.close()
 
@@ -383,9 +381,24 @@ def test_the_log_names_the_sweep_and_its_cost(bench: Bench) -> None:
 
 
 def test_a_stopped_sweeper_sends_nothing(bench: Bench) -> None:
-    assert bench.sweeper.stopService() is None
+    result_of(bench.sweeper.stopService())
     bench.mine(20, include=False)
     assert bench.signed == {}
+
+
+def test_a_stop_that_is_cut_off_cancels_no_sweep_and_logs_no_error(bench: Bench) -> None:
+    """The fixture that looks for logged errors is a part of the test."""
+    bench.may = False
+    bench.mine(14)
+    bench.may = True
+    bench.sweeper.chain_changed(bench.node.witness.changes[-1])
+    stopped = bench.sweeper.stopService()
+    assert not has_result(stopped)
+    stopped.cancel()
+    with pytest.raises(CancelledError):
+        result_of(stopped)
+    bench.node.settle()
+    assert has_result(bench.sweeper.stopService())
 
 
 def test_an_account_as_it_was(bench: Bench) -> None:

@@ -192,3 +192,17 @@ def test_what_is_cut_off_may_fail_later_but_not_unheard(expected_errors: Callabl
         work.errback(failure)
 
     expected_errors(KeyError)
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+def test_cancelling_a_bounded_stop_leaves_no_timer(cancel: bool) -> None:
+    clock, cancelled = Clock(), list[object]()
+    work: Deferred[None] = Deferred(cancelled.append)
+    bounded = StopDeadline(clock, 3).bound(work, cancel=cancel)
+    bounded.cancel()
+    with pytest.raises(CancelledError):
+        result_of(bounded)
+    assert clock.getDelayedCalls() == []
+    assert bool(cancelled) is cancel
+    if not cancel:
+        work.errback(CancelledError())
