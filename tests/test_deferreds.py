@@ -21,11 +21,9 @@ LAST = {
     "commerce/batches.py:_begin": "it fires Deferreds, each of which keeps its own failure",
     "net/calls.py:watch": "the Deferred is returned",
     "net/resolver.py:_look_up": "the Deferred is passed on",
-    "node/sweeper.py:_consider": "it sets an attribute; the failure was logged before",
     "node/tasks.py:start": "it discards from a set; the failure was logged before",
     "node/transaction_pool.py:_begin": "it removes a name from a dict; the failure was logged before",
     "p2p/block_download.py:_request": "callbacks and an errback that logs follow in statements of their own",
-    "p2p/branch_push.py:start": "it sets an attribute; the failure was noted before",
     "p2p/chain_sync.py:stop": "it fires a Deferred; the failure was noted before",
     "process/shutdown.py:bound": "it fires a Deferred and logs",
 }

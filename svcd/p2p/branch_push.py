@@ -10,9 +10,7 @@ from functools import partial
 from typing import Final
 
 from attrs import define
-from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Header
@@ -20,6 +18,7 @@ from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.transition import ChainPoint
 from svcd.limits import SIDE_BLOCKS, limit
 from svcd.node.chain_manager import MAX_WANTED, ChainManager
+from svcd.node.tasks import CancellableTasks
 from svcd.p2p.client import MAX_BRANCH_HEADERS, MORE, WANTED
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.own_errors import OwnErrors
@@ -84,10 +83,9 @@ class BranchPush:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._round: Deferred[None] | None = None
-        """The round that is under way."""
+        self._in_round = False
         self._own_errors = OwnErrors(peers.node.clock, "pushing a branch")
-        self._stopping = False
+        self._tasks = CancellableTasks(self._own_errors.note)
         self._records: BoundedDict[str, _PushRecord] = BoundedDict(_REMEMBERED_PUSHES)
         self._unfinished: set[str] = set()
         """Endpoints of peers whose last round was full: they need not lag before the next one."""
@@ -102,30 +100,27 @@ class BranchPush:
 
     def start(self, peer: Peer) -> None:
         """Start to post the blocks that ``peer`` lacks, unless it can ask for them, rests, or a round is under way."""
-        if self._peers.reachable or self._round or self._stopping or not self._peers.has(peer):
+        if self._peers.reachable or self._in_round or not self._peers.has(peer):
             return
         if self._own_errors.pausing or self._record(peer).backoff.seconds_left:
             return
-        self._round = Deferred.fromCoroutine(self._run_round(peer))
-        self._round.addErrback(self._failed).addBoth(self._round_ended)
+        self._tasks.start(self._run_round(peer))
 
     def stop(self) -> None:
         """Cancel the round that is under way, and start none any more."""
-        self._stopping = True
-        if self._round is not None:
-            self._round.cancel()
-
-    def _failed(self, failure: Failure) -> None:
-        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
-            self._own_errors.note(failure)
-
-    def _round_ended(self, _: object) -> None:
-        self._round = None
+        self._tasks.stop()
 
     def _record(self, peer: Peer) -> _PushRecord:
         return self._records.get(self._peers.reputation_key(peer)) or _PushRecord(Backoff(self._peers.node.clock))
 
     async def _run_round(self, peer: Peer) -> None:
+        self._in_round = True
+        try:
+            await self._push_and_note(peer)
+        finally:
+            self._in_round = False
+
+    async def _push_and_note(self, peer: Peer) -> None:
         self._placed = {endpoint: placed for endpoint, placed in self._placed.items() if self._peers.get(endpoint)}
         self._unfinished = {other for other in self._unfinished - {peer.endpoint} if self._peers.get(other)}
         await self._peers.poll_status(peer)

@@ -239,11 +239,6 @@ class PinnedTransport:
         if peer is not None:
             self._close(peer)
 
-    def forget_all(self) -> None:
-        """Close every connection."""
-        for endpoint in list(self._pins):
-            self.forget(endpoint)
-
     def _close(self, peer: PinnedConnections) -> None:
         Deferred.fromCoroutine(peer.close()).addErrback(
             lambda failure: self.log.failure("closing connections to a peer failed", failure)

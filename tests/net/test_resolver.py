@@ -313,7 +313,7 @@ def test_behind_a_discovered_translator_a_peer_is_at_its_ipv4_address(bench: Ben
     call.cancel()
     with pytest.raises((CancelledError, PeerCallFailed)):
         result_of(call)
-    network.forget_all()
+    network.forget(endpoint)
 
 
 def test_a_literal_is_judged_by_it_too(bench: Bench) -> None:

@@ -770,7 +770,7 @@ async def test_a_server_that_drips(take_out: TakeOut, defended: bool) -> None:
     give_up_at = reactor.seconds() + (30.0 if defended else 1.0)
     await until(lambda: has_result(call) or reactor.seconds() > give_up_at)
     assert (not has_result(call)) is not defended
-    network.forget_all()
+    network.forget(f"http://127.0.0.1:{server.port}")
     with pytest.raises(PeerCallFailed):
         await call
     await server.stop()
@@ -822,7 +822,7 @@ async def test_a_reply_of_a_gib(take_out: TakeOut, defended: bool) -> None:
     call = network.call(f"http://127.0.0.1:{server.port}", PeerRequest(path=BLOCKS, max_bytes=4 << 20, seconds=50.0))
     await until(lambda: has_result(call) or any(flood.sent > 64 << 20 for flood in floods))
     assert (floods[0].sent > 64 << 20) is not defended
-    network.forget_all()
+    network.forget(f"http://127.0.0.1:{server.port}")
     with pytest.raises(PeerCallFailed) as failed:
         await call
     assert (failed.value.kind is FailureKind.TOO_LARGE) is defended

@@ -66,7 +66,8 @@ async def make_network() -> AsyncIterator[MakeNetwork]:
 
     yield make
     for network in networks:
-        network.forget_all()
+        for endpoint in tuple(network._pins):
+            network.forget(endpoint)
 
 
 def at(server: Server, host: str = "127.0.0.1") -> str:
@@ -180,7 +181,8 @@ async def test_the_oldest_connection_is_closed_once_there_are_more_than_the_peer
         await network.call(at(server), STATUS)
     await until(lambda: not servers[0].open)
     assert [len(server.open) for server in servers] == [0, 1, 1, 1]
-    network.forget_all()
+    for server in servers:
+        network.forget(at(server))
     await until(lambda: not any(server.open for server in servers))
 
 
@@ -227,7 +229,7 @@ async def test_the_network_of_a_real_node_is_as_strict(serve: Serve) -> None:
     assert await trouble(strict, at(server)) is FailureKind.UNREACHABLE
     assert server.connections == 0
     assert (await private.call(at(server), STATUS)).status == 200
-    private.forget_all()
+    private.forget(at(server))
 
 
 # Answers that are none
