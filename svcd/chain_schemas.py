@@ -41,6 +41,10 @@ WHOLE_NUMBER: Final = component(
 BASE_UNITS: Final = with_example(WHOLE_NUMBER, "2500000000")
 TIME: Final = with_example(WHOLE_NUMBER, "1795170611703")
 """Unix milliseconds."""
+PRUNE_HEIGHT: Final = with_example(WHOLE_NUMBER, "0")
+"""The lowest height from which on the node has blocks, and not their headers only; 0 if it has all."""
+PRUNED: Final = {410: {"pruneHeight": PRUNE_HEIGHT}}
+"""The members of an error about blocks that the node does not have any more, or never had."""
 FEE: Final = with_example(WHOLE_NUMBER, "10000")
 SLOT: Final = with_example(WHOLE_NUMBER, "6")
 HASH: Final = component("Hash", Hex(32).schema)

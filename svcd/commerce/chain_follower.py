@@ -541,7 +541,7 @@ class ChainFollower:
             evaluated = []
             for row in watches.wanting_alarms():
                 watch = watch_of(row)
-                observation = self.lookup.find_at(watch.terms, tip)
+                observation = self.lookup.find_at(watch.terms, tip, watch.location)
                 told, event = emit_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence))
                 due = NextEvaluation(row.wake_height, row.wake_at)
                 evaluated.append(EvaluatedWatch(row, told, [event], due, row.evaluated_height))
@@ -582,7 +582,7 @@ class ChainFollower:
                 save()
             tip_before = reached.get(row.id, _evaluated(row, delta))
             evaluation = self._evaluation_context(watch.terms, tip_before, context, at_tip=at_tip)
-            observation = self.lookup.find_at(watch.terms, tip)
+            observation = self.lookup.find_at(watch.terms, tip, watch.location)
             initial = row.wake_height == NEVER_EVALUATED
             evaluated, events = evaluate(watch, observation, evaluation, initial=initial)
             if not evaluated.active and changed:

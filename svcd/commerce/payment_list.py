@@ -18,6 +18,8 @@ from svcd.store.chain_store import MAX_SCANNED, ChainReader
 Position = tuple[int, int]
 """Height of a block and position of a transfer in it."""
 BEGINNING: Final[Position] = (-1, 0)
+GIVE_SINCE_HEIGHT: Final = "give that or more as sinceHeight"
+"""The advice to who asks about payments in blocks that are not here."""
 
 
 def end_of(height: int) -> Position:
@@ -86,10 +88,13 @@ class ReceivedPage:
 def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -> ReceivedPage:
     """A page of transfers on the chain; inside a snapshot, in a thread: it may parse MAX_SCANNED transfers.
 
-    It may have fewer than ``query.limit`` before the end, where most transfers of the address are others.
+    It may have fewer than ``query.limit`` before the end, where most transfers of the address are others. Raises Pruned
+    if it would begin below the blocks that are here.
     """
     tip = reader.existing_tip()
     after = query.after.on_chain
+    first = max(after[0] + (after[1] == MAX_INTEGER), 0)
+    reader.check_kept(first, f"payments from block {first} on", GIVE_SINCE_HEIGHT)
     if query.reference is not None and reader.has_received_few((query.reference, query.key)):
         payee = query.reference, query.key
         places, maximum = reader.received(payee, after, limit=query.limit + 1), query.limit

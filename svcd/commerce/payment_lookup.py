@@ -16,8 +16,11 @@ from svcd.commerce.payment import (
     Mismatch,
     Observation,
     PaymentLocation,
+    PaymentState,
     observe,
+    payment_state,
 )
+from svcd.commerce.payment_list import GIVE_SINCE_HEIGHT
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.reorg_cost import ReorgCosts
 from svcd.node.chain_manager import ChainManager
@@ -76,7 +79,30 @@ class PaymentLookup:
         return cls(chain_manager.params, chain_manager.reader, mempool, lambda: chain_manager.tip.hash, synced=synced)
 
     def find(self, terms: PaymentTerms) -> Observation:
-        """The observation of the payment, in time that does not grow with chain and mempool."""
+        """The observation of the payment, in time that does not grow with chain and mempool.
+
+        Raises Pruned if no transfer is found, and one may be in a block that this node does not have any more.
+        """
+        observation = self._find(terms)
+        if payment_state(terms, observation) is PaymentState.UNPAID:
+            # After the search: blocks may be deleted in between.
+            self.check_kept(terms)
+        return observation
+
+    def check_kept(self, terms: PaymentTerms) -> None:
+        """Raise Pruned if the payment may be in a block that this node does not have any more."""
+        asked = f"whether an earlier block has the payment of {terms.reference}"
+        self._reader.check_kept(terms.since_height or 0, asked, GIVE_SINCE_HEIGHT)
+
+    def find_watched(self, terms: PaymentTerms, seen: PaymentLocation | None) -> Observation:
+        """The observation of a payment that was ``seen`` on the chain, where it stays after its block is deleted.
+
+        Otherwise the payment seems to be gone once its block is.
+        """
+        tip, locations, mismatches = self._read(terms)
+        return self._observe(terms, tip, self._with_deleted(locations, seen, tip), mismatches)
+
+    def _find(self, terms: PaymentTerms) -> Observation:
         if self._announced_tip is None:
             return self._observe(terms, *self._read(terms))
         tip = self._announced_tip()
@@ -84,9 +110,20 @@ class PaymentLookup:
             return self._observe(terms, *self._cached(terms, tip))
         return self._cached_observation(terms, tip, self._synced())
 
-    def find_at(self, terms: PaymentTerms, tip: ChainTip) -> Observation:
+    def find_at(self, terms: PaymentTerms, tip: ChainTip, seen: PaymentLocation | None = None) -> Observation:
         """The same as if ``tip``, a canonical block, were the newest; inside a snapshot of the chain."""
-        return self._observe(terms, *self._read_at(terms, tip))
+        _, locations, mismatches = self._read_at(terms, tip)
+        return self._observe(terms, tip, self._with_deleted(locations, seen, tip), mismatches)
+
+    def _with_deleted(
+        self, locations: tuple[PaymentLocation, ...], seen: PaymentLocation | None, tip: ChainTip
+    ) -> tuple[PaymentLocation, ...]:
+        """``locations`` and ``seen``, if its block is canonical and its transfers are not here any more."""
+        if seen is None or seen in locations or seen.height > tip.height or seen.height >= self._reader.prune_height():
+            return locations
+        # The hash of the block, whose header is kept, stands for all of its transfers.
+        block = self._reader.canonical(seen.height)
+        return (seen, *locations) if block is not None and block.point.hash == seen.block_hash else locations
 
     def received_at(self, terms: PaymentTerms, tip: ChainTip, limit: int) -> list[Transfer]:
         """The canonical transfers under the reference up to ``tip``, of any amount, in the order of the chain.

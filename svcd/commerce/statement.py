@@ -18,6 +18,7 @@ from svcd.chain.transaction import parse_canonical_transfer
 from svcd.chain.transition import ChainPoint, genesis_accounts
 from svcd.limits import LONG_LISTS, limit
 from svcd.store.chain_store import ChainReader, StoredTransfer
+from svcd.store.pruned import Pruned
 
 BLOCKS_LOOKED_AT: Final = limit(2_000, "blocks that a page of a statement looks at", "blocks", LONG_LISTS)
 """Headers that a page reads to find the blocks that the account has produced; takes milliseconds."""
@@ -78,7 +79,10 @@ class StatementPage:
 
 
 def read_statement(reader: ChainReader, params: NetworkParams, query: StatementQuery) -> StatementPage:
-    """A page; inside a snapshot, in a thread. It may have fewer entries than ``query.limit`` before the end."""
+    """A page; inside a snapshot, in a thread. It may have fewer entries than ``query.limit`` before the end.
+
+    Raises Pruned if it would begin below the blocks that are here.
+    """
     return _Reading(reader, params, query, reader.existing_tip()).page()
 
 
@@ -98,6 +102,7 @@ class _Reading:
         account = self.reader.account(query.key) or Account()
         if first > end:
             return StatementPage(self.tip, account.balance, (), None)
+        self._check_kept(first)
         places = self.reader.address_transactions_after(query.key, (first, begin[1] - 1), limit=query.limit + 1)
         by_place = {(place.point.height, place.position): place for place in places if place.point.height <= last}
         created = {row for row in self._created(first, last) if row >= begin}
@@ -109,6 +114,12 @@ class _Reading:
                 return StatementPage(self.tip, account.balance, tuple(entries), key)
             entries.append(self._transfer(by_place[key]) if key in by_place else self._creation(key))
         return StatementPage(self.tip, account.balance, tuple(entries), (last + 1, 0) if last < end else None)
+
+    def _check_kept(self, first: int) -> None:
+        prune_height = self.reader.prune_height()
+        if first < prune_height:
+            began = self._time(min(prune_height, self.tip.height))
+            raise Pruned(prune_height, f"a statement from block {first} on", f"give its time, {began}, as from")
 
     def _height_at(self, time: int) -> int:
         """The height of the first block at ``time`` or later; one above the tip if there is none."""

@@ -9,11 +9,13 @@ from attrs import evolve, field, frozen
 from svcd.commerce.chain_follower import ChainFollower, StepContext
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import Observation, payment_record, payment_state
+from svcd.commerce.payment_list import GIVE_SINCE_HEIGHT
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY, attempts_left
 from svcd.commerce.watch import EndReason, Watch
 from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
 from svcd.limits import MANY_WATCHES, limit
+from svcd.store.pruned import Pruned
 from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue, receiver_of
 from svcd.store.webhook_store import WatchRow
 
@@ -148,34 +150,35 @@ class Subscriptions:
     def register(self, request: WatchRequest, context: StepContext) -> Registration:
         """Begin a watch, or return the active watch that the same request has begun.
 
-        Raises TooManyWatches, or svcd.commerce.chain_follower.ChainBehind.
+        Raises TooManyWatches, Pruned, or svcd.commerce.chain_follower.ChainBehind.
         """
         # Each change of the mempool is passed only once, so note it even if no watch begins.
         self.follower.note_mempool_changes(context.mempool_changes)
         of_payment = self._of_payment(request)
         existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
         if existing is not None:
-            record = _record(existing, self.follower.lookup.find(existing.terms))
+            record = self._record(existing)
             return Registration({**record, "existing": True}, [])
         self._check_limits(request, len(of_payment))
+        self._check_kept(request)
         watch = self._new_watch(request, context.now)
         queues, observation = self.follower.add_watch(watch, context)
         # The response shows the watch before its first event.
-        return Registration(_record(watch, observation), queues)
+        return Registration(self._as_record(watch, observation), queues)
 
     def register_shared(
         self, requests: Sequence[WatchRequest], context: StepContext
-    ) -> list[Registration | TooManyWatches]:
+    ) -> list[Registration | TooManyWatches | Pruned]:
         """Store watches together; the leader, which may be another node, evaluates them in its next step."""
         self.follower.note_mempool_changes(context.mempool_changes)
-        stored: list[tuple[Watch, bool] | TooManyWatches] = []
+        stored: list[tuple[Watch, bool] | TooManyWatches | Pruned] = []
         with self.repository.watches.commit():
             for request in requests:
                 try:
                     stored.append(self._store_shared(request, context))
-                except TooManyWatches as full:
-                    stored.append(full)
-        return [each if isinstance(each, TooManyWatches) else self._registration(*each) for each in stored]
+                except (TooManyWatches, Pruned) as refused:
+                    stored.append(refused)
+        return [self._registration(*each) if isinstance(each, tuple) else each for each in stored]
 
     def _store_shared(self, request: WatchRequest, context: StepContext) -> tuple[Watch, bool]:
         """The watch of a request, and whether there was one before."""
@@ -185,13 +188,31 @@ class Subscriptions:
         if existing is not None:
             return existing, True
         self._check_limits(request, len(of_payment))
+        self._check_kept(request)
         watch = self._new_watch(request, context.now)
         self.repository.add(watch, (), NOT_EVALUATED, context.now)
         return watch, False
 
     def _registration(self, watch: Watch, existing: bool) -> Registration:
-        record = _record(watch, self.follower.lookup.find(watch.terms))
+        record = self._record(watch)
         return Registration({**record, "existing": True} if existing else record, [])
+
+    def _check_kept(self, request: WatchRequest) -> None:
+        """Raise Pruned if the request names a height below the blocks that are here.
+
+        Without a height a watch is for a payment to come; the response then says from which height the node has blocks.
+        """
+        if (since := request.terms.since_height) is not None:
+            self.follower.reader.check_kept(since, f"payments from block {since} on", GIVE_SINCE_HEIGHT)
+
+    def _record(self, watch: Watch) -> dict[str, object]:
+        return self._as_record(watch, self.follower.lookup.find_watched(watch.terms, watch.location))
+
+    def _as_record(self, watch: Watch, observation: Observation) -> dict[str, object]:
+        record, prune_height = _record(watch, observation), self.follower.reader.prune_height()
+        if (watch.terms.since_height or 0) < prune_height:
+            record["pruneHeight"] = str(prune_height)
+        return record
 
     def _new_watch(self, request: WatchRequest, now: int) -> Watch:
         return Watch(
@@ -289,7 +310,7 @@ class Subscriptions:
     def _shown(self, row: WatchRow) -> dict[str, object]:
         watch = watch_of(row)
         breaker = self.repository.events.open_breaker(row.merchant, receiver_of(row.callback_url))
-        record = _record(watch, self.follower.lookup.find(watch.terms))
+        record = self._record(watch)
         if row.ended_at is not None:
             record["endedAt"] = str(row.ended_at)
             if row.told_mismatches is not None:

@@ -305,9 +305,10 @@ class Status:
             slot = stored.point.slot
         return None
 
-    def revision(self) -> tuple[bytes, NetworkView]:
+    def revision(self) -> tuple[bytes, int, NetworkView]:
         """A key that changes whenever :meth:`node_status` does, apart from its time."""
-        return self._chain_manager.tip.hash, self._peers.network_view()
+        manager = self._chain_manager
+        return manager.tip.hash, manager.reader.prune_height(), self._peers.network_view()
 
     def node_status(self) -> dict[str, object]:
         """The ``status`` of GET /rpc/status.
@@ -329,6 +330,7 @@ class Status:
             "hash": tip.hash.hex(),
             "stateRoot": header.state_root.hex(),
             "consensusRoot": header.consensus_root.hex(),
+            "pruneHeight": str(self._chain_manager.reader.prune_height()),
             "nodeId": self.node_id,
             "knownPeerCount": around.known_peers,
             "bestKnownPeerHeight": str(around.best_height),

@@ -278,7 +278,10 @@ class Sweeper(Service):
 
     def _read(self, reader: ChainReader) -> _SweepBasis:
         tip = reader.existing_tip()
-        deep = reader.account_after(self._key, max(tip.height - self._settings.depth, 0))
+        height = max(tip.height - self._settings.depth, 0)
+        # Where the blocks since then are not all here, as after a start from a snapshot, nothing counts as settled.
+        known = height + 1 >= reader.prune_height()
+        deep = reader.account_after(self._key, height) if known else None
         return _SweepBasis(tip.hash, self._account(reader), deep or Account(), reader.newest_fees(RECENT_BLOCKS))
 
     def _account(self, reader: ChainReader) -> Account:

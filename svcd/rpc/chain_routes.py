@@ -13,7 +13,7 @@ from svcd.chain.transaction import parse_transfer, txid_of
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.chain.work import HASH_LENGTH, PARALLELISM, TIME_COST, VERSION
-from svcd.chain_schemas import BLOCK, RECEIPT
+from svcd.chain_schemas import BLOCK, PRUNE_HEIGHT, PRUNED, RECEIPT
 from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.status import Status
@@ -21,6 +21,7 @@ from svcd.node.transaction_pool import TransactionPool
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, NEWEST, TRANSACTION, TXID
 from svcd.store.chain_store import ChainReader, StoredBlock, StoredTransfer
+from svcd.store.pruned import Pruned
 from svcd.web.rate_limits import LOOKUP_TOKENS
 from svcd.web.responses import Cached, HttpError, Renderable, Response, Tip, json_body, tip_of
 from svcd.web.routes import Route, object_schema
@@ -190,7 +191,8 @@ class ChainRoutes(ShowsChain):
         by_size=MAINNET.max_block_bytes,
         path_fields=(HEIGHT,),
         answers={200: object_schema({"block": BLOCK})},
-        errors={404: "The chain has no block at this height."},
+        errors={404: "The chain has no block at this height.", 410: "This node has only later blocks."},
+        error_members=PRUNED,
     )
     def block(self, height: int) -> Renderable | Coroutine[Any, Any, Renderable]:
         """Answer GET /rpc/block/{height}."""
@@ -246,19 +248,27 @@ class ChainRoutes(ShowsChain):
         path_fields=(ADDRESS,),
         query_fields=(LIMIT, BEFORE),
         answers={200: schemas.HISTORY},
+        errors={410: "This node has only later blocks than those before which to list."},
+        error_members=PRUNED,
     )
     def address_transactions(self, address: str, limit: int, before: tuple[int, int] | None) -> Renderable:
         """Answer GET /rpc/address/{address}/transactions."""
         key = decode_address(address, self._params.address_prefix)
-        found, tip = self._chain_manager.read(
-            lambda reader: reader.address_transactions(key, before=before or NEWEST, limit=limit + 1)
-        )
+
+        def read(reader: ChainReader) -> tuple[list[StoredTransfer], int]:
+            places = reader.address_transactions(key, before=before or NEWEST, limit=limit + 1)
+            return places, reader.prune_height()
+
+        (found, prune_height), tip = self._chain_manager.read(read)
+        if before is not None and before <= (prune_height, 0) and prune_height:
+            raise Pruned(prune_height, f"transfers before block {before[0]}", "ask for those")
         page = found[:limit]
         more = f"{page[-1].point.height}-{page[-1].position}" if len(found) > limit else None
         records = b",".join([transaction_record(self._params, stored, tip.height) for stored in page])
         after = b"null" if more is None else f'"{more}"'.encode("ascii")
         head = f'{{"ok":true,"address":"{address}","transactions":['.encode("ascii")
-        return Response(head + records + b'],"next":' + after + b"}", tip=tip_at(tip))
+        known = f',"pruneHeight":"{prune_height}"'.encode("ascii") if prune_height else b""
+        return Response(head + records + b'],"next":' + after + known + b"}", tip=tip_at(tip))
 
     @Route(
         "GET",
@@ -269,16 +279,18 @@ class ChainRoutes(ShowsChain):
         path_fields=(TXID,),
         answers={200: object_schema({"transaction": schemas.RECORD})},
         errors={404: "No canonical block contains this transfer; `mempool` says whether it is pending."},
-        error_members={404: {"mempool": {"type": "boolean"}}},
+        error_members={404: {"mempool": {"type": "boolean"}, "pruneHeight": PRUNE_HEIGHT}},
     )
     def transaction(self, txid: bytes) -> Renderable:
         """Answer GET /rpc/transaction/{txid}."""
         stored, tip = self._chain_manager.read(lambda reader: reader.transaction(txid))
         if stored is None:
-            waits = txid in self._transaction_pool.mempool
+            waits, prune_height = txid in self._transaction_pool.mempool, self._chain_manager.reader.prune_height()
             where = "it waits in the mempool" if waits else "it is not in the mempool either"
-            sentence = f"no block of the chain holds transaction {txid.hex()}; {where}"
-            raise HttpError(404, sentence, members={"mempool": waits}, tip=tip_at(tip))
+            blocks = f"block from height {prune_height} on, the first that this node has," if prune_height else "block"
+            sentence = f"no {blocks} of the chain holds transaction {txid.hex()}; {where}"
+            members = {"mempool": waits, "pruneHeight": str(prune_height)}
+            raise HttpError(404, sentence, members=members, tip=tip_at(tip))
         record = transaction_record(self._params, stored, tip.height)
         return Response(b'{"ok":true,"transaction":' + record + b"}", tip=tip_at(tip))
 

@@ -9,6 +9,7 @@ from attrs import evolve
 
 from svcd.chain.address import decode_address
 from svcd.chain.units import format_amount
+from svcd.chain_schemas import PRUNED
 from svcd.commerce.payment import (
     DESCRIPTION,
     HASHES_PER_CORE_SECOND,
@@ -163,6 +164,8 @@ class CommerceRoutes(ShowsChain):
         query_fields=(*fields.ORDER_QUERY, fields.WAIT, fields.STATE),
         one_of=fields.AMOUNTS,
         answers={200: object_schema({"payment": schemas.PAYMENT})},
+        errors={410: "This node has only later blocks than those in which the payment may be."},
+        error_members=PRUNED,
         with_client=True,
         seconds=MAX_SECONDS + 5,
     )
@@ -257,6 +260,8 @@ class PaymentListRoutes(ShowsChain):
             fields.AFTER,
         ),
         answers={200: schemas.PAYMENTS},
+        errors={410: "This node has only later blocks than those from which on to list."},
+        error_members=PRUNED,
     )
     async def payments(
         self,

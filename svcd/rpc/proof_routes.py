@@ -20,6 +20,7 @@ from svcd.chain_schemas import (
     HEADER,
     HEADER_FIELDS,
     HISTORY_NODE,
+    PRUNED,
     SLOT,
     TRANSFER,
     WHOLE_NUMBER,
@@ -238,7 +239,11 @@ class ProofRoutes(ShowsChain):
                 optional=["work"],
             )
         },
-        errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
+        errors={
+            404: "No block of the chain holds the payment; the sentence says whether it waits for one.",
+            410: "This node has only later blocks than those in which the payment may be.",
+        },
+        error_members=PRUNED,
     )
     async def proof(
         self,
@@ -264,6 +269,7 @@ class ProofRoutes(ShowsChain):
             )
             body = None if excerpt is None else await self._worker.run(render_proof, self._params, excerpt)
         if body is None:
+            self._payments.check_kept(terms)
             pending = self._payments.find(terms).pending
             waits = "one waits in the mempool" if pending else "none is in the mempool either"
             raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}", tip=tip)

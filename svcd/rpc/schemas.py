@@ -18,6 +18,7 @@ from svcd.chain_schemas import (
     HASH,
     NETWORK_ID,
     NODE_ID,
+    PRUNE_HEIGHT,
     REFERENCE,
     SLOT,
     SOME_KEY,
@@ -82,6 +83,7 @@ STATUS: Final = named_object(
         "hash": HASH,
         "stateRoot": HASH,
         "consensusRoot": HASH,
+        "pruneHeight": PRUNE_HEIGHT,
         "nodeId": NODE_ID.schema,
         "endpoint": with_example(_STRING, "https://node.example.org"),
         "knownPeerCount": COUNT,
@@ -162,7 +164,9 @@ HISTORY: Final = object_schema(
         "address": ADDRESS,
         "transactions": {"type": "array", "items": RECORD},
         "next": or_null(_STRING),
-    }
+        "pruneHeight": PRUNE_HEIGHT,
+    },
+    optional=["pruneHeight"],
 )
 WAITING: Final = object_schema(
     {

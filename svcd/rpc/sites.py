@@ -17,6 +17,7 @@ from svcd.rpc import schemas
 from svcd.rpc.event_schemas import WEBHOOKS
 from svcd.rpc.openapi import About, Tag, document
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
+from svcd.store.pruned import Pruned
 from svcd.web.api import UNROUTED_BUCKET, SiteContext, accept
 from svcd.web.connections import SiteLimits, UnreadBudget
 from svcd.web.field_types import Schema, component
@@ -175,6 +176,7 @@ UNAVAILABLE_SECONDS: Final = 5
 ERRORS: Final[ErrorTable] = {
     RuleViolation: lambda violation: HttpError(400, violation.detail),
     NotYet: lambda reason: HttpError(503, reason.detail),
+    Pruned: lambda error: HttpError(410, str(error), members={"pruneHeight": str(error.prune_height)}),
     sqlite3.OperationalError: lambda error: HttpError(503, DISK_TROUBLE) if is_disk_trouble(error) else None,
     DatabaseUnavailable: lambda _: service_unavailable(UNAVAILABLE, UNAVAILABLE_SECONDS),
 }

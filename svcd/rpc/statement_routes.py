@@ -8,7 +8,7 @@ from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
-from svcd.chain_schemas import TIME
+from svcd.chain_schemas import PRUNED, TIME
 from svcd.commerce.statement import BEGINNING, Entry, StatementPage, StatementQuery, read_statement
 from svcd.node.chain_manager import ChainManager
 from svcd.rpc import schemas
@@ -76,7 +76,11 @@ class StatementRoutes(ShowsChain):
         path_fields=(ADDRESS,),
         query_fields=(FROM, TO, LIMIT, AFTER),
         answers={200: schemas.STATEMENT},
-        errors={409: "A reorganisation has replaced blocks of earlier pages: begin with the first page again."},
+        errors={
+            409: "A reorganisation has replaced blocks of earlier pages: begin with the first page again.",
+            410: "This node has only later blocks than those of the statement.",
+        },
+        error_members=PRUNED,
     )
     async def statement(
         self, address: str, *, from_: int | None, to: int | None, limit: int, after: StatementCursor | None

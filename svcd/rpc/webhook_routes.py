@@ -6,7 +6,7 @@ from typing import Final, Unpack
 from attrs import evolve, field, frozen
 
 from svcd.chain.params import NetworkParams
-from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, TIME, WHOLE_NUMBER
+from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, PRUNE_HEIGHT, PRUNED, TIME, WHOLE_NUMBER
 from svcd.commerce.chain_follower import ChainBehind, MempoolBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import PaymentState
@@ -125,6 +125,7 @@ _SUBSCRIPTION: Final = named_object(
         "closesAtHeight": WHOLE_NUMBER,
         "payment": schemas.PAYMENT,
         "sinceHeight": WHOLE_NUMBER,
+        "pruneHeight": PRUNE_HEIGHT,
         "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
         "endedAt": TIME,
         "mismatchesUntil": TIME,
@@ -135,8 +136,8 @@ _SUBSCRIPTION: Final = named_object(
         "events": {"type": "array", "items": _EVENT, "maxItems": 32},
     },
     optional=(
-        *("payUntil", "closesAtHeight", "sinceHeight", "ending", "endedAt", "mismatchesUntil", "breaker"),
-        *("moreMismatches", "existing", "warning", "events"),
+        *("payUntil", "closesAtHeight", "sinceHeight", "pruneHeight", "ending", "endedAt"),
+        *("mismatchesUntil", "breaker", "moreMismatches", "existing", "warning", "events"),
     ),
 )
 SUBSCRIPTION: Final = named_object("SubscriptionAnswer", {"subscription": _SUBSCRIPTION})
@@ -300,9 +301,11 @@ class WebhookRoutes:
         body_name="NewSubscription",
         answers={201: SUBSCRIPTION},
         errors={
+            410: "This node has only later blocks than the one from which on payments are to count.",
             429: "There are too many watches already, or too many requests.",
             503: _NO_LOOK_UP,
         },
+        error_members=PRUNED,
     )
     async def register(
         self,

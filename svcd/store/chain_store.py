@@ -5,12 +5,11 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from struct import Struct
 from typing import Any, Final
 
 from attrs import frozen
 
-from svcd.chain.accounts import NEVER_HELD, Account
+from svcd.chain.accounts import Account
 from svcd.chain.address import key_hash
 from svcd.chain.block import Block, Header, block_wire, header_hash, parse_header
 from svcd.chain.commitment import Row
@@ -21,7 +20,10 @@ from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
 from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
+from svcd.store.pruned import Pruned
+from svcd.store.undo_records import pack, unpack
 
+_PRUNE_HEIGHT: Final = "(SELECT height FROM prune WHERE row = 1)"
 POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
 """The columns of a block, named b, that :func:`chain_point` reads."""
 
@@ -91,7 +93,8 @@ _WORK: Final = "SELECT b.work FROM canonical c JOIN block b ON b.id = c.block WH
 _TRANSACTION: Final = (
     f"SELECT t.position, x.body, {POINT} FROM transaction_place t "
     "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
-    "JOIN block_transaction x ON x.block = b.id AND x.position = t.position WHERE t.txid = ?"
+    "JOIN block_transaction x ON x.block = b.id AND x.position = t.position "
+    f"WHERE t.txid = ? AND t.height >= {_PRUNE_HEIGHT}"
 )
 _HAS_TRANSACTION: Final = "SELECT 1 FROM transaction_place WHERE txid = ?"
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
@@ -103,16 +106,18 @@ _ACCOUNTS_IN_RANGES: Final = """
 quarter of the time of one for each range, and the interpreter is free for other threads meanwhile."""
 PAYMENTS: Final = (
     f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
-    "WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= ? "
+    f"WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= max(?, {_PRUNE_HEIGHT}) "
     "ORDER BY p.height, p.position LIMIT ?"
 )
 OF_PAYEE: Final = (
     f"SELECT p.amount, p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM payment_place "
-    f"WHERE reference = ? AND recipient = ? ORDER BY amount, height, position LIMIT ?) p {_JOINED}"
+    f"WHERE reference = ? AND recipient = ? AND height >= {_PRUNE_HEIGHT} "
+    f"ORDER BY amount, height, position LIMIT ?) p {_JOINED}"
 )
 OF_PAYEE_AND_TIP: Final = (
     f"SELECT t.height, t.hash, p.amount, p.position, x.body, {POINT} FROM canonical n JOIN block t ON t.id = n.block "
-    "LEFT JOIN payment_place p ON p.reference = ? AND p.recipient = ? LEFT JOIN canonical c ON c.height = p.height "
+    "LEFT JOIN payment_place p ON p.reference = ? AND p.recipient = ? "
+    f"AND p.height >= {_PRUNE_HEIGHT} LEFT JOIN canonical c ON c.height = p.height "
     "LEFT JOIN block b ON b.id = c.block LEFT JOIN block_transaction x ON x.block = b.id AND x.position = p.position "
     "WHERE n.height = (SELECT max(height) FROM canonical) LIMIT ?"
 )
@@ -120,13 +125,16 @@ OF_PAYEE_AND_TIP: Final = (
 _BESIDE_AMOUNT: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
     "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
-    "ORDER BY amount {order} LIMIT ?) WHERE height >= ? ORDER BY amount {order} LIMIT ?) p " + _JOINED
+    "ORDER BY amount {order} LIMIT ?) "
+    f"WHERE height >= max(?, {_PRUNE_HEIGHT}) "
+    "ORDER BY amount {order} LIMIT ?) p " + _JOINED
 )
 BELOW_AMOUNT: Final = _BESIDE_AMOUNT.format(side="<", order="DESC")
 ABOVE_AMOUNT: Final = _BESIDE_AMOUNT.format(side=">", order="ASC")
 UNDER_REFERENCE: Final = (
     f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
-    "WHERE p.reference = ? ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
+    f"WHERE p.reference = ? AND p.height >= {_PRUNE_HEIGHT} "
+    "ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
 )
 PRODUCERS: Final = (
     "SELECT c.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
@@ -158,14 +166,16 @@ REPLACED_BLOCKS: Final = f"""
 _PLACED: Final = (
     f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
     "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
-    "WHERE a.key = ? AND (a.height, a.position) {side} (?, ?) ORDER BY a.height {order}, a.position {order} LIMIT ?"
+    f"WHERE a.key = ? AND a.height >= {_PRUNE_HEIGHT} "
+    "AND (a.height, a.position) {side} (?, ?) ORDER BY a.height {order}, a.position {order} LIMIT ?"
 )
 BEFORE_PLACE: Final = _PLACED.format(side="<", order="DESC")
 AFTER_PLACE: Final = _PLACED.format(side=">", order="ASC")
 RECEIVED_MORE: Final = "SELECT 1 FROM payment_place WHERE reference = ? AND recipient = ? LIMIT 1 OFFSET ?"
 RECEIVED: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT height, position FROM payment_place WHERE reference = ? "
-    f"AND recipient = ? AND (height, position) > (?, ?) ORDER BY height, position LIMIT ?) p {_JOINED} "
+    f"AND recipient = ? AND height >= {_PRUNE_HEIGHT} AND (height, position) > (?, ?) "
+    f"ORDER BY height, position LIMIT ?) p {_JOINED} "
     "ORDER BY p.height, p.position"
 )
 MAX_SCANNED: Final = limit(1_000, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
@@ -201,6 +211,20 @@ class ChainReader:
         if tip is None:
             raise Corrupt("the database has no chain in it")
         return tip
+
+    def prune_height(self) -> int:
+        """The lowest height from which on all blocks are here whole, and not their headers only; 0 if all are."""
+        ((height,),) = self._db.execute("SELECT height FROM prune WHERE row = 1").fetchall()
+        return int(height)
+
+    def check_kept(self, height: int, asked: str, advice: str = "ask for those") -> None:
+        """Raise Pruned, with ``asked`` and ``advice`` in its sentence, if the block at ``height`` is not here whole.
+
+        Outside a snapshot this must come after the read that it is for: blocks may be deleted in between.
+        """
+        prune_height = self.prune_height()
+        if height < prune_height:
+            raise Pruned(prune_height, asked, advice)
 
     def point(self, block_hash: bytes) -> ChainPoint | None:
         """The chain variables after any stored block, canonical or not."""
@@ -318,17 +342,24 @@ class ChainReader:
         return row is not None
 
     def bodies(self, block: StoredBlock) -> list[bytes]:
-        """The canonical JSON of a block's transfers, in order."""
+        """The canonical JSON of a block's transfers, in order; raises Pruned."""
         rows = self._db.execute("SELECT body FROM block_transaction WHERE block = ? ORDER BY position", (block.id,))
-        return [body for (body,) in rows]
+        bodies = [body for (body,) in rows]
+        self._check_block(block)
+        return bodies
+
+    def _check_block(self, block: StoredBlock) -> None:
+        self.check_kept(block.point.height, f"block {block.point.height}")
 
     def some_bodies(self, block: StoredBlock, *, first: int, limit: int) -> list[bytes]:
-        """The canonical JSON of a block's transfers from position ``first`` on."""
+        """The canonical JSON of a block's transfers from position ``first`` on; raises Pruned."""
         rows = self._db.execute(
             "SELECT body FROM block_transaction WHERE block = ? AND position >= ? ORDER BY position LIMIT ?",
             (block.id, first, limit),
         )
-        return [body for (body,) in rows]
+        bodies = [body for (body,) in rows]
+        self._check_block(block)
+        return bodies
 
     def account(self, key: bytes) -> Account | None:
         """One account after the tip."""
@@ -339,8 +370,9 @@ class ChainReader:
         """One account as it was after the canonical block at ``height``, which need not be the tip.
 
         Reads the undo records of the later blocks up to the first one that touched the account; a full block's takes a
-        millisecond. For :meth:`svcd.node.chainstate.LongReads.ask`, or within :meth:`snapshot`.
+        millisecond. For :meth:`svcd.node.chainstate.LongReads.ask`, or within :meth:`snapshot`. Raises Pruned.
         """
+        self.check_kept(height + 1, f"the account after block {height}")
         later = self._db.execute(
             "SELECT u.data FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ? ORDER BY c.height",
             (height,),
@@ -413,13 +445,15 @@ class ChainReader:
         return [(height, bytes.fromhex(key), count) for height, key, count in rows]
 
     def fees_in(self, height: int) -> int:
-        """The fees of all transfers in the canonical block at ``height``; milliseconds for a full one."""
+        """The fees of all transfers in a canonical block; milliseconds for a full one. Raises Pruned."""
         ((fees,),) = self._db.execute(FEES_IN, (height,)).fetchall()
+        self.check_kept(height, f"the fees in block {height}")
         return int(fees)
 
     def figures(self, block: StoredBlock) -> BlockFigures:
-        """Size and fees of any stored block; a millisecond for a full one, in memory."""
+        """Size and fees of any stored block; a millisecond for a full one, in memory. Raises Pruned."""
         ((size, fees),) = self._db.execute(FIGURES, (block.id,)).fetchall()
+        self._check_block(block)
         ordered = array("q", sorted(json.loads(fees)))
         return BlockFigures(len(block.header) + len(_TRANSACTIONS) + size + max(len(ordered) - 1, 0), ordered)
 
@@ -451,7 +485,7 @@ class ChainReader:
         return header
 
     def wire(self, block: StoredBlock) -> bytes:
-        """The canonical JSON of a stored block; raises Corrupt if the header does not have the block's hash."""
+        """The canonical JSON of a stored block; raises Pruned, and Corrupt if the header does not have its hash."""
         try:
             block_hash = header_hash(block.header)
         except ValueError:
@@ -460,7 +494,7 @@ class ChainReader:
         return block_wire(block.header, b",".join(self.bodies(block)))
 
     def block(self, stored: StoredBlock, params: NetworkParams) -> Block:
-        """The parsed block; raises Corrupt if the stored header is damaged."""
+        """The parsed block; raises Pruned, and Corrupt if the stored header is damaged."""
         transfers = [parse_canonical_transfer(body, params) for body in self.bodies(stored)]
         return Block(self.block_header(stored, params), tuple(transfers))
 
@@ -550,8 +584,12 @@ class ChainWriter(ChainReader):
     """Changes to the chain; only the writer thread calls them, inside :meth:`commit`."""
 
     def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
-        """The accounts that a canonical block touched as they were before it, None for those that did not exist."""
+        """The accounts that a canonical block touched as they were before it, None for those that did not exist.
+
+        Raises Pruned.
+        """
         row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
+        self._check_block(block)
         if row is None:
             raise Corrupt(f"the undo record of the canonical block at height {block.point.height} is missing")
         return unpack(row[0])
@@ -659,6 +697,10 @@ class ChainWriter(ChainReader):
             self._delete(number)
         return gone
 
+    def set_prune_height(self, height: int) -> None:
+        """Note that blocks below ``height`` are not here whole any more; in the commit that deletes of them first."""
+        self._db.execute("UPDATE prune SET height = ?1 WHERE row = 1 AND height < ?1", (height,))
+
     def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
         """Set accounts; None removes one that a block had created."""
         # In the order of their keys, here and below: so each page of a table is looked up and changed once.
@@ -733,37 +775,6 @@ class ChainWriter(ChainReader):
         """Delete the saved transfers up to row ``last``, which are in the mempool's database; a commit of its own."""
         with self.commit():
             self._db.execute("DELETE FROM disconnected_transfer WHERE number <= ?", (last,))
-
-
-_RECORD: Final = Struct(">20s?QQQ")
-
-
-def pack(before: Mapping[bytes, Account | None]) -> bytes:
-    """45 bytes an account: key hash, whether it existed, balance, nonce, held since."""
-    return b"".join(
-        [
-            _RECORD.pack(key, False, 0, 0, 0)
-            if account is None
-            else _RECORD.pack(
-                key,
-                True,
-                account.balance,
-                account.nonce,
-                NEVER_HELD if account.held_since is None else account.held_since,
-            )
-            for key, account in before.items()
-        ]
-    )
-
-
-def unpack(data: bytes) -> dict[bytes, Account | None]:
-    """The accounts that :func:`pack` was given; raises Corrupt if the length cannot be right."""
-    if len(data) % _RECORD.size:
-        raise Corrupt("an undo record has a wrong length")
-    return {
-        key: Account(balance, nonce, None if held == NEVER_HELD else held) if existed else None
-        for key, existed, balance, nonce, held in _RECORD.iter_unpack(data)
-    }
 
 
 def _address_places(transfers: Sequence[Transfer], height: int) -> list[tuple[bytes, int, int]]:

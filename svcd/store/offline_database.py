@@ -17,7 +17,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import Node
 from svcd.chain.transaction import Transfer
-from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block, unpack
+from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block
 from svcd.store.database import (
     CHAIN,
     DatabaseError,
@@ -29,6 +29,7 @@ from svcd.store.database import (
     migrations,
 )
 from svcd.store.database_copy import sync
+from svcd.store.undo_records import unpack
 
 INDEXES = ("transaction_place", "address_place", "payment_place")
 

@@ -53,6 +53,7 @@ def test_status_of_a_new_chain(still: Client) -> None:
             "hash": PARAMS.genesis_hash.hex(),
             "stateRoot": still.ok("/rpc/block/0")["block"]["stateRoot"],
             "consensusRoot": still.ok("/rpc/block/0")["block"]["consensusRoot"],
+            "pruneHeight": "0",
             "nodeId": NODE_ID,
             "knownPeerCount": 0,
             "bestKnownPeerHeight": "0",
@@ -436,6 +437,7 @@ def test_unknown_transfer(still: Client) -> None:
         "ok": False,
         "error": f"no block of the chain holds transaction {'ab' * 32}; it is not in the mempool either",
         "mempool": False,
+        "pruneHeight": "0",
     }
 
 
@@ -449,6 +451,7 @@ def test_waiting_transfer(node: Node, client: Client) -> None:
             "ok": False,
             "error": f"no block of the chain holds transaction {transfer.txid.hex()}; it waits in the mempool",
             "mempool": True,
+            "pruneHeight": "0",
         },
     )
 

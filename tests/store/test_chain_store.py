@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt
-from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock, StoredTransfer, pack, unpack
+from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock, StoredTransfer
 from svcd.store.database import open_reader, open_writer
+from svcd.store.undo_records import pack, unpack
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.store.contents import STATE, contents, room_for_pages
 
@@ -465,7 +466,7 @@ def test_a_snapshot_of_a_reader_sees_one_commit(store: ChainWriter, path: Path, 
 
 
 def test_every_table_is_known_to_these_tests(connection: sqlite3.Connection) -> None:
-    assert contents(connection).keys() == {*STATE, "block", "block_transaction", "disconnected_transfer"}
+    assert contents(connection).keys() == {*STATE, "block", "block_transaction", "disconnected_transfer", "prune"}
 
 
 # A disk that refuses

@@ -173,7 +173,7 @@ def test_every_table_is_searched_by_its_key(
     connection: sqlite3.Connection, statement: str, values: tuple[object, ...], index: str
 ) -> None:
     steps = plan(connection, statement, values)
-    searches = [step for step in steps if step.startswith("SEARCH")]
+    searches = [step for step in steps if step.startswith("SEARCH") and not step.startswith("SEARCH prune ")]
     table = "p" if statement in (PAYMENTS, UNDER_REFERENCE) else "payment_place"
     assert searches[0] == f"SEARCH {table} USING PRIMARY KEY {index}"
     assert len(searches) == 4

@@ -80,6 +80,15 @@ CREATE TABLE payment_place (
     PRIMARY KEY (reference, recipient, amount, height, position)
 ) STRICT, WITHOUT ROWID;
 
+-- One row: the lowest height from which on all blocks are here with their transfers and undo records. Of those below, only
+-- headers and history nodes; what else is left of them is being deleted.
+CREATE TABLE prune (
+    row    INTEGER PRIMARY KEY CHECK (row = 1),
+    height INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO prune VALUES (1, 0);
+
 -- Transfers of undone blocks, until the mempool's own file has them.
 CREATE TABLE disconnected_transfer (
     number INTEGER PRIMARY KEY,

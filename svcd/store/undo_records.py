@@ -1,0 +1,38 @@
+"""Undo records: the accounts as they were before a block, packed (docs/operations.md "Storage")."""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final
+
+from svcd.chain.accounts import NEVER_HELD, Account
+from svcd.chain.errors import Corrupt
+
+_RECORD: Final = Struct(">20s?QQQ")
+
+
+def pack(before: Mapping[bytes, Account | None]) -> bytes:
+    """45 bytes an account: key hash, whether it existed, balance, nonce, held since."""
+    return b"".join(
+        [
+            _RECORD.pack(key, False, 0, 0, 0)
+            if account is None
+            else _RECORD.pack(
+                key,
+                True,
+                account.balance,
+                account.nonce,
+                NEVER_HELD if account.held_since is None else account.held_since,
+            )
+            for key, account in before.items()
+        ]
+    )
+
+
+def unpack(data: bytes) -> dict[bytes, Account | None]:
+    """The accounts that :func:`pack` was given; raises Corrupt if the length cannot be right."""
+    if len(data) % _RECORD.size:
+        raise Corrupt("an undo record has a wrong length")
+    return {
+        key: Account(balance, nonce, None if held == NEVER_HELD else held) if existed else None
+        for key, existed, balance, nonce, held in _RECORD.iter_unpack(data)
+    }
