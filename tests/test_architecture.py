@@ -61,6 +61,7 @@ SQL = re.compile(
 )
 SQL_MODULES = {
     "store.chain_store",
+    "store.block_deletion",
     "store.database_copy",
     "store.offline_database",
     "store.lease_store",

@@ -46,6 +46,7 @@ from svcd.node.changes import (
     UndoneBlock,
 )
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
+from svcd.store.pruned import ReorganisationBelowPruneHeight
 
 T = TypeVar("T")
 MAX_SIDE_BYTES: Final = limit(256 * 1024 * 1024, "side blocks that are kept", "bytes", SIDE_BLOCKS)
@@ -237,7 +238,7 @@ class Chainstate:
         """Store the blocks of ``batch`` in order and execute those that win, all in one database transaction.
 
         An invalid block gets its outcome, and the others stand. Any other exception, a full disk for instance, leaves
-        everything as it was.
+        everything as it was. Raises ReorganisationBelowPruneHeight, which ends the node.
         """
         self._batch = {block.point.hash: block for block in batch}
         self._invalid = {}
@@ -287,8 +288,14 @@ class Chainstate:
         if header.parent_hash in self._invalid:
             self._invalid[point.hash] = invalid_ancestor(header.parent_hash, StateViolation)
             return self._invalid[point.hash]
-        if header.parent_hash != self._pending.tip.hash and self.store.point(header.parent_hash) is None:
-            return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
+        if header.parent_hash != self._pending.tip.hash:
+            parent = self.store.stored(header.parent_hash)
+            if parent is None:
+                return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
+            if self._is_below_prune_height(parent.point.height) and self.store.is_canonical(parent):
+                if max(point.work, candidate.proven_work) > self._pending.tip.work:
+                    raise ReorganisationBelowPruneHeight(parent.point.height, self.store.prune_height())
+                return NotYet(Wait.DEEP, "the block is below the blocks that this node has")
         if not prefers(point, self._pending.tip):
             self.store.add_block(candidate.block, point, side_work=max(point.work, candidate.proven_work))
             self._trim_from = 0
@@ -298,6 +305,10 @@ class Chainstate:
         self._activate(stored)
         return self._invalid.get(point.hash, BlockStatus.CONNECTED)
 
+    def _is_below_prune_height(self, fork: int) -> bool:
+        """Whether the blocks above the height ``fork`` cannot all be undone."""
+        return fork + 1 < self.store.prune_height()
+
     def _activate(self, target: StoredBlock) -> None:
         """Make ``target`` the tip; if a block on its branch is invalid that block is deleted, and the tip stays."""
         at = target
@@ -306,6 +317,8 @@ class Chainstate:
                 self._connect_tip(target)
                 return
             branch, saved = self._branch_to(target), self._pending
+            if self._is_below_prune_height(branch[0].point.height - 1):
+                raise ReorganisationBelowPruneHeight(branch[0].point.height - 1, self.store.prune_height())
             try:
                 self._pending = saved.copy()
                 with self.store.attempt():

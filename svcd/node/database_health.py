@@ -26,6 +26,7 @@ from svcd.store.database import (
     is_damage,
     is_disk_trouble,
 )
+from svcd.store.pruned import ReorganisationBelowPruneHeight
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +68,13 @@ class DatabaseHealth:
 
     def report(self, error: BaseException | None, *, log: bool = True) -> None:
         """Take note of an error of this database; disk trouble is logged unless ``log`` is false."""
+        if isinstance(error, ReorganisationBelowPruneHeight) and self._stopped.acquire(blocking=False):
+            _LOG.critical(
+                "alarm: {why}. The node stops. Ask other operators whether that chain is the network's; if it is, move "
+                "chain.sqlite away and start the node, which then fetches that chain",
+                why=str(error),
+            )
+            self.stop()
         if self.is_damage(error) or not is_disk_trouble(error):
             return
         # Once, until a write succeeds: a line for each error would fill what is left of the disk.

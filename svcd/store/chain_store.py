@@ -750,17 +750,21 @@ class ChainWriter(ChainReader):
         )
         self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
         self._db.execute("DELETE FROM history WHERE height = ?", (height,))
-        self._db.executemany("DELETE FROM transaction_place WHERE txid = ?", [(t.txid,) for t in transfers])
+        self._delete_places(transfers, height)
+        return before
+
+    def _delete_places(self, transfers: Sequence[Transfer], height: int, first: int = 0) -> None:
+        """Remove from the indexes transfers of the block at ``height``, the first of which is at position ``first``."""
+        self._db.executemany("DELETE FROM transaction_place WHERE txid = ?", sorted((t.txid,) for t in transfers))
         self._db.executemany(
             "DELETE FROM address_place WHERE key = ? AND height = ? AND position = ?",
-            _address_places(transfers, height),
+            sorted(_address_places(transfers, height, first)),
         )
         self._db.executemany(
             "DELETE FROM payment_place WHERE reference = ? AND recipient = ? AND amount = ? AND height = ? "
             "AND position = ?",
-            _payment_places(transfers, height),
+            sorted(_payment_places(transfers, height, first)),
         )
-        return before
 
     def save_disconnected(self, transfers: Sequence[Transfer]) -> int:
         """Save transfers of undone blocks for the mempool's database; gives the last row."""
@@ -777,19 +781,19 @@ class ChainWriter(ChainReader):
             self._db.execute("DELETE FROM disconnected_transfer WHERE number <= ?", (last,))
 
 
-def _address_places(transfers: Sequence[Transfer], height: int) -> list[tuple[bytes, int, int]]:
-    places = [(transfer.sender, height, position) for position, transfer in enumerate(transfers)]
+def _address_places(transfers: Sequence[Transfer], height: int, first: int = 0) -> list[tuple[bytes, int, int]]:
+    places = [(transfer.sender, height, position) for position, transfer in enumerate(transfers, first)]
     places += [
         (transfer.recipient, height, position)
-        for position, transfer in enumerate(transfers)
+        for position, transfer in enumerate(transfers, first)
         if transfer.recipient != transfer.sender
     ]
     return places
 
 
-def _payment_places(transfers: Sequence[Transfer], height: int) -> list[tuple[str, bytes, int, int, int]]:
+def _payment_places(transfers: Sequence[Transfer], height: int, first: int = 0) -> list[tuple[object, ...]]:
     return [
         (transfer.reference, transfer.recipient, transfer.amount, height, position)
-        for position, transfer in enumerate(transfers)
+        for position, transfer in enumerate(transfers, first)
         if transfer.reference is not None
     ]

@@ -1,4 +1,4 @@
-"""The error of reads below the prune height."""
+"""The errors of reads, and of a reorganisation, below the prune height."""
 
 
 class Pruned(Exception):
@@ -14,3 +14,19 @@ class Pruned(Exception):
     def __str__(self) -> str:
         here = f"this node has only blocks from height {self.prune_height} on"
         return f"{self.asked}: {here}; {self.advice}, or ask a node that has all"
+
+
+class ReorganisationBelowPruneHeight(Exception):
+    """A chain with more work leaves the chain here where blocks are not here whole: this node cannot follow it."""
+
+    def __init__(self, fork: int, prune_height: int) -> None:
+        """``fork`` is the height of the last common block."""
+        super().__init__(fork, prune_height)
+        self.fork = fork
+        self.prune_height = prune_height
+
+    def __str__(self) -> str:
+        return (
+            f"a chain with more work leaves this node's at block {self.fork}, and this node has only blocks from "
+            f"height {self.prune_height} on, so it cannot follow"
+        )

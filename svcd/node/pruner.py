@@ -1,0 +1,99 @@
+"""Deletes blocks that are older than the newest ones to keep, in the writer's thread and without delaying it."""
+
+import sqlite3
+from typing import Any, Final
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.interfaces import Clock, Worker
+from svcd.node.chain_manager import ChainManager
+from svcd.node.changes import ChainChange
+from svcd.node.tasks import TaskGroup
+from svcd.store.block_deletion import BlockDeletion
+
+MIN_KEPT: Final = 10_080
+"""The fewest blocks that a node may keep, a week: more than any watch needs, and far below any reorganisation."""
+_FIRST_TRANSFERS: Final = 64
+_MAX_TRANSFERS: Final = 2_048
+_MAX_JOBS: Final = 32
+_SHORT_SECONDS: Final = 0.005
+_LONG_SECONDS: Final = 0.010
+
+
+@define(eq=False)
+class Pruner:
+    """Keeps the newest ``keep`` blocks whole, as a listener to changes of the chain.
+
+    A job of the writer deletes as many transfers as take about 10 ms. Other jobs run in between; while the chain grows
+    faster than blocks are deleted, as when a node catches up, more jobs are queued together.
+    """
+
+    deletion: BlockDeletion
+    """For the thread of ``writer`` only."""
+    chain_manager: ChainManager
+    writer: Worker
+    clock: Clock
+    keep: int
+    _transfers: int = field(default=_FIRST_TRANSFERS, init=False)
+    """How many transfers the next job deletes."""
+    _least_lag: int | None = field(default=None, init=False)
+    """The fewest blocks that were left to delete in this run."""
+    _running: bool = field(default=False, init=False)
+    _stopping: bool = field(default=False, init=False)
+    _tasks: TaskGroup = field(factory=TaskGroup, init=False)
+
+    log = Logger()
+
+    def chain_changed(self, change: ChainChange) -> None:
+        """See :class:`svcd.node.chain_manager.ChainListener`."""
+        self.start()
+
+    def start(self) -> None:
+        """Delete what is too old, unless that is under way."""
+        if not self._running and not self._stopping and self._below > 0:
+            self._running = True
+            self._tasks.start(self._run()).addErrback(self._failed)
+
+    def stop(self) -> Deferred[None]:
+        """Begin no further job; fires when none runs."""
+        self._stopping = True
+        return self._tasks.drained()
+
+    @property
+    def _below(self) -> int:
+        """The height below which blocks are deleted."""
+        return self.chain_manager.tip.height - self.keep + 1
+
+    async def _run(self) -> None:
+        try:
+            more = True
+            while more and not self._stopping:
+                lag = self._below - self.chain_manager.reader.prune_height()
+                self._least_lag = lag if self._least_lag is None else min(lag, self._least_lag)
+                count = min(max(lag - self._least_lag, 0) + 1, _MAX_JOBS)
+                jobs = [self.writer.run(self._delete_some, self._below) for _ in range(count)]
+                results: list[tuple[bool, Any]] = await DeferredList(jobs, consumeErrors=True)
+                for succeeded, result in results:
+                    if not succeeded:
+                        result.raiseException()
+                    more = result
+        finally:
+            self._running = False
+
+    def _delete_some(self, below: int) -> bool:
+        began = self.clock.seconds()
+        more = self.deletion.delete_some(self.chain_manager.params, below=below, at_most=self._transfers)
+        took = self.clock.seconds() - began
+        if took > _LONG_SECONDS:
+            self._transfers = max(self._transfers // 2, 1)
+        elif took < _SHORT_SECONDS:
+            self._transfers = min(self._transfers * 2, _MAX_TRANSFERS)
+        return more
+
+    def _failed(self, failure: Failure) -> None:
+        # The database's health has logged an error of the disk; the next block begins again.
+        if failure.check(sqlite3.Error) is None:  # type: ignore[no-untyped-call]
+            self.log.failure("deleting old blocks failed", failure)

@@ -1,0 +1,70 @@
+"""Deletes old blocks from the chain's database, some transfers to a commit (docs/operations.md "Storage")."""
+
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import parse_canonical_transfer
+from svcd.store.chain_store import ChainWriter, StoredBlock
+
+
+class BlockDeletion(ChainWriter):
+    """Deletes transfers, undo records, index rows and side blocks; headers, history nodes and accounts stay.
+
+    The prune height grows in the commit that deletes the first of a block. What is left of that block, if the node is
+    killed, is deleted by the next call.
+    """
+
+    def delete_some(self, params: NetworkParams, *, below: int, at_most: int) -> bool:
+        """Delete in one commit of the blocks below height ``below``; gives whether something is left to delete.
+
+        At most ``at_most`` transfers and side blocks, and as many blocks, are deleted.
+        """
+        with self.commit():
+            while at_most > 0:
+                height = self.prune_height()
+                if height:
+                    deleted = self._delete_some_of(params, self.existing(height - 1), at_most)
+                    if deleted == at_most:
+                        return True
+                    at_most -= deleted
+                if height >= below:
+                    return False
+                self.set_prune_height(height + 1)
+                at_most -= 1
+        return True
+
+    def _delete_some_of(self, params: NetworkParams, block: StoredBlock, at_most: int) -> int:
+        """Delete transfers of a canonical block, then the branches that lost to it; gives how many of both."""
+        rows = self._db.execute(
+            "SELECT position, body FROM block_transaction WHERE block = ? ORDER BY position LIMIT ?",
+            (block.id, at_most),
+        ).fetchall()
+        if rows:
+            first, last = rows[0][0], rows[-1][0]
+            transfers = [parse_canonical_transfer(body, params) for _, body in rows]
+            self._delete_places(transfers, block.point.height, first)
+            self._db.execute("DELETE FROM block_transaction WHERE block = ? AND position <= ?", (block.id, last))
+        deleted = len(rows)
+        deleted += self._delete_side_blocks(block, at_most - deleted)
+        if deleted < at_most:
+            self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
+        return deleted
+
+    def _delete_side_blocks(self, block: StoredBlock, at_most: int) -> int:
+        """Delete the branches beside a canonical block, their ends first: no reorganisation can lead there any more.
+
+        Gives how many blocks were deleted.
+        """
+        deleted = 0
+        path: list[tuple[int, bytes]] = []
+        while deleted < at_most:
+            parent = path[-1][1] if path else block.parent
+            child = self._db.execute(
+                "SELECT id, hash FROM block WHERE parent = ? AND id <> ? LIMIT 1", (parent, block.id)
+            ).fetchone()
+            if child is not None:
+                path.append(child)
+            elif path:
+                self._delete(path.pop()[0])
+                deleted += 1
+            else:
+                break
+        return deleted
