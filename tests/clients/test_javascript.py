@@ -4,14 +4,15 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.browser.chain import FAUCET
+from tests.browser.between import Reply, between
+from tests.browser.chain import FAUCET, SHOP, Chain, fresh
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode
 from tests.programs import NODE_OPTIONS, needs, program
@@ -19,12 +20,14 @@ from tests.programs import NODE_OPTIONS, needs, program
 CLIENT = ROOT / "clients" / "javascript"
 TESTS = Path(__file__).parent / "js"
 TYPESCRIPT, NODE_TYPES = "typescript@5.9.3", "@types/node@20.19.25"
+HASH_WASM = "hash-wasm@4.13.0"
+VECTORS = ROOT / "tests" / "vectors" / "svc_protocol.json"
 SETTINGS = ["--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "nodenext", "--types", "node"]
 
 
-def ran(*command: str, folder: Path, seconds: float = DEADLINE) -> str:
+def ran(*command: str, folder: Path, seconds: float = DEADLINE, **variables: str) -> str:
     """Standard output of a program that must succeed."""
-    environment = {**os.environ, "no_proxy": "*", "NODE_OPTIONS": NODE_OPTIONS}
+    environment = {**os.environ, "no_proxy": "*", "NODE_OPTIONS": NODE_OPTIONS, **variables}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
@@ -75,6 +78,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def with_argon2id(installed: Path) -> Path:
+    """The same folder, with the optional package of the light client."""
+    options = ("--no-audit", "--no-fund", "--prefer-offline")
+    ran(program("npm"), "install", *options, HASH_WASM, folder=installed)
+    return installed
+
+
 def test_the_licence_is_that_of_svcd() -> None:
     assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
@@ -86,14 +97,20 @@ def test_the_changelog_names_the_version() -> None:
 
 def test_it_needs_no_other_package_and_nothing_of_node_but_files() -> None:
     package = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
-    assert not any("dependencies" in name.lower() for name in package)
+    assert {name for name in package if "dependencies" in name.lower()} == {
+        "peerDependencies",
+        "peerDependenciesMeta",
+    }
+    assert package["peerDependenciesMeta"] == {name: {"optional": True} for name in package["peerDependencies"]}
     for path in (CLIENT / "src").glob("*.js"):
         text = path.read_text(encoding="utf-8")
         imported = re.findall(r"""(?:from |import\()["']([^"']+)""", text)
-        # The package's own entry imports it nowhere, so that browsers never load it.
-        allowed = ("./", "node:") if path.name == "file-journal.js" else ("./",)
+        # The package's own entry imports neither, so that browsers never load the files or need Argon2id.
+        allowed = {"file-journal.js": ("./", "node:"), "light.js": ("./", *package["peerDependencies"])}.get(
+            path.name, ("./",)
+        )
         assert all(name.startswith(allowed) for name in imported), path
-        assert "./file-journal.js" not in imported
+        assert not {"./file-journal.js", "./light.js"} & set(imported)
         assert not re.search(r"\b(?:require|process|Buffer|window|document)\b[.(]", text), path
         assert max(map(len, text.splitlines())) <= 120, path
 
@@ -106,6 +123,13 @@ def test_the_words_are_those_of_bip39() -> None:
     assert (CLIENT / "src" / "words.js").read_text(encoding="utf-8").split("`")[1].split() == words
 
 
+def test_the_types_of_the_light_client_name_what_it_exports() -> None:
+    names = re.compile(r"^export (?:async )?function (\w+)", re.MULTILINE)
+    code, types = ((CLIENT / "src" / f"light.{ending}").read_text(encoding="utf-8") for ending in ("js", "d.ts"))
+    # What one answer proves is exported for the vectors alone.
+    assert set(names.findall(code)) - {"paymentIn"} == set(names.findall(types))
+
+
 def test_the_types_name_what_is_exported() -> None:
     exported = set()
     for names in re.findall(
@@ -116,10 +140,24 @@ def test_the_types_name_what_is_exported() -> None:
     assert set(re.findall(r"^export (?:const|class|function) (\w+)", types, re.MULTILINE)) == exported
 
 
+@pytest.mark.slow
+@needs("node", "npm")
+def test_the_light_client_says_what_the_vectors_say(with_argon2id: Path) -> None:
+    name = "light-vectors.mjs"
+    (with_argon2id / name).write_bytes((TESTS / name).read_bytes())
+    told = ran("node", "--test", "--test-reporter=tap", name, folder=with_argon2id, SVC_VECTORS=str(VECTORS))
+    passed = re.search(r"^# pass ([0-9]+)$", told, re.MULTILINE)
+    assert passed
+    vectors = json.loads(VECTORS.read_text(encoding="utf-8"))
+    cases = sum(len(vectors[part]) for part in ("chainProofs", "accountProofs", "paymentProofs"))
+    assert cases > 60
+    assert int(passed[1]) > cases
+
+
 @pytest.mark.socket
 @pytest.mark.slow
 @needs("node", "npm")
-def test_the_examples_of_the_readme_print_what_it_shows(installed: Path, shop_node: RunningNode) -> None:
+def test_the_examples_of_the_readme_print_what_it_shows(with_argon2id: Path, shop_node: RunningNode) -> None:
     blocks = blocks_of("clients/javascript/README.md", "js", "text")
     assert [block.language for block in blocks] == ["js", "text"] * (len(blocks) // 2)
     assert len(blocks) >= 12
@@ -128,8 +166,8 @@ def test_the_examples_of_the_readme_print_what_it_shows(installed: Path, shop_no
     mined = (
         'console.log("mine"); await new Promise((done) => process.stdin.once("data", done)); process.stdin.destroy();\n'
     )
-    (installed / "readme.mjs").write_text(text.replace("const answers", f"{mined}const answers"), encoding="utf-8")
-    with running(installed, "readme.mjs") as process:
+    (with_argon2id / "readme.mjs").write_text(text.replace("const answers", f"{mined}const answers"), encoding="utf-8")
+    with running(with_argon2id, "readme.mjs") as process:
         before = list(iter(process.stdout.readline, "mine\n"))  # type: ignore[union-attr]
         shop_node.mine(3)
         after, errors = process.communicate("\n", timeout=DEADLINE)
@@ -154,7 +192,9 @@ def test_a_story_in_typescript(installed: Path, shop_node: RunningNode) -> None:
         NODE_TYPES,
         folder=installed,
     )
-    ran("node", "node_modules/typescript/bin/tsc", *SETTINGS, "story.ts", folder=installed)
+    types = 'import { provenBalance, verifyChain } from "svc-pay/light";\n'
+    (installed / "light.ts").write_text(f"{types}export {{ provenBalance, verifyChain }};\n", encoding="utf-8")
+    ran("node", "node_modules/typescript/bin/tsc", *SETTINGS, "story.ts", "light.ts", folder=installed)
     secrets = [(shop_node.data_dir / name).read_text().strip() for name in ("manage-token", "signing-secret")]
     with running(installed, "story.js", shop_node.url, *secrets, FAUCET.seed.hex()) as process:
         assert process.stdin is not None
@@ -178,3 +218,34 @@ def test_a_story_in_typescript(installed: Path, shop_node: RunningNode) -> None:
         "payment.confirmed confirmed 2, payment.reorged pending 0",
         "this needs the header Authorization: Bearer <token> with the right token",
     ]
+
+
+def forge(path: str, node: Callable[[], Reply]) -> Reply | None:
+    """More coins, another amount, and more work, in proofs that are the node's apart from that."""
+    if "/proof" not in path:
+        return None
+    answer = json.loads(node().body)
+    proof = answer["proof"]
+    if "leaf" in proof:
+        proof["leaf"]["balance"] = "9000000000000"
+    elif "transaction" in proof:
+        proof["chain"]["headers"][-1]["workNonce"] = "0" * 16
+    else:
+        proof["headers"][-1]["multiplier"] = 11_000
+    return Reply.json(200, answer)
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@needs("node", "npm")
+def test_the_light_client_believes_no_node(with_argon2id: Path, shop_node: RunningNode) -> None:
+    chain = Chain(shop_node)
+    order = fresh("light")
+    chain.pay(FAUCET, SHOP, 250_000_000, order)
+    shop_node.mine(3)
+    name = "light-live.mjs"
+    (with_argon2id / name).write_bytes((TESTS / name).read_bytes())
+    with between(shop_node) as liar:
+        liar.lie = forge
+        told = ran("node", name, shop_node.url, liar.url, SHOP, "250000000", order, folder=with_argon2id)
+    assert told == f"proven {shop_node.account(SHOP)['balance']}\n"

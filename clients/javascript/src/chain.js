@@ -113,14 +113,21 @@ export async function addressOf(publicKey, network) {
 export function networkOf(address) {
   must(typeof address === "string", "an address must be a string");
   for (const network of NETWORKS) {
-    if (!address.startsWith(`${network.prefix}1q`)) continue;
-    const symbols = Array.from(address.slice(network.prefix.length + 1), (character) => SYMBOLS.indexOf(character));
-    if (symbols.length !== 39 || symbols.includes(-1)) continue;
-    const right = checksum(network.prefix, symbols.slice(0, 33)).every((symbol, at) => symbol === symbols[33 + at]);
-    must(right, `${address} is mistyped: its checksum is wrong`);
+    const form = new RegExp(`^${network.prefix}1q[${SYMBOLS}]{38}$`);
+    if (!form.test(address)) continue;
+    must(keyOf(address, network.prefix) !== null, `${address} is mistyped: its checksum is wrong`);
     return network;
   }
   throw new InvalidInput("an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow");
+}
+
+/** The 20-byte key hash of an address with this prefix as a number, or null if the text is no such address. */
+export function keyOf(text, prefix) {
+  if (!text.startsWith(`${prefix}1q`)) return null;
+  const symbols = Array.from(text.slice(prefix.length + 1), (character) => SYMBOLS.indexOf(character));
+  if (symbols.length !== 39 || symbols.includes(-1)) return null;
+  const right = checksum(prefix, symbols.slice(0, 33)).every((symbol, at) => symbol === symbols[33 + at]);
+  return right ? symbols.slice(0, 33).reduce((sum, symbol) => (sum << 5n) | BigInt(symbol), 0n) : null;
 }
 
 /** `address` if it is one of `network`. */

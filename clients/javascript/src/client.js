@@ -435,9 +435,10 @@ export class Client {
     return members(answer, "the answer", { transactions: "objects", next: "text?" });
   }
 
-  // What `Payouts` asks, which is not part of the interface of this package.
+  // What `Payouts` and the light client ask, which is not part of the interface of this package.
   static {
     questionsOf = (client) => ({
+      text: (path, { parameters, signal }) => client.#ask(path, { parameters, signal }),
       accountMinimum: (network) => client.#accountMinimum(network),
       suggestedFee: (maximumFee) => client.#suggestedFee(maximumFee),
       checkRecipient: (sender, wanted) => client.#checkRecipient(sender, wanted),

@@ -52,5 +52,5 @@ export class InvalidSignature extends SvcPayError {}
 /** There is no rate that may be used now: do not sell until there is one. */
 export class RateRefused extends SvcPayError {}
 
-/** A proof does not prove the payment. */
+/** A proof does not prove the payment, the account or the chain. */
 export class InvalidProof extends SvcPayError {}

@@ -68,7 +68,7 @@ export class JournalError extends SvcPayError {}
 export class WaitTimeout extends SvcPayError {}
 /** A callback is not from the node, or is too old; answer it with 401. */
 export class InvalidSignature extends SvcPayError {}
-/** A proof does not prove the payment. */
+/** A proof does not prove the payment, the account or the chain. */
 export class InvalidProof extends SvcPayError {}
 
 // Orders and payments

@@ -48,7 +48,8 @@ async function rootOf(leaf, index, size, path) {
   return steps.length === 0 ? node : null;
 }
 
-async function checkTransfer(proof, network) {
+/** The txid and the sender of a transfer that its sender has signed and that is in a block with this header. */
+export async function checkTransfer(proof, network) {
   const { transaction, header, index, path } = proof;
   members(header, "header", { transactionCount: "count", transactionsRoot: "text" });
   const publicKey = bytesOf(transaction.senderPublicKey, 32);

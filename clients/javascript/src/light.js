@@ -1,0 +1,240 @@
+// What a client can check that knows only the genesis hash of a network, and trusts no node (docs/protocol.md 13).
+//
+// Argon2id, which WebCrypto does not have, comes from hash-wasm, or from the program that uses this package.
+
+import { checkAccount, parseAccountProof } from "./account-proof.js";
+import {
+  checkChain,
+  checkNetwork,
+  checkWork,
+  MAX_PROOF_BYTES,
+  parseChainProof,
+  parseChainSection,
+  WORK_SALT,
+} from "./chain-proof.js";
+import { genesisOf, RULES, slotTime } from "./chain-rules.js";
+import { checkNames, checkOrder, MINIMUM_FEE, must as checkInput, networkOf, NETWORKS } from "./chain.js";
+import { Client, questionsOf } from "./client.js";
+import { InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
+import { checkTransfer } from "./proof.js";
+import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.js";
+
+/** How far the newest block may be in the future of the own clock, in milliseconds. */
+const AHEAD = 300_000n;
+const TRANSFER = [
+  "version",
+  "networkId",
+  "type",
+  "senderPublicKey",
+  "senderAddress",
+  "nonce",
+  "fee",
+  "timestamp",
+  "payload",
+  "signature",
+];
+const MAX_PATH = 64;
+
+// Argon2id
+
+async function hashWasm() {
+  try {
+    return (await import("hash-wasm")).argon2id;
+  } catch {
+    throw new InvalidInput("checking a chain needs Argon2id: npm install hash-wasm, or give its function as argon2id");
+  }
+}
+
+/** What checks work: Argon2id with the costs of participation work, and the headers that were checked before. */
+async function workOf({ argon2id, progress }) {
+  const hash = argon2id ?? (await hashWasm());
+  checkInput(typeof hash === "function", "argon2id must be the function of that name of hash-wasm");
+  const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
+  const evaluate = (password, memorySize) => hash({ ...fixed, password, memorySize });
+  return { evaluate, progress, checked: new Set() };
+}
+
+// The checks of texts
+
+/** The member `proof` of an answer. */
+function proofIn(answer, rest = []) {
+  checkInput(typeof answer === "string", "give the answer of the node as a string");
+  const value = strictJson(answer, MAX_PROOF_BYTES);
+  // What the node says of the work proves nothing; the headers do.
+  if (rest.length > 0 && typeof value === "object" && value !== null) delete value.work;
+  const { ok, proof } = exactFields(value, ["ok", "proof", ...rest], "the answer");
+  must(ok === true, "ok must be true");
+  return proof;
+}
+
+async function workChecked(read, network, { work, now }) {
+  const { head, headers } = read;
+  const time = slotTime(RULES[network.name], head.slot);
+  const ahead = "the newest block is more than five minutes in the future of this computer's clock";
+  must(time <= BigInt(now) + AHEAD, ahead);
+  const before = work.checked.size;
+  await checkWork(headers, network, work);
+  const { hash, height, slot } = head;
+  const tip = { hash, height: `${height}`, slot: `${slot}`, time: `${time}` };
+  return { tip, work: head.work, evaluations: work.checked.size - before };
+}
+
+const demandsOf = ({ minimumWork = 0n }) => ({ minimumWork: BigInt(minimumWork) });
+
+async function chainOf(answer, network, context) {
+  const read = await checkChain(parseChainProof(proofIn(answer), network), network, demandsOf(context));
+  const chain = await workChecked(read, network, context);
+  return { ...chain, bytes: answer.length, headers: read.headers };
+}
+
+/** The chain that the answer of `GET /rpc/proof/chain` proves; rejects with InvalidProof. */
+export async function checkChainProof(answer, network, options = {}) {
+  const { headers: _, ...chain } = await chainOf(answer, network, await contextOf(options));
+  return chain;
+}
+
+async function accountOf(answer, address, chain) {
+  const network = networkOf(address);
+  const proof = parseAccountProof(proofIn(answer), network);
+  const { hash, stateRoot } = chain.headers.at(-1) ?? genesisOf(network);
+  const account = await checkAccount(proof, address, network, { hash, stateRoot });
+  const { balance = 0n, nonce = 0n, heldSince = null } = account ?? {};
+  return {
+    address,
+    exists: account !== null,
+    balance: `${balance}`,
+    nonce: `${nonce}`,
+    heldSince: heldSince === null ? null : `${heldSince}`,
+  };
+}
+
+/** The account that the answer of `GET /rpc/proof/account/{address}` proves; rejects with InvalidProof.
+ *
+ * `chainAnswer` is that of `GET /rpc/proof/chain` for the same tip.
+ */
+export async function checkAccountProof(answer, address, chainAnswer, options = {}) {
+  const { headers, ...chain } = await chainOf(chainAnswer, networkOf(address), await contextOf(options));
+  return { ...(await accountOf(answer, address, { headers })), ...chain, bytes: answer.length + chain.bytes };
+}
+
+/** Throws InvalidProof unless a transfer has the form of its network, and may be in a block of this slot. */
+function checkForm(transaction, network, slot) {
+  const fields = exactFields(transaction, TRANSFER, "transaction");
+  const { version, networkId, type, nonce, fee, timestamp, payload } = fields;
+  const constants = version === 2 && networkId === network.networkId && type === 1;
+  must(constants, `the transaction is not a transfer of ${network.chainId}`);
+  hex(fields.senderPublicKey, 32, "senderPublicKey");
+  hex(fields.signature, 64, "signature");
+  decimal(nonce, "nonce");
+  must(decimal(fee, "fee") >= MINIMUM_FEE, `fee must be at least ${MINIMUM_FEE}`);
+  const named = Object.hasOwn(payload ?? {}, "paymentReference") ? ["paymentReference"] : [];
+  exactFields(payload, ["recipient", "amount", ...named], "payload");
+  const { transactionPastSeconds, transactionFutureSeconds, ...rules } = RULES[network.name];
+  const time = slotTime(rules, slot);
+  const [oldest, newest] = [time - 1000n * transactionPastSeconds, time + 1000n * transactionFutureSeconds];
+  const signedAt = decimal(timestamp, "timestamp");
+  must(oldest <= signedAt && signedAt <= newest, `timestamp must be from ${oldest} to ${newest} in this block`);
+}
+
+/** The payment of `order` in the member `proof` of an answer; `demands` are those of a check of a chain. */
+export async function paymentIn(proof, order, demands) {
+  const network = networkOf(order.recipient);
+  const names = ["chainId", "genesisHash", "transaction", "index", "path", "height", "chain"];
+  const fields = exactFields(proof, names, "proof");
+  checkNetwork(fields, network);
+  const { transaction } = fields;
+  const [index, height] = [whole(fields.index, "index"), decimal(fields.height, "height")];
+  const path = elements(fields.path, "path").map((step, at) => hex(step, 32, `path[${at}]`));
+  must(path.length <= MAX_PATH, `path must be an array of at most ${MAX_PATH} hashes`);
+  const read = await checkChain(parseChainSection(fields.chain), network, demands);
+  const header = read.headers.find((each) => each.height === height);
+  must(header, `the chain section does not show the block at height ${height}`);
+  checkForm(transaction, network, header.slot);
+  const { recipient, amount, paymentReference = null } = transaction.payload;
+  const pays =
+    paymentReference === order.reference &&
+    recipient === order.recipient &&
+    decimal(amount, "amount") === BigInt(order.amount);
+  must(pays, "the transfer does not have the reference, the recipient and the amount of the order");
+  const { txid, sender } = await checkTransfer({ transaction, header, index, path }, network);
+  const since = order.sinceHeight === null || height >= BigInt(order.sinceHeight);
+  must(since, `the payment is in a block below ${order.sinceHeight}, where payments do not count`);
+  const confirmations = Number(read.head.height - height) + 1;
+  const deep = confirmations >= order.confirmations;
+  must(deep, `the proof shows ${confirmations} confirmations, and the order requires ${order.confirmations}`);
+  return { read, payment: { txid, sender, blockHash: header.hash, blockHeight: `${height}`, confirmations } };
+}
+
+async function paymentOf(answer, order, context) {
+  const { read, payment } = await paymentIn(proofIn(answer, ["next"]), order, demandsOf(context));
+  return { ...payment, ...(await workChecked(read, networkOf(order.recipient), context)), bytes: answer.length };
+}
+
+/** The payment of `order` that the answer of `GET /rpc/commerce/payment/{reference}/proof?chain=1` proves; rejects with
+ * InvalidProof. */
+export async function checkPaymentProof(answer, order, options = {}) {
+  return paymentOf(answer, checkOrder(order), await contextOf(options));
+}
+
+// The same with nodes
+
+async function contextOf(options) {
+  checkNames(options, "argon2id", "minimumWork", "now", "progress", "signal");
+  const { minimumWork = 0n, now = Date.now(), signal } = options;
+  return { minimumWork, now, signal, work: await workOf(options) };
+}
+
+/** What the node with the most work proves, and the others that prove nothing; rejects with the error of the first. */
+async function best(nodes, prove) {
+  const all = Array.isArray(nodes) ? nodes : [nodes];
+  checkInput(all.length > 0 && all.every((node) => node instanceof Client), "give a Client, or an array of them");
+  const [proven, refused] = [[], []];
+  // One after the other: they share what was computed, and a check takes a whole core.
+  for (const node of all) {
+    try {
+      proven.push({ ...(await prove(questionsOf(node))), node });
+    } catch (error) {
+      if (!(error instanceof SvcPayError) || error instanceof InvalidInput) throw error;
+      refused.push({ node, error });
+    }
+  }
+  if (proven.length === 0) throw refused[0].error;
+  const most = proven.reduce((one, other) => (other.work > one.work ? other : one));
+  return { ...most, bytes: proven.reduce((sum, { bytes }) => sum + bytes, 0), refused };
+}
+
+/** The chain with the most work that a node, or any of several, proves. */
+export async function verifyChain(nodes, network, options = {}) {
+  checkInput(NETWORKS.includes(network), "network must be MAINNET or DEVNET");
+  const context = await contextOf(options);
+  return best(nodes, async ({ text }) => {
+    const { headers: _, ...chain } = await chainOf(await text("/rpc/proof/chain", context), network, context);
+    return chain;
+  });
+}
+
+/** The account of an address after the newest block of the chain with the most work that a node, or any of several,
+ * proves. */
+export async function provenBalance(nodes, address, options = {}) {
+  const network = networkOf(address);
+  const context = await contextOf(options);
+  return best(nodes, async ({ text }) => {
+    const answer = await text(`/rpc/proof/account/${address}`, context);
+    const { block } = parseAccountProof(proofIn(answer), network);
+    const chainAnswer = await text("/rpc/proof/chain", { ...context, parameters: { tip: block } });
+    const { headers, ...chain } = await chainOf(chainAnswer, network, context);
+    must(chain.tip.hash === block, "the node proves another chain than the one that was asked for");
+    return { ...(await accountOf(answer, address, { headers })), ...chain, bytes: answer.length + chain.bytes };
+  });
+}
+
+/** The payment of `order` on the chain with the most work that a node, or any of several, proves. */
+export async function provenPayment(nodes, order, options = {}) {
+  const asked = checkOrder(order);
+  const context = await contextOf(options);
+  const { reference, recipient, amount, sinceHeight } = asked;
+  const given = { recipient, amountBaseUnits: amount, chain: "1" };
+  const parameters = sinceHeight === null ? given : { ...given, sinceHeight };
+  const path = `/rpc/commerce/payment/${reference}/proof`;
+  return best(nodes, async ({ text }) => paymentOf(await text(path, { ...context, parameters }), asked, context));
+}

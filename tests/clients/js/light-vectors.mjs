@@ -1,0 +1,112 @@
+// Beside the installed client and hash-wasm: what the client says of the published proofs (argument: their file).
+// The vectors ask for fewer draws than a node's proofs, so these checks are called inside the package.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { argon2id } from "hash-wasm";
+import { DEVNET, InvalidProof, NETWORKS } from "svc-pay";
+import { checkChainProof } from "svc-pay/light";
+
+import { checkAccount, parseAccountProof } from "./node_modules/svc-pay/src/account-proof.js";
+import { checkChain, checkWork, parseChainProof, WORK_SALT } from "./node_modules/svc-pay/src/chain-proof.js";
+import { blockWork, effectiveTarget, issuedAfter, nextTarget, RULES } from "./node_modules/svc-pay/src/chain-rules.js";
+import { paymentIn } from "./node_modules/svc-pay/src/light.js";
+import { strictJson } from "./node_modules/svc-pay/src/strict-json.js";
+
+const vectors = JSON.parse(readFileSync(process.env.SVC_VECTORS, "utf8"));
+const bytes = (hex) => new Uint8Array(Buffer.from(hex, "hex"));
+const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
+const evaluate = (password, memorySize) => argon2id({ ...fixed, password, memorySize });
+const checked = new Set();
+
+async function proven({ proof, minimumWork, recent, samples }) {
+  const demands = { minimumWork: BigInt(`0x${minimumWork}`), recent, samples };
+  const read = await checkChain(parseChainProof(proof, DEVNET), DEVNET, demands);
+  await checkWork(read.headers, DEVNET, { evaluate, checked });
+  return read;
+}
+
+test("the rules are those of the vectors", () => {
+  for (const { name } of NETWORKS) {
+    const { rules, rulesHash, genesisBlock } = vectors.networks[name];
+    const told = RULES[name];
+    assert.equal(told.rulesHash, rulesHash);
+    assert.equal(told.genesisStateRoot, genesisBlock.stateRoot);
+    for (const name of ["initialTarget", "maxTarget", "minTarget"])
+      assert.equal(told[name], BigInt(`0x${rules[name]}`), name);
+    for (const name of ["genesisTime", "slotSeconds", "slotsPerBlock", "halfLifeSlots", "gapCapSlots", "initialReward"])
+      assert.equal(told[name], BigInt(rules[name]), name);
+    for (const name of ["halvingBlocks", "transactionPastSeconds", "transactionFutureSeconds"])
+      assert.equal(told[name], BigInt(rules[name]), name);
+    assert.equal(told.memoryKiB, rules.memoryKiB);
+    assert.equal(told.maxBlockTransactions, rules.maxBlockTransactions);
+    assert.deepEqual(told.multipliers, rules.multiplierSchedule.map(([, points]) => points));
+    assert.equal(told.allocated, rules.allocations.reduce((sum, [, units]) => sum + BigInt(units), 0n));
+    assert.deepEqual(rules.producers, []);
+    assert.equal(issuedAfter(told, 0n), told.allocated);
+  }
+});
+
+test("targets have no other value beyond the limits", () => {
+  const { mainnet } = RULES;
+  assert.equal(nextTarget(mainnet, 2n, 10n ** 12n), mainnet.maxTarget);
+  assert.equal(nextTarget(mainnet, 10n ** 12n, 0n), mainnet.minTarget);
+  assert.equal(effectiveTarget((1n << 256n) - 1n, 11_000), (1n << 256n) - 1n);
+  assert.equal(blockWork(mainnet.initialTarget), 1n << 14n);
+});
+
+for (const vector of vectors.chainProofs) {
+  test(`chain: ${vector.why}`, async () => {
+    if (vector.rule !== undefined) return assert.rejects(proven(vector), InvalidProof);
+    const { head } = await proven(vector);
+    const { height, slot, cumulativeWork } = vector.proves;
+    assert.deepEqual([head.height, head.slot], [BigInt(height), BigInt(slot)]);
+    assert.equal(head.work, BigInt(`0x${cumulativeWork}`));
+    assert.equal(head.hash, vector.proof.tip);
+  });
+}
+
+for (const { why, network: name, proof, block, account, rule } of vectors.accountProofs) {
+  const network = NETWORKS.find((each) => each.name === name);
+  const found = async () => checkAccount(parseAccountProof(proof, network), proof.address, network, block);
+  test(`account: ${why}`, async () => {
+    if (rule !== undefined) return assert.rejects(found(), InvalidProof);
+    const told = await found();
+    if (account === null) return assert.equal(told, null);
+    assert.deepEqual([told.balance, told.nonce], [BigInt(account.balance), BigInt(account.nonce)]);
+    assert.equal(told.heldSince, account.heldSince === null ? null : BigInt(account.heldSince));
+  });
+}
+
+for (const { why, proof, confirmations, rule, recent, samples } of vectors.paymentProofs) {
+  const { recipient, amount, paymentReference: reference = null } = proof.transaction.payload;
+  const order = { recipient, amount, reference, confirmations: 1, sinceHeight: null };
+  const found = (more = {}) => paymentIn(proof, { ...order, ...more }, { recent, samples });
+  test(`payment: ${why}`, async () => {
+    if (rule !== undefined) return assert.rejects(found(), InvalidProof);
+    assert.equal((await found()).payment.confirmations, confirmations);
+    await assert.rejects(found({ amount: "1" }), /amount of the order/);
+    await assert.rejects(found({ confirmations: confirmations + 1 }), /order requires/);
+    await assert.rejects(found({ sinceHeight: `${BigInt(proof.height) + 1n}` }), /do not count/);
+  });
+}
+
+test("JSON has one form", () => {
+  assert.deepEqual(strictJson('{"a":[1,{"a":"b"}],"b":{"a":-1}}', 100), { a: [1, { a: "b" }], b: { a: -1 } });
+  for (const text of ['{"a":1,"a":1}', '{"a":1,"\\u0061":1}', "[1.0]", "[1e3]", "[-0]", "[", '{"b":{"c":1,"c":2}}'])
+    assert.throws(() => strictJson(text, 100), InvalidProof, text);
+  assert.throws(() => strictJson("[1,2,3]", 5), /more than 5/);
+});
+
+test("a chain ahead of the clock, and a chain with less work than before, prove nothing", async () => {
+  const { proof, proves } = vectors.chainProofs.find(({ recent }) => recent === 100);
+  const answer = JSON.stringify({ ok: true, proof });
+  const { tip, work, evaluations, bytes: size } = await checkChainProof(answer, DEVNET);
+  assert.deepEqual([tip.height, work, size], [proves.height, BigInt(`0x${proves.cumulativeWork}`), answer.length]);
+  assert.equal(evaluations, proof.headers.length);
+  await assert.rejects(checkChainProof(answer, DEVNET, { now: Number(tip.time) - 300_001 }), /in the future/);
+  await assert.rejects(checkChainProof(answer, DEVNET, { minimumWork: work + 1n }), /less than the required/);
+  await assert.rejects(checkChainProof(answer, DEVNET, { argon2id: async () => bytes("ff".repeat(32)) }), /its target/);
+});
