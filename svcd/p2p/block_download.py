@@ -108,6 +108,10 @@ class _Source:
         """Whether nothing is requested from it at ``now``."""
         return self.peer.is_paused or self.backoff_until > now
 
+    def may_have(self, height: int) -> bool:
+        """Whether its status does not say that it has only later blocks than that at ``height``."""
+        return self.peer.status is None or height >= self.peer.status.prune_height
+
     @property
     def in_flight(self) -> int:
         """Bytes requested, estimated."""
@@ -299,8 +303,8 @@ class BlockDownload:
         """The next blocks to request from ``source``; none while enough is in flight."""
         if source.requests and source.in_flight >= source.target:
             return []
-        endpoint, room = source.peer.endpoint, source.target - source.in_flight
-        missing = list(islice(self._missing(endpoint, self._node.now()), MAX_HASHES))
+        room = source.target - source.in_flight
+        missing = list(islice(self._missing(source, self._node.now()), MAX_HASHES))
         if not missing:
             return []
         window = WINDOW_BYTES - self._window_bytes
@@ -317,12 +321,16 @@ class BlockDownload:
             size += wanted.size
         return chosen
 
-    def _missing(self, endpoint: str, now: float) -> Iterator[_QueuedBlock]:
+    def _missing(self, source: _Source, now: float) -> Iterator[_QueuedBlock]:
         return (
             wanted
             for wanted in self._queue
-            if wanted.block is None and wanted.request is None and wanted.lacking.get(endpoint, 0.0) <= now
+            if wanted.block is None and wanted.request is None and self._may_deliver(source, wanted, now)
         )
+
+    @staticmethod
+    def _may_deliver(source: _Source, wanted: _QueuedBlock, now: float) -> bool:
+        return wanted.lacking.get(source.peer.endpoint, 0.0) <= now and source.may_have(wanted.header.height)
 
     def _request(self, source: _Source, wanted: list[_QueuedBlock], now: float) -> None:
         request = _BlocksRequest(source, wanted, now)
@@ -411,7 +419,10 @@ class BlockDownload:
         if head is None or head.block is not None or self._batches:
             self._idle_since = now
         elif now - self._idle_since >= STALL_SECONDS:
-            self.stop(DownloadFailed(f"no peer has delivered block {head.header.height} for {STALL_SECONDS:g} s"))
+            height = head.header.height
+            able = not self._sources or any(source.may_have(height) for source in self._sources.values())
+            why = f"no peer has delivered block {height} for {STALL_SECONDS:g} s"
+            self.stop(DownloadFailed(why if able else f"{why}: the peers have only later blocks"))
 
     def _check_slow_peer(self) -> None:
         """Request the first missing block from another peer, if its sender takes far longer."""
@@ -436,8 +447,7 @@ class BlockDownload:
             self._cancel(request)
 
     def _could_deliver(self, source: _Source, wanted: _QueuedBlock, request: _BlocksRequest, now: float) -> bool:
-        endpoint = source.peer.endpoint
-        able = source is not request.source and not source.rests(now) and wanted.lacking.get(endpoint, 0.0) <= now
+        able = source is not request.source and not source.rests(now) and self._may_deliver(source, wanted, now)
         return able and (source.rate is not None or not source.requests)
 
     # Connecting

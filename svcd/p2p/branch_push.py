@@ -26,6 +26,7 @@ from svcd.p2p.peer import Backoff, Peer
 from svcd.p2p.peers import Peers
 from svcd.p2p.transport import PeerCallFailed
 from svcd.store.chain_store import ChainReader
+from svcd.store.pruned import Pruned
 
 _REPEATED_BRANCH: Final = "Taking a branch from a node that nobody can call, again and again from its root"
 _SLOW_BRANCH: Final = "Taking a branch from such a node slowly, so that others wait for it"
@@ -173,7 +174,10 @@ class BranchPush:
         height = max(common, node.chain_manager.reader.last_common([self._placed.get(peer.endpoint, b"")]))
         while node.now() - began < ROUND_SECONDS:
             height += 1
-            found = await node.chain_manager.long_reads.ask(partial(_block_at, height))
+            try:
+                found = await node.chain_manager.long_reads.ask(partial(_block_at, height))
+            except Pruned as pruned:
+                raise _BlockNotAccepted(f"it lacks a block that is not here: {pruned}") from pruned
             if found is None or not self._peers.has(peer):
                 return False
             point, wire = found

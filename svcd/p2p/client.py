@@ -73,6 +73,8 @@ class PeerStatus:
     height: int
     hash: bytes
     work: int
+    prune_height: int = 0
+    """The lowest height from which on it has blocks; 0 if it has all."""
 
 
 @frozen
@@ -147,7 +149,8 @@ class PeerClient:
             work = status["cumulativeWork"]
             if type(work) is not str or not work.isascii() or not work.isdigit() or len(work) > 78:
                 raise ValueError("cumulativeWork is not a number")
-            return PeerStatus(decimal_u53(status["height"], "height"), hex_bytes(status["hash"], 32, "hash"), int(work))
+            height, block_hash = decimal_u53(status["height"], "height"), hex_bytes(status["hash"], 32, "hash")
+            return PeerStatus(height, block_hash, int(work), decimal_u53(status["pruneHeight"], "pruneHeight"))
 
         return _read(answer.get("status"), read)
 

@@ -21,6 +21,8 @@ from svcd.chain_schemas import (
     NETWORK_ID,
     NODE_ID,
     POSTED_BLOCK,
+    PRUNE_HEIGHT,
+    PRUNED,
     PUBLIC_KEY,
     RECEIPT,
     SIGNATURE,
@@ -100,7 +102,7 @@ _CLAIMS: Final[Mapping[str, Schema]] = {
 _HELLO: Final = named_object("Hello", {**_CLAIMS, "signature": SIGNATURE}, about="The signed hello of a node.")
 _STATUS: Final = named_object(
     "PeerStatus",
-    {**_CLAIMS, "cumulativeWork": _WORK, "peers": COUNT, "time": TIME},
+    {**_CLAIMS, "cumulativeWork": _WORK, "pruneHeight": PRUNE_HEIGHT, "peers": COUNT, "time": TIME},
     about="What a node claims its chain to be, unsigned.",
 )
 _PEER: Final = named_object(
@@ -213,8 +215,11 @@ class PeerRoutes:
         """Answer GET /p2p/status."""
         node, now = self._node, milliseconds(self._node.clock)
         claims = node.key.unsigned(node.params, node.chain_manager.tip, now).fields()
-        work = str(node.chain_manager.tip.work)
-        return {"status": {**claims, "cumulativeWork": work, "peers": len(self._peers.all()), "time": str(now)}}
+        chain = {
+            "cumulativeWork": str(node.chain_manager.tip.work),
+            "pruneHeight": str(node.chain_manager.reader.prune_height()),
+        }
+        return {"status": {**claims, **chain, "peers": len(self._peers.all()), "time": str(now)}}
 
     @_post(
         "/p2p/hello",
@@ -451,6 +456,8 @@ class BlockRoutes:
         "Canonical blocks in order of height; fewer than asked for where they would be more than 3 MiB",
         query_fields=(_FROM, _query_number("limit", 1, MAX_BLOCKS, MAX_BLOCKS, "How many blocks to return at most.")),
         answers={200: _BLOCKS_REPLY},
+        errors={410: "This node has only later blocks."},
+        error_members=PRUNED,
     )
     async def blocks(self, from_: int, limit: int) -> Renderable:
         """Answer GET /p2p/blocks."""
@@ -460,7 +467,7 @@ class BlockRoutes:
     @_large(
         "POST",
         "/p2p/blocks",
-        "Blocks by hash, canonical or not, in the order of the hashes, at most 3 MiB; unknown ones are left out",
+        "Blocks by hash, canonical or not, in their order, at most 3 MiB; those that are not here are left out",
         body_fields=(_hash_list("hashes", MAX_HASHES, "The blocks to return."),),
         answers={200: _BLOCKS_REPLY},
     )
@@ -495,8 +502,13 @@ def _bounded(items: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _wires(wanted: Iterable[int] | Iterable[bytes], reader: ChainReader) -> Iterator[bytes]:
-    """The canonical JSON of blocks by height or hash; those that are not stored are left out."""
+    """The canonical JSON of blocks by height or hash; those that are not stored are left out.
+
+    Raises Pruned for a height below the prune height. A block of such a height is left out if it is named by its hash:
+    other blocks that were asked for with it may be here.
+    """
+    prune_height = reader.prune_height()
     for name in wanted:
         stored = reader.canonical(name) if isinstance(name, int) else reader.stored(name)
-        if stored is not None:
+        if stored is not None and (isinstance(name, int) or stored.point.height >= prune_height):
             yield reader.wire(stored)

@@ -64,6 +64,10 @@ class RemoteNode:
     """The work that it claims to have, if that is not true."""
     height: int | None = None
     """The height that it claims to have, if that is not true."""
+    prune_height: int = 0
+    """The height from which on it has blocks."""
+    shown_prune_height: int | None = None
+    """The one that it claims, if that is not true."""
     acquaintances: list[str] = field(factory=list)
     """Endpoints that it hands out."""
     pool: list[Transfer] = field(factory=list)
@@ -104,12 +108,16 @@ class RemoteNode:
             case "/p2p/status":
                 work = self.tip.work if self.work is None else self.work
                 height = self.tip.height if self.height is None else self.height
-                return ok(status={"height": str(height), "hash": self.tip.hash.hex(), "cumulativeWork": str(work)})
+                first = self.prune_height if self.shown_prune_height is None else self.shown_prune_height
+                chain = {"height": str(height), "hash": self.tip.hash.hex(), "cumulativeWork": str(work)}
+                return ok(status={**chain, "pruneHeight": str(first)})
             case "/p2p/blocks" if called.request.body is None:
                 first, limit = called.query["from"], called.query["limit"]
                 return blocks_reply(self.blocks[first - 1 : first - 1 + limit], self.tip.height)
             case "/p2p/blocks":
-                held = {block.header.hash.hex(): block for block in self.blocks}
+                held = {
+                    block.header.hash.hex(): block for block in self.blocks if block.header.height >= self.prune_height
+                }
                 return blocks_reply([held[name] for name in self._body(called)["hashes"] if name in held])
             case "/p2p/headers":
                 return self._headers(**self._body(called))

@@ -70,6 +70,62 @@ def test_blocks_are_asked_for_once_each(node: Node, grow: Grow, count: int) -> N
     assert max(node.transport.most_at_once.values()) <= MAX_REQUESTS == 2
 
 
+# Peers that have only later blocks
+
+
+def heights_asked_for(node: Node, remote: RemoteNode, chain: Sequence[Block]) -> set[int]:
+    heights = {block.header.hash.hex(): block.header.height for block in chain}
+    return {heights[name] for names in asked_for(node, remote) for name in names}
+
+
+def test_a_pruned_peer_is_asked_only_for_what_it_has(node: Node, grow: Grow) -> None:
+    chain = grow(160, pays=8)
+    archive, pruned = node.remote(1, blocks=chain), node.remote(2, blocks=chain, prune_height=101)
+    slow_down(node, 0.2, archive, pruned)
+    meet(node, archive, pruned)
+    assert followed(node, chain, within=30)
+    assert heights_asked_for(node, archive, chain) >= set(range(1, 101))
+    assert min(heights_asked_for(node, pruned, chain)) >= 101
+    assert is_clean(node, archive, pruned)
+
+
+def test_the_chain_of_a_pruned_peer_is_fetched_from_others(node: Node, grow: Grow) -> None:
+    """Its headers prove the chain; another peer, which is a block behind, has the blocks."""
+    chain = grow(60, pays=8)
+    pruned, archive = node.remote(1, blocks=chain, prune_height=41), node.remote(2, blocks=chain[:-1])
+    meet(node, pruned, archive)
+    assert followed(node, chain, within=30)
+    assert is_clean(node, archive, pruned)
+
+
+def test_blocks_that_no_peer_has_are_said_to_be_so(node: Node, grow: Grow) -> None:
+    chain = grow(60, pays=8)
+    remote = node.remote(1, blocks=chain, prune_height=41)
+    meet(node, remote)
+    node.until(lambda: node.network.sync._following is not None)
+    failures: list[Exception] = []
+    stop = download_of(node).stop
+    download_of(node).stop = lambda failure: (failures.append(failure), stop(failure))[1]  # type: ignore[method-assign]
+    node.run(block_download.STALL_SECONDS + 5)
+    assert str(failures[0]) == "no peer has delivered block 1 for 60 s: the peers have only later blocks"
+    assert min(heights_asked_for(node, remote, chain)) >= 41
+    assert node.knows(remote)
+    assert not node.peers.is_banned(remote.key.node_id)
+
+
+@pytest.mark.parametrize("shown", [0, 60, 2**53 - 1])
+def test_a_false_prune_height_keeps_nobody_from_the_chain(node: Node, grow: Grow, shown: int) -> None:
+    """Shown too low, it gets requests that it cannot answer; shown too high, it gets none."""
+    chain = grow(120, pays=8)
+    liar = node.remote(1, blocks=chain, prune_height=121, shown_prune_height=shown)
+    archive = node.remote(2, blocks=chain)
+    slow_down(node, 0.2, archive)
+    meet(node, liar, archive)
+    assert followed(node, chain, within=90)
+    assert min(heights_asked_for(node, liar, chain), default=shown) >= shown
+    assert is_clean(node, archive)
+
+
 def test_several_peers_share_the_work(node: Node, grow: Grow) -> None:
     chain = grow(300, pays=8)
     remotes = several(node, 4, chain)

@@ -32,7 +32,7 @@ TIP = ChainPoint(hash=bytes(range(32)), height=7, slot=14, difficulty_clock=12, 
 THERE = "http://198.51.100.7:8645"
 KEY = NodeKey(key_of("somebody").seed, THERE)
 OURS = NodeKey(key_of("ourselves").seed, "")
-STATUS = {"height": "7", "hash": "ab" * 32, "cumulativeWork": "99"}
+STATUS = {"height": "7", "hash": "ab" * 32, "cumulativeWork": "99", "pruneHeight": "3"}
 RECEIPT = {"ok": True, "txid": "ab" * 32, "state": "accepted"}
 
 
@@ -95,7 +95,7 @@ def test_hello(call_back: bool, path: str) -> None:
 
 def test_status() -> None:
     client, script = scripted({"ok": True, "status": {**STATUS, "peers": 3}})
-    assert outcome(client.status(THERE)) == PeerStatus(7, b"\xab" * 32, 99)
+    assert outcome(client.status(THERE)) == PeerStatus(7, b"\xab" * 32, 99, 3)
     assert the_request(script) == PeerRequest(path="/p2p/status", max_bytes=4_096, seconds=5.0)
 
 
@@ -406,6 +406,9 @@ def test_a_call_that_fails(call: Any, kind: FailureKind) -> None:
         {**STATUS, "hash": "ab"},
         {**STATUS, "cumulativeWork": 99},
         {**STATUS, "cumulativeWork": ""},
+        {**STATUS, "pruneHeight": 1},
+        {**STATUS, "pruneHeight": "-1"},
+        {**STATUS, "pruneHeight": "9007199254740992"},
         {**STATUS, "cumulativeWork": "-1"},
         {**STATUS, "cumulativeWork": "0x63"},
         {**STATUS, "cumulativeWork": "٣"},

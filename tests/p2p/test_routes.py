@@ -90,6 +90,7 @@ def test_status(node: Node, client: Client, grow: Grow) -> None:
             "timestamp": now,
             "endpoint": OURS,
             "cumulativeWork": str(node.tip.work),
+            "pruneHeight": "0",
             "peers": 1,
             "time": now,
         }
@@ -394,6 +395,26 @@ def test_blocks_are_sent_byte_for_byte(node: Node, client: Client, grow: Grow) -
     blocks, height = blocks_of(client, "?from=3&limit=5")
     assert blocks == [block.wire() for block in chain[2:7]]
     assert height == "20"
+
+
+def test_blocks_below_the_prune_height_are_410_by_height_and_left_out_by_hash(
+    node: Node, client: Client, grow: Grow
+) -> None:
+    chain = grow(20)
+    node.take(*chain)
+    store = node.node_context.chain.chainstate.store
+    with store.commit():
+        store.set_prune_height(11)
+    assert client.ok("/p2p/status")["status"]["pruneHeight"] == "11"
+    response = client.get("/p2p/blocks?from=10&limit=1")
+    assert (response.status, response.json["pruneHeight"]) == (410, "11")
+    assert response.json["error"].startswith("block 10: this node has only blocks from height 11 on")
+    assert blocks_of(client, "?from=11&limit=2")[0] == [block.wire() for block in chain[10:12]]
+    hashes = [block.header.hash.hex() for block in chain[8:13]]
+    answer = client.ok("/p2p/blocks", {"hashes": hashes})
+    assert [block["height"] for block in answer["blocks"]] == ["11", "12", "13"]
+    locator = [node.local.params.genesis_hash.hex()]
+    assert client.ok("/p2p/headers", {"locator": locator})["from"] == "1"
 
 
 def test_without_a_word_the_first_sixteen(node: Node, client: Client, grow: Grow) -> None:

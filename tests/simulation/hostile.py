@@ -125,7 +125,7 @@ class Hostile:
         home = self.peers.node
         claims = self.key.unsigned(home.params, home.chain_manager.tip, milliseconds(home.clock)).fields()
         claims |= {"height": str(height), "hash": self.random.randbytes(32).hex()}
-        return success({"status": {**claims, "cumulativeWork": str(work), "peers": 0, "time": claims["timestamp"]}})
+        return success({"status": {**claims, "cumulativeWork": str(work), "pruneHeight": "0", "peers": 0}})
 
     def claim_more(self, blocks: int) -> PeerReply:
         """A status with so many blocks more than there are, which is nothing out of the ordinary."""
