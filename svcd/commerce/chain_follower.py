@@ -88,6 +88,8 @@ class ChainDelta:
     """Whether fork choice prefers the chain to the one that the cursor is on (docs/protocol.md 10)."""
     unfinished: int | None = None
     """The height up to which all watches have been evaluated, if it is not the cursor's."""
+    prune_height: int = 0
+    """The lowest height from which on this node has blocks."""
 
     @property
     def moved(self) -> bool:
@@ -112,7 +114,13 @@ class ChainDelta:
     @property
     def extends(self) -> bool:
         """Whether no block was undone, and the new ones are so few that they are read one by one."""
-        return self.fork == self.before and len(self.unevaluated_heights) <= _MAX_BLOCKS_READ
+        return self.fork == self.before and not self.skips_blocks
+
+    @property
+    def skips_blocks(self) -> bool:
+        """Whether the transfers of new blocks are not read: there are too many, or the first ones are not here."""
+        heights = self.unevaluated_heights
+        return len(heights) > _MAX_BLOCKS_READ or (bool(heights) and heights.start < self.prune_height)
 
 
 def read_delta(watches: WebhookStore, reader: ChainReader) -> ChainDelta | None:
@@ -138,7 +146,7 @@ def read_delta(watches: WebhookStore, reader: ChainReader) -> ChainDelta | None:
     if tip.height < newest.height and fork >= tip.height:
         return None
     greater = fork == newest.height or _is_greater(point, newest)
-    return ChainDelta(tip, newest.height, min(fork, tip.height), greater, newest.evaluated)
+    return ChainDelta(tip, newest.height, min(fork, tip.height), greater, newest.evaluated, reader.prune_height())
 
 
 def _is_greater(tip: ChainPoint, followed: FollowedBlock) -> bool:
@@ -509,7 +517,7 @@ class ChainFollower:
         """Evaluate all affected watches at the tip only, after a reorganisation or very many new blocks."""
         watches = self.repository.watches
         # A heavier chain may be shorter: every payment on it has lost confirmations.
-        if len(delta.unevaluated_heights) > _MAX_BLOCKS_READ or delta.tip.height < delta.before:
+        if delta.skips_blocks or delta.tip.height < delta.before:
             return self._evaluate(watches.all_followed(), delta.tip, delta, context)
         affected = watches.waking_at_height(delta.tip.height)
         affected += watches.above(min(delta.fork, delta.evaluated))

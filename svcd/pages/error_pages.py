@@ -34,6 +34,7 @@ _ON_ROUTES: Final[Mapping[tuple[str, int], Explanation]] = {
 _ANYWHERE: Final[Mapping[int, Explanation]] = {
     400: Explanation(message("error.link"), message("error.link-text")),
     404: Explanation(message("error.page"), message("error.page-text")),
+    410: Explanation(message("error.pruned"), message("error.pruned-text")),
     429: Explanation(message("error.busy"), message("error.busy-text")),
     503: Explanation(message("error.not-ready"), message("error.not-ready-text")),
 }

@@ -40,7 +40,16 @@ from svcd.pages.sources import (
     parse_body,
     transfer_row,
 )
-from svcd.pages.tables import PAGE_SIZE, Column, blocks_table, reference_link, size_and_fullness, table, transfers_table
+from svcd.pages.tables import (
+    PAGE_SIZE,
+    Column,
+    blocks_table,
+    only_later,
+    reference_link,
+    size_and_fullness,
+    table,
+    transfers_table,
+)
 from svcd.pages.texts import Message, grouped, message
 from svcd.rpc.fields import ADDRESS, BEFORE, NEWEST, TXID
 from svcd.store.chain_store import StoredBlock
@@ -229,12 +238,7 @@ class TransactionPage:
         else:
             entry = sources.mempool.get(txid)
             if entry is None:
-                raise NotFound(
-                    "this node has no transfer with this id: it may not have arrived yet, or was refused or replaced, "
-                    "or has expired",
-                    message("explorer.no-transfer"),
-                    message("explorer.no-transfer-text"),
-                )
+                raise self._not_found()
             row = TransferRow(entry.transfer, entry=entry)
             state = badge(message("explorer.waiting-for-a-block"), "warn")(**{"data-block": ""})
         state(**{"data-txid": txid.hex()})
@@ -247,6 +251,16 @@ class TransactionPage:
             ),
             json=f"/rpc/transaction/{txid.hex()}" if place is not None else "",
             scripts=("copy.mjs", "times.mjs", "transfer-page.mjs"),
+        )
+
+    def _not_found(self) -> NotFound:
+        first = self._sources.reader.prune_height()
+        return NotFound(
+            "this node has no transfer with this id: it may not have arrived yet, or was refused or replaced, "
+            "or has expired"
+            + (f", or is in a block below height {first}, which this node does not have" if first else ""),
+            message("explorer.no-transfer"),
+            message("explorer.only-later", height=first) if first else message("explorer.no-transfer-text"),
         )
 
     def _facts(self, row: TransferRow, state: Tag) -> list[tuple[Message, Content]]:
@@ -307,7 +321,7 @@ class AddressPage:
             listed = [empty_list(message("explorer.no-transfers-of-address"))]
         code = tag("div", qr_code(address, message("explorer.qr-code")), class_="code")
         about = tag("div", facts(self._facts(address, key, account)), code, class_="card beside")
-        transfers = section(message("explorer.transfers"), *listed, *pagination(*pages))
+        transfers = section(message("explorer.transfers"), *listed, *only_later(sources), *pagination(*pages))
         return Page(
             title=message("explorer.address-of", address=shortened(address)),
             content=(tag("h1", message("explorer.address")), about, transfers),

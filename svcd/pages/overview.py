@@ -28,7 +28,7 @@ from svcd.pages.layout import CachedPage, Page, placeholder
 from svcd.pages.recent_blocks import BlockRow, NewestBlocks
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
-from svcd.pages.tables import blocks_table, replaced_table
+from svcd.pages.tables import blocks_table, only_later, replaced_table
 from svcd.pages.texts import Catalogue, Message, grouped, message
 
 _CHARTS: Final = "charts"
@@ -64,7 +64,13 @@ class OverviewPage:
                 tag("h1", message("frame.explorer")),
                 stats(*self._stats(newest)),
                 next_block_card(sources, next_blocks(sources)),
-                section(message("explorer.newest-blocks"), news, tag("div", blocks, class_="card"), *_older(newest)),
+                section(
+                    message("explorer.newest-blocks"),
+                    news,
+                    tag("div", blocks, class_="card"),
+                    *_older(newest),
+                    *only_later(sources),
+                ),
                 *self._replaced(newest),
                 placeholder(_CHARTS),
             ),

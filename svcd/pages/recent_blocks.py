@@ -93,7 +93,11 @@ class RecentBlocks:
         with reader.snapshot():
             tip = reader.existing_tip()
             newest = self._newest.get(tip.hash, lambda: self._read(reader, tip))
-            missing = [block for block in newest.blocks if block.hash not in self._figures]
+            # A node that started from a snapshot has no figures of the blocks before.
+            first = reader.prune_height()
+            missing = [
+                block for block in newest.blocks if block.hash not in self._figures and block.header.height >= first
+            ]
             counts = accumulate(block.header.transaction_count for block in missing)
             few = sum(count <= _TRANSFERS_AT_ONCE for count in counts)
             self._figures.update(_figures_of(reader, missing[:few]))
@@ -152,5 +156,7 @@ def _row(block_hash: bytes, header: Header, params: NetworkParams) -> BlockRow:
 
 
 def _figures_of(reader: ChainReader, blocks: Sequence[BlockRow]) -> dict[bytes, BlockFigures]:
-    found = [stored for block in blocks if (stored := reader.stored(block.hash)) is not None]
+    first = reader.prune_height()
+    stored_blocks = (reader.stored(block.hash) for block in blocks if block.header.height >= first)
+    found = [stored for stored in stored_blocks if stored is not None]
     return {stored.point.hash: reader.figures(stored) for stored in found}

@@ -23,7 +23,7 @@ from svcd.pages.html import (
 from svcd.pages.layout import Page
 from svcd.pages.routes import EXPECTED_AMOUNT, EXPECTED_RECIPIENT, page, parse_typed_amount
 from svcd.pages.sources import Sources, TransferRow, transfer_row
-from svcd.pages.tables import Column, table
+from svcd.pages.tables import Column, only_later, table
 from svcd.pages.texts import Message, message
 from svcd.rpc.fields import REFERENCE
 
@@ -72,6 +72,7 @@ class ReferencePage:
                 tag("h1", heading),
                 tag("p", message("reference.lead"), class_="lead"),
                 self._payments(reference, rows, expected, height),
+                *only_later(sources),
                 *([_more()] if max(len(on_chain), len(pending)) > PAYMENTS else []),
                 *([_form(reference, recipient, amount, problems)] if rows else []),
             ),

@@ -12,6 +12,7 @@ from svcd.pages.html import Content, tag, visible
 from svcd.pages.layout import Page
 from svcd.pages.routes import HTML, SEARCH_TEXT, page, parse_block_id
 from svcd.pages.sources import Sources
+from svcd.pages.tables import only_later
 from svcd.pages.texts import Message, message
 from svcd.web.responses import Response
 
@@ -50,7 +51,7 @@ class SearchPage:
         heading = tag("h1", message("search.nothing") if q else message("search.title"))
         return Page(
             title=message("search.title"),
-            content=(heading, *([no_match] if q else []), tag("p", message("search.hint"))),
+            content=(heading, *([no_match, *only_later(self._sources)] if q else []), tag("p", message("search.hint"))),
             status=404 if q else 200,
             search_text=q,
         )

@@ -28,6 +28,12 @@ PAGE_SIZE: Final = 20
 """Rows on one page of a list."""
 
 
+def only_later(sources: Sources) -> list[Tag]:
+    """A note on a list that ends at the first block that this node has; none if it has all."""
+    first = sources.reader.prune_height()
+    return [tag("p", message("explorer.only-later", height=first), class_="soft")] if first else []
+
+
 @frozen
 class Column(Generic[T]):
     """A column of a table: its heading, and the function that makes the cell of a row."""

@@ -16,7 +16,8 @@ from attrs import evolve
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import Node
-from svcd.chain.transaction import Transfer
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block
 from svcd.store.database import (
     CHAIN,
@@ -104,6 +105,19 @@ class Inspector(ChainReader):
         """The accounts before a block by its undo record, or None if there is none; raises Corrupt."""
         row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
         return None if row is None else unpack(row[0])
+
+    def being_deleted(self, params: NetworkParams) -> list[Transfer]:
+        """The transfers that are left of the block below the prune height."""
+        rows = self._db.execute(
+            "SELECT x.body FROM canonical c JOIN block_transaction x ON x.block = c.block WHERE c.height = ?",
+            (self.prune_height() - 1,),
+        )
+        return [parse_canonical_transfer(body, params) for (body,) in rows]
+
+    def is_undo_being_deleted(self) -> bool:
+        """Whether the block below the prune height still has its undo record."""
+        query = "SELECT 1 FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height = ?"
+        return self._db.execute(query, (self.prune_height() - 1,)).fetchone() is not None
 
     def history_nodes(self, height: int) -> list[tuple[int, Node]]:
         """The levels and nodes of the history tree that the canonical block at ``height`` completes, without leaves."""

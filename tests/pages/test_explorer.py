@@ -418,3 +418,41 @@ def test_amounts_do_not_wrap(shown: Shown) -> None:
     assert len(page.all("span", class_="amount")) == 4
     sheet = shown.ask("/static/style.css").body.decode()
     assert ".amount {\n  white-space: nowrap;" in sheet
+
+
+# A node that has only later blocks
+
+NOTE = "This node has only the blocks from height 4 on"
+
+
+@pytest.fixture
+def pruned(shown: Shown) -> Shown:
+    shown.node.grow(CHAIN)
+    store = shown.node.node_context.chain.chainstate.store
+    with store.commit():
+        store.set_prune_height(4)
+    return shown
+
+
+@pytest.mark.parametrize("height", [0, 1, 3])
+def test_a_block_that_is_not_here_any_more_is_410(pruned: Shown, height: int) -> None:
+    response = pruned.ask(f"/block/{height}")
+    assert response.status == 410
+    text = Document(response.body.decode()).text
+    assert "No longer on this node" in text
+    assert f"Block {height}: this node has only blocks from height 4 on" in text
+
+
+def test_lists_say_at_which_block_they_begin(pruned: Shown) -> None:
+    address, txid = pruned.node.address("bob"), "ab" * 32
+    for target in ("/", f"/address/{address}", "/reference/order-1", f"/tx/{txid}", f"/search?q={txid}"):
+        response = pruned.ask(target)
+        assert response.status in (200, 404)
+        assert NOTE in Document(response.body.decode()).text, target
+    assert pruned.ask("/block/4").status == pruned.ask("/blocks").status == 200
+
+
+def test_an_archive_says_nothing_of_that(shown: Shown) -> None:
+    shown.node.grow(CHAIN)
+    for target in ("/", f"/address/{shown.node.address('bob')}", "/reference/order-1", f"/tx/{'ab' * 32}"):
+        assert "has only the blocks" not in shown.ask(target).body.decode()

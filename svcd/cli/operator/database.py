@@ -59,7 +59,8 @@ def check(session: Session, data_dir: Path | None) -> None:
     """Check the databases in DATA_DIR: the files, every block, and all derived data.
 
     Every block from the genesis on is hashed and executed again, and accounts, state root, undo records and indexes
-    must match the result. Nothing is changed. DATA_DIR defaults to that of --data-dir, and may be a backup.
+    must match the result. Where old blocks were deleted, their headers are checked, and the later blocks executed.
+    Nothing is changed. DATA_DIR defaults to that of --data-dir, and may be a backup.
 
     \b
     Example:
@@ -242,6 +243,11 @@ def _rebuild(session: Session, path: Path) -> tuple[ReindexResult, Path]:
         with open_offline(path) as connection:
             old = Inspector(connection)
             params, tip = network_of(old), old.tip()
+            if first := old.prune_height():
+                raise CommandError(
+                    f"{path.parent} has only blocks from height {first} on, and a rebuild executes every block from "
+                    "the genesis on: restore a backup, or move the database away and the node fetches the chain again"
+                )
             # Errors of the old file are Corrupt from here on; sqlite3.Error is an error of the new one.
             with (
                 _explaining_full_disk(new),

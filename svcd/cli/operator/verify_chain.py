@@ -1,7 +1,8 @@
 """Verifies the stored chain of a stopped node: `svc db check` and `svc db verify` (docs/operations.md "Repairing").
 
 :func:`verify_chain` hashes every header and executes every block again, from the genesis on accounts in memory, and
-compares accounts, undo records and indexes with what is stored. It leaves out participation work and the signatures of
+compares accounts, undo records and indexes with what is stored. Where old blocks were deleted, it begins at the prune
+height, with the accounts that the undo records lead back to. It leaves out participation work and the signatures of
 transfers: they were checked when the blocks came, and the hashes cover them. :func:`verify_headers` checks the
 participation work, on every core.
 """
@@ -14,11 +15,12 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from svcd.chain.accounts import Account
+from svcd.chain.accounts import Account, state_root
 from svcd.chain.block import Block, Header
 from svcd.chain.commitment import Commitment
 from svcd.chain.errors import Corrupt, RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.transaction import Transfer
 from svcd.chain.transition import (
     ChainHead,
     ChainPoint,
@@ -81,6 +83,43 @@ class Replay:
         self.state.update(effect.after)
         self.at = head
 
+    def begin_at(self, first: int) -> None:
+        """Check the headers below height ``first``, and take the accounts before it; raises one of BAD_BLOCK.
+
+        The accounts at the tip and the undo records lead back to them, and they must give the state root.
+        """
+        for height in range(1, first):
+            stored = self.reader.existing(height)
+            header = self.reader.block_header(stored, self.params)
+            header.check_signature()
+            self._go_on(stored, check_header(self.params, self.at, header))
+        self.state = {key: Account(balance, nonce, held) for key, balance, nonce, held in self.reader.every_account()}
+        for height in range(self.reader.existing_tip().height, first - 1, -1):
+            before = self.reader.undo(self.reader.existing(height))
+            if before is None:
+                raise Corrupt(f"the undo record of block {height} is missing")
+            self.state.update({key: account for key, account in before.items() if account is not None})
+            for key in [key for key, account in before.items() if account is None]:
+                self.state.pop(key, None)
+        parent = self.reader.block_header(self.reader.existing(first - 1), self.params)
+        if state_root(self.state.items()) != parent.state_root:
+            raise Corrupt("the accounts and undo records do not lead back to its state root")
+        # What a kill has left of the block that was being deleted.
+        for transfer in self.reader.being_deleted(self.params):
+            self._count_index_rows(transfer)
+
+    def _go_on(self, stored: StoredBlock, head: ChainHead) -> None:
+        """Go on to the next block, of which only the header is here."""
+        if stored.parent != self.at.point.hash or stored.point != head.point:
+            raise Corrupt("it does not follow from the block before it")
+        self._check_history(head.point)
+        self.at = head
+
+    def _count_index_rows(self, transfer: Transfer) -> None:
+        self.index_rows["transaction_place"] += 1
+        self.index_rows["address_place"] += len({transfer.sender, transfer.recipient})
+        self.index_rows["payment_place"] += transfer.reference is not None
+
     def read(self, stored: StoredBlock) -> tuple[Block, ChainHead]:
         """Parse the next canonical block and make the checks that need no state; raises one of BAD_BLOCK."""
         block = self.reader.block(stored, self.params)
@@ -114,15 +153,20 @@ class Replay:
                 raise Corrupt(f"the index of addresses lacks {transfer.txid.hex()}")
             if transfer.reference is not None and not reader.has_payment_place(transfer, height, position):
                 raise Corrupt(f"the index of payments lacks {transfer.txid.hex()}")
-            self.index_rows["transaction_place"] += 1
-            self.index_rows["address_place"] += len(keys)
-            self.index_rows["payment_place"] += transfer.reference is not None
+            self._count_index_rows(transfer)
 
 
 def verify_chain(reader: Inspector, params: NetworkParams, step: Callable[[int], object]) -> list[str]:
     """The problems of the chain, a sentence each; ``step`` is called with the number of further blocks done."""
-    replay = Replay(params, reader)
-    for height in range(reader.existing_tip().height + 1):
+    replay, first = Replay(params, reader), reader.prune_height()
+    if first:
+        try:
+            with errors_as_corrupt():
+                replay.begin_at(first)
+        except BAD_BLOCK as error:
+            return [f"block {min(replay.at.point.height + 1, first - 1)}: {error}"]
+        step(first)
+    for height in range(first, reader.existing_tip().height + 1):
         try:
             with errors_as_corrupt():
                 replay.execute(reader.existing(height))
@@ -149,7 +193,8 @@ def _state_problems(replay: Replay) -> list[str]:
 
 def _count_problems(replay: Replay) -> list[str]:
     blocks = replay.at.point.height + 1
-    wanted = {**replay.index_rows, "canonical": blocks, "undo": blocks}
+    undo = blocks - replay.reader.prune_height() + replay.reader.is_undo_being_deleted()
+    wanted = {**replay.index_rows, "canonical": blocks, "undo": undo}
     found = {table: replay.reader.rows_of(table) for table in wanted}
     return [
         f"{table} has {found[table]} rows and not {wanted[table]}" for table in wanted if found[table] != wanted[table]

@@ -16,6 +16,7 @@ from svcd.chain.params import DEVNET
 from svcd.cli.operator import database, verify_chain
 from svcd.node import chainstate
 from svcd.process.datadir import lock_directory
+from svcd.store.block_deletion import BlockDeletion
 from svcd.store.database import MEMPOOL, WEBHOOKS, UncleanShutdownMarker, open_writer
 from svcd.store.offline_database import Inspector
 from tests.cli.terminal import Terminal
@@ -94,6 +95,54 @@ def test_damage_is_found_and_named(chain: Path, terminal: Terminal, statement: s
     assert result.stderr.endswith("Error: data is damaged; restore a backup, or try: svc db rebuild data\n")
     record = json.loads(terminal.invoke("db", "check", "data", "--json").stdout)
     assert (record["sound"], len(record["problems"]) > 0) == (False, True)
+
+
+@pytest.fixture(params=[0, 3], ids=["all deleted", "some of a block left"])
+def pruned(chain: Path, request: pytest.FixtureRequest) -> Path:
+    """The database without the blocks below height 40; perhaps a kill has left something of the last one."""
+    with closing(open_writer(chain)) as connection:
+        deletion = BlockDeletion(connection)
+        while deletion.delete_some(DEVNET, below=40, at_most=1) and deletion.prune_height() < 40 - request.param:
+            pass
+    return chain
+
+
+def test_a_pruned_chain_is_sound(pruned: Path, terminal: Terminal) -> None:
+    before = contents(pruned)
+    assert terminal.ok("db", "check", "data").out == "data is sound: 71 blocks and all derived data\n"
+    assert contents(pruned) == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        (
+            "INSERT INTO account VALUES (zeroblob(20), 5, 0, NULL)",
+            "the accounts and undo records do not lead back to its state root",
+        ),
+        ("DELETE FROM undo WHERE block = 60", "undo record of block 59 is missing"),
+        ("DELETE FROM transaction_place", "the index of transfers does not have"),
+        ("UPDATE block SET header = x'00' WHERE height = 12", "block 12: "),
+        ("DELETE FROM history WHERE height = 11", "block 11: its nodes of the history tree are missing or wrong"),
+        ("INSERT INTO undo VALUES (10, x'00')", "undo has"),
+    ],
+)
+def test_damage_to_a_pruned_chain_is_found(pruned: Path, terminal: Terminal, statement: str, sentence: str) -> None:
+    change(pruned, statement)
+    result = terminal.invoke("db", "check", "data")
+    assert (result.exit_code, sentence in result.stderr) == (1, True), result.stderr
+
+
+def test_the_headers_of_a_pruned_chain_are_verified(pruned: Path, terminal: Terminal) -> None:
+    result = json.loads(terminal.ok("db", "verify", "data", "--headers", "--json").out)
+    assert (result["first"], result["headers"], result["wrong"]) == ("1", 70, None)
+
+
+def test_a_pruned_chain_is_not_rebuilt(pruned: Path, terminal: Terminal) -> None:
+    before = pruned.read_bytes()
+    failed = terminal.failure("db", "rebuild", "data")
+    assert re.search(r"has only blocks from height \d+ on, and a rebuild executes every block from the genesis", failed)
+    assert (pruned.read_bytes(), [path.name for path in pruned.parent.glob("*.old*")]) == (before, [])
 
 
 def test_a_damaged_page_is_found(chain: Path, terminal: Terminal) -> None:
