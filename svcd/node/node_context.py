@@ -18,9 +18,11 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
 from svcd.node.mempool import Mempool
+from svcd.node.pruner import Pruner
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
+from svcd.store.block_deletion import BlockDeletion
 from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import (
     MEMPOOL,
@@ -70,6 +72,8 @@ class NodeContext:
     verifier: Verifier
     clock: Clock
     threads: NodeThreads
+    _pruner: Pruner | None
+    """None if all blocks are kept."""
     _close: Callable[[], None]
 
     async def alive(self) -> None:
@@ -98,14 +102,17 @@ class NodeContext:
         """Commit everything that has been submitted, then close the databases."""
         await self.chain_manager.stop()
         await self.transaction_pool.finished()
+        if self._pruner is not None:
+            await self._pruner.stop()
         await self.chain.writer.run(self._close)
 
 
 async def open_node(
-    params: NetworkParams, path: Path, *, threads: NodeThreads, mempool: Mempool, clock: Clock
+    params: NetworkParams, path: Path, *, threads: NodeThreads, mempool: Mempool, clock: Clock, keep_blocks: int = 0
 ) -> NodeContext:
     """Open or create the chain's database at ``path`` and the mempool's beside it, and load both; ``mempool`` is empty.
 
+    Only the newest ``keep_blocks`` blocks are kept whole; all if it is 0.
     Raises DatabaseError or Corrupt, with a text for the operator.
     """
     check_library()
@@ -148,6 +155,11 @@ async def open_node(
         )
         chain_manager.subscribe(transaction_pool)
         count = await transaction_pool.load()
+        pruner = None
+        if keep_blocks:
+            pruner = Pruner(BlockDeletion(connection), chain_manager, writer, clock, keep_blocks)
+            chain_manager.subscribe(pruner)
+            pruner.start()
     _LOG.info(
         "{chain_id}: height {height}, tip {hash}, {count} transfers wait",
         chain_id=params.chain_id,
@@ -165,7 +177,7 @@ async def open_node(
         reading.close()
         connection.close()
 
-    return NodeContext(chain, chain_manager, transaction_pool, verifier, clock, threads, close)
+    return NodeContext(chain, chain_manager, transaction_pool, verifier, clock, threads, pruner, close)
 
 
 def _open_mempool_store(params: NetworkParams, marker: UncleanShutdownMarker) -> MempoolStore:

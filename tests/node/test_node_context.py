@@ -22,6 +22,7 @@ from svcd.node.transaction_pool import SubmitResult
 from svcd.store.database import DatabaseError, UncleanShutdownMarker
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Stepped, code_of, late_clock, wire_of
+from tests.node.connecting import branch
 from tests.support import has_result, result_of
 from tests.torture.audit import audit
 
@@ -40,8 +41,9 @@ class Brake(Stepped):
 class Bench:
     """An open node and the threads it lives on."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keep_blocks: int = 0) -> None:
         self.path = path
+        self.keep_blocks = keep_blocks
         self.writer = Brake()
         self.checker = Brake()
         self.clock: Clock = late_clock()
@@ -50,7 +52,14 @@ class Bench:
     def open(self) -> NodeContext:
         threads = NodeThreads(self.writer, self.checker, 2, self.checker)
         mempool = Mempool(TEST_PARAMS, max_transactions=1000, max_bytes=2**20)
-        opening = open_node(TEST_PARAMS, self.path, threads=threads, mempool=mempool, clock=self.clock)
+        opening = open_node(
+            TEST_PARAMS,
+            self.path,
+            threads=threads,
+            mempool=mempool,
+            clock=self.clock,
+            keep_blocks=self.keep_blocks,
+        )
         return result_of(Deferred.fromCoroutine(opening))
 
     def submit(self, *blocks: Any) -> Deferred[Any]:
@@ -306,3 +315,32 @@ def test_closing_waits_for_a_transfer_that_is_being_verified(
     bench.checker.held = False
     bench.node_context = bench.open()
     assert [entry.transfer.txid for entry in bench.node_context.transaction_pool.mempool.entries()] == [transfer.txid]
+
+
+# Old blocks
+
+
+def test_old_blocks_are_deleted_as_the_chain_grows_and_after_a_restart(path: Path, chain: ChainBuilder) -> None:
+    blocks = branch(chain, None, 12, "a")
+    archive = Bench(path)
+    result_of(archive.submit(*blocks[:9]))
+    assert archive.node_context.chain_manager.reader.prune_height() == 0
+    result_of(archive.close())
+    pruned = Bench(path, keep_blocks=4)
+    assert pruned.node_context.chain_manager.reader.prune_height() == 6
+    result_of(pruned.submit(*blocks[9:]))
+    assert pruned.node_context.chain_manager.reader.prune_height() == 9
+    result_of(pruned.close())
+
+
+def test_a_stop_waits_for_the_deletion_that_is_under_way(path: Path, chain: ChainBuilder) -> None:
+    bench = Bench(path, keep_blocks=4)
+    connected = bench.submit(*branch(chain, None, 9, "a"))
+    assert has_result(connected)
+    bench.writer.held = True
+    more = bench.submit(*branch(chain, None, 10, "a"))
+    closed = bench.close()
+    assert not has_result(closed)
+    bench.finish()
+    assert has_result(closed)
+    assert has_result(more)
