@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any, Final
 
 from attrs import frozen
@@ -32,6 +32,7 @@ from svcd.interfaces import Clock
 from svcd.net.targets import Endpoint
 from svcd.node.changes import ChainChange
 from svcd.node.node_context import NodeContext
+from svcd.node.snapshots import Snapshots
 from svcd.node.threads import ThreadPoolService
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
@@ -91,7 +92,9 @@ class Reached:
             self.done.callback(None)
 
 
-def joined(node_context: NodeContext, reactor: Any, threads: ThreadPoolService, clock: Clock) -> PeerNetwork:
+def joined(
+    path: Path, node_context: NodeContext, reactor: Any, threads: ThreadPoolService, clock: Clock
+) -> PeerNetwork:
     """``living`` with a network that reaches peers over real connections."""
     random = Random(1)
     key = NodeKey(random.randbytes(32), Endpoint(f"http://127.0.0.1:{closed_port()}"))
@@ -105,6 +108,15 @@ def joined(node_context: NodeContext, reactor: Any, threads: ThreadPoolService, 
         transaction_pool=node_context.transaction_pool,
         book=book,
         settings=_SETTINGS,
+        snapshots=Snapshots(
+            node_context.chain_manager,
+            path,
+            files=threads,
+            reader=threads,
+            may_make=lambda: False,
+            seconds=monotonic,
+            sleep=sleep,
+        ),
         forwards=lambda *_: False,
     )
 
@@ -115,7 +127,7 @@ async def catch_up(path: Path, urls: Sequence[str], height: int, reactor: Any) -
     threads.startService()
     try:
         async with opened(path, reactor) as node_context:
-            network, reached = joined(node_context, reactor, threads, reactor), Reached(height)
+            network, reached = joined(path, node_context, reactor, threads, reactor), Reached(height)
             node_context.chain_manager.subscribe(reached)
             began = perf_counter()
             for url in urls:

@@ -44,7 +44,7 @@ class ThreadPools:
     callbacks: ThreadPoolService
     """Looks up the names of callbacks, apart from those of peers, so that no peer can delay a callback."""
     files: ThreadPoolService
-    """Writes files that only the operator waits for: one thread for the known peers, one for a backup."""
+    """Writes files that no request waits for: one thread for the known peers, one for a backup, one for a snapshot."""
 
     def all(self) -> list[ThreadPoolService]:
         """Every pool."""

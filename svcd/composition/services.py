@@ -1,6 +1,7 @@
 """The services and sites of a node on an open chain; `svcd/composition/lifecycle.py` has the order of their start."""
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ from svcd.node.backups import Backups
 from svcd.node.devnet import Devnet
 from svcd.node.miner import Miner, MinerSettings
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
+from svcd.node.snapshots import CHECK_SECONDS as SNAPSHOT_SECONDS
+from svcd.node.snapshots import Snapshots
 from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NoPeers, Status
 from svcd.node.sweeper import Sweeper, SweepSettings
 from svcd.p2p import service as p2p
@@ -98,7 +101,8 @@ class NodeServices:
             config.data_dir / config.participation.key_file, secrets.token_bytes
         )
         self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
-        self._network = build_network(base, key, self._clients) if config.p2p.enabled else None
+        self._snapshots = build_snapshots(base, may_make=lambda: self._status.current)
+        self._network = build_network(base, key, self._clients, self._snapshots) if config.p2p.enabled else None
         self._certificates = ServerCertificates(
             {
                 name: ServerCertificate(name, each.arguments)
@@ -260,6 +264,8 @@ class NodeServices:
             known,
             Periodic(clock, p2p.TICK_SECONDS, network.tick, what="maintaining peer connections", at_once=True),
             Periodic(clock, p2p.SAVE_SECONDS, known.save_or_log, what="saving the known peers"),
+            Periodic(clock, SNAPSHOT_SECONDS, self._snapshots.check, what="making snapshots of the state"),
+            self._snapshots,
         ]
 
     def systemd(self) -> Service:
@@ -392,7 +398,20 @@ class NodeServices:
         return pages_resource(sources, page_hosts(config))
 
 
-def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.PeerNetwork:
+def build_snapshots(base: NodeResources, *, may_make: Callable[[], bool]) -> Snapshots:
+    """The snapshots of the state, beside the chain's database; they are made while ``may_make`` returns true."""
+    return Snapshots(
+        base.node_context.chain_manager,
+        base.config.chain_file,
+        files=base.pools.files,
+        reader=base.pools.reader,
+        may_make=may_make,
+        seconds=time.monotonic,
+        sleep=time.sleep,
+    )
+
+
+def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots: Snapshots) -> p2p.PeerNetwork:
     """The network of peers, not started yet; ``clients`` then counts IPv4 clients behind NAT64 one by one."""
     config, node_context = base.config, base.node_context
     params = node_context.chain_manager.params
@@ -418,6 +437,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.Pe
         transaction_pool=node_context.transaction_pool,
         book=book,
         settings=settings,
+        snapshots=snapshots,
         forwards=clients.untrusted.forwards,
     )
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from svcd.chain.block import parse_header, parse_posted_block
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.snapshot import CHUNK_ACCOUNTS, MAX_CHUNKS, RECORD_BYTES
 from svcd.chain.transaction import fold_case, parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.chain_schemas import (
@@ -35,6 +36,7 @@ from svcd.interfaces import milliseconds
 from svcd.limits import LARGE_BODY, limit
 from svcd.net.targets import Endpoint
 from svcd.node.chain_manager import ChainManager
+from svcd.node.snapshots import Snapshots
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.announcements import Announcements
 from svcd.p2p.bans import BANNED, FLOOD_BAN_SECONDS, MALFORMED_TOKENS, PostBans, address_name
@@ -56,6 +58,7 @@ from svcd.p2p.client import (
 from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, check_hello, parse_hello
 from svcd.p2p.peers import Peers
 from svcd.store.chain_store import ChainReader
+from svcd.store.snapshot_file import SnapshotFile
 from svcd.web.connections import DEFAULT_BODY_CAP
 from svcd.web.field_types import Bool, Custom, Int, Schema, Text, with_example
 from svcd.web.rate_limits import LOOKUP_TOKENS
@@ -79,6 +82,8 @@ _POLICY: Final = {
     *(Refusal.BALANCE, Refusal.SENDER_MINIMUM, Refusal.RECIPIENT_MINIMUM),
 }
 """Reasons to refuse an honest peer's transfer: mempools differ from node to node."""
+_OCTETS: Final = "application/octet-stream"
+_NO_SNAPSHOT: Final = "There is no snapshot of this block here; `/p2p/status` says of which blocks there are."
 _HEX_HASH: Final = re.compile("[0-9a-f]{64}")
 
 # Schemas
@@ -100,10 +105,40 @@ _CLAIMS: Final[Mapping[str, Schema]] = {
     "endpoint": _ENDPOINT_TEXT,
 }
 _HELLO: Final = named_object("Hello", {**_CLAIMS, "signature": SIGNATURE}, about="The signed hello of a node.")
+_SNAPSHOT: Final = named_object(
+    "SnapshotClaim",
+    {"height": WHOLE_NUMBER, "hash": HASH, "digest": HASH},
+    about="A snapshot of the state that a node serves: its block, and the SHA-256 of its manifest in canonical JSON.",
+)
 _STATUS: Final = named_object(
     "PeerStatus",
-    {**_CLAIMS, "cumulativeWork": _WORK, "pruneHeight": PRUNE_HEIGHT, "peers": COUNT, "time": TIME},
+    {
+        **_CLAIMS,
+        "cumulativeWork": _WORK,
+        "pruneHeight": PRUNE_HEIGHT,
+        "peers": COUNT,
+        "time": TIME,
+        "snapshots": {"type": "array", "items": _SNAPSHOT},
+    },
     about="What a node claims its chain to be, unsigned.",
+)
+_MANIFEST: Final = named_object(
+    "SnapshotManifest",
+    {
+        "chunks": {
+            "type": "array",
+            "items": {
+                "type": "string",
+                "pattern": "^(0|[1-9][0-9]{0,2}):(0|[1-9][0-9]{0,4}):[0-9a-f]{64}$",
+                "examples": ["0:7:" + 64 * "0"],
+            },
+            "minItems": 1,
+            "maxItems": MAX_CHUNKS,
+        },
+        "hash": HASH,
+        "height": WHOLE_NUMBER,
+    },
+    about="The chunks of all accounts after a block: depth in the state tree, number of accounts, and root of each.",
 )
 _PEER: Final = named_object(
     "KnownPeer",
@@ -149,6 +184,8 @@ def _endpoint(text: str) -> Endpoint | None:
 
 _ENDPOINT: Final = Text(convert=_endpoint, more={"examples": ["https://node.example.org"]})
 _FROM: Final = _query_number("from", 0, MAX_INTEGER, 0, "The height of the first block.")
+_SNAPSHOT_HEIGHT: Final = Field("height", Int(0, MAX_INTEGER), "The height of the snapshot's block.")
+_CHUNK_INDEX: Final = Field("index", Int(0, MAX_CHUNKS - 1), "The number of the chunk, from 0.")
 _HOW_MANY: Final = "How many headers to return at most."
 
 
@@ -194,9 +231,16 @@ class PeerRoutes:
     """Routes for handshakes, gossip, blocks and transfers that are posted, and the mempool."""
 
     def __init__(
-        self, peers: Peers, *, transaction_pool: TransactionPool, announcements: Announcements, post_bans: PostBans
+        self,
+        peers: Peers,
+        *,
+        transaction_pool: TransactionPool,
+        announcements: Announcements,
+        snapshots: Snapshots,
+        post_bans: PostBans,
     ) -> None:
         self._peers = peers
+        self._snapshots = snapshots
         self._node: LocalNode = peers.node
         self._transaction_pool = transaction_pool
         self._announcements = announcements
@@ -215,11 +259,22 @@ class PeerRoutes:
         """Answer GET /p2p/status."""
         node, now = self._node, milliseconds(self._node.clock)
         claims = node.key.unsigned(node.params, node.chain_manager.tip, now).fields()
-        chain = {
+        status = {
+            **claims,
             "cumulativeWork": str(node.chain_manager.tip.work),
             "pruneHeight": str(node.chain_manager.reader.prune_height()),
+            "peers": len(self._peers.all()),
+            "time": str(now),
+            "snapshots": [
+                {
+                    "height": str(file.manifest.height),
+                    "hash": file.manifest.hash.hex(),
+                    "digest": file.digest.hex(),
+                }
+                for file in self._snapshots.served
+            ],
         }
-        return {"status": {**claims, **chain, "peers": len(self._peers.all()), "time": str(now)}}
+        return {"status": status}
 
     @_post(
         "/p2p/hello",
@@ -477,6 +532,51 @@ class BlockRoutes:
 
     async def _ask(self, question: Callable[[ChainPoint, ChainReader], bytes]) -> Renderable:
         return Response(await self._chain_manager.long_reads.ask(partial(question, self._chain_manager.tip)))
+
+
+class SnapshotRoutes:
+    """Routes for the state after a block, in chunks; a node that starts needs no earlier block then."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+
+    @_large(
+        "GET",
+        "/p2p/snapshot/{height}",
+        "What the snapshot of the block at a height consists of",
+        path_fields=(_SNAPSHOT_HEIGHT,),
+        answers={200: object_schema({"snapshot": _MANIFEST})},
+        errors={404: _NO_SNAPSHOT},
+    )
+    def manifest(self, height: int) -> Renderable:
+        """Answer GET /p2p/snapshot/{height}."""
+        return Response(b'{"ok":true,"snapshot":' + self._at(height).wire + b"}")
+
+    @_large(
+        "GET",
+        "/p2p/snapshot/{height}/{index}",
+        f"A chunk of a snapshot: {RECORD_BYTES} bytes for each account, at most {CHUNK_ACCOUNTS} accounts",
+        path_fields=(_SNAPSHOT_HEIGHT, _CHUNK_INDEX),
+        answers={200: {"type": "string", "format": "binary"}},
+        media_type=_OCTETS,
+        errors={404: f"{_NO_SNAPSHOT} Or it has fewer chunks."},
+    )
+    async def chunk(self, height: int, index: int) -> Renderable:
+        """Answer GET /p2p/snapshot/{height}/{index}."""
+        file = self._at(height)
+        if index >= len(file.manifest.chunks):
+            raise HttpError(404, f"this snapshot has the chunks 0 to {len(file.manifest.chunks) - 1}")
+        try:
+            return Response(await self._snapshots.chunk(file, index), content_type=_OCTETS.encode())
+        except (Corrupt, OSError) as error:
+            # Only the operator needs to know which file it was.
+            raise HttpError(404, "this snapshot can no longer be read; ask for its status again") from error
+
+    def _at(self, height: int) -> SnapshotFile:
+        file = self._snapshots.at(height)
+        if file is None:
+            raise HttpError(404, "there is no snapshot of this block here; /p2p/status says of which blocks there are")
+        return file
 
 
 def _headers_answer(first: int, limit: int, tip: ChainPoint, reader: ChainReader) -> bytes:

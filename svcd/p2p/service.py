@@ -16,6 +16,7 @@ from twisted.logger import Logger
 
 from svcd.interfaces import Timer, Worker, unix_seconds
 from svcd.net.targets import Endpoint
+from svcd.node.snapshots import Snapshots
 from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET, NetworkView
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry, group_of_endpoint, take_group
@@ -27,7 +28,7 @@ from svcd.p2p.handshake import LocalNode
 from svcd.p2p.peers import Peers, PeerSettings
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.relay import Relay
-from svcd.p2p.routes import BlockRoutes, PeerRoutes
+from svcd.p2p.routes import BlockRoutes, PeerRoutes, SnapshotRoutes
 
 TICK_SECONDS: Final = 1.0
 SAVE_SECONDS: Final = 60.0
@@ -149,6 +150,7 @@ class PeerNetwork:
         transaction_pool: TransactionPool,
         book: AddressBook,
         settings: PeerSettings,
+        snapshots: Snapshots,
         forwards: Callable[[str, float], bool],
     ) -> None:
         """Create the parts.
@@ -170,9 +172,11 @@ class PeerNetwork:
                 self.peers,
                 transaction_pool=transaction_pool,
                 announcements=self.announcements,
+                snapshots=snapshots,
                 post_bans=PostBans(bans, node.clock, forwards),
             ),
             BlockRoutes(node.chain_manager),
+            SnapshotRoutes(snapshots),
         ]
         """The objects whose routes other nodes may call."""
 

@@ -20,6 +20,7 @@ from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.changes import BlockOutcome, BlockStatus, ChainChange
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
+from svcd.node.snapshots import Snapshots
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
@@ -228,6 +229,13 @@ def open_node(folder: Path, setting: Setting) -> Node:
     chain_manager.subscribe(node.witness)
     pool.subscribe(node.witness)
     return node
+
+
+def snapshots_beside(database: Path, chain_manager: ChainManager, **changes: Any) -> Snapshots:
+    """The snapshots of a node on a bench, which are made in the caller's thread and without a pause."""
+    parts = {"files": InlineWorker(), "reader": InlineWorker(), "may_make": lambda: True}
+    clock = {"seconds": lambda: 0.0, "sleep": lambda _: None}
+    return Snapshots(chain_manager, database, **{**parts, **clock, **changes})
 
 
 @contextmanager

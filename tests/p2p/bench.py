@@ -35,7 +35,7 @@ from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import LATE
+from tests.node.bench import LATE, snapshots_beside
 from tests.p2p.memory_transport import Answer, MemoryTransport, run, run_until
 from tests.p2p.remote_node import RemoteNode
 from tests.support import result_of
@@ -100,12 +100,14 @@ class Node:
         )
         book = AddressBook(b"s" * 32, Random(setting.name).random)
         self.clients = Clients(exempt=setting.exempt)
+        self.snapshots = snapshots_beside(self.path, self.node_context.chain_manager, reader=setting.reader)
         self.network: PeerNetwork = PeerNetwork(
             self.local,
             client,
             transaction_pool=self.node_context.transaction_pool,
             book=book,
             settings=settings,
+            snapshots=self.snapshots,
             forwards=self.clients.untrusted.forwards,
         )
         self.peers = self.network.peers

@@ -3,22 +3,27 @@
 import json
 import tracemalloc
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from itertools import count
 from typing import Any
 
 import pytest
 from attrs import evolve
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
+from svcd.chain.snapshot import check_chunk, check_manifest, parse_manifest
 from svcd.interfaces import milliseconds
+from svcd.node import snapshots
 from svcd.p2p import routes
 from svcd.p2p.bans import address_in, address_name, endpoint_name, node_name, posts_name
 from svcd.p2p.client import MAX_HASHES, MAX_HEADERS, MAX_LOCATOR, split_blocks
 from svcd.p2p.handshake import check_hello, parse_hello
 from svcd.p2p.routes import BlockRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.store.snapshot_file import SnapshotFile
 from svcd.web import api
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from tests.chains import ChainBuilder
@@ -93,6 +98,7 @@ def test_status(node: Node, client: Client, grow: Grow) -> None:
             "pruneHeight": "0",
             "peers": 1,
             "time": now,
+            "snapshots": [],
         }
     }
 
@@ -584,7 +590,8 @@ ALL_POSTS = (*POSTS, "/p2p/header", "/p2p/headers", "/p2p/blocks", "/p2p/branch"
 def test_every_route_is_described(node: Node) -> None:
     paths = published(node.site).document["paths"]
     described = {(method, path) for path in paths if path.startswith("/p2p/") for method in paths[path]}
-    assert described == {(method, path) for path in GETS for method in ("get", "head")} | {
+    gets = (*GETS, "/p2p/snapshot/{height}", "/p2p/snapshot/{height}/{index}")
+    assert described == {(method, path) for path in gets for method in ("get", "head")} | {
         ("post", path) for path in ALL_POSTS
     }
 
@@ -832,3 +839,73 @@ def test_answers_are_read_by_a_thread(make_node: MakeNode, grow: Grow, question:
     reader.finish()
     answer = json.loads(result_of(asked).body)
     assert len(answer.get("headers") or answer["blocks"]) == 5
+
+
+# Snapshots
+
+
+@pytest.fixture
+def snapshot(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> SnapshotFile:
+    """The snapshot of block 10 on a node."""
+    monkeypatch.setattr(snapshots, "SNAPSHOT_BLOCKS", 10)
+    node.take(*grow(25, pays=1))
+    result_of(Deferred.fromCoroutine(node.snapshots.check()))
+    (file,) = node.snapshots.served
+    return file
+
+
+def test_snapshots_are_named_in_the_status(client: Client, grow: Grow, snapshot: SnapshotFile) -> None:
+    (named,) = client.ok("/p2p/status")["status"]["snapshots"]
+    assert named == {
+        "height": "10",
+        "hash": grow(10, pays=1)[-1].header.hash.hex(),
+        "digest": sha256(snapshot.manifest.wire()).hexdigest(),
+    }
+
+
+def test_a_snapshot_is_sent_in_chunks(
+    client: Client, builder: ChainBuilder, grow: Grow, snapshot: SnapshotFile
+) -> None:
+    block = grow(10, pays=1)[-1]
+    manifest = parse_manifest(client.ok("/p2p/snapshot/10")["snapshot"])
+    assert manifest == snapshot.manifest
+    check_manifest(manifest, block.header.state_root)
+    assert len(manifest.chunks) == 1
+    chunk = client.get("/p2p/snapshot/10/0")
+    assert (chunk.status, chunk.headers["content-type"]) == (200, "application/octet-stream")
+    assert dict(check_chunk(manifest, 0, chunk.body)) == builder.accounts_after(block)
+
+
+@pytest.mark.parametrize("path", ["/p2p/snapshot/9", "/p2p/snapshot/9/0"])
+def test_there_is_no_snapshot_of_every_block(client: Client, snapshot: SnapshotFile, path: str) -> None:
+    assert client.refusal(path, status=404).startswith("there is no snapshot of this block here")
+
+
+def test_there_are_not_more_chunks_than_the_manifest_has(client: Client, snapshot: SnapshotFile) -> None:
+    assert client.refusal("/p2p/snapshot/10/1", status=404) == "this snapshot has the chunks 0 to 0"
+
+
+@pytest.mark.parametrize("path", ["/p2p/snapshot/x", "/p2p/snapshot/010", "/p2p/snapshot/10/-1"])
+def test_what_is_no_number_of_a_snapshot(client: Client, snapshot: SnapshotFile, path: str) -> None:
+    assert "must be a whole number" in client.refusal(path)
+
+
+def test_a_damaged_chunk_is_not_sent(client: Client, snapshot: SnapshotFile) -> None:
+    data = snapshot.path.read_bytes()
+    snapshot.path.write_bytes(bytes(44) + data[44:])
+    assert "can no longer be read" in client.refusal("/p2p/snapshot/10/0", status=404)
+    assert client.ok("/p2p/status")["status"]["snapshots"] == []
+
+
+def test_a_chunk_costs_as_much_as_blocks_of_its_size(
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "SNAPSHOT_BLOCKS", 10)
+    node = make_node(rates={"read": 0, "broadcast": 0, "p2p": 10})
+    node.take(*grow(25, pays=1))
+    result_of(Deferred.fromCoroutine(node.snapshots.check()))
+    (file,) = node.snapshots.served
+    monkeypatch.setattr(api, "BYTES_PER_TOKEN", file.manifest.chunks[0].size / 20)
+    client = client_of(node)
+    statuses = [client.get("/p2p/snapshot/10/0").status for _ in range(8)]
+    assert statuses == [200] * 5 + [429] * 3, "each costs 20 of the 100 that there are"

@@ -99,7 +99,8 @@ class Description:
         if asked.method != "HEAD":
             ((media_type, content),) = described["content"].items()
             assert response.headers["content-type"] == media_type
-            self._validate(content["schema"], json.loads(response.body))
+            is_json = "json" in media_type
+            self._validate(content["schema"], json.loads(response.body) if is_json else response.body.decode("latin-1"))
         for name, header in described.get("headers", {}).items():
             assert not self._cors or name.lower() in response.headers["access-control-expose-headers"].lower()
             if name.lower() in response.headers:

@@ -45,6 +45,7 @@ from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, address_of, key_of
+from tests.node.bench import snapshots_beside
 from tests.rpc.description import Asked, Description
 from tests.support import result_of
 from tests.web.wire import Response, Wire
@@ -108,6 +109,7 @@ class Node:
 
     def __init__(self, path: Path, clock: Clock, settings: Settings, worker: Any = None) -> None:
         self.params = settings.params
+        self.path = path
         self.builder = ChainBuilder(self.params)
         self.clock = clock
         threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2, InlineWorker())
@@ -160,6 +162,7 @@ class Node:
             transaction_pool=transaction_pool,
             book=AddressBook(bytes(32), Random(1).random),
             settings=counts,
+            snapshots=snapshots_beside(self.path, chain_manager),
             forwards=lambda *_: False,
         )
         return network.routes

@@ -29,6 +29,7 @@ from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
+from tests.node.bench import snapshots_beside
 from tests.simulation.clock import Lifetime
 from tests.simulation.hostile import Hostile
 from tests.simulation.network import Link, Network, ask_at_once
@@ -115,6 +116,7 @@ class SimulatedNode:
             transaction_pool=node_context.transaction_pool,
             book=book,
             settings=settings,
+            snapshots=snapshots_beside(self._folder / "chain.sqlite", node_context.chain_manager),
             forwards=self._clients.untrusted.forwards,
         )
 
