@@ -72,6 +72,8 @@ def test_description_has_the_routes_between_nodes_where_they_are(open_node: Call
         "transactions",
         "transaction",
         "peers",
+        "snapshot/{height}",
+        "snapshot/{height}/{index}",
     }
     assert {path for _, path in ROUTES} | {f"/p2p/{name}" for name in names} == described["paths"].keys()
 
