@@ -1,15 +1,13 @@
 """The HTTP client for other nodes: each route as a method, every reply checked for its form (docs/peers.md)."""
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from svcd.chain.block import Block, Header, parse_block, parse_header
+from svcd.chain.block import Block, Header, parse_header
 from svcd.chain.encoding import (
     canonical,
-    check_structure,
     decimal_u53,
     hex_bytes,
     parse_json,
@@ -17,7 +15,7 @@ from svcd.chain.encoding import (
 )
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Known, Transfer
+from svcd.chain.transaction import Known
 from svcd.interfaces import Worker
 from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, limit
 from svcd.net.calls import CallKind
@@ -262,30 +260,6 @@ class PeerClient:
         return reply.body
 
 
-def split_blocks(reply: bytes, limit: int) -> list[bytes]:
-    """The blocks in the reply of ``/p2p/blocks``, each one byte for byte as it was sent; raises PeerCallFailed."""
-    blocks: list[bytes] = []
-    try:
-        # The decoder lets no other thread run before it has finished a block: half a second for 4 MiB of empty arrays.
-        check_structure(reply)
-        text = reply.decode("utf-8")
-        at = text.index(_BLOCKS) + len(_BLOCKS)
-        complete = text[at] == "]"
-        while not complete:
-            if len(blocks) == limit:
-                raise PeerCallFailed(FailureKind.MALFORMED, "it sent more blocks than were asked for")
-            block, end = _DECODER.raw_decode(text, at)
-            if type(block) is not dict or text[end] not in ",]":
-                raise ValueError("not a list of objects")
-            blocks.append(text[at:end].encode())
-            at, complete = end + 1, text[end] == "]"
-    except RuleViolation as violation:
-        raise PeerCallFailed(FailureKind.MALFORMED, f"its reply is refused: {violation.detail}") from violation
-    except (ValueError, IndexError, RecursionError) as error:
-        raise PeerCallFailed(FailureKind.MALFORMED, "its reply is not the JSON of blocks") from error
-    return blocks
-
-
 def _read_headers(reply: bytes, limit: int, params: NetworkParams) -> HeadersReply:
     """The headers in the reply of ``/p2p/headers``; raises PeerCallFailed."""
     try:
@@ -299,72 +273,49 @@ def _read_headers(reply: bytes, limit: int, params: NetworkParams) -> HeadersRep
     return HeadersReply(headers, first, height)
 
 
-def _read_blocks(reply: bytes, limit: int, params: NetworkParams, known: Known | None) -> list[Block]:
-    """The blocks in the reply of ``/p2p/blocks``, which must be canonical JSON; raises PeerCallFailed.
-
-    Another spelling is a mistake of the peer's program, and no block that breaks a rule.
-    """
-    try:
-        return [parse_block(wire, params, known) for wire in split_blocks(reply, limit)]
-    except RuleViolation as violation:
-        raise PeerCallFailed(
-            FailureKind.MALFORMED, f"a block in its reply does not have the agreed form: {violation.detail}"
-        ) from violation
-
-
 def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None) -> BlocksReply:
-    """The blocks in the reply, each under its header and with the transactions it commits to; raises PeerCallFailed."""
-    try:
-        blocks = _find_bodies(reply, headers, params, known) or _match_bodies(reply, headers, params, known)
-    except RuleViolation as violation:
-        raise PeerCallFailed(
-            FailureKind.INVALID, f"a block that it sent does not match its header: {violation.detail}"
-        ) from violation
-    return BlocksReply(blocks, sum([block.size for block in blocks]))
+    """The blocks in a reply, in canonical JSON and in the order of their headers; raises PeerCallFailed.
 
-
-def _find_bodies(
-    reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None
-) -> list[Block] | None:
-    """The blocks in a reply without blanks, found by the text of their headers; None if the reply must be parsed."""
-    at = reply.find(_BLOCKS.encode()) + len(_BLOCKS)
+    Each is found by the text of its header, and so never parsed as another block than the one that was requested.
+    """
+    begin = reply.find(_BLOCKS)
+    at = begin + len(_BLOCKS) if begin >= 0 else len(reply)
     blocks: list[Block] = []
-    for header in headers:
-        found = header.read_transfers(reply, at, params, known)
+    ends = reply[at : at + 1] == b"]"
+    for header in () if ends else headers:
+        found = _with_its_signature(header, reply, at).read_transfers(reply, at, params, known)
         if found is None:
             # The peer may have left the block out; otherwise the end is not reached.
             continue
         transfers, end = found
-        blocks.append(_checked(header, transfers))
-        at = end + 1
-        if reply[end:at] == b"]":
-            return blocks
-        if reply[end:at] != b",":
-            return None
-    return None
+        block = Block(header, transfers)
+        try:
+            block.check_body()
+        except RuleViolation as violation:
+            raise PeerCallFailed(
+                FailureKind.INVALID, f"a block that it sent does not match its header: {violation.detail}"
+            ) from violation
+        blocks.append(block)
+        at, ends = end + 1, reply[end : end + 1] == b"]"
+        if ends or reply[end : end + 1] != b",":
+            break
+    if not ends:
+        raise PeerCallFailed(FailureKind.MALFORMED, "it did not send blocks that were asked for, in that order")
+    return BlocksReply(blocks, sum([block.size for block in blocks]))
 
 
-def _match_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None) -> list[Block]:
-    """The blocks in any reply, matched with their headers by the hash; raises PeerCallFailed."""
-    blocks: list[Block] = []
-    expected = iter(headers)
-    for found in _read_blocks(reply, len(headers), params, known):
-        header = next((header for header in expected if header.hash == found.header.hash), None)
-        if header is None:
-            raise PeerCallFailed(FailureKind.MALFORMED, "it sent a block that was not asked for, or not in that order")
-        # The hash leaves the signature out; the one that was checked counts.
-        blocks.append(_checked(header, found.transfers))
-    return blocks
+def _with_its_signature(header: Header, reply: bytes, at: int) -> Header:
+    """The header with the signature that it has in a reply: the hash leaves it out, so honest peers may differ."""
+    begin = reply.find(_SIGNATURE, at, at + HEADER_ROOM) + len(_SIGNATURE)
+    try:
+        signature = bytes.fromhex(reply[begin : begin + 128].decode("ascii"))
+    except ValueError:
+        return header
+    return header if signature == header.signature else evolve(header, signature=signature)
 
 
-def _checked(header: Header, transfers: tuple[Transfer, ...]) -> Block:
-    block = Block(header, transfers)
-    block.check_body()
-    return block
-
-
-_BLOCKS: Final = '"blocks":['
-_DECODER: Final = json.JSONDecoder()
+_BLOCKS: Final = b'"blocks":['
+_SIGNATURE: Final = b'"signature":"'
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -151,3 +151,15 @@ class RemoteNode:
     def got_at(self, path: str) -> list[Any]:
         """What it was sent at one path."""
         return [value for where, value in self.got if where == path]
+
+
+def split_blocks(reply: bytes) -> list[bytes]:
+    """The blocks in the reply of ``/p2p/blocks``, each one byte for byte as it was sent."""
+    text, decoder = reply.decode(), json.JSONDecoder()
+    at = text.index('"blocks":[') + len('"blocks":[')
+    blocks: list[bytes] = []
+    while text[at] != "]":
+        _, end = decoder.raw_decode(text, at)
+        blocks.append(text[at:end].encode())
+        at = end + (text[end] == ",")
+    return blocks

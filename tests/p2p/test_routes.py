@@ -19,7 +19,7 @@ from svcd.interfaces import milliseconds
 from svcd.node import snapshots
 from svcd.p2p import routes
 from svcd.p2p.bans import address_in, address_name, endpoint_name, node_name, posts_name
-from svcd.p2p.client import MAX_HASHES, MAX_HEADERS, MAX_LOCATOR, split_blocks
+from svcd.p2p.client import MAX_HASHES, MAX_HEADERS, MAX_LOCATOR
 from svcd.p2p.handshake import check_hello, parse_hello
 from svcd.p2p.routes import BlockRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
@@ -30,6 +30,7 @@ from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import LIMITS, OURS, Node, place
 from tests.p2p.conftest import Grow, MakeNode
+from tests.p2p.remote_node import split_blocks
 from tests.rpc.conftest import published
 from tests.rpc.description import Description
 from tests.rpc.node import Client
@@ -392,7 +393,7 @@ def blocks_of(client: Client, query: str = "") -> tuple[list[bytes], str]:
     response = client.get(f"/p2p/blocks{query}")
     assert response.status == 200, response.body
     assert response.json.keys() == {"ok", "blocks", "height"}
-    return split_blocks(response.body, 16), response.json["height"]
+    return split_blocks(response.body), response.json["height"]
 
 
 def test_blocks_are_sent_byte_for_byte(node: Node, client: Client, grow: Grow) -> None:
@@ -764,7 +765,7 @@ def test_what_is_no_limit(client: Client, bad: object) -> None:
 def blocks_by_hash(client: Client, hashes: Sequence[str]) -> list[bytes]:
     response = client.post("/p2p/blocks", json.dumps({"hashes": hashes}).encode())
     assert response.status == 200, response.body
-    return split_blocks(response.body, MAX_HASHES)
+    return split_blocks(response.body)
 
 
 def test_blocks_come_in_the_order_of_their_hashes(node: Node, client: Client, grow: Grow) -> None:

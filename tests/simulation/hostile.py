@@ -10,10 +10,11 @@ from attrs import define, evolve, field, frozen
 
 from svcd.chain.encoding import MAX_INTEGER, canonical
 from svcd.interfaces import milliseconds
-from svcd.p2p.client import HELLO_BYTES, HELLO_SECONDS, MAX_BLOCKS, MAX_HASHES, split_blocks
+from svcd.p2p.client import HELLO_BYTES, HELLO_SECONDS, MAX_BLOCKS
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.peers import Peers
 from svcd.p2p.transport import FailureKind, PeerReply, PeerRequest
+from tests.p2p.remote_node import split_blocks
 
 BLOCKS = "/p2p/blocks"
 HEADERS = "/p2p/headers"
@@ -45,7 +46,7 @@ def blocks_of(wires: Sequence[bytes]) -> PeerReply:
 
 
 def blocks_in(reply: PeerReply | None) -> list[bytes]:
-    return split_blocks(reply.body, MAX_HASHES) if reply is not None and reply.status == 200 else []
+    return split_blocks(reply.body) if reply is not None and reply.status == 200 else []
 
 
 def headers_in(reply: PeerReply | None) -> tuple[list[bytes], int]:
