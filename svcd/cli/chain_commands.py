@@ -51,19 +51,30 @@ def block(session: Session, height: int) -> None:
 
 @click.command()
 @click.argument("address", callback=options.validated(options.address))
-@options.node_option
+@options.nodes_option
 @options.json_option
 @click.pass_obj
-def balance(session: Session, address: str) -> None:
+def balance(session: Session, address: str, *, trustless: bool, minimum_work: int | None) -> None:
     """Show the balance of ADDRESS and how many transfers it has sent.
 
-    An address that is not on the chain has a balance of 0.
+    An address that is not on the chain has a balance of 0. With --trustless no node is believed: the balance is checked
+    against the chain with the most work that the nodes at all --url prove.
 
     \b
     Example:
       svc balance svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc
       svc balance "$(svc wallet address)"
+      svc balance svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc --trustless
     """
+    options.check_one_node(session, trustless=trustless)
+    if trustless:
+        # Only here are Argon2 and the checks of proofs needed.
+        from svcd.cli.proven_balance import show_proven_balance
+
+        show_proven_balance(session, address, minimum_work or 0)
+        return
+    if minimum_work is not None:
+        raise click.UsageError("--minimum-work needs --trustless")
     response = session.node().get(f"/rpc/balance/{address}").object("account")
     session.print_result(response.members, account_text(response))
 

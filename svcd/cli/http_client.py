@@ -245,11 +245,11 @@ class NodeClient:
 
     def get(self, path: str) -> ResponseObject:
         """The response to GET ``path``."""
-        return self._parse(self.fetch("GET", path))
+        return self.parse(self.fetch("GET", path))
 
     def post(self, path: str, body: Mapping[str, object]) -> ResponseObject:
         """The response to POST ``path`` with ``body`` as JSON."""
-        return self._parse(self.fetch("POST", path, json.dumps(body).encode("ascii"), headers=_JSON_HEADERS))
+        return self.parse(self.fetch("POST", path, json.dumps(body).encode("ascii"), headers=_JSON_HEADERS))
 
     def fetch(
         self,
@@ -287,7 +287,8 @@ class NodeClient:
             raise _too_large(name, max_bytes)
         return Fetched(response.status, response.headers, content)
 
-    def _parse(self, fetched: Fetched) -> ResponseObject:
+    def parse(self, fetched: Fetched) -> ResponseObject:
+        """The object in a successful response."""
         response, status = parse_object(fetched.body, "the response"), fetched.status
         if response is not None and status in _SUCCESSES and response.members.get("ok") is True:
             return response

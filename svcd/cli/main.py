@@ -71,7 +71,7 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
       svc status
       svc wallet new --network devnet
     """
-    context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir)
+    context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir=data_dir)
 
 
 @svc.group(cls=LazyGroup)

@@ -95,6 +95,45 @@ def node_option(command: F) -> F:
     )(command)
 
 
+def nodes_option(command: F) -> F:
+    """``--url``, which may be repeated with ``--trustless``, and the parameters ``trustless`` and ``minimum_work``."""
+    url_option = click.option(
+        "--url",
+        metavar="URL",
+        multiple=True,
+        expose_value=False,
+        callback=_into_urls,
+        help="The node to ask; with --trustless, repeat it for each.  [env var: SVCD_URL; default:"
+        " http://127.0.0.1:8645]",
+    )
+    trustless = click.option(
+        "--trustless",
+        is_flag=True,
+        help="Believe no node: check the answer against the chain, and the chain from its genesis block on.",
+    )
+    minimum_work = click.option(
+        "--minimum-work",
+        metavar="HASHES",
+        callback=validated(integer(0)),
+        help="Refuse a chain with less work, such as what an earlier check has shown.",
+    )
+    return url_option(trustless(minimum_work(command)))
+
+
+def check_one_node(session: Session, *, trustless: bool) -> None:
+    """Raise click.UsageError if several nodes were given and one is asked."""
+    if len(session.urls) > 1 and not trustless:
+        raise click.UsageError("several --url need --trustless; otherwise one node is asked")
+
+
+def _into_urls(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> None:
+    session = context.find_object(Session)
+    if values and session is not None:
+        given = [validated(url)(context, parameter, value) for value in values]
+        session.urls = tuple(each for each in given if each is not None)
+        session.url = session.urls[0]
+
+
 def operator_option(command: F) -> F:
     """``--data-dir`` after the command, which overrides ``--data-dir`` before it and SVCD_DATA_DIR."""
     return click.option(

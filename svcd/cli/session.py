@@ -63,20 +63,30 @@ class Session:
 
     runtime: Runtime
     url: str = DEFAULT_URL
+    urls: tuple[str, ...] = ()
+    """All nodes that were given to a command that asks several; empty for :attr:`url` alone."""
     data_dir: str = DEFAULT_DATA_DIR
     as_json: bool = False
     insecure_http: bool = False
     """Whether a token may be sent over a network unencrypted."""
-    _warned: bool = field(default=False, init=False)
+    _warned: set[str] = field(factory=set, init=False)
+    """The URLs of which the user has been warned."""
 
     def node(self, *, token: str | None = None) -> NodeClient:
         """A client of the node's public interface with a bearer ``token``; raises CommandError.
 
         A token is not sent over http to another host, unless the user insists; for anything else there is one warning.
         """
-        endpoint = public_endpoint(self.url)
-        if is_exposed(self.url):
-            self._warn_of_http(token)
+        return self._client(self.url, token)
+
+    def nodes(self) -> list[tuple[str, NodeClient]]:
+        """A client of each node that was given, with its URL, each once."""
+        return [(url, self._client(url, None)) for url in dict.fromkeys(self.urls or (self.url,))]
+
+    def _client(self, url: str, token: str | None) -> NodeClient:
+        endpoint = public_endpoint(url)
+        if is_exposed(url):
+            self._warn_of_http(url, token)
         return NodeClient(self.runtime.connect, endpoint, clock=self.runtime.clock, token=token)
 
     def operator(
@@ -89,17 +99,17 @@ class Session:
         endpoint = operator_endpoint(str(Path(self.data_dir) / SOCKET), timeout)
         return NodeClient(self.runtime.connect, endpoint, clock=self.runtime.clock, poll=poll)
 
-    def _warn_of_http(self, token: str | None) -> None:
+    def _warn_of_http(self, url: str, token: str | None) -> None:
         """Warn once of http to another host; raises CommandError if a ``token`` would be sent that way unasked."""
         if token is not None and not self.insecure_http:
             raise CommandError(
-                f"the token would cross the network unencrypted to {self.url}: use https://, or a tunnel to this"
+                f"the token would cross the network unencrypted to {url}: use https://, or a tunnel to this"
                 " computer; --insecure-http sends it all the same"
             )
-        if not self._warned:
-            self._warned = True
+        if url not in self._warned:
+            self._warned.add(url)
             click.echo(
-                f"Warning: {self.url} is not encrypted: others on the way can read and change requests and answers. Use"
+                f"Warning: {url} is not encrypted: others on the way can read and change requests and answers. Use"
                 " https://, or a tunnel to this computer.",
                 err=True,
             )

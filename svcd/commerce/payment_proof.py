@@ -255,23 +255,30 @@ def _parse_header(name: str, value: object, params: NetworkParams) -> Header:
 
 def check_terms(terms: PaymentTerms, proof: Proof) -> None:
     """Raise Unproved unless the transfer meets ``terms``, in a block that counts and deep enough."""
-    transfer = proof.transfer
+    check_payment(terms, proof.params, proof.transfer, height=proof.block.height)
+    check_depth(terms, proof.confirmations)
+
+
+def check_payment(terms: PaymentTerms, params: NetworkParams, transfer: Transfer, *, height: int) -> None:
+    """Raise Unproved unless a transfer in the block at ``height`` meets ``terms``, however deep it is."""
     if transfer.reference != terms.reference:
         reference = "no reference" if transfer.reference is None else f"the reference {transfer.reference}"
         raise Unproved(f"the transfer in the proof carries {reference}, not {terms.reference}")
     # Comparing keys is not enough: a key has an address on every network, with different coins.
-    recipient = encode_address(transfer.recipient, proof.params.address_prefix)
+    recipient = encode_address(transfer.recipient, params.address_prefix)
     if recipient != terms.recipient:
         raise Unproved(f"the transfer in the proof pays {recipient}, not {terms.recipient}")
     if transfer.amount != terms.amount:
         raise Unproved(f"the transfer in the proof pays {transfer.amount} base units, not {terms.amount}")
-    if terms.excludes(proof.block.height):
+    if terms.excludes(height):
+        raise Unproved(f"the payment is in block {height}; only block {terms.since_height} and later ones count")
+
+
+def check_depth(terms: PaymentTerms, confirmations: int) -> None:
+    """Raise Unproved unless ``confirmations`` are as many as ``terms`` require."""
+    if confirmations < terms.required:
         raise Unproved(
-            f"the payment is in block {proof.block.height}; only block {terms.since_height} and later ones count"
-        )
-    if proof.confirmations < terms.required:
-        raise Unproved(
-            f"the proof shows {proof.confirmations} confirmations and {terms.required} are required; "
+            f"the proof shows {confirmations} confirmations and {terms.required} are required; "
             "fetch a new one after more blocks"
         )
 
@@ -370,6 +377,22 @@ class ProvenPayment:
 
     confirmations: int
     chain: ProvenChain
+
+
+def genesis_proof_in(answer: bytes, networks: Iterable[NetworkParams]) -> GenesisProof | None:
+    """The proof from the genesis in a node's answer; None if the answer has another form. Raises Unproved."""
+    try:
+        value = parse_json(answer)
+        proof = value.get("proof") if type(value) is dict else None
+        if type(proof) is not dict or "chain" not in proof:
+            return None
+        fields = exact_fields(value, _ANSWER, "the answer")
+        if fields["ok"] is not True or fields["next"] is not None:
+            raise RuleViolation(Refusal.FORMAT, "ok must be true, and next null")
+        proof = exact_fields(proof, _FROM_GENESIS, "proof")
+        return parse_genesis_proof(proof, _network(proof, networks))
+    except RuleViolation as violation:
+        raise Unproved(f"this is not a proof: {violation.detail}") from None
 
 
 def parse_genesis_proof(value: object, params: NetworkParams) -> GenesisProof:

@@ -161,7 +161,7 @@ def check_chain(
         )
         _check_draws(drawn_work, list(shown.values()))
     if tip.work < minimum_work:
-        raise Unproved(f"the chain has the work {tip.work:x}, less than the required {minimum_work:x}")
+        raise Unproved(f"the chain has the work of {tip.work:,} hashes, less than the required {minimum_work:,}")
     return ProvenChain(tip, {height: shown[height].header for height in reversed(shown)})
 
 

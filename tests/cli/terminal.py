@@ -139,6 +139,8 @@ class Terminal:
     clock: Clock
     public: Network = field(init=False)
     operator: Network = field(init=False)
+    others: dict[str, Network] = field(factory=dict)
+    """The networks behind other values of --url."""
     random: Callable[[int], bytes] = lambda size: bytes(range(size))
     stderr_is_terminal: bool = False
     interactive: bool = False
@@ -201,7 +203,7 @@ class Terminal:
 
     def _connect(self, endpoint: NodeEndpoint, _seconds: float) -> Wire:
         if endpoint.socket is None:
-            return self.public.connect()
+            return self.others.get(endpoint.base_url, self.public).connect()
         self.sockets.append(endpoint.socket)
         return self.operator.connect()
 

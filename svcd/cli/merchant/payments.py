@@ -1,10 +1,8 @@
 """`svc pay-request`, `svc verify` and `svc confirmations` (docs/payments.md)."""
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,20 +15,27 @@ from svcd.chain.address import encode_address
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
-from svcd.chain.work import check_work
 from svcd.cli import options
-from svcd.cli.errors import CommandError
-from svcd.cli.http_client import MAX_RESPONSE_BYTES, ResponseObject, invalid_response
+from svcd.cli.errors import CommandError, ErrorResponse
+from svcd.cli.http_client import MAX_RESPONSE_BYTES, NodeClient, ResponseObject, invalid_response
 from svcd.cli.payment_status import payment_status
 from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
+from svcd.cli.trustless import Claim, Questions, check_headers_work, format_work, network_of
 from svcd.commerce.payment_proof import (
+    GenesisProof,
     Proof,
+    ProvenPayment,
     check,
+    check_depth,
+    check_from_genesis,
+    check_payment,
     check_terms,
     check_tip,
     expected_evaluations,
+    genesis_proof_in,
+    parse_genesis_proof,
     parse_proof,
 )
 from svcd.commerce.payment_request import (
@@ -43,7 +48,7 @@ from svcd.commerce.payment_request import (
     parse_reference,
     parse_uri,
 )
-from svcd.light.chain_proof import Unproved
+from svcd.light.chain_proof import ProvenChain, Unproved
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +64,9 @@ class ProofClaim:
     terms: PaymentTerms | None
     """The terms that the payment must meet; None for any payment."""
     tip: bytes | None
-    """The hash of a trusted block, in which the proof must end."""
+    """The hash of a trusted block, in which the proof must end; a proof from the genesis needs none."""
+    minimum_work: int | None = None
+    """The work, in hashes, that the chain of a proof from the genesis must have; None for any work."""
 
 
 @frozen
@@ -91,7 +98,7 @@ def proof_options(command: F) -> F:
         "--tip",
         metavar="HASH",
         callback=options.validated(_block_hash),
-        help="The hash of the last block of the proof, taken from a node that you trust.",
+        help="The hash of the last block of the proof, from a node that you trust; not needed with chain=1.",
     )
     proof = click.option(
         "--proof",
@@ -106,11 +113,25 @@ def proof_options(command: F) -> F:
 def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], float] = time.monotonic) -> None:
     """Check the proof and print its payment; raises CommandError or RuleViolation if it is not proved.
 
-    A consistent proof without a trusted tip proves nothing: its payment is printed, and CommandError is raised.
+    A proof with headers alone that is consistent proves nothing without a trusted tip: its payment is printed, and
+    CommandError is raised. A proof from the genesis needs none.
     """
-    proof = _load_and_check(claim)
+    answers = [read_bounded(path, MAX_RESPONSE_BYTES) for path in claim.files]
+    try:
+        from_genesis = genesis_proof_in(answers[0], NETWORKS.values())
+    except Unproved as unproved:
+        raise CommandError(str(unproved)) from None
+    if from_genesis is not None:
+        _verify_from_genesis(session, claim, from_genesis)
+        return
+    if claim.minimum_work is not None:
+        raise CommandError(
+            "the proof does not begin with the genesis block, so its chain has no work to compare with"
+            " --minimum-work; fetch the proof with chain=1"
+        )
+    proof = _load_and_check(claim, answers)
     start = seconds()
-    _check_work(session, proof)
+    check_headers_work(session, proof.headers, proof.params)
     elapsed = max(seconds() - start, 0.001)
     cost = ForgeryCost(expected_evaluations(proof), proof.params.memory_kib, len(proof.headers) / elapsed)
     anchored = claim.tip is not None
@@ -122,10 +143,136 @@ def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], f
         )
 
 
-def _load_and_check(claim: ProofClaim) -> Proof:
+def _verify_from_genesis(session: Session, claim: ProofClaim, proof: GenesisProof) -> None:
+    """Check a proof from the genesis and print its payment; raises CommandError or RuleViolation."""
+    if len(claim.files) > 1:
+        raise CommandError("a proof from the genesis is one answer; give --proof once")
+    try:
+        if claim.terms is not None:
+            check_payment(claim.terms, proof.params, proof.transfer, height=proof.height)
+        proven = check_from_genesis(proof, minimum_work=claim.minimum_work or 0)
+        if claim.terms is not None:
+            check_depth(claim.terms, proven.confirmations)
+        if claim.tip is not None and proven.chain.tip.hash != claim.tip:
+            raise Unproved(f"the proof ends in block {proven.chain.tip.hash.hex()}, not in {claim.tip.hex()}")
+    except Unproved as unproved:
+        raise CommandError(str(unproved)) from None
+    check_headers_work(session, proven.chain.headers.values(), proof.params)
+    tip = proven.chain.tip
+    height, tip_hash = str(tip.height), tip.hash.hex()
+    members = {"fromGenesis": True, **_payment_members(proof, proven), "tip": {"height": height, "hash": tip_hash}}
+    not_shown = _proof_not_shown(anchored=claim.tip is not None)
+    rows = [
+        ("payment", "proved on a chain from the genesis"),
+        *_payment_rows(proof, proven),
+        ("tip", f"{height}, {tip_hash}"),
+        ("tip time", format_time(proof.params.slot_time(tip.slot))),
+        ("work", format_work(tip.work)),
+        ("not shown", not_shown),
+    ]
+    session.print_result({**members, "work": str(tip.work), "notShown": not_shown}, property_table(rows))
+
+
+def _proof_not_shown(*, anchored: bool) -> str:
+    if anchored:
+        return "whether the tip is still on the chain with the most work"
+    return (
+        "whether another chain has more work: anyone can make a chain by spending the work above. Compare it with what"
+        " a node shows of the same tip, or give --minimum-work"
+    )
+
+
+def _payment_members(proof: GenesisProof, proven: ProvenPayment) -> dict[str, object]:
+    transfer, block = proof.transfer, proven.chain.headers[proof.height]
+    reference = {} if transfer.reference is None else {"reference": transfer.reference}
+    return {
+        "chainId": proof.params.chain_id,
+        "txid": transfer.txid.hex(),
+        "recipient": encode_address(transfer.recipient, proof.params.address_prefix),
+        "amount": str(transfer.amount),
+        "amountSvc": format_amount(transfer.amount),
+        **reference,
+        "blockHash": block.hash.hex(),
+        "blockHeight": str(block.height),
+        "blockTime": str(proof.params.slot_time(block.slot)),
+        "confirmations": proven.confirmations,
+    }
+
+
+def _payment_rows(proof: GenesisProof, proven: ProvenPayment) -> list[tuple[str, str]]:
+    transfer, block, params = proof.transfer, proven.chain.headers[proof.height], proof.params
+    return [
+        ("network", params.chain_id),
+        ("txid", transfer.txid.hex()),
+        ("recipient", encode_address(transfer.recipient, params.address_prefix)),
+        ("amount", format_coins(transfer.amount)),
+        ("reference", transfer.reference or "none"),
+        ("sender", encode_address(transfer.sender, params.address_prefix)),
+        ("block", f"{block.height}, {block.hash.hex()}"),
+        ("block time", format_time(params.slot_time(block.slot))),
+        ("confirmations", str(proven.confirmations)),
+    ]
+
+
+# svc verify --trustless
+
+_ANSWER_WITH_NEXT: Final = frozenset(("ok", "proof", "next"))
+_PAYMENT_NOT_SHOWN: Final = (
+    "whether a heavier chain is hidden by all these nodes; that an order is unpaid cannot be proved, only that it is"
+    " paid"
+)
+_ABSENT: Final = (404, 410)
+
+
+def verify_trustless(session: Session, terms: PaymentTerms, minimum_work: int) -> None:
+    """Print the payment of ``terms`` that is proved on the chain with the most work; raises CommandError.
+
+    A chain with less than ``minimum_work``, in hashes, is refused.
+    """
+    params = network_of(terms.recipient, NETWORKS)
+    questions = Questions(session, params, minimum_work)
+    verified = questions.most_work(
+        lambda node: _claim_payment(questions, node, terms), partial(_on_chain, terms), "the payment"
+    )
+    proof, proven = verified.result
+    state = "confirmed" if proven.confirmations >= terms.required else "confirming"
+    members = _payment_members(proof, proven)
+    members |= {"state": state, "requiredConfirmations": terms.required, **verified.members(_PAYMENT_NOT_SHOWN)}
+    rows = dict(_payment_rows(proof, proven))
+    rows["confirmations"] = f"{proven.confirmations} of {terms.required}"
+    table = [("state", f"{state}, proved"), *rows.items(), *verified.rows(_PAYMENT_NOT_SHOWN)]
+    session.print_result(members, property_table(table))
+
+
+Shown = tuple[GenesisProof, ProvenPayment]
+
+
+def _claim_payment(questions: Questions, node: NodeClient, terms: PaymentTerms) -> Claim[Shown]:
+    """The payment that a node shows with its chain, or its chain alone; raises CommandError or Unproved."""
+    since = "" if terms.since_height is None else f"&sinceHeight={terms.since_height}"
+    path = f"/rpc/commerce/payment/{terms.reference}/proof?recipient={terms.recipient}&amountBaseUnits={terms.amount}"
+    try:
+        shown = questions.proof(node, f"{path}&chain=1{since}", members=_ANSWER_WITH_NEXT)
+    except ErrorResponse as error:
+        if error.status not in _ABSENT:
+            raise
+        return Claim(questions.chain(node), None, str(error))
+    proof = parse_genesis_proof(shown, questions.params)
+    proven = check_from_genesis(proof, minimum_work=questions.minimum_work)
+    return Claim(proven.chain, (proof, proven))
+
+
+def _on_chain(terms: PaymentTerms, shown: Shown, chain: ProvenChain) -> Shown:
+    """The payment with its depth below the tip of ``chain``, which has its block; raises Unproved."""
+    proof, proven = shown
+    check_payment(terms, proof.params, proof.transfer, height=proof.height)
+    return proof, evolve(proven, confirmations=chain.tip.height - proof.height + 1)
+
+
+def _load_and_check(claim: ProofClaim, answers: list[bytes]) -> Proof:
     """The proof in the files, checked except for its work; raises CommandError."""
     try:
-        proof = parse_proof([read_bounded(path, MAX_RESPONSE_BYTES) for path in claim.files], NETWORKS.values())
+        proof = parse_proof(answers, NETWORKS.values())
         if claim.terms is not None:
             check_terms(claim.terms, proof)
         if claim.tip is not None:
@@ -134,18 +281,6 @@ def _load_and_check(claim: ProofClaim) -> Proof:
     except Unproved as unproved:
         raise CommandError(str(unproved)) from None
     return proof
-
-
-def _check_work(session: Session, proof: Proof) -> None:
-    """Check the work of every header on all processors; raises RuleViolation."""
-    pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="work")
-    with session.progress_bar(len(proof.headers), "Checking the work") as bar:
-        try:
-            for _ in pool.map(partial(check_work, params=proof.params), proof.headers):
-                bar.update(1)
-        finally:
-            # After a bad header or Ctrl-C, do not wait for the rest.
-            pool.shutdown(cancel_futures=True)
 
 
 def _as_json(proof: Proof, cost: ForgeryCost, *, anchored: bool) -> dict[str, object]:
@@ -345,7 +480,7 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
 @_confirmations_option
 @options.since_height_option
 @proof_options
-@options.node_option
+@options.nodes_option
 @options.json_option
 @click.pass_obj
 def verify(
@@ -357,32 +492,46 @@ def verify(
     since_height: int | None,
     proof: tuple[Path, ...],
     tip: bytes | None,
+    *,
+    trustless: bool,
+    minimum_work: int | None,
 ) -> None:
     """Show whether AMOUNT coins were paid to RECIPIENT under REFERENCE, and the confirmations of that payment.
 
     The exit status is 0 in every state; programs read `state` with --json. With --proof no node is asked, the exit
-    status is 1 if the proof does not hold, and the three arguments may be omitted to see which payment it is for.
+    status is 1 if the proof does not hold, and the three arguments may be omitted to see which payment it is for. With
+    --trustless no node is believed: the payment is checked against the chain with the most work that the nodes at all
+    --url prove, and the exit status is 1 if it is not proved.
 
     \b
     Example:
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --confirmations 30 --json
+      svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --trustless
       svc verify --proof proof.json --tip 8b545f7362fd5e49a0c45fd8c51ccefcb631692bdb78c964fbd089cbecae10dd
     """
+    options.check_one_node(session, trustless=trustless)
     terms = None
     if reference is not None and recipient is not None and amount is not None:
         terms = PaymentTerms(reference, recipient, amount, confirmations, since_height)
     if proof:
+        if trustless:
+            raise click.UsageError("--trustless asks nodes, and --proof asks none; give one of them")
         if terms is None and reference is not None:
             raise click.UsageError("give REFERENCE, RECIPIENT and AMOUNT, or none of them")
         if terms is None and (since_height is not None or _is_given("confirmations")):
             raise click.UsageError("--confirmations and --since-height need REFERENCE, RECIPIENT and AMOUNT")
-        verify_proof(session, ProofClaim(proof, terms, tip))
+        verify_proof(session, ProofClaim(proof, terms, tip, minimum_work))
         return
     if terms is None:
         raise click.UsageError("REFERENCE, RECIPIENT and AMOUNT are needed to ask a node")
     if tip is not None:
         raise click.UsageError("--tip is for a proof; give it together with --proof")
+    if trustless:
+        verify_trustless(session, terms, minimum_work or 0)
+        return
+    if minimum_work is not None:
+        raise click.UsageError("--minimum-work needs --trustless or --proof")
     payment = payment_status(session.node(), terms)
     session.print_result(payment.members, "\n".join(_payment_lines(payment)))
 

@@ -197,12 +197,16 @@ def test_a_header_without_work_is_rejected(
 
 def test_work_is_checked_last(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cheap checks come before the expensive one."""
-    monkeypatch.setattr("svcd.cli.merchant.payments.check_work", _nothing)
+    monkeypatch.setattr("svcd.cli.trustless.check_work", _nothing)
     assert refusal(session, ProofClaim((file,), TERMS, bytes(32))).startswith("the proof ends in block ")
 
 
 def test_the_tip_must_be_the_last_block(session: Session, file: Path) -> None:
     assert "but is not its last block" in refusal(session, ProofClaim((file,), TERMS, BLOCKS[3].header.hash))
+
+
+def test_a_proof_without_the_genesis_has_no_work_to_compare(session: Session, file: Path) -> None:
+    assert "fetch the proof with chain=1" in refusal(session, ProofClaim((file,), TERMS, TIP, minimum_work=1))
 
 
 def test_files_without_a_proof_are_rejected(session: Session, tmp_path: Path) -> None:
