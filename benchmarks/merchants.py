@@ -85,7 +85,7 @@ def lay_watches(
                 created_at=now,
                 expires_at=now + _LASTS_MS,
             )
-            repository.add(watch, (), next_evaluation(watch, 0, context), now)
+            repository.add(watch, next_evaluation(watch, 0, context))
     connection.close()
 
 

@@ -64,14 +64,6 @@ _PaymentKey = tuple[str, str, int]
 """Reference, recipient's address and amount in base units."""
 
 
-class ChainBehind(Exception):
-    """The node has lost blocks below the cursor and downloads them again; nothing can be evaluated meanwhile."""
-
-
-class MempoolBehind(ChainBehind):
-    """The chain has just been reorganised, and the undone transfers are not back in the mempool yet."""
-
-
 # The cursor
 
 
@@ -352,31 +344,6 @@ class ChainFollower:
         else:
             self.lag = FollowerLag(max(delta.tip.height - delta.before, 0), behind=not delta.greater)
 
-    def add_watch(self, watch: Watch, context: StepContext) -> tuple[list[WatchQueue], Observation]:
-        """Store a new watch and evaluate it, after a step for others; returns all queues with new events.
-
-        The mempool changes of ``context`` must have been noted before. Raises ChainBehind or MempoolBehind.
-        """
-        self._synced = context.synced
-        with self._keeping_plan(), self.reader.snapshot(), self.repository.watches.commit():
-            delta = self._read_delta(context)
-            if delta is None:
-                raise ChainBehind
-            if self._is_mempool_behind(delta, context):
-                raise MempoolBehind
-            queues = self._follow(delta, context)
-            evaluation = self._evaluation_context(watch.terms, delta.tip.height, context)
-            observation = self.lookup.find_at(watch.terms, delta.tip)
-            begun, events = evaluate(watch, observation, evaluation, initial=True)
-            begun, mismatched = self._emit_mismatches(begun, observation, initial=True)
-            events += mismatched
-            begun, alarms = self._emit_active_alarms(begun, observation)
-            events += alarms
-            following = next_evaluation(begun, delta.tip.height, evaluation)
-            queues += self.repository.add(begun, events, following, context.now, delta.tip.height)
-        self._committed(context.term)
-        return queues, observation
-
     def note_mempool_changes(self, changes: Iterable[MempoolChange]) -> None:
         """Update the index and remember the payments for the next step; pass each change once, even if a step fails."""
         for change in changes:
@@ -477,7 +444,7 @@ class ChainFollower:
     def _extend(self, plan: EvaluationPlan, delta: ChainDelta, context: StepContext) -> None:
         """Add the watches that may have an event by new blocks and changes of the mempool."""
         watches, newest = self.repository.watches, delta.tip.height
-        # In a block that was there before, only a watch from a standby is new.
+        # Without a new block, only new watches are woken by height.
         plan.add(watches.waking_at_height(newest if plan.height < newest else NEVER_EVALUATED))
         for height in range(plan.height + 1, newest + 1):
             plan.add(self._paid_at([height], context), height)
@@ -610,7 +577,7 @@ class ChainFollower:
         return queues
 
     def _emit_mismatches(
-        self, watch: Watch, observation: Observation, *, initial: bool = False
+        self, watch: Watch, observation: Observation, *, initial: bool
     ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
         """Emit an event for each transfer on the chain that is not the payment, once."""
         told = watch.told_mismatches

@@ -13,7 +13,7 @@ from svcd.commerce.payment_list import GIVE_SINCE_HEIGHT
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY, attempts_left
 from svcd.commerce.watch import EndReason, Watch
-from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
+from svcd.commerce.watch_repository import WatchRepository, watch_of
 from svcd.limits import MANY_WATCHES, limit
 from svcd.store.pruned import Pruned
 from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue, receiver_of
@@ -105,16 +105,6 @@ class WatchLimits:
 
 
 @frozen
-class Registration:
-    """The result of a registration."""
-
-    record: dict[str, object]
-    """The API's form of the subscription."""
-    queues: list[WatchQueue]
-    """The queues with new events, of this and other watches."""
-
-
-@frozen
 class Backlog:
     """How much work the webhooks have."""
 
@@ -147,40 +137,26 @@ class Subscriptions:
         """Where the watches are stored."""
         return self.follower.repository
 
-    def register(self, request: WatchRequest, context: StepContext) -> Registration:
-        """Begin a watch, or return the active watch that the same request has begun.
+    def register(
+        self, requests: Sequence[WatchRequest], context: StepContext
+    ) -> list[dict[str, object] | TooManyWatches | Pruned]:
+        """Store the watches of requests together, for the leader to evaluate in its next step.
 
-        Raises TooManyWatches, Pruned, or svcd.commerce.chain_follower.ChainBehind.
+        Gives for each request the API's form of the subscription, before its first event; that of the active watch that
+        the same request has begun, if there is one.
         """
         # Each change of the mempool is passed only once, so note it even if no watch begins.
-        self.follower.note_mempool_changes(context.mempool_changes)
-        of_payment = self._of_payment(request)
-        existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
-        if existing is not None:
-            record = self._record(existing)
-            return Registration({**record, "existing": True}, [])
-        self._check_limits(request, len(of_payment))
-        self._check_kept(request)
-        watch = self._new_watch(request, context.now)
-        queues, observation = self.follower.add_watch(watch, context)
-        # The response shows the watch before its first event.
-        return Registration(self._as_record(watch, observation), queues)
-
-    def register_shared(
-        self, requests: Sequence[WatchRequest], context: StepContext
-    ) -> list[Registration | TooManyWatches | Pruned]:
-        """Store watches together; the leader, which may be another node, evaluates them in its next step."""
         self.follower.note_mempool_changes(context.mempool_changes)
         stored: list[tuple[Watch, bool] | TooManyWatches | Pruned] = []
         with self.repository.watches.commit():
             for request in requests:
                 try:
-                    stored.append(self._store_shared(request, context))
+                    stored.append(self._store(request, context.now))
                 except (TooManyWatches, Pruned) as refused:
                     stored.append(refused)
-        return [self._registration(*each) if isinstance(each, tuple) else each for each in stored]
+        return [self._registered(*each) if isinstance(each, tuple) else each for each in stored]
 
-    def _store_shared(self, request: WatchRequest, context: StepContext) -> tuple[Watch, bool]:
+    def _store(self, request: WatchRequest, now: int) -> tuple[Watch, bool]:
         """The watch of a request, and whether there was one before."""
         # In the transaction: the same request may be under way on another node.
         of_payment = self._of_payment(request)
@@ -189,33 +165,7 @@ class Subscriptions:
             return existing, True
         self._check_limits(request, len(of_payment))
         self._check_kept(request)
-        watch = self._new_watch(request, context.now)
-        self.repository.add(watch, (), NOT_EVALUATED, context.now)
-        return watch, False
-
-    def _registration(self, watch: Watch, existing: bool) -> Registration:
-        record = self._record(watch)
-        return Registration({**record, "existing": True} if existing else record, [])
-
-    def _check_kept(self, request: WatchRequest) -> None:
-        """Raise Pruned if the request names a height below the blocks that are here.
-
-        Without a height a watch is for a payment to come; the response then says from which height the node has blocks.
-        """
-        if (since := request.terms.since_height) is not None:
-            self.follower.reader.check_kept(since, f"payments from block {since} on", GIVE_SINCE_HEIGHT)
-
-    def _record(self, watch: Watch) -> dict[str, object]:
-        return self._as_record(watch, self.follower.lookup.find_watched(watch.terms, watch.location))
-
-    def _as_record(self, watch: Watch, observation: Observation) -> dict[str, object]:
-        record, prune_height = _record(watch, observation), self.follower.reader.prune_height()
-        if (watch.terms.since_height or 0) < prune_height:
-            record["pruneHeight"] = str(prune_height)
-        return record
-
-    def _new_watch(self, request: WatchRequest, now: int) -> Watch:
-        return Watch(
+        watch = Watch(
             id=self.new_id(),
             merchant=request.merchant,
             terms=request.terms,
@@ -227,6 +177,27 @@ class Subscriptions:
             events=request.events,
             told_mismatches=() if EventType.MISMATCHED in request.events else None,
         )
+        self.repository.add(watch)
+        return watch, False
+
+    def _registered(self, watch: Watch, existing: bool) -> dict[str, object]:
+        record = self._record(watch)
+        return {**record, "existing": True} if existing else record
+
+    def _check_kept(self, request: WatchRequest) -> None:
+        """Raise Pruned if the request names a height below the blocks that are here.
+
+        Without a height a watch is for a payment to come; the response then says from which height the node has blocks.
+        """
+        if (since := request.terms.since_height) is not None:
+            self.follower.reader.check_kept(since, f"payments from block {since} on", GIVE_SINCE_HEIGHT)
+
+    def _record(self, watch: Watch) -> dict[str, object]:
+        observation = self.follower.lookup.find_watched(watch.terms, watch.location)
+        record, prune_height = _record(watch, observation), self.follower.reader.prune_height()
+        if (watch.terms.since_height or 0) < prune_height:
+            record["pruneHeight"] = str(prune_height)
+        return record
 
     def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
         """A watch and its newest events; None if the merchant has no such watch."""

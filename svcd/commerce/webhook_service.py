@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from svcd.chain.transition import ChainPoint
 from svcd.commerce.batches import Batches
-from svcd.commerce.chain_follower import MempoolBehind, MempoolChange, StepContext
+from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
@@ -28,7 +28,6 @@ from svcd.commerce.sender import WebhookSender
 from svcd.commerce.subscriptions import (
     ENDED_KEPT_MS,
     Backlog,
-    Registration,
     Selection,
     Subscriptions,
     WatchPage,
@@ -171,7 +170,7 @@ class WebhookService(Service):
         self._pauses = self._new_pauses()
         self._tasks = TaskGroup()
         self._backlog = Backlog(0, None)
-        self._registrations = Batches[WatchRequest, Registration](self._register_shared)
+        self._registrations = Batches[WatchRequest, dict[str, object]](self._register_all)
 
     def load_mempool(self, entries: Iterable[MempoolEntry], tip: ChainPoint) -> None:
         """Take in the mempool as it is, with the tip of its chain; call once, before subscribing to their changes."""
@@ -230,9 +229,8 @@ class WebhookService(Service):
     # For merchants
 
     async def register(self, request: WatchRequest) -> dict[str, object]:
-        """Begin a watch; returns the subscription. Raises TooManyWatches or ChainBehind."""
-        registration = await self._tasks.start(self._register(request))
-        return registration.record
+        """Begin a watch; returns the subscription. Raises TooManyWatches or Pruned."""
+        return await self._tasks.start(self._register(request))
 
     async def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
         """A subscription and its newest events; None if the merchant has none of this id."""
@@ -298,36 +296,15 @@ class WebhookService(Service):
         kept = {name: Kept(count(name), undelivered[name]) for name in removed}
         return resumed, self._subscriptions.breakers(resumed), kept
 
-    async def _register(self, request: WatchRequest) -> Registration:
-        if self.shared:
-            await self._wait_for_mempool()
-            registration = await self._registrations.add(request)
-            self.poll()
-        else:
-            registration = await self._register_alone(request)
-            self._dispatcher.enqueue(registration.queues)
-        return registration
+    async def _register(self, request: WatchRequest) -> dict[str, object]:
+        await self._wait_for_mempool()
+        record = await self._registrations.add(request)
+        self.poll()
+        return record
 
-    async def _register_alone(self, request: WatchRequest) -> Registration:
-        until = self._context.clock.seconds() + _MAX_WAIT_SECONDS
-        while True:
-            await self._wait_for_mempool()
-            try:
-                registration = await self._worker.run(self._subscriptions.register, request, self._step_context())
-            except MempoolBehind:
-                if self._context.clock.seconds() >= until:
-                    raise
-                await self._wait_interval()
-            else:
-                if self._subscriptions.follower.unfinished:
-                    self.poll()
-                return registration
-
-    def _register_shared(self, requests: Sequence[WatchRequest]) -> Deferred[list[Registration | Exception]]:
-        return self._worker.run(self._register_all, requests, self._step_context())
-
-    def _register_all(self, requests: Sequence[WatchRequest], context: StepContext) -> list[Registration | Exception]:
-        return [*self._subscriptions.register_shared(requests, context)]
+    def _register_all(self, requests: Sequence[WatchRequest]) -> Deferred[list[dict[str, object] | Exception]]:
+        context = self._step_context()
+        return self._worker.run(lambda: [*self._subscriptions.register(requests, context)])
 
     @property
     def shared(self) -> bool:

@@ -7,7 +7,6 @@ from attrs import evolve, field, frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, PRUNE_HEIGHT, PRUNED, TIME, WHOLE_NUMBER
-from svcd.commerce.chain_follower import ChainBehind, MempoolBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
@@ -29,8 +28,6 @@ from svcd.web.routes import Field, Guard, Route, named_object, object_schema, re
 
 MIN_TTL: Final = 60
 MAX_TTL: Final = 604_800
-MEMPOOL_SECONDS: Final = 5
-"""``Retry-After`` while the mempool follows a reorganisation."""
 _STATES: Final = (*(state.value for state in PaymentState), EndReason.EXPIRED.value)
 
 _LAST_STATE: Final = Choice(_STATES, name="LastState")
@@ -170,8 +167,6 @@ TEST_AGAIN_SECONDS: Final = 10
 """The `Retry-After` of a test while others run."""
 FULL_SECONDS: Final = 60
 """The `Retry-After` if a limit on watches is reached: watches end all the time."""
-BEHIND_SECONDS: Final = 60
-"""The `Retry-After` while the node fetches blocks again that it has lost."""
 
 
 @frozen(kw_only=True)
@@ -337,12 +332,6 @@ class WebhookRoutes:
             record = await self._service.register(request)
         except TooManyWatches as full:
             raise too_many_requests(FULL_SECONDS, str(full)) from full
-        except MempoolBehind as behind:
-            sentence = "the chain has just been reorganised, and undone transfers are on their way back; try again"
-            raise service_unavailable(sentence, MEMPOOL_SECONDS) from behind
-        except ChainBehind as behind:
-            sentence = "the node has lost its newest blocks and fetches them again; try again in a few minutes"
-            raise service_unavailable(sentence, BEHIND_SECONDS) from behind
         warning = self._warning(terms.required, seconds, pay_within_seconds)
         return 201, {"subscription": {**record, "warning": warning} if warning else record}
 

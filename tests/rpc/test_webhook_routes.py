@@ -11,11 +11,10 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from svcd.commerce.chain_follower import MempoolBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys, verify
-from svcd.commerce.subscriptions import WatchLimits, WatchRequest
+from svcd.commerce.subscriptions import WatchLimits
 from svcd.interfaces import milliseconds
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import Reply
@@ -539,11 +538,11 @@ def test_too_many_watches_at_one_host(watched: Watched) -> None:
     assert "shop.example.com has 1 unconfirmed watches" in response.error
 
 
-def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_seen(
+def test_a_watch_begun_while_the_chain_lacks_blocks_reports_their_payment_once_they_are_back(
     watched: Watched, tmp_path: Path
 ) -> None:
-    """As after a power loss: what was paid in those blocks would look unpaid."""
-    blocks = watched.node.builder.chain("genesis: b[1..3]")
+    """As after a power loss."""
+    blocks = watched.node.builder.chain("genesis: b[1..3]\nb2 pays 5000 from alice to bob for order-1")
     watched.node.take(blocks["b1"])
     watched.register("another")
     watched.close()
@@ -556,29 +555,14 @@ def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_
     shutil.copy(tmp_path / "before.sqlite", tmp_path / "chain.sqlite")
     watched.open()
 
-    refused = register(client_of(watched), body_of(watched))
-    assert (refused.status, refused.error) == (
-        503,
-        "the node has lost its newest blocks and fetches them again; try again in a few minutes",
-    )
-    assert refused.headers["retry-after"] == "60"
+    begun = register(client_of(watched), body_of(watched))
+    assert (begun.status, begun.json["subscription"]["payment"]["state"]) == (201, "unpaid")
+    assert watched.events() == []
 
     watched.node.take(blocks["b2"], blocks["b3"])
-    assert register(client_of(watched), body_of(watched)).status == 201
-
-
-def test_while_the_mempool_follows_a_reorganisation_a_registration_is_asked_to_come_again(
-    watched: Watched, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It lasts for milliseconds, and nothing has been lost."""
-
-    async def behind(_request: WatchRequest) -> dict[str, object]:
-        raise MempoolBehind
-
-    monkeypatch.setattr(watched.webhooks, "register", behind)
-    refused = register(client, body_of(watched))
-    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-    assert refused.error == "the chain has just been reorganised, and undone transfers are on their way back; try again"
+    for _ in range(20):
+        watched.clock.advance(0)
+    assert [(event["event"], event["initial"]) for event in watched.events()] == [("payment.confirming", True)]
 
 
 # Tokens
