@@ -4,15 +4,16 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.browser.between import Reply, between
+from tests.browser.between import between
 from tests.browser.chain import FAUCET, SHOP, Chain, fresh
+from tests.clients.forged_proofs import forge
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode
 from tests.programs import NODE_OPTIONS, needs, program
@@ -218,21 +219,6 @@ def test_a_story_in_typescript(installed: Path, shop_node: RunningNode) -> None:
         "payment.confirmed confirmed 2, payment.reorged pending 0",
         "this needs the header Authorization: Bearer <token> with the right token",
     ]
-
-
-def forge(path: str, node: Callable[[], Reply]) -> Reply | None:
-    """More coins, another amount, and more work, in proofs that are the node's apart from that."""
-    if "/proof" not in path:
-        return None
-    answer = json.loads(node().body)
-    proof = answer["proof"]
-    if "leaf" in proof:
-        proof["leaf"]["balance"] = "9000000000000"
-    elif "transaction" in proof:
-        proof["chain"]["headers"][-1]["workNonce"] = "0" * 16
-    else:
-        proof["headers"][-1]["multiplier"] = 11_000
-    return Reply.json(200, answer)
 
 
 @pytest.mark.socket

@@ -4,16 +4,19 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import svc_pay
-from svc_pay import AsyncClient, Client, Key, State, Webhook, sign_transfer
+from svc_pay import AsyncClient, Client, Key, State, Webhook, light, sign_transfer
 
-from tests.browser.chain import COIN, FAUCET, SHOP
+from tests.browser.between import between
+from tests.browser.chain import COIN, FAUCET, SHOP, Chain, fresh
+from tests.clients.forged_proofs import forge
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode, wait_until
 
@@ -171,3 +174,23 @@ def test_the_amounts_that_the_client_names_are_those_that_the_node_takes(shop_no
         send(most, SHOP)
         shop_node.mine(1)
         assert client.account(start).balance == client.account(target).balance == 1_000_000
+
+
+def test_the_light_client_believes_no_node(shop_node: RunningNode) -> None:
+    order = svc_pay.Order(fresh("light"), SHOP, 250_000_000, 2)
+    Chain(shop_node).pay(FAUCET, SHOP, order.amount, order.reference)
+    shop_node.mine(3)
+    with between(shop_node) as lying, Client(shop_node.url) as honest, Client(lying.url) as liar:
+        lying.lie = forge
+        questions: list[Callable[[Client | list[Client]], Any]] = [
+            lambda nodes: light.verify_chain(nodes, svc_pay.DEVNET).tip.hash,
+            lambda nodes: light.proven_balance(nodes, SHOP).balance,
+            lambda nodes: light.proven_payment(nodes, order).confirmations,
+        ]
+        told = [question([liar, honest]) for question in questions]
+        tip = honest.payment(order).tip
+        assert tip is not None
+        assert told == [tip.hash, honest.account(SHOP).balance, 3]
+        for question in questions:
+            with pytest.raises(svc_pay.InvalidProof):
+                question(liar)

@@ -23,9 +23,9 @@ def test_what_is_imported_is_required() -> None:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.split(".")[0])
-    required = {
-        "nacl" if name == "PyNaCl" else name for name, _ in (each.split(">=") for each in PROJECT["dependencies"])
-    }
+    names = {"PyNaCl": "nacl", "argon2-cffi": "argon2"}
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["light"]]
+    required = {names.get(name, name) for name, _ in (each.split(">=") for each in wanted)}
     assert found - set(sys.stdlib_module_names) - {"svc_pay"} == required
 
 
@@ -40,8 +40,10 @@ def test_the_changelog_names_the_version() -> None:
 PROGRAM = """
 from svc_pay import (
     DEVNET, AsyncClient, AsyncPayouts, Client, EventName, Journal, Key, Order, Payment, PayoutState, Payouts,
-    Quote, RateSource, SqliteJournal, State, WatchEvent, Webhook, check_proof, order_amount, sign_transfer,
+    ProvenPayment, Quote, RateSource, SqliteJournal, State, WatchEvent, Webhook, check_proof, order_amount,
+    sign_transfer,
 )
+from svc_pay.light import ProvenAccount, ProvenChain, proven_balance, proven_payment, verify_chain
 
 
 def sell(node: Client, webhook: Webhook, body: bytes, headers: dict[str, str]) -> str:
@@ -78,6 +80,13 @@ async def refund(node: Client, other: AsyncClient, key: Key) -> bool:
     return state is PayoutState.PAID or payout.problem is None
 
 
+def believe_nobody(node: Client, order: Order) -> int:
+    chain: ProvenChain = verify_chain([node], DEVNET)
+    paid: ProvenPayment = proven_payment(node, order, minimum_work=chain.work)
+    account: ProvenAccount = proven_balance(node, order.recipient, progress=lambda done, total: None)
+    return account.balance + chain.tip.height
+
+
 def wrong(node: Client, webhook: Webhook) -> None:
     Payouts(node, "payouts.sqlite", Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
     AsyncPayouts(node, Table(), Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
@@ -86,6 +95,7 @@ def wrong(node: Client, webhook: Webhook) -> None:
     node.payment_request("svcd1…", 2.5)  # type: ignore[arg-type]
     node.payment_request("svcd1…", 5, refrence="order-1")  # type: ignore[call-arg]
     node.payment("order-1")  # type: ignore[arg-type]
+    proven_balance(AsyncClient("https://node.example"), "svcd1…")  # type: ignore[arg-type]
     webhook.verify("{}", {})  # type: ignore[arg-type]
     webhook.verify(b"{}", {}).payment  # type: ignore[attr-defined]
     node.register(Order("order-1", "svcd1…", 5), "https://shop.example/", events=["paid"])  # type: ignore[list-item]

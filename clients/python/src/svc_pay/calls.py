@@ -329,6 +329,11 @@ def proof(order: Order) -> Steps[list[bytes]]:
         query = {**query, "from": str(following)}
 
 
+def genesis_proof(order: Order) -> Steps[bytes]:
+    """A proof of the payment from the genesis block on, for :func:`svc_pay.light.check_payment_proof`: one answer."""
+    return (yield from ask(get(f"/rpc/commerce/payment/{order.reference}/proof", {**order.query(), "chain": "1"})))
+
+
 # Watches
 
 

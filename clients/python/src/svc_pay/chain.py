@@ -18,6 +18,8 @@ MINIMUM_FEE: Final = 10_000
 MAX_CONFIRMATIONS: Final = 1000
 TRANSFER_MILLISECONDS: Final = 24 * 3600 * 1000
 """How old a transfer can be at the time of its block: transactionPastSeconds of every network."""
+KEY_BITS: Final = 160
+"""The bits of the key hash in an address."""
 
 _SYMBOLS: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _GENERATORS: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
@@ -110,7 +112,7 @@ def _checksum(prefix: str, symbols: list[int]) -> list[int]:
 def address_of(public_key: bytes, network: Network) -> str:
     """The address of a 32-byte Ed25519 public key."""
     key_hash = int.from_bytes(tagged_hash("svc/address/v1", public_key)[:20], "big")
-    symbols = [key_hash >> shift & 31 for shift in range(160, -1, -5)]
+    symbols = [key_hash >> shift & 31 for shift in range(KEY_BITS, -1, -5)]
     return f"{network.prefix}1" + "".join(_SYMBOLS[symbol] for symbol in symbols + _checksum(network.prefix, symbols))
 
 
@@ -130,6 +132,14 @@ def check_address(address: str, network: Network) -> str:
     if network_of(address) is not network:
         raise InvalidInput(f"{address} is not an address of {network.name}")
     return address
+
+
+def key_hash_of(address: str, network: Network) -> int:
+    """The key hash in an address of ``network``; raises InvalidInput."""
+    number = 0
+    for character in check_address(address, network).removeprefix(f"{network.prefix}1")[:-6]:
+        number = number << 5 | _SYMBOLS.index(character)
+    return number
 
 
 # Hashes

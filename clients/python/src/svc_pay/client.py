@@ -148,6 +148,11 @@ class _Node(ABC, Generic[Http]):
         self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
         self._http: Http = self._open()
 
+    @property
+    def url(self) -> str:
+        """The URL of the node, without a slash at its end."""
+        return self._settings.url
+
     @abstractmethod
     def _open(self) -> Http:
         """The connections."""
@@ -201,6 +206,7 @@ class Client(_Node[httpx.Client]):
     wait_for = _blocking(calls.wait_for)
     payments = _blocking(calls.payments)
     proof = _blocking(calls.proof)
+    genesis_proof = _blocking(calls.genesis_proof)
     block_hash = _blocking(calls.block_hash)
     register = _blocking(calls.register)
     watch = _blocking(calls.watch)
@@ -261,6 +267,7 @@ class AsyncClient(_Node[httpx.AsyncClient]):
     wait_for = _coroutine(calls.wait_for)
     payments = _coroutine(calls.payments)
     proof = _coroutine(calls.proof)
+    genesis_proof = _coroutine(calls.genesis_proof)
     block_hash = _coroutine(calls.block_hash)
     register = _coroutine(calls.register)
     watch = _coroutine(calls.watch)

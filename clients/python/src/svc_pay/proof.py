@@ -60,11 +60,11 @@ def _check(proofs: Sequence[Members], order: Order, tip: str) -> ProvenPayment:
         raise InvalidProof("the answers belong to different proofs; the chain may have changed, so fetch them again")
     transaction, block = proof.object("transaction"), proof.object("header")
     headers = [block, *(header for each in proofs for header in each.objects("headers"))]
-    _check_terms(transaction, block, len(headers), order)
+    check_terms(transaction, block.number("height"), len(headers), order)
     hashes = _check_headers(headers)
     if hashes[-1] != tip.lower():
         raise InvalidProof(f"the proof ends in block {hashes[-1]}, not in the trusted one")
-    txid = _check_transfer(proof, transaction, block, network)
+    txid = check_transfer(proof, transaction, block, network)
     return ProvenPayment(txid.hex(), transaction.text("senderAddress"), hashes[0], block.number("height"), len(headers))
 
 
@@ -72,13 +72,14 @@ def _without_headers(proof: Members) -> dict[str, object]:
     return {name: value for name, value in proof.raw.items() if name != "headers"}
 
 
-def _check_terms(transaction: Members, block: Members, confirmations: int, order: Order) -> None:
+def check_terms(transaction: Members, height: int, confirmations: int, order: Order) -> None:
+    """Raise InvalidProof unless a transfer pays ``order``, in a block that counts and deep enough."""
     payload = transaction.object("payload")
     asked = (order.reference, order.recipient, order.amount)
     paid = (payload.text_or_none("paymentReference"), payload.text("recipient"), payload.number("amount"))
     if paid != asked:
         raise InvalidProof(f"the transfer has reference, recipient and amount {paid}, the order {asked}")
-    if order.since_height is not None and block.number("height") < order.since_height:
+    if order.since_height is not None and height < order.since_height:
         raise InvalidProof(f"the payment is in a block below {order.since_height}, where payments do not count")
     if confirmations < order.confirmations:
         raise InvalidProof(f"the proof shows {confirmations} confirmations, and the order requires more")
@@ -98,8 +99,11 @@ def _check_headers(headers: Sequence[Members]) -> list[str]:
     return hashes
 
 
-def _check_transfer(proof: Members, transaction: Members, block: Members, network: Network) -> bytes:
-    """The txid of the transfer, which its sender has signed and its block holds."""
+def check_transfer(proof: Members, transaction: Members, block: Members, network: Network) -> bytes:
+    """The txid of the transfer, which its sender has signed and its block holds; raises InvalidProof.
+
+    ``proof`` has index and path, and ``block`` transactionCount and transactionsRoot.
+    """
     key, signature = _bytes(transaction, "senderPublicKey", 32), _bytes(transaction, "signature", 64)
     txid = txid_of(dict(transaction.raw), network)
     if transaction.text("senderAddress") != address_of(key, network):
