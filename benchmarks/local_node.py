@@ -29,7 +29,7 @@ async def opened(path: Path, reactor: Any) -> AsyncIterator[NodeContext]:
     for pool in pools:
         pool.startService()
     try:
-        threads = NodeThreads(writer, verifier, verifier.size, verifier)
+        threads = NodeThreads(writer, verifier, verifier.size, verifier, verifier)
         mempool = Mempool(DEVNET, max_transactions=50_000, max_bytes=64 << 20)
         node_context = await open_node(DEVNET, path, threads=threads, mempool=mempool, clock=reactor)
         try:

@@ -138,7 +138,9 @@ async def open_chain_and_webhooks(
         DatabaseError: a database cannot be opened.
         Corrupt: the chain's database is damaged.
     """
-    threads = NodeThreads(pools.writer, pools.verifier, pools.verifier.size, reader=pools.reader, health=health)
+    threads = NodeThreads(
+        pools.writer, pools.verifier, pools.verifier.size, reader=pools.reader, disk=pools.disk, health=health
+    )
     limits = config.mempool
     mempool = Mempool(config.params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes)
     chain = open_node(config.params, config.chain_file, threads=threads, mempool=mempool, clock=reactor)
@@ -175,6 +177,7 @@ def _thread_pools(config: Config, reactor: Any) -> ThreadPools:
         verifier=ThreadPoolService(reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadPoolService(reactor, size=config.participation.workers, name="producer"),
         reader=ThreadPoolService(reactor, size=1, name="reader"),
+        disk=ThreadPoolService(reactor, size=2, name="disk"),
         resolver=ThreadPoolService(reactor, size=16, name="resolver", patience=STOP_PATIENCE),
         webhooks=ThreadPoolService(reactor, size=1, name="webhooks"),
         lease=ThreadPoolService(reactor, size=1, name="lease"),

@@ -36,6 +36,8 @@ class ThreadPools:
     producer: ThreadPoolService
     reader: ThreadPoolService
     """Reads whole blocks, which would hold up the reactor."""
+    disk: ThreadPoolService
+    """Waits for the disk: a thread for the mempool, which must not wait behind long reads, one for the state tree."""
     resolver: ThreadPoolService
     """Looks up the names of peers."""
     webhooks: ThreadPoolService

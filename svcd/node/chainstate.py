@@ -13,7 +13,8 @@ from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from svcd.chain.accounts import Account
+from svcd.chain.accounts import KEY_BITS, Account
+from svcd.chain.address import key_hash
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.commitment import Commitment, Overlay
 from svcd.chain.difficulty import next_target
@@ -25,6 +26,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transition import (
     ChainHead,
     ChainPoint,
+    Effect,
     apply_block,
     check_state_root,
     consensus_root,
@@ -32,6 +34,7 @@ from svcd.chain.transition import (
     genesis_head,
     head_after,
     history_leaf,
+    touched,
 )
 from svcd.chain.work import block_work
 from svcd.interfaces import Worker
@@ -47,6 +50,7 @@ from svcd.node.changes import (
 )
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
 from svcd.store.pruned import ReorganisationBelowPruneHeight
+from svcd.store.state_tree_file import NoSavedTree, SavedTree, StateTreeFile
 
 T = TypeVar("T")
 MAX_SIDE_BYTES: Final = limit(256 * 1024 * 1024, "side blocks that are kept", "bytes", SIDE_BLOCKS)
@@ -55,6 +59,10 @@ _TRIMMED_AT_ONCE: Final = 32
 """Side blocks that are deleted in one commit: full ones take a few milliseconds each."""
 SIDE_DEPTH: Final = limit(144, "how far behind the tip a side block may be", "blocks", SIDE_BLOCKS)
 """Side blocks with as much less work than the tip as so many blocks have are not stored, unless headers show more."""
+_STALE_SHARE: Final = 4
+"""If more than one bucket in so many has changed since the tree was saved, it is computed from all accounts instead."""
+_FEW_STALE: Final = 1_000
+"""So few may be all of them."""
 _MAX_DISCONNECTED: Final = 50_000
 """Transfers of undone blocks that one reorganisation returns to the mempool; beyond that the newest are dropped."""
 
@@ -142,14 +150,18 @@ class Chainstate:
 
     _log = Logger()
 
-    def __init__(self, params: NetworkParams, store: ChainWriter) -> None:
+    def __init__(self, params: NetworkParams, store: ChainWriter, tree_file: StateTreeFile | None = None) -> None:
+        """``tree_file`` has the state tree after some block, if there is one."""
         self.params = params
         self.store = store
+        self._tree_file = tree_file
+        self.saved_height = -1
+        """The block from whose saved tree the tree was loaded; -1 if it was computed from all accounts."""
         self.head = genesis_head(params)
         """The newest canonical block."""
         self._tree = Commitment(store.account_rows)
-        self._accounts = 0
-        """How many exist."""
+        self.account_count = 0
+        """How many accounts exist."""
         self._tree_is_stale = False
         """Whether the tree lacks accounts that have been committed."""
         self._pending = PendingChange(self.head, Overlay(self._tree, 0))
@@ -168,24 +180,67 @@ class Chainstate:
     def load(self) -> ChainPoint:
         """Load the chain on disk, or write the genesis block.
 
-        Raises Corrupt if the accounts do not give the state root of the tip.
+        Raises Corrupt if the accounts do not give the state root of the tip. They are not all read if a saved tree
+        does.
         """
-        if self.store.tip() is None:
+        is_new = self.store.tip() is None
+        if is_new:
             self._write_genesis()
         genesis, tip = self.store.canonical(0), self.store.tip()
         if genesis is None or tip is None or genesis.point.hash != self.params.genesis_hash:
             raise Corrupt(self._foreign_chain(genesis))
-        self._accounts = self.store.count_accounts()
-        self._tree.load(self.store.every_account(), self._accounts)
         newest = self.store.existing(tip.height)
         header = self.store.block_header(newest, self.params)
+        if not is_new:
+            self._load_tree(tip, header.state_root)
         if header.state_root != self._tree.root:
-            raise Corrupt(
-                f"the accounts on disk do not give the state root of block {tip.height}: try `svc db rebuild`, restore "
-                "the database from a backup, or move it away and the node fetches the chain again"
-            )
+            raise Corrupt(_damaged_accounts(tip))
         self.head, self._tree_is_stale = self.store.head(newest, self.params), False
         return tip
+
+    def _load_tree(self, tip: ChainPoint, root: bytes) -> None:
+        """Load the tree from its file, or compute it from all accounts."""
+        if self._tree_file is not None:
+            try:
+                self._restore_tree(self._tree_file.read(), tip, root)
+                return
+            except NoSavedTree as reason:
+                self._log.info("the state tree is computed from all accounts: {reason}", reason=str(reason))
+        self.account_count, self.saved_height = self.store.count_accounts(), -1
+        self._tree.load(self.store.every_account(), self.account_count)
+
+    def _restore_tree(self, saved: SavedTree, tip: ChainPoint, root: bytes) -> None:
+        """Restore the tree after ``tip`` from the tree after an earlier block; raises NoSavedTree.
+
+        The accounts that were touched since are known from the undo records.
+        """
+        block = self.store.canonical(saved.height)
+        if block is None or block.point.hash != saved.block:
+            raise NoSavedTree(f"the saved one belongs to block {saved.height} of another chain")
+        count, shift = saved.accounts, KEY_BITS - saved.level.depth
+        stale: set[int] = set()
+        for height in range(saved.height + 1, tip.height + 1):
+            try:
+                before = self.store.undo(self.store.existing(height))
+            except Corrupt as error:
+                raise NoSavedTree(str(error)) from error
+            stale.update([int.from_bytes(key, "big") >> shift for key in before])
+            count += sum(account is None for account in before.values())
+            if len(stale) > max(_FEW_STALE, (1 << saved.level.depth) // _STALE_SHARE):
+                raise NoSavedTree(f"the saved one is {tip.height - saved.height} blocks old")
+        self._tree.restore(saved.level, count, stale)
+        if self._tree.root != root:
+            raise NoSavedTree(f"the saved one does not lead to the state root of block {tip.height}")
+        self.account_count, self.saved_height = count, saved.height
+
+    def tree_to_save(self) -> SavedTree | None:
+        """The tree after the tip, copied for :class:`svcd.store.state_tree_file.StateTreeFile`.
+
+        Takes 30 ms with 10^7 accounts. None if the tree in memory is not that of the tip.
+        """
+        if self._tree_is_stale or self.store.in_transaction:
+            return None
+        return SavedTree(self.tip.hash, self.tip.height, self.account_count, self._tree.known_level())
 
     def _foreign_chain(self, genesis: StoredBlock | None) -> str:
         """Why the chain on disk is not that of this node, and what to do."""
@@ -198,7 +253,8 @@ class Chainstate:
         accounts, head = genesis_accounts(self.params), genesis_head(self.params)
         with self.store.commit():
             self.store.write_accounts(accounts)
-            self._tree.load(self.store.every_account(), len(accounts))
+            self.account_count, self.saved_height = len(accounts), -1
+            self._tree.load(self.store.every_account(), self.account_count)
             root = consensus_root(self.params, head.point, History().root)
             header = genesis_header(self.params, state_root=self._tree.root, consensus_root=root)
             stored = self.store.add_block(Block(header, ()), head.point)
@@ -223,7 +279,7 @@ class Chainstate:
             self.store.abandon()
         if self._tree_is_stale:
             self.load()
-        return Overlay(self._tree, self._accounts)
+        return Overlay(self._tree, self.account_count)
 
     def account_path(self, key20: bytes) -> AccountPath:
         """The path to an account in the state tree after the tip."""
@@ -261,12 +317,12 @@ class Chainstate:
         if change is not None:
             self._set_tip(pending)
         # Both may be large.
-        self._batch, self._pending = {}, PendingChange(self.head, Overlay(self._tree, self._accounts))
+        self._batch, self._pending = {}, PendingChange(self.head, Overlay(self._tree, self.account_count))
         return ConnectResult(outcomes, self._invalid, change)
 
     def _set_tip(self, change: PendingChange) -> None:
         """Go on from a committed change; a failure here must not keep listeners from hearing of the commit."""
-        self.head, self._accounts, self._tree_is_stale = change.head, change.state.count, True
+        self.head, self.account_count, self._tree_is_stale = change.head, change.state.count, True
         try:
             self._tree.take(change.state)
         except MemoryError:
@@ -357,11 +413,12 @@ class Chainstate:
         candidate, pending = self._batch.get(stored.point.hash), self._pending
         block = candidate.block if candidate else self.store.block(stored, self.params)
         head = candidate.head if candidate else head_after(self.params, pending.head, block.header)
-        effect = apply_block(self.params, block, pending.state)
         try:
-            check_state_root(block.header, pending.state.apply(effect))
+            effect = self._execute(block)
         except RuleViolation:
-            pending.state.undo(effect.before)
+            # A start from a saved tree has not read all accounts. If these are damaged, the block is not to blame.
+            if not self._tree.agrees_with_disk(touched(block.transfers, key_hash(block.header.producer_key))):
+                raise Corrupt(_damaged_accounts(self.tip)) from None
             raise
         leaf = history_leaf(head.point, work=head.point.work - pending.tip.work)
         history = pending.head.history.completed_by(leaf)
@@ -369,11 +426,29 @@ class Chainstate:
         pending.apply(head, block)
         self.steps += 1
 
+    def _execute(self, block: Block) -> Effect:
+        """Apply a block to the accounts; raises RuleViolation and leaves them as they were."""
+        state = self._pending.state
+        effect = apply_block(self.params, block, state)
+        try:
+            check_state_root(block.header, state.apply(effect))
+        except RuleViolation:
+            state.undo(effect.before)
+            raise
+        return effect
+
     def _delete_invalid(self, block: StoredBlock, violation: RuleViolation) -> None:
         """Delete an invalid block, and everything stored that builds on it."""
         self._invalid[block.point.hash] = StateViolation(violation.code, violation.detail)
         for block_hash in self.store.delete_with_descendants(block):
             self._invalid[block_hash] = invalid_ancestor(block.point.hash, StateViolation)
+
+
+def _damaged_accounts(tip: ChainPoint) -> str:
+    return (
+        f"the accounts on disk do not give the state root of block {tip.height}: try `svc db rebuild`, restore the "
+        "database from a backup, or move it away and the node fetches the chain again"
+    )
 
 
 def invalid_ancestor(parent: bytes, kind: type[RuleViolation]) -> RuleViolation:

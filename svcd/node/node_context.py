@@ -19,6 +19,7 @@ from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
 from svcd.node.mempool import Mempool
 from svcd.node.pruner import Pruner
+from svcd.node.state_tree_keeper import StateTreeKeeper
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
@@ -33,6 +34,7 @@ from svcd.store.database import (
     open_writer,
 )
 from svcd.store.mempool_store import FILE, MempoolStore
+from svcd.store.state_tree_file import StateTreeFile
 
 _LOG: Final = Logger()
 VERIFIER_CAPACITY: Final = limit(
@@ -58,6 +60,8 @@ class NodeThreads:
     verifier_threads: int
     reader: Worker
     """For long reads."""
+    disk: Worker
+    """Two threads that wait for the disk, never behind a long read: for the log of the mempool, and the state tree."""
     health: DatabaseHealth = field(factory=lambda: DatabaseHealth(_do_nothing))
     """Ends the node when an open database turns out to be damaged."""
 
@@ -72,6 +76,7 @@ class NodeContext:
     verifier: Verifier
     clock: Clock
     threads: NodeThreads
+    state_tree_keeper: StateTreeKeeper
     _pruner: Pruner | None
     """None if all blocks are kept."""
     _close: Callable[[], None]
@@ -104,6 +109,7 @@ class NodeContext:
         await self.transaction_pool.finished()
         if self._pruner is not None:
             await self._pruner.stop()
+        await self.state_tree_keeper.finish()
         await self.chain.writer.run(self._close)
 
 
@@ -127,7 +133,8 @@ async def open_node(
     # Damage shows where a page is read, which may be long after the file was opened.
     with explaining_errors(path):
         connection = await threads.writer.run(open_writer, path)
-        chainstate = Chainstate(params, ChainWriter(connection))
+        tree_file = StateTreeFile(path)
+        chainstate = Chainstate(params, ChainWriter(connection), tree_file)
         with explaining_os_errors(path), markers[0].opening(connection):
             tip = await threads.writer.run(chainstate.load)
         reading = open_reader(path, threads.health.is_damage)
@@ -149,11 +156,13 @@ async def open_node(
             mempool,
             store=_open_mempool_store(params, markers[1]),
             health=health,
-            worker=ReportingWorker(threads.reader, health),
+            worker=ReportingWorker(threads.disk, health),
             verifier=verifier,
             clock=clock,
         )
         chain_manager.subscribe(transaction_pool)
+        state_tree_keeper = StateTreeKeeper(chain, tree_file, threads.disk)
+        chain_manager.subscribe(state_tree_keeper)
         count = await transaction_pool.load()
         pruner = None
         if keep_blocks:
@@ -177,7 +186,9 @@ async def open_node(
         reading.close()
         connection.close()
 
-    return NodeContext(chain, chain_manager, transaction_pool, verifier, clock, threads, pruner, close)
+    return NodeContext(
+        chain, chain_manager, transaction_pool, verifier, clock, threads, state_tree_keeper, pruner, close
+    )
 
 
 def _open_mempool_store(params: NetworkParams, marker: UncleanShutdownMarker) -> MempoolStore:

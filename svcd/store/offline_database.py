@@ -34,8 +34,8 @@ from svcd.store.undo_records import unpack
 
 INDEXES = ("transaction_place", "address_place", "payment_place")
 
-_COMPANIONS: Final = ("-wal", "-shm")
-"""Files that SQLite keeps beside a database; it would take them for those of a new one of the same name."""
+_COMPANIONS: Final = ("-wal", "-shm", "-tree")
+"""Files beside a database that belong to it: SQLite would take its own for those of a new one of the same name."""
 
 
 @contextmanager

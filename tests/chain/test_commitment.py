@@ -90,6 +90,47 @@ def test_depth_grows_with_the_number_of_accounts(count: int, depth: int) -> None
     assert grown.depth == depth
 
 
+@pytest.mark.parametrize(
+    ("count", "depth"),
+    [(2**19, 19), (2**20 - 1, 19), (2**20, 19), (2**22 - 1, 19), (2**22, 20), (10**7, 20), (2**24, 21), (10**8, 22)],
+)
+def test_of_more_than_a_million_accounts_the_buckets_grow_too(count: int, depth: int) -> None:
+    overlay = over(loaded({}), {})
+    overlay.change({}, count)
+    assert overlay.depth == depth
+
+
+@given(STATES, st.lists(CHANGES, max_size=4), st.lists(CHANGES, max_size=4), st.integers(0, 40))
+def test_restored_from_a_level_that_was_copied_earlier(
+    state: State, before: list[dict[bytes, Account | None]], since: list[dict[bytes, Account | None]], extra: int
+) -> None:
+    """As good as one that was loaded from all accounts, whatever changed before and since, and however deep it is."""
+    commitment = loaded(state)
+    for changes in before:
+        changed(commitment, state, changes, len(after(state, changes)) + extra)
+    level = commitment.known_level()
+    for changes in since:
+        changed(commitment, state, changes, len(after(state, changes)))
+    shift = 160 - level.depth
+    restored = Commitment(scan_of(state))
+    restored.restore(level, len(state), {int.from_bytes(key, "big") >> shift for changes in since for key in changes})
+    assert restored.root == state_root(state.items())
+    assert restored.depth >= level.depth
+    assert restored.agrees_with_disk(state)
+    for changes in (*since, *before):
+        assert changed(restored, state, changes, len(after(state, changes))) == state_root(state.items())
+
+
+@given(STATES, KEYS, st.integers(0, 40))
+def test_a_change_behind_the_back_of_the_tree_is_noticed(state: State, key: bytes, extra: int) -> None:
+    commitment = loaded(state)
+    changed(commitment, state, {}, len(state) + extra)
+    known = commitment.node(commitment.depth, int.from_bytes(key, "big") >> 160 - commitment.depth)[32:] != b"\3"
+    assert commitment.agrees_with_disk([*state, key])
+    state[key] = Account(2**60)
+    assert commitment.agrees_with_disk([key]) is not known
+
+
 @given(STATES)
 def test_loaded_from_all_rows(state: State) -> None:
     assert loaded(state).root == state_root(state.items())

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from svcd.store.state_tree_file import StateTreeFile
 from tests.faults.conftest import confirm, loud
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import RunningNode, refused
@@ -53,7 +54,7 @@ def test_a_page_that_is_overwritten_and_read(nodes: Nodes, table: str, read: Cal
 
 
 def test_a_page_that_is_overwritten_while_the_node_is_off(nodes: Nodes) -> None:
-    """It does not start where it sees that, and it looks at all accounts; elsewhere it stops when it meets the page."""
+    """The node stops when it reads the page, which is at the start if it has to compute the state tree."""
     node = nodes.start()
     node.ok(node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "1"}))
     node.mine(3)
@@ -61,6 +62,10 @@ def test_a_page_that_is_overwritten_while_the_node_is_off(nodes: Nodes) -> None:
     database = node.data_dir / "chain.sqlite"
     whole = database.read_bytes()
     spoil(database, "account")
+    node = nodes.start()
+    assert node.get(f"/rpc/balance/{FAUCET}").status == 503
+    ends_with(node, DAMAGED)
+    StateTreeFile(database).path.unlink()
     end = refused(nodes.folder, *DEVNET, "--data-dir=data", "--listen=tcp:0:interface=127.0.0.1")
     assert end.status == 1
     assert (

@@ -50,7 +50,7 @@ class Bench:
         self.node_context = self.open()
 
     def open(self) -> NodeContext:
-        threads = NodeThreads(self.writer, self.checker, 2, self.checker)
+        threads = NodeThreads(self.writer, self.checker, 2, self.checker, self.checker)
         mempool = Mempool(TEST_PARAMS, max_transactions=1000, max_bytes=2**20)
         opening = open_node(
             TEST_PARAMS,
@@ -124,10 +124,14 @@ def alive(bench: Bench) -> Deferred[None]:
 # Closing
 
 
-def test_a_closed_chain_leaves_two_files(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+def test_a_closed_chain_leaves_three_files(bench: Bench, chain: ChainBuilder, path: Path) -> None:
     bench.submit(*chain.chain("genesis: b[1..3]").values())
     result_of(bench.close())
-    assert sorted(file.name for file in path.parent.iterdir()) == ["chain.sqlite", "mempool.sqlite"]
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "chain.sqlite",
+        "chain.sqlite-tree",
+        "mempool.sqlite",
+    ]
     assert audit(path, TEST_PARAMS.rules).height == 3
     bench.node_context = bench.open()
 
@@ -274,7 +278,7 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
     bench.submit(*chain.chain("genesis: b[1..3]").values())
     result_of(bench.close())
     with closing(sqlite3.connect(path)) as db:
-        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'account'").fetchone()
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'canonical'").fetchone()
         (size,) = db.execute("PRAGMA page_size").fetchone()
     with path.open("r+b") as file:
         file.seek((page - 1) * size)
@@ -289,7 +293,7 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
 
 def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> None:
     result_of(Bench(path).close())
-    threads = NodeThreads(InlineWorker(), InlineWorker(), 2, InlineWorker())
+    threads = NodeThreads(InlineWorker(), InlineWorker(), 2, InlineWorker(), InlineWorker())
     mempool = Mempool(DEVNET, max_transactions=1000, max_bytes=2**20)
     opening = open_node(DEVNET, path, threads=threads, mempool=mempool, clock=late_clock(DEVNET))
     with pytest.raises(Corrupt, match="does not have the chain of SVC-DEVNET: use another data directory"):

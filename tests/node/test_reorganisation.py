@@ -82,7 +82,7 @@ def test_the_tree_does_not_grow_with_every_reorganisation(node: Node, chain: Cha
         behind = (old, new)[number % 2]
         behind += branch(chain, behind[-1], 2, f"r{number}")
         assert len(connect_all(node, chain, *behind[-2:]).undone) > 3
-        assert node.chainstate._accounts == node.store.count_accounts()
+        assert node.chainstate.account_count == node.store.count_accounts()
     fresh = Chainstate(TEST_PARAMS, node.store)
     fresh.load()
     assert node.chainstate._tree.depth == fresh._tree.depth

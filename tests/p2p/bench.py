@@ -85,7 +85,7 @@ class Node:
         self.builder = builder
         self.setting = setting
         self.path = folder / "chain.sqlite"
-        threads = NodeThreads(setting.writer, setting.checker, 2, setting.reader)
+        threads = NodeThreads(setting.writer, setting.checker, 2, setting.reader, setting.reader)
         mempool = Mempool(setting.params, max_transactions=50_000, max_bytes=1 << 26)
         opening = open_node(setting.params, self.path, threads=threads, mempool=mempool, clock=self.clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))

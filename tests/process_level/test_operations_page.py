@@ -15,6 +15,7 @@ from svcd.commerce.events import EventType
 from svcd.config.layers import camel
 from svcd.config.schema import DEFAULTS, Config, MerchantSettings
 from svcd.config.types import Coins
+from svcd.store.state_tree_file import StateTreeFile
 from svcd.tap import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section
 from tests.process_level.running import RunningNode
@@ -97,6 +98,7 @@ def test_every_file_of_the_data_directory_is_named() -> None:
     named = set(rows(section(PAGE, "## Data directory")))
     source = "".join(path.read_text() for path in (ROOT / "svcd").rglob("*.py"))
     written = set(re.findall(r'"((?:node|operator)\.\w+|(?:chain|mempool)\.sqlite|peers\.json|lock)"', source))
+    written |= {StateTreeFile(Path("chain.sqlite")).path.name}
     written -= set(EventType)
     assert named == written
 

@@ -112,7 +112,7 @@ class Node:
         self.path = path
         self.builder = ChainBuilder(self.params)
         self.clock = clock
-        threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2, InlineWorker())
+        threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2, InlineWorker(), InlineWorker())
         mempool = Mempool(self.params, max_transactions=settings.max_transactions, max_bytes=1 << 20)
         opening = open_node(self.params, path, threads=threads, mempool=mempool, clock=clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))

@@ -80,7 +80,7 @@ class SimulatedNode:
         opening = open_node(
             self.params,
             folder / "chain.sqlite",
-            threads=NodeThreads(InlineWorker(), InlineWorker(), 1, InlineWorker()),
+            threads=NodeThreads(InlineWorker(), InlineWorker(), 1, InlineWorker(), InlineWorker()),
             mempool=Mempool(self.params, max_transactions=1_000, max_bytes=1 << 22),
             clock=life,
         )

@@ -73,7 +73,7 @@ async def run(reactor: Any, batches: Path, database: Path, statement: int | None
     verifier = ThreadPoolService(reactor, size=2, name="verifier")
     for service in (writer, verifier):
         service.startService()
-    threads = NodeThreads(writer, verifier, 2, verifier)
+    threads = NodeThreads(writer, verifier, 2, verifier, verifier)
     mempool = Mempool(TEST_PARAMS, max_transactions=50_000, max_bytes=2**26)
     statements = Statements(statement)
     say("open")
