@@ -98,8 +98,9 @@ class Commitment:
         ``stale`` are the indexes of the nodes at this level below which accounts have changed since it was copied.
         """
         self._kinds, self._hashes = [bytearray(1)], [bytearray(_SIZE)]
-        self._deepen(level.depth)
-        self._kinds[level.depth], self._hashes[level.depth] = level.kinds, level.hashes
+        self._deepen(level.depth - 1)
+        # Not copied into an array of our own, which would be a third of the tree's memory for a moment.
+        self._kinds[level.depth :], self._hashes[level.depth :] = [level.kinds], [level.hashes]
         indexes = sorted(stale)
         for start in range(0, len(indexes), _READ_AT_ONCE):
             some = indexes[start : start + _READ_AT_ONCE]

@@ -145,7 +145,15 @@ def test_a_stopped_node_leaves_its_databases_without_logs(nodes: Nodes) -> None:
     node.mine(3)
     node.stop()
     names = {path.name for path in node.data_dir.iterdir()}
-    assert names == {"chain.sqlite", "lock", "mempool.sqlite", "node.key", "operator.key", "peers.json"}
+    assert names == {
+        "chain.sqlite",
+        "chain.sqlite-tree",
+        "lock",
+        "mempool.sqlite",
+        "node.key",
+        "operator.key",
+        "peers.json",
+    }
 
 
 def test_a_backup_by_copying_is_a_chain(nodes: Nodes, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
 from svcd.interfaces import Timer
+from svcd.node import state_tree_keeper
 from svcd.node.changes import BlockStatus
 from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
@@ -75,6 +76,8 @@ async def run(reactor: Any, batches: Path, database: Path, statement: int | None
         service.startService()
     threads = NodeThreads(writer, verifier, 2, verifier, verifier)
     mempool = Mempool(TEST_PARAMS, max_transactions=50_000, max_bytes=2**26)
+    # Often, so that many kills come while the file is written.
+    state_tree_keeper.MAX_BLOCKS = 2
     statements = Statements(statement)
     say("open")
     try:
