@@ -1,6 +1,8 @@
 """A devnet with webhooks, in a process of its own, for all tests of a module."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +11,19 @@ from tests.process_level.running import RunningNode
 from tests.process_level.test_webhooks_page import WEBHOOKS, secrets_of_a_devnet
 
 
+@contextmanager
+def devnet(folder: Path) -> Iterator[RunningNode]:
+    """A devnet as `make devnet` runs it, in the folder `devnet` there."""
+    nodes = Nodes(folder)
+    secrets_of_a_devnet(nodes.folder)
+    try:
+        yield nodes.start(*DEVNET, *WEBHOOKS, name="devnet")
+    finally:
+        nodes.stop()
+
+
 @pytest.fixture(scope="module")
 def shop_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """A devnet as `make devnet` runs it, with the folder `devnet`."""
-    nodes = Nodes(tmp_path_factory.mktemp("clients"))
-    secrets_of_a_devnet(nodes.folder)
-    yield nodes.start(*DEVNET, *WEBHOOKS, name="devnet")
-    nodes.stop()
+    """A devnet for all tests of a module."""
+    with devnet(tmp_path_factory.mktemp("clients")) as node:
+        yield node

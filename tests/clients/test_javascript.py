@@ -13,6 +13,7 @@ import pytest
 
 from tests.browser.between import between
 from tests.browser.chain import FAUCET, SHOP, Chain, fresh
+from tests.clients.conftest import devnet
 from tests.clients.forged_proofs import forge
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode
@@ -224,14 +225,16 @@ def test_a_story_in_typescript(installed: Path, shop_node: RunningNode) -> None:
 @pytest.mark.socket
 @pytest.mark.slow
 @needs("node", "npm")
-def test_the_light_client_believes_no_node(with_argon2id: Path, shop_node: RunningNode) -> None:
-    chain = Chain(shop_node)
-    order = fresh("light")
-    chain.pay(FAUCET, SHOP, 250_000_000, order)
+def test_the_light_client_believes_no_node(with_argon2id: Path, shop_node: RunningNode, tmp_path: Path) -> None:
+    order, elsewhere = fresh("light"), fresh("elsewhere")
+    Chain(shop_node).pay(FAUCET, SHOP, 250_000_000, order)
     shop_node.mine(3)
     name = "light-live.mjs"
     (with_argon2id / name).write_bytes((TESTS / name).read_bytes())
-    with between(shop_node) as liar:
+    with devnet(tmp_path) as lighter, between(shop_node) as liar:
+        Chain(lighter).pay(FAUCET, SHOP, 250_000_000, elsewhere)
+        lighter.mine(1)
         liar.lie = forge
-        told = ran("node", name, shop_node.url, liar.url, SHOP, "250000000", order, folder=with_argon2id)
+        urls = (shop_node.url, liar.url, lighter.url)
+        told = ran("node", name, *urls, SHOP, "250000000", order, elsewhere, folder=with_argon2id)
     assert told == f"proven {shop_node.account(SHOP)['balance']}\n"

@@ -73,7 +73,7 @@ export interface Source {
 
 /** The chain with the most work that a node, or any of several, proves.
  *
- * Rejects with the error of the first node if none proves one.
+ * Rejects with the error of the node with the most work if nothing holds on its chain, or else of the first node.
  */
 export function verifyChain(
   nodes: Client | readonly Client[],

@@ -15,7 +15,7 @@ import {
 import { genesisOf, RULES, slotTime } from "./chain-rules.js";
 import { checkNames, checkOrder, MINIMUM_FEE, must as checkInput, networkOf, NETWORKS } from "./chain.js";
 import { Client, questionsOf } from "./client.js";
-import { InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
+import { ApiError, InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
 import { checkTransfer } from "./proof.js";
 import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.js";
 
@@ -76,15 +76,14 @@ async function workChecked(read, network, { work, now }) {
   await checkWork(headers, network, work);
   const { hash, height, slot } = head;
   const tip = { hash, height: `${height}`, slot: `${slot}`, time: `${time}` };
-  return { tip, work: head.work, evaluations: work.checked.size - before };
+  return { tip, work: head.work, evaluations: work.checked.size - before, headers };
 }
 
 const demandsOf = ({ minimumWork = 0n }) => ({ minimumWork: BigInt(minimumWork) });
 
 async function chainOf(answer, network, context) {
   const read = await checkChain(parseChainProof(proofIn(answer), network), network, demandsOf(context));
-  const chain = await workChecked(read, network, context);
-  return { ...chain, bytes: answer.length, headers: read.headers };
+  return { ...(await workChecked(read, network, context)), bytes: answer.length };
 }
 
 /** The chain that the answer of `GET /rpc/proof/chain` proves; rejects with InvalidProof. */
@@ -173,7 +172,8 @@ async function paymentOf(answer, order, context) {
 /** The payment of `order` that the answer of `GET /rpc/commerce/payment/{reference}/proof?chain=1` proves; rejects with
  * InvalidProof. */
 export async function checkPaymentProof(answer, order, options = {}) {
-  return paymentOf(answer, checkOrder(order), await contextOf(options));
+  const { headers: _, ...payment } = await paymentOf(answer, checkOrder(order), await contextOf(options));
+  return payment;
 }
 
 // The same with nodes
@@ -184,8 +184,12 @@ async function contextOf(options) {
   return { minimumWork, now, signal, work: await workOf(options) };
 }
 
-/** What the node with the most work proves, and the others that prove nothing; rejects with the error of the first. */
-async function best(nodes, prove) {
+/** What holds on the chain with the most work that the nodes prove, and the nodes that do not count.
+ *
+ * `prove` asks a node for its chain with `headers`, and `absent`, an error, if the node shows nothing on it. Rejects
+ * with the error of the node with the most work, or else of the first.
+ */
+async function best(nodes, network, prove) {
   const all = Array.isArray(nodes) ? nodes : [nodes];
   checkInput(all.length > 0 && all.every((node) => node instanceof Client), "give a Client, or an array of them");
   const [proven, refused] = [[], []];
@@ -198,19 +202,24 @@ async function best(nodes, prove) {
       refused.push({ node, error });
     }
   }
-  if (proven.length === 0) throw refused[0].error;
-  const most = proven.reduce((one, other) => (other.work > one.work ? other : one));
-  return { ...most, bytes: proven.reduce((sum, { bytes }) => sum + bytes, 0), refused };
+  proven.sort((one, other) => (one.work === other.work ? 0 : one.work > other.work ? -1 : 1));
+  const onChain = new Set([network.genesisHash, ...(proven[0]?.headers ?? []).map(({ hash }) => hash)]);
+  const objections = proven.map(({ node, tip, absent }) => {
+    const other = `the chain of this node ends at height ${tip.height}, and another node proves one with more work`;
+    return { node, error: onChain.has(tip.hash) ? absent : new InvalidProof(other) };
+  });
+  const found = proven.find((_, at) => objections[at].error === undefined);
+  refused.unshift(...objections.filter(({ error }) => error !== undefined));
+  if (found === undefined) throw refused[0].error;
+  const { headers: _, absent: __, ...result } = found;
+  return { ...result, bytes: proven.reduce((sum, { bytes }) => sum + bytes, 0), refused };
 }
 
 /** The chain with the most work that a node, or any of several, proves. */
 export async function verifyChain(nodes, network, options = {}) {
   checkInput(NETWORKS.includes(network), "network must be MAINNET or DEVNET");
   const context = await contextOf(options);
-  return best(nodes, async ({ text }) => {
-    const { headers: _, ...chain } = await chainOf(await text("/rpc/proof/chain", context), network, context);
-    return chain;
-  });
+  return best(nodes, network, async ({ text }) => chainOf(await text("/rpc/proof/chain", context), network, context));
 }
 
 /** The account of an address after the newest block of the chain with the most work that a node, or any of several,
@@ -218,13 +227,13 @@ export async function verifyChain(nodes, network, options = {}) {
 export async function provenBalance(nodes, address, options = {}) {
   const network = networkOf(address);
   const context = await contextOf(options);
-  return best(nodes, async ({ text }) => {
+  return best(nodes, network, async ({ text }) => {
     const answer = await text(`/rpc/proof/account/${address}`, context);
     const { block } = parseAccountProof(proofIn(answer), network);
     const chainAnswer = await text("/rpc/proof/chain", { ...context, parameters: { tip: block } });
-    const { headers, ...chain } = await chainOf(chainAnswer, network, context);
+    const chain = await chainOf(chainAnswer, network, context);
     must(chain.tip.hash === block, "the node proves another chain than the one that was asked for");
-    return { ...(await accountOf(answer, address, { headers })), ...chain, bytes: answer.length + chain.bytes };
+    return { ...(await accountOf(answer, address, chain)), ...chain, bytes: answer.length + chain.bytes };
   });
 }
 
@@ -236,5 +245,16 @@ export async function provenPayment(nodes, order, options = {}) {
   const given = { recipient, amountBaseUnits: amount, chain: "1" };
   const parameters = sinceHeight === null ? given : { ...given, sinceHeight };
   const path = `/rpc/commerce/payment/${reference}/proof`;
-  return best(nodes, async ({ text }) => paymentOf(await text(path, { ...context, parameters }), asked, context));
+  const network = networkOf(recipient);
+  return best(nodes, network, async ({ text }) => {
+    let answer;
+    try {
+      answer = await text(path, { ...context, parameters });
+    } catch (absent) {
+      if (!(absent instanceof ApiError) || ![404, 410].includes(absent.status)) throw absent;
+      // Its chain may have more work than one with the payment.
+      return { ...(await chainOf(await text("/rpc/proof/chain", context), network, context)), absent };
+    }
+    return paymentOf(answer, asked, context);
+  });
 }

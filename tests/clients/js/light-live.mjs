@@ -1,13 +1,14 @@
 // Beside the installed client: what it proves of an honest devnet, and of one with a liar in between.
-// Arguments: the URL of the node, and that of the same node behind the liar.
+// Arguments: the URL of the node, that of the same node behind the liar, and that of a devnet with less work, on which
+// an order was paid that the node does not know.
 
 import assert from "node:assert/strict";
 
 import { Client, DEVNET, InvalidProof, Key } from "svc-pay";
 import { checkAccountProof, checkPaymentProof, provenBalance, provenPayment, verifyChain } from "svc-pay/light";
 
-const [url, forged, recipient, amount, reference] = process.argv.slice(2);
-const [node, liar] = [new Client(url), new Client(forged)];
+const [url, forged, lighterUrl, recipient, amount, reference, lighterReference] = process.argv.slice(2);
+const [node, liar, lighter] = [new Client(url), new Client(forged), new Client(lighterUrl)];
 const order = { recipient, amount, reference, confirmations: 2 };
 
 const seen = [];
@@ -41,4 +42,13 @@ await assert.rejects(provenPayment(liar, order), (error) => error instanceof Inv
 const both = await provenBalance([liar, node], recipient);
 assert.equal(both.node, node);
 assert.deepEqual(both.refused.map(({ node: each, error }) => [each, error instanceof InvalidProof]), [[liar, true]]);
+
+// A node without the payment proves its chain too, so that a payment on a chain with less work does not count
+const elsewhere = { recipient, amount, reference: lighterReference, confirmations: 1 };
+assert.equal((await provenPayment(lighter, elsewhere)).node, lighter);
+await assert.rejects(provenPayment([lighter, node], elsewhere), { status: 404 });
+const heaviest = await provenPayment([lighter, node], order);
+assert.deepEqual([heaviest.node, heaviest.txid], [node, payment.txid]);
+assert.match(heaviest.refused[0].error.message, /another node proves one with more work/);
+assert.equal((await verifyChain([lighter, node], DEVNET)).tip.hash, heaviest.tip.hash);
 console.log("proven", account.balance);
