@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "two-merchants": "benchmarks.two_merchants",
     "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
+    "trustless": "benchmarks.trustless",
     "big": "benchmarks.big",
     "wallet-page": "benchmarks.wallet_page",
 }

@@ -17,7 +17,7 @@ from tests.programs import needs
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
     *("transfers", "empty-blocks", "headers", "state-root", "memory", "waiting"),
-    *("latency", "sync", "watches", "many-watches", "callbacks", "two-merchants"),
+    *("latency", "sync", "watches", "many-watches", "callbacks", "two-merchants", "trustless"),
 )
 
 
@@ -121,6 +121,8 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "a block of 60 transfers while events go out",
         "a confirmation beside 128 watches of another merchant",
         "processor time of a block that 128 watches of another merchant follow",
+        "svc verify --trustless, 400 blocks",
+        "svc verify --trustless, 400 blocks, fetched",
     ]
     assert all(row["figure"] > 0 and row["baseline"] != 0 for row in found.values())
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)
