@@ -7,7 +7,7 @@ from typing import Final
 
 from attrs import frozen
 
-NEVER_HELD: Final = 2**64 - 1
+_NEVER_HELD: Final = 2**64 - 1
 KEY_BITS: Final = 160
 _LEAF: Final = Struct(">x20sQQQ")
 _EMPTY: Final = bytes(32)
@@ -22,9 +22,19 @@ class Account:
     held_since: int | None = None
 
 
+def pack_held_since(held_since: int | None) -> int:
+    """The unsigned 64-bit number for ``held_since`` in leaves, chunks of snapshots and undo records."""
+    return _NEVER_HELD if held_since is None else held_since
+
+
+def unpack_held_since(number: int) -> int | None:
+    """The inverse of :func:`pack_held_since`."""
+    return None if number == _NEVER_HELD else number
+
+
 def leaf_hash(key20: bytes, balance: int, nonce: int, held_since: int | None) -> bytes:
     """The 32-byte commitment to one account."""
-    return sha256(_LEAF.pack(key20, balance, nonce, NEVER_HELD if held_since is None else held_since)).digest()
+    return sha256(_LEAF.pack(key20, balance, nonce, pack_held_since(held_since))).digest()
 
 
 def subtree_root(leaves: list[tuple[int, bytes]], depth: int) -> bytes:

@@ -15,7 +15,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from svcd.chain.accounts import KEY_BITS, NEVER_HELD, Account, subtree_root
+from svcd.chain.accounts import KEY_BITS, Account, pack_held_since, subtree_root, unpack_held_since
 from svcd.chain.encoding import MAX_INTEGER, canonical, decimal_u53, hex_bytes
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.limits import ENDLESS_ANSWER, limit
@@ -181,7 +181,7 @@ def check_manifest(manifest: Manifest, state_root: bytes, most: int = CHUNK_ACCO
 
 def pack_account(key20: bytes, balance: int, nonce: int, held_since: int | None) -> bytes:
     """An account in a chunk, RECORD_BYTES bytes: what its leaf in the state tree is the hash of."""
-    return _RECORD.pack(key20, balance, nonce, NEVER_HELD if held_since is None else held_since)
+    return _RECORD.pack(key20, balance, nonce, pack_held_since(held_since))
 
 
 def leaves(records: bytes) -> list[tuple[int, bytes]]:
@@ -212,7 +212,7 @@ def check_chunk(manifest: Manifest, index: int, records: bytes) -> list[tuple[by
 
 
 def _account(index: int, key: bytes, balance: int, nonce: int, held: int) -> tuple[bytes, Account]:
-    held_since = None if held == NEVER_HELD else held
+    held_since = unpack_held_since(held)
     if max(balance, nonce, held_since or 0) > MAX_INTEGER:
         raise RuleViolation(Refusal.FORMAT, f"a number in chunk {index} is larger than 2^53 - 1")
     return key, Account(balance, nonce, held_since)

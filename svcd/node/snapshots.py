@@ -136,7 +136,7 @@ class Snapshots(Service):
         return self._database.with_name(f"{_PREFIX}{height}")
 
     def _load(self) -> list[SnapshotFile]:
-        """The snapshots on disk; what is none, or is damaged, is removed."""
+        """The snapshots on disk; a damaged one, and any other file of such a name, is removed."""
         found: list[SnapshotFile] = []
         for path in sorted(self._database.parent.glob(f"{_PREFIX}*")):
             try:

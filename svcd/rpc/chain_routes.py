@@ -267,8 +267,8 @@ class ChainRoutes(ShowsChain):
         records = b",".join([transaction_record(self._params, stored, tip.height) for stored in page])
         after = b"null" if more is None else f'"{more}"'.encode("ascii")
         head = f'{{"ok":true,"address":"{address}","transactions":['.encode("ascii")
-        known = f',"pruneHeight":"{prune_height}"'.encode("ascii") if prune_height else b""
-        return Response(head + records + b'],"next":' + after + known + b"}", tip=tip_at(tip))
+        known = f',"pruneHeight":"{prune_height}"}}'.encode("ascii")
+        return Response(head + records + b'],"next":' + after + known, tip=tip_at(tip))
 
     @Route(
         "GET",

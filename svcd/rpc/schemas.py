@@ -166,7 +166,6 @@ HISTORY: Final = object_schema(
         "next": or_null(_STRING),
         "pruneHeight": PRUNE_HEIGHT,
     },
-    optional=["pruneHeight"],
 )
 WAITING: Final = object_schema(
     {

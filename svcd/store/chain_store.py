@@ -4,7 +4,7 @@ import json
 import sqlite3
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any, Final
 
 from attrs import frozen
@@ -373,16 +373,17 @@ class ChainReader:
         millisecond. For :meth:`svcd.node.chainstate.LongReads.ask`, or within :meth:`snapshot`. Raises Pruned.
         """
         self.check_kept(height + 1, f"the account after block {height}")
-        later = self._db.execute(
-            "SELECT u.data FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ? ORDER BY c.height",
-            (height,),
-        )
-        for (data,) in later:
-            # Most blocks do not touch it, which a search for its bytes shows in a fraction of the time.
-            if key in data and key in (before := unpack(data)):
-                later.close()
-                return before[key]
+        with self.later_undo(height) as later:
+            for (data,) in later:
+                # Most blocks do not touch it, which a search for its bytes shows in a fraction of the time.
+                if key in data and key in (before := unpack(data)):
+                    return before[key]
         return self.account(key)
+
+    def later_undo(self, height: int) -> closing[sqlite3.Cursor]:
+        """The packed undo records of the canonical blocks above ``height`` that are here, ascending, each as a row."""
+        later = "SELECT u.data FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ? ORDER BY c.height"
+        return closing(self._db.execute(later, (height,)))
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist after the tip."""

@@ -24,7 +24,6 @@ class StateReader:
     """Reads the state after a canonical block, which need not be the tip; within one commit."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
         self.chain = ChainReader(connection)
 
     def records(self, height: int) -> Iterator[bytes]:
@@ -36,16 +35,19 @@ class StateReader:
 
     def _undone(self, height: int) -> dict[bytes, Account | None]:
         """The accounts that later blocks have touched, as they were after the block at ``height``."""
-        blocks = self.chain.existing_tip().height - height
-        undo = "FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ?"
-        count, size = self._db.execute(f"SELECT count(*), ifnull(sum(length(u.data)), 0) {undo}", (height,)).fetchone()
-        if count < blocks:
-            raise TooFarBack(f"the undo records of {blocks - count} later blocks are not here")
-        if size > MAX_UNDO_BYTES:
-            raise TooFarBack(f"later blocks have changed {size} bytes of accounts, more than {MAX_UNDO_BYTES}")
+        missing, size = self.chain.existing_tip().height - height, 0
         earlier: dict[bytes, Account | None] = {}
-        for (data,) in self._db.execute(f"SELECT u.data {undo} ORDER BY c.height DESC", (height,)):
-            earlier |= unpack(data)
+        with self.chain.later_undo(height) as later:
+            for (data,) in later:
+                missing -= 1
+                size += len(data)
+                if size > MAX_UNDO_BYTES:
+                    raise TooFarBack(f"later blocks have changed more than {MAX_UNDO_BYTES} bytes of accounts")
+                # The first block that touched an account has it as it was at ``height``.
+                for key, account in unpack(data).items():
+                    earlier.setdefault(key, account)
+        if missing:
+            raise TooFarBack(f"the undo records of {missing} later blocks are not here")
         return earlier
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
-from svcd.chain.accounts import NEVER_HELD, Account
+from svcd.chain.accounts import Account, pack_held_since, unpack_held_since
 from svcd.chain.errors import Corrupt
 
 _RECORD: Final = Struct(">20s?QQQ")
@@ -16,13 +16,7 @@ def pack(before: Mapping[bytes, Account | None]) -> bytes:
         [
             _RECORD.pack(key, False, 0, 0, 0)
             if account is None
-            else _RECORD.pack(
-                key,
-                True,
-                account.balance,
-                account.nonce,
-                NEVER_HELD if account.held_since is None else account.held_since,
-            )
+            else _RECORD.pack(key, True, account.balance, account.nonce, pack_held_since(account.held_since))
             for key, account in before.items()
         ]
     )
@@ -33,6 +27,6 @@ def unpack(data: bytes) -> dict[bytes, Account | None]:
     if len(data) % _RECORD.size:
         raise Corrupt("an undo record has a wrong length")
     return {
-        key: Account(balance, nonce, None if held == NEVER_HELD else held) if existed else None
+        key: Account(balance, nonce, unpack_held_since(held)) if existed else None
         for key, existed, balance, nonce, held in _RECORD.iter_unpack(data)
     }

@@ -309,7 +309,7 @@ def test_list_holds_the_records_of_the_look_up(node: Node, client: Client, paid:
 
 def test_address_without_transfers_has_an_empty_list(node: Node, client: Client, paid: dict[str, Block]) -> None:
     nobody = node.address("nobody")
-    assert history(client, nobody) == {"address": nobody, "transactions": [], "next": None}
+    assert history(client, nobody) == {"address": nobody, "transactions": [], "next": None, "pruneHeight": "0"}
     assert history(client, node.address("b"))["transactions"] == []
 
 

@@ -80,8 +80,8 @@ CREATE TABLE payment_place (
     PRIMARY KEY (reference, recipient, amount, height, position)
 ) STRICT, WITHOUT ROWID;
 
--- One row: the lowest height from which on all blocks are here with their transfers and undo records. Of those below, only
--- headers and history nodes; what else is left of them is being deleted.
+-- One row. Every block at this height or above has its transfers and its undo record. A block below has its header and its
+-- history nodes; its other rows are deleted step by step.
 CREATE TABLE prune (
     row    INTEGER PRIMARY KEY CHECK (row = 1),
     height INTEGER NOT NULL
