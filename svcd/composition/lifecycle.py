@@ -184,5 +184,5 @@ def _thread_pools(config: Config, reactor: Any) -> ThreadPools:
         callbacks=ThreadPoolService(
             reactor, size=look_ups(len(config.commerce.all_merchants)), name="callbacks", patience=STOP_PATIENCE
         ),
-        files=ThreadPoolService(reactor, size=3, name="files", patience=STOP_PATIENCE),
+        files=ThreadPoolService(reactor, size=4, name="files", patience=STOP_PATIENCE),
     )

@@ -46,7 +46,7 @@ class ThreadPools:
     callbacks: ThreadPoolService
     """Looks up the names of callbacks, apart from those of peers, so that no peer can delay a callback."""
     files: ThreadPoolService
-    """Writes files that no request waits for: one thread for the known peers, one for a backup, one for a snapshot."""
+    """Four threads for files: one each for the known peers, a backup, a snapshot, and the metrics of the process."""
 
     def all(self) -> list[ThreadPoolService]:
         """Every pool."""

@@ -366,7 +366,7 @@ class NodeServices:
         administration = PeerAdministration(self._network.peers, known.save) if self._network and known else None
         routes: list[object] = [
             OperatorRoutes(self._status, details=details.record, token=token, role=self._merchants.role),
-            MetricsRoutes(self._metrics.registry, token=token),
+            MetricsRoutes(self._metrics, self._base.pools.files, token=token),
             PeerAdminRoutes(administration, token=token),
             BackupRoutes(self.backups, token=token),
             ReloadRoutes(self.reload.reload, token=token),

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from svcd.chain.params import NetworkParams
 from svcd.commerce.webhook_service import WebhookService
-from svcd.interfaces import Clock
+from svcd.interfaces import Clock, Worker
 from svcd.metrics.collectors import (
     ChainMetrics,
     MempoolMetrics,
@@ -48,7 +48,9 @@ class Metrics:
         self.lag = ReactorLag(clock)
         """A service, started with the others of the node."""
         self._web = WebMetrics()
-        self.add(self._web, self.lag, ProcessMetrics(clock))
+        self.process = ProcessMetrics(clock)
+        """Its ``read`` is called, in a thread, before the registry is read."""
+        self.add(self._web, self.lag, self.process)
 
     def add(self, *collectors: Collector) -> None:
         """Register collectors."""
@@ -93,9 +95,10 @@ def collect_from(
 class MetricsRoutes:
     """The route that Prometheus scrapes."""
 
-    def __init__(self, registry: CollectorRegistry, *, token: str | None) -> None:
+    def __init__(self, metrics: Metrics, worker: Worker, *, token: str | None) -> None:
         self.token = token
-        self._registry = registry
+        self._metrics = metrics
+        self._worker = worker
 
     @Route(
         "GET",
@@ -106,10 +109,11 @@ class MetricsRoutes:
         answers={200: {"type": "string"}},
         media_type="text/plain; version=0.0.4; charset=utf-8",
     )
-    def metrics(self) -> Renderable:
+    async def metrics(self) -> Renderable:
         """Answer GET /metrics."""
+        await self._worker.run(self._metrics.process.read)
         encode, content_type = choose_encoder("")
-        return Response(encode(self._registry), content_type=content_type.encode("ascii"))
+        return Response(encode(self._metrics.registry), content_type=content_type.encode("ascii"))
 
 
 @frozen(eq=False)

@@ -13,6 +13,7 @@ from svcd.commerce.signing import SigningKeys
 from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import WebhookService, build_webhooks
+from svcd.interfaces import Worker
 from svcd.metrics.exposition import Metrics, MetricsRoutes
 from svcd.metrics.exposition import collect_from as measured_of
 from svcd.net.calls import CallFailed, Reply
@@ -54,10 +55,10 @@ class Measured:
 
 @pytest.fixture
 def measure() -> Iterator[Callable[..., Measured]]:
-    """``measure(node, token=…)``: the node with webhooks, measured from now on."""
+    """``measure(node, token=…, worker=…)``: the node with webhooks, measured from now on."""
     databases: list[WebhookDatabase] = []
 
-    def make(node: Node, token: str | None = None) -> Measured:
+    def make(node: Node, token: str | None = None, worker: Worker | None = None) -> Measured:
         webhooks = _webhooks(node, databases)
         loads = {name: PoolLoad(node.clock) for name in ("writer", "verifier")}
         sweep_settings = SweepSettings(
@@ -72,7 +73,8 @@ def measure() -> Iterator[Callable[..., Measured]]:
             sweeper=Sweeper(node.node_context, sweep_settings),
         )
         sites = SiteFactory(node.clock, lambda: "e")
-        operator = sites.operator([MetricsRoutes(metrics.registry, token=token)], SiteLimits())
+        routes = MetricsRoutes(metrics, InlineWorker() if worker is None else worker, token=token)
+        operator = sites.operator([routes], SiteLimits())
         metrics.watch("public", node.site)
         metrics.watch("operator", operator)
         return Measured(node, metrics, loads, operator, webhooks)

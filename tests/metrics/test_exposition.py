@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from svcd.chain.block import Block
 from tests.chains import key_of
 from tests.metrics.conftest import Measured
+from tests.node.bench import Stepped
 from tests.p2p.bench import Node
 from tests.programs import needs
 from tests.web.wire import Response, Wire
@@ -55,6 +56,15 @@ def test_promtool_has_nothing_to_say(measured: Measured) -> None:
     page = asked(busy(measured)).body
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_open_files_are_listed_in_a_thread(node: Node, measure: Measure) -> None:
+    worker = Stepped()
+    measured = measure(node, worker=worker)
+    wire = Wire(measured.operator).send(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert (len(worker), wire.responses()) == (1, [])
+    worker.step()
+    assert "\nprocess_open_fds " in wire.response().body.decode()
 
 
 def test_over_tcp_it_asks_for_the_token(node: Node, measure: Measure) -> None:

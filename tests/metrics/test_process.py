@@ -18,7 +18,8 @@ from tests.p2p.conftest import MakeNode
 
 
 def values(metrics: ProcessMetrics) -> dict[str, float]:
-    """Every sample by its name."""
+    """Every sample by its name, read now."""
+    metrics.read()
     found: list[Metric] = list(metrics.collect())
     return {sample.name: sample.value for metric in found for sample in metric.samples}
 
