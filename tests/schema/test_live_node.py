@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.chains import address_of, key_of
 from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
 from tests.process_level.conftest import Nodes
 from tests.process_level.conftest import nodes as nodes
-from tests.process_level.running import DEADLINE, ENVIRONMENT, HTTPConnection, RunningNode, exchange
+from tests.process_level.running import DEADLINE, ENVIRONMENT, HTTPConnection, RunningNode, exchange, wait_until
 from tests.schema.order import BLOCK, CALLBACK, EVENT, PAID, PAYER, PRICE, SHOP
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
@@ -58,8 +59,14 @@ def furnish(node: RunningNode) -> str:
     watched = exchange(connection, "POST", "/rpc/commerce/webhooks", order, Authorization=f"Bearer {TOKEN}")
     assert watched.status == 201, watched
     watch = watched.json["subscription"]["id"]
-    shown = exchange(connection, "GET", f"/rpc/commerce/webhooks/{watch}", Authorization=f"Bearer {TOKEN}")
-    return f"{watch} {shown.json['subscription']['events'][0]['id']}"
+
+    def events() -> list[dict[str, Any]]:
+        shown = exchange(connection, "GET", f"/rpc/commerce/webhooks/{watch}", Authorization=f"Bearer {TOKEN}")
+        found: list[dict[str, Any]] = shown.json["subscription"]["events"]
+        return found
+
+    wait_until(lambda: bool(events()), "the event of the payment")
+    return f"{watch} {events()[0]['id']}"
 
 
 SNAPSHOTS = {"GET /p2p/snapshot/{height}", "GET /p2p/snapshot/{height}/{index}"}
