@@ -35,7 +35,7 @@ from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import LATE, snapshots_beside
+from tests.node.bench import LATE, Stepped, snapshots_beside
 from tests.p2p.memory_transport import Answer, MemoryTransport, run, run_until
 from tests.p2p.remote_node import RemoteNode
 from tests.support import result_of
@@ -232,6 +232,9 @@ class Node:
         run(self.clock, 31.0)
         result_of(stopped)
         closed = Deferred.fromCoroutine(self.node_context.close())
+        if isinstance(self.setting.checker, Stepped):
+            # The state tree is saved at the end.
+            self.setting.checker.finish()
         self.clock.advance(0)
         result_of(closed)
 
