@@ -232,9 +232,10 @@ class Node:
         run(self.clock, 31.0)
         result_of(stopped)
         closed = Deferred.fromCoroutine(self.node_context.close())
-        if isinstance(self.setting.checker, Stepped):
-            # The state tree is saved at the end.
-            self.setting.checker.finish()
+        for worker in (self.setting.checker, self.setting.reader):
+            if isinstance(worker, Stepped):
+                # The state tree is saved at the end.
+                worker.finish()
         self.clock.advance(0)
         result_of(closed)
 
