@@ -79,7 +79,7 @@ def found(test: object) -> set[str]:
     }
 
 
-def test_what_the_last_callback_raises_is_heard() -> None:
+def test_errors_of_the_last_callback_are_logged() -> None:
     assert found(ends_with_add_both) == set(LAST)
 
 
@@ -120,7 +120,7 @@ def test_a_shield_passes_results_on_and_keeps_cancellation_off() -> None:
     assert [failure.type for failure in unheard] == [ZeroDivisionError]
 
 
-def test_what_the_end_of_cancelled_work_raises_is_logged(expected_errors: Callable[..., object]) -> None:
+def test_errors_of_cancelled_work_are_logged(expected_errors: Callable[..., object]) -> None:
     def raises(_: object) -> None:
         raise LookupError
 

@@ -264,7 +264,7 @@ def imported_from_outside() -> set[str]:
     return found - set(sys.stdlib_module_names) - {"svcd"}
 
 
-def test_what_is_imported_is_required() -> None:
+def test_imported_packages_are_required() -> None:
     """A library that merely comes along with another one may be gone with that one's next release."""
     distributions = {"OpenSSL": "pyopenssl", "argon2": "argon2-cffi", "nacl": "pynacl", "zope": "zope.interface"}
     needed = {distributions.get(name, name).lower().replace("_", "-") for name in imported_from_outside()}

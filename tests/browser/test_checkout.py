@@ -245,7 +245,7 @@ def test_it_leads_to_the_wallet_which_shows_the_same(wallet: WalletPage, account
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (320, "dark")])
-def test_what_a_camera_reads_is_the_payment_uri(watched: Watched, width: int, scheme: str) -> None:
+def test_the_qr_code_of_a_checkout_has_the_payment_uri(watched: Watched, width: int, scheme: str) -> None:
     order = fresh("code")
     page = watched.page()
     page.set_viewport_size({"width": width, "height": 800})
@@ -256,9 +256,7 @@ def test_what_a_camera_reads_is_the_payment_uri(watched: Watched, width: int, sc
     assert page.get_attribute("text=Copy the payment link", "data-copy") == wanted
 
 
-def test_what_a_camera_reads_in_the_wallet_and_the_explorer_is_the_address(
-    wallet: WalletPage, account: Account
-) -> None:
+def test_the_qr_codes_of_wallet_and_explorer_have_the_address(wallet: WalletPage, account: Account) -> None:
     wallet.navigate("Receive")
     assert codes(wallet.page, "#receive-qr") == [account.address]
     page = wallet.watched.go(f"/address/{account.address}")

@@ -50,7 +50,7 @@ PILED = "a" + "\u0301" * 79
 ABOVE = "selector => { const it = document.querySelector(selector); return getComputedStyle(it).overflowY; }"
 
 
-def test_what_nobody_would_see_is_written_out(wallet: WalletPage) -> None:
+def test_invisible_characters_are_written_out(wallet: WalletPage) -> None:
     label = f"&label={quote(HIDDEN, safe='')}"
     wallet.follow(payment_uri(fresh("hidden"), rest=label))
     wallet.may_sign()
@@ -69,7 +69,7 @@ def test_what_nobody_would_see_is_written_out(wallet: WalletPage) -> None:
 
 
 @pytest.mark.parametrize("text", SCRIPTS)
-def test_whatever_stands_in_an_address_is_text(watched: Watched, text: str) -> None:
+def test_markup_in_an_address_is_shown_as_text(watched: Watched, text: str) -> None:
     encoded = quote(text, safe="")
     page = watched.page()
     for path in (

@@ -257,7 +257,7 @@ def test_a_locked_page_holds_nothing_of_the_wallet(wallet: WalletPage, account: 
     wallet.page.wait_for_selector("#receive-qr path[d]", state="attached")
 
 
-def test_what_the_node_answers_after_the_lock_is_not_shown(wallet: WalletPage, account: Account) -> None:
+def test_answers_after_the_lock_are_not_shown(wallet: WalletPage, account: Account) -> None:
     wallet.navigate("Settings")
     wallet.page.evaluate(NOTE_ANSWERS)
     held = holding(wallet, BALANCE)
@@ -372,7 +372,7 @@ def test_a_payment_is_sent_also_if_the_tab_is_hidden_at_once(
     assert wallet.page.evaluate(KEPT) == [each["txid"] for each in chain.paid(account.address, order)]
 
 
-def test_what_a_hidden_tab_was_about_to_ask_is_not_asked_after_a_lock(wallet: WalletPage) -> None:
+def test_a_hidden_tab_asks_nothing_after_a_lock(wallet: WalletPage) -> None:
     wallet.navigate("Settings")
     held = holding(wallet, "**/rpc/status")
     wallet.navigate("Wallet")
@@ -389,7 +389,7 @@ def test_what_a_hidden_tab_was_about_to_ask_is_not_asked_after_a_lock(wallet: Wa
     assert wallet.watched.asked[before:] == []
 
 
-def test_what_the_node_refuses_after_the_lock_is_not_told(wallet: WalletPage) -> None:
+def test_refusals_after_the_lock_are_not_shown(wallet: WalletPage) -> None:
     told: list[Any] = []
 
     def refusing(route: Any) -> None:

@@ -181,7 +181,7 @@ def test_a_payment_is_not_signed_again_while_another_one_waits_under_its_nonce(
     assert chain.paid(account.address, first) == []
 
 
-def test_what_was_refused_and_relayed_is_not_paid_twice_when_it_is_typed_again(
+def test_a_payment_that_was_refused_but_relayed_is_not_paid_twice(
     wallet: WalletPage, account: Account, chain: Chain
 ) -> None:
     """The node relays, answers 400 and names the next nonce truthfully: a typed copy would get that one."""

@@ -40,7 +40,7 @@ def fail(watched: Watched) -> None:
         (fail, "complained: .*hm"),
     ],
 )
-def test_what_a_page_must_not_do_is_noticed(
+def test_violations_by_a_page_are_detected(
     browser: Browser, node: RunningNode, deed: Callable[[Watched], None], noticed: str
 ) -> None:
     watched = Watched(browser.new_context(), node.url)

@@ -223,7 +223,7 @@ def test_a_post_may_spell_its_body_in_another_way(before: bytes, after: bytes) -
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_TEXTS.keys() - {*SPELLINGS, "an escaped slash"}))
-def test_what_is_ambiguous_or_no_strict_json_is_refused_in_a_post_too(name: str) -> None:
+def test_a_posted_block_must_be_unambiguous_strict_json(name: str) -> None:
     with pytest.raises(RuleViolation):
         posted(OTHER_TEXTS[name]())
 

@@ -186,7 +186,7 @@ def test_a_copy_is_left_as_it_was(
 
 
 @given(STATES, STATES)
-def test_what_a_block_did_is_undone(state: State, changes: State) -> None:
+def test_undoing_a_block_restores_the_state_root(state: State, changes: State) -> None:
     overlay, root = over(loaded(state), state), state_root(state.items())
     effect = Effect({key: state.get(key) for key in changes}, changes, 0)
     assert overlay.apply(effect) == state_root((state | changes).items())

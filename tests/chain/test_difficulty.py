@@ -144,7 +144,7 @@ def work_of_blocks(gaps: Iterable[int]) -> list[Fraction]:
     return work
 
 
-def test_what_a_day_of_silence_pays_back() -> None:
+def test_how_far_a_day_without_blocks_lowers_the_difficulty() -> None:
     """One gap of 24 hours, then a block in every slot: 24 blocks for the work of 23 before the target is normal."""
     work = work_of_blocks([24 * 360] + [1] * 30)
     blocks = next(number for number in range(1, 31) if work[number] >= 1)
@@ -152,7 +152,7 @@ def test_what_a_day_of_silence_pays_back() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "cost"), [(12, 7.0), (24, 8.9)])
-def test_what_blocks_backdated_into_an_outage_cost(blocks: int, cost: float) -> None:
+def test_the_work_of_blocks_backdated_into_an_outage(blocks: int, cost: float) -> None:
     """A producer with a day of slots to choose from makes each block a full cap after the one before."""
     assert round(float(sum(work_of_blocks([120] * blocks))), 1) == cost
 

@@ -276,7 +276,7 @@ def test_sentences_of_strict_json(data: bytes, sentence: str) -> None:
         ),
     ],
 )
-def test_what_a_newer_python_says_of_a_comma_is_said_in_the_same_words(
+def test_all_python_versions_word_a_misplaced_comma_alike(
     monkeypatch: pytest.MonkeyPatch, message: str, text: str, comma: int, sentence: str
 ) -> None:
     def newer(*_: object, **__: object) -> object:

@@ -17,7 +17,7 @@ def test_the_faucet_is_public() -> None:
     assert encode_address(key_hash(public_key_of(FAUCET_SEED)), "svcd") == FAUCET
 
 
-def test_what_is_local_to_a_node() -> None:
+def test_parameters_that_are_local_to_a_node() -> None:
     """All other numbers are rules, which test_protocol_vectors compares."""
     assert {name: (params.name, params.drift_slots) for name, params in NETWORKS.items()} == {
         "mainnet": ("mainnet", 2),
@@ -70,7 +70,7 @@ def test_supply_is_limited() -> None:
     assert small.supply_limit == issued
 
 
-def test_what_exists_after_a_block_is_the_allocations_and_the_rewards_so_far() -> None:
+def test_the_supply_is_the_allocations_and_the_rewards_so_far() -> None:
     small = evolve(DEVNET, halving_blocks=3, initial_reward=9)
     issued = small.allocations[0][1]
     assert small.issued_after(0) == issued

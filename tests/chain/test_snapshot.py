@@ -157,7 +157,7 @@ def test_of_no_account_and_of_one() -> None:
         assert check_chunk(manifest, 0, packed(state)) == state
 
 
-def test_who_crowds_accounts_into_one_place_makes_no_chunk_larger() -> None:
+def test_crowded_key_hashes_make_no_chunk_larger() -> None:
     state = sorted({**dict(many(100)), **{crowded_key(n): Account(n) for n in range(100)}}.items())
     manifest = manifest_of(state, 16)
     check_manifest(manifest, state_root(state), 16)
@@ -228,7 +228,7 @@ def test_a_manifest_of_another_state_is_refused() -> None:
         ({"chunks": ["0:0:" + NONE.hex()], "hash": A.hex(), "height": 1}, Refusal.FORMAT, "height"),
     ],
 )
-def test_what_is_no_manifest(value: object, code: Refusal, sentence: str) -> None:
+def test_invalid_manifests(value: object, code: Refusal, sentence: str) -> None:
     with refuses(code, sentence):
         parse_manifest(value)
 
@@ -236,7 +236,7 @@ def test_what_is_no_manifest(value: object, code: Refusal, sentence: str) -> Non
 @pytest.mark.parametrize(
     "chunk", [7, "", "0:0", "00:1:", "0:01:", "161:1:", "0:-1:", "0:1:", " 0:1:", "0:1:\n", "0:99999999999:"]
 )
-def test_what_is_no_chunk(chunk: object) -> None:
+def test_invalid_chunks(chunk: object) -> None:
     spelled = chunk + A.hex()[: 64 if chunk != "0:1:" else 62] if isinstance(chunk, str) else chunk
     with refuses(Refusal.FORMAT, "a chunk must be a depth up to 160"):
         parse_manifest({"chunks": [spelled], "hash": A.hex(), "height": "1"})

@@ -424,6 +424,6 @@ def test_folding_leaves_what_was_given_as_it_was() -> None:
         ({"recipient": "bob"}, Refusal.ADDRESS),
     ],
 )
-def test_what_would_be_refused_is_not_signed(change: dict[str, Any], code: Refusal) -> None:
+def test_an_invalid_transfer_is_not_signed(change: dict[str, Any], code: Refusal) -> None:
     with refuses(code):
         sign_transfer(evolve(DRAFT, **change), seed=key_of("alice").seed, params=TEST_PARAMS)

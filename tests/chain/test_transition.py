@@ -81,7 +81,7 @@ def test_a_transfer_moves_amount_and_fee() -> None:
     assert effect.fees == FEE + 1
 
 
-def test_what_came_in_can_be_spent_in_the_same_block() -> None:
+def test_received_coins_can_be_spent_in_the_same_block() -> None:
     space = workspace(alice=Account(1000 * COIN))
     space.transfer(send("alice", "dave", FEE + 6))
     space.transfer(send("dave", "erin", 5))
@@ -139,7 +139,7 @@ def test_a_recipient_must_have_the_account_minimum_afterwards(has: int, least: i
     strict_workspace(alice=9 * LEAST, dave=has).transfer(send("alice", "dave", least))
 
 
-def test_what_a_later_transfer_adds_does_not_help() -> None:
+def test_later_income_does_not_cover_an_earlier_transfer() -> None:
     space = strict_workspace(alice=2 * LEAST, bob=9 * LEAST)
     with refuses(Refusal.SENDER_MINIMUM):
         space.transfer(send("alice", "bob", LEAST))
@@ -238,19 +238,19 @@ def test_holding_begins_at_the_exact_minimum(balance: int, held: int | None) -> 
     assert after(effect, "p").held_since == held
 
 
-def test_who_only_receives_holds_on() -> None:
+def test_receiving_does_not_reset_the_holding_time() -> None:
     space = workspace(alice=Account(1000 * COIN), bob=Account(MINIMUM, 0, 17))
     space.transfer(send("alice", "bob", 1))
     assert after(space.finish(key_of("p").hash, 0), "bob") == Account(MINIMUM + 1, 0, 17)
 
 
-def test_who_sends_begins_to_hold_anew() -> None:
+def test_sending_resets_the_holding_time() -> None:
     space = workspace(bob=Account(MINIMUM + FEE + 1, 0, 17))
     space.transfer(send("bob", "alice", 1))
     assert after(space.finish(key_of("p").hash, 0), "bob") == Account(MINIMUM, 1, SLOT)
 
 
-def test_who_falls_below_the_minimum_holds_no_more() -> None:
+def test_a_balance_below_the_minimum_ends_the_holding_time() -> None:
     space = workspace(bob=Account(MINIMUM + FEE, 0, 17))
     space.transfer(send("bob", "alice", 1))
     assert after(space.finish(key_of("p").hash, 0), "bob") == Account(MINIMUM - 1, 1, None)

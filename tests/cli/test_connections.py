@@ -137,7 +137,7 @@ def test_an_address_of_a_family_that_the_system_lacks_is_left_out(
 
 
 @pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example"])
-def test_what_cannot_be_a_name_is_an_unknown_host(host: str) -> None:
+def test_an_invalid_host_name_is_an_unknown_host(host: str) -> None:
     with pytest.raises(CommandError, match=f"cannot connect to http://{host}: unknown host; is the node running"):
         ask(f"http://{host}")
 

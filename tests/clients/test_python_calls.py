@@ -101,7 +101,7 @@ def test_retry_after_is_respected_as_long_as_the_caller_waits() -> None:
 @pytest.mark.parametrize(
     "unrepeatable", [lambda: calls.redeliver("svcwh_1", "svcevt_1"), lambda: calls.test_callback("https://a.example/")]
 )
-def test_what_would_have_a_further_effect_is_never_repeated(trouble: Any, unrepeatable: Any) -> None:
+def test_requests_that_are_not_idempotent_are_never_repeated(trouble: Any, unrepeatable: Any) -> None:
     ran = Ran(unrepeatable(), [trouble])
     assert (len(ran.calls), ran.pauses) == (1, [])
     assert ran.error is not None

@@ -200,7 +200,7 @@ def test_a_chain_ahead_of_the_clock_or_with_less_work_than_before_proves_nothing
         check_chain_proof(answer, DEVNET, minimum_work=chain.work + 1)
 
 
-def test_what_is_given_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     answer, _ = long_chain()
     text: Any = answer.decode()
     for wrong in (
@@ -299,7 +299,7 @@ def raised(path: str, answer: dict[str, Any]) -> None:
         answer["proof"]["leaf"]["balance"] = "900000000"
 
 
-def test_what_an_honest_node_proves(world: World) -> None:
+def test_proofs_of_an_honest_node(world: World) -> None:
     with Client(HONEST) as node:
         chain = verify_chain(node, DEVNET, now=world.now)
         tip = world.blocks["b20"].header

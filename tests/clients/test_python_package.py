@@ -15,7 +15,7 @@ CLIENT = ROOT / "clients" / "python"
 PROJECT = tomllib.loads((CLIENT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_what_is_imported_is_required() -> None:
+def test_imported_packages_are_required() -> None:
     found = set()
     for path in (CLIENT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

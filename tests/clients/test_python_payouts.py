@@ -108,7 +108,7 @@ def test_other_terms_under_the_same_id_are_refused(world: World, worker: Worker)
 
 
 @pytest.mark.parametrize("came", [refusal("no"), refusal("not now", 503), LOST, answer({"txid": "ab", "state": "x"})])
-def test_what_the_node_refuses_is_kept_and_sent_again(world: World, worker: Worker, came: Any) -> None:
+def test_a_refused_payout_is_kept_and_sent_again(world: World, worker: Worker, came: Any) -> None:
     """The node may have relayed it: then the same bytes can be paid, and no others."""
     payout = pay(worker, instead(world, "/rpc/broadcast", came))
     assert (payout.state, world.known) == (PayoutState.WAITING, {})
@@ -244,7 +244,7 @@ def test_if_the_dearer_transfer_is_refused_the_earlier_one_is_sent(world: World,
     assert world.pool == {first.txid}
 
 
-def test_what_a_reorganisation_takes_back_is_sent_again(world: World, worker: Worker) -> None:
+def test_a_payout_that_a_reorganisation_undoes_is_sent_again(world: World, worker: Worker) -> None:
     first = pay(worker, world.answer)
     for _ in range(2):
         world.mine_pool()

@@ -111,7 +111,7 @@ def test_amounts_are_written_and_read_as_the_node_does(units: int) -> None:
 @pytest.mark.parametrize(
     "coins", ["", "0", "1.", ".5", "01", "1e3", "-1", "+1", "1,5", "1.123456789", "90071993", "１"]
 )
-def test_what_is_no_amount_is_refused(coins: str) -> None:
+def test_invalid_amounts_are_refused(coins: str) -> None:
     with pytest.raises(svc_pay.InvalidInput):
         svc_pay.parse_amount(coins if coins != "90071993" else "90071992.54740992")
 
@@ -182,7 +182,7 @@ def test_a_proof_in_two_answers() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"[" * 100_000, b'{"proof":{}}', b"\xff", b'{"proof":{"chainId":"\\ud800"}}']
 )
-def test_what_is_no_proof_is_refused(body: bytes) -> None:
+def test_invalid_proofs_are_refused(body: bytes) -> None:
     with pytest.raises(svc_pay.InvalidProof):
         svc_pay.check_proof([body], order_of(PROOF["order"]), tip=PROOF["tip"])
 
@@ -371,7 +371,9 @@ def test_the_work_of_a_payment() -> None:
         (ORDER_17, {"payment": {"canonical": False}}, True, False),
     ],
 )
-def test_what_an_event_says_of_an_order(order: Order, changes: dict[str, Any], concerned: bool, settled: bool) -> None:
+def test_the_sentence_about_the_order_of_an_event(
+    order: Order, changes: dict[str, Any], concerned: bool, settled: bool
+) -> None:
     [shown] = [
         text.split("```")[0] for text in PAGE.split("```json\n")[1:] if '"payment.confirmed", "createdAt"' in text
     ]
@@ -382,7 +384,7 @@ def test_what_an_event_says_of_an_order(order: Order, changes: dict[str, Any], c
     assert (read.concerns(order), read.settles(order)) == (concerned, settled)
 
 
-def test_what_was_not_stored_is_no_transfer() -> None:
+def test_invalid_stored_transfers_are_refused() -> None:
     for text in ("", "[]", "{}", "7"):
         with pytest.raises(svc_pay.InvalidInput):
             svc_pay.SignedTransfer.from_text(text, DEVNET)

@@ -45,7 +45,7 @@ NO_NUMBERS: list[Any] = [*CASES["refused"], 0, -1, 0.5, True, None, Decimal("nan
 
 
 @pytest.mark.parametrize("price", NO_NUMBERS)
-def test_what_is_no_decimal_above_0_is_neither_a_rate_nor_a_price(price: Any) -> None:
+def test_rates_and_prices_must_be_decimals_above_0(price: Any) -> None:
     with pytest.raises(RateRefused, match="is not a rate"):
         RateSource.fixed("EUR", price)
     with pytest.raises(RateRefused, match="is not a rate"):

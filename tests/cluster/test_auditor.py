@@ -81,7 +81,7 @@ def twice(events: list[Any]) -> None:
         (lambda events: events[3]["payment"].update(confirmations=1), "has 1 confirmations of 2"),
     ],
 )
-def test_what_must_not_happen(spoil: Callable[[list[Any]], object], sentence: str) -> None:
+def test_violations_that_the_auditor_finds(spoil: Callable[[list[Any]], object], sentence: str) -> None:
     events = story()
     spoil(events)
     with pytest.raises(Discrepancy, match=sentence):

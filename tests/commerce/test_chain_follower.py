@@ -411,7 +411,7 @@ def test_a_payment_in_the_last_minute_is_followed_until_it_is_confirmed(watched:
     ]
 
 
-def test_what_arrives_after_the_deadline_is_late(watched: Watched) -> None:
+def test_a_payment_after_the_deadline_is_late(watched: Watched) -> None:
     identifier = watched.register(ttl=3600, pay_within=60)["id"]
     blocks = chain(watched)
     watched.clock.advance(60)
@@ -758,7 +758,7 @@ def test_only_the_wanted_events_are_told(watched: Watched) -> None:
     ]
 
 
-def test_which_events_a_file_holds_is_found_after_a_restart(watched: Watched) -> None:
+def test_the_wanted_events_are_known_after_a_restart(watched: Watched) -> None:
     first = watched.register(events={"payment.confirmed"})
     watched.again()
     assert watched.register(events={"payment.confirmed"})["id"] == first["id"]

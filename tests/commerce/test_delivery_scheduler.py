@@ -118,7 +118,7 @@ def test_probe_delays_grow() -> None:
     assert pauses == [1, 2, 4, 8, 30, 120, 300, 300, 300, 300]
 
 
-def test_what_a_shop_acts_on_brings_the_probe_forward_and_is_tried_first() -> None:
+def test_an_urgent_event_brings_the_probe_forward_and_is_tried_first() -> None:
     scheduler = DeliveryScheduler()
     break_host(scheduler)
     put(scheduler, *(f"shop/old{number}" for number in range(3)))

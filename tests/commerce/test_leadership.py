@@ -74,7 +74,7 @@ THEM = NodeReport("them", NOW - SEEN_MS + 1, True, 100, b"")
         ),
     ],
 )
-def test_what_a_node_does_with_the_lease(
+def test_the_role_of_a_node_by_its_lease(
     lease: LeaderLease, state: NodeState, others: list[NodeReport], expected: LeaderLease | None
 ) -> None:
     assert next_lease(lease, state, others, NOW) == expected

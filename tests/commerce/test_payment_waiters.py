@@ -253,7 +253,7 @@ def test_the_end_of_the_node_answers_those_who_wait_and_lets_none_wait(node: Nod
     assert state(ask(node, "unpaid")) == "unpaid"
 
 
-def test_what_fails_while_it_waits_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_waiting_is_raised(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = ask(node, "unpaid")
 
     def fail(_: object) -> Response:

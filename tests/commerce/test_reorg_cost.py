@@ -94,6 +94,6 @@ def test_an_attacker_with_the_highest_multiplier_needs_a_tenth_less() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "", "-1", "1,5", "1e3", "0.000000001", "nan", 1.5])
-def test_what_is_no_price_is_refused_with_one_sentence(text: object) -> None:
+def test_an_invalid_price_is_refused_with_one_sentence(text: object) -> None:
     with pytest.raises(ValueError, match="must be a decimal such as"):
         parse_price(text)

@@ -93,7 +93,7 @@ def store() -> Iterator[ChainWriter]:
         yield store
 
 
-def test_what_each_entry_is(store: ChainWriter) -> None:
+def test_the_fields_of_each_entry(store: ChainWriter) -> None:
     found = [(e.type, e.height, e.index, e.amount, e.fee, change_of(e), e.reference) for e in entries(store, "bob")]
     assert found == [
         (EntryType.ALLOCATION, 0, 0, 1000 * COIN, 0, 1000 * COIN, None),

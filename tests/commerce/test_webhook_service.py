@@ -343,7 +343,7 @@ def test_the_operator_sees_watches_and_the_age_of_the_oldest_event(measured: Mea
 # Merchants that come and go
 
 
-def test_what_is_kept_of_a_removed_merchant_is_counted_and_comes_back_with_it(watched: Watched) -> None:
+def test_watches_of_a_removed_merchant_are_counted_and_return_with_it(watched: Watched) -> None:
     paid, other = watched.register(merchant="books")["id"], watched.register(reference="order-2", merchant="books")
     watched.pay("5000 from alice to bob for order-1")
     changes: list[str] = []

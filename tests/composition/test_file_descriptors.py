@@ -18,7 +18,7 @@ from svcd.config.loader import load
 CONFIG = load()
 
 
-def test_what_systemd_grants_is_enough_for_the_default() -> None:
+def test_the_default_limits_fit_the_descriptors_that_systemd_grants() -> None:
     assert fit_connections(CONFIG, OPEN_FILES) is CONFIG
 
 

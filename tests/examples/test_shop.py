@@ -180,7 +180,7 @@ def test_in_any_order_and_however_often_the_newest_event_decides(arriving: list[
     db.close()
 
 
-def test_what_fails_in_the_middle_is_as_if_it_had_never_come(db: sqlite3.Connection) -> None:
+def test_a_callback_that_fails_half_way_is_rolled_back(db: sqlite3.Connection) -> None:
     with pytest.raises(OverflowError):
         taken(db, event_of(*CONFIRMED, payment={"confirmations": 2**70}))
     assert status(db) == "waiting for payment"
@@ -206,7 +206,7 @@ def test_a_shop_that_is_started_again_remembers(db: sqlite3.Connection, settings
         {"genesisHash": MAINNET.genesis_hash},
     ],
 )
-def test_what_does_not_pay_the_order_here_and_now_does_not_make_it_ready(
+def test_only_a_valid_payment_makes_the_order_ready(
     db: sqlite3.Connection, send: Send, changes: dict[str, Any]
 ) -> None:
     assert send(*CONFIRMED, **changes) == 200
@@ -485,7 +485,7 @@ def test_an_order_expires_and_a_late_payment_still_counts(db: sqlite3.Connection
     assert status(db) == "ready to ship"
 
 
-def test_what_a_person_must_look_at_is_noted(db: sqlite3.Connection, send: Send, client: FlaskClient) -> None:
+def test_events_that_need_a_person_are_noted(db: sqlite3.Connection, send: Send, client: FlaskClient) -> None:
     wrong = {"kind": "duplicate", "txid": "ef" * 32, "sender": OTHER, "amount": "5", "amountSvc": "0.00000005"}
     send(*CONFIRMED)
     send("payment.mismatched", "unpaid", 0, (9, 9), mismatch=wrong)

@@ -160,7 +160,7 @@ def test_memory_is_flat_over_ten_rounds(nodes: Nodes, capsys: pytest.CaptureFixt
     assert max(after[WARM_UP:]) - min(after[WARM_UP:]) < GROWTH_MIB
 
 
-def test_who_reads_slowly_but_steadily_gets_all_of_it(nodes: Nodes) -> None:
+def test_a_slow_but_steady_reader_gets_the_whole_answer(nodes: Nodes) -> None:
     node = nodes.start(*OPTIONS)
     hashes = {"hashes": [make_block(node)] * MAX_HASHES}
     asked, rounds = request(hashes), count()

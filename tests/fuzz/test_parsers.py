@@ -16,7 +16,7 @@ SLOW = {"http", "block"}
 
 
 @pytest.mark.parametrize(("name", "data"), SEEDS + FILES)
-def test_what_fuzzing_begins_with_and_what_it_found(name: str, data: bytes) -> None:
+def test_the_seeds_and_findings_of_fuzzing(name: str, data: bytes) -> None:
     TARGETS[name].check(data)
 
 

@@ -94,7 +94,7 @@ def submitted(measured: Measured, transfer: Transfer) -> Deferred[object]:
     return submission
 
 
-def test_what_waits(measured: Measured) -> None:
+def test_metrics_of_the_mempool(measured: Measured) -> None:
     builder = ChainBuilder()
     transfers = [builder.transfer(name, "carol", 5) for name in ("alice", "bob")]
     for transfer in transfers:
@@ -160,7 +160,7 @@ def test_watches_and_what_they_wait_for(measured: Measured) -> None:
 STAGES = tuple(stage.value for stage in SyncStage)
 
 
-def test_who_is_known(measured: Measured) -> None:
+def test_metrics_of_known_peers(measured: Measured) -> None:
     node = measured.node
     node.meet(measured.node.remote(1), measured.node.remote(2))
     node.meet(measured.node.remote(3), outbound=False)
@@ -258,7 +258,7 @@ def test_requests_are_counted_by_route_method_and_status(measured: Measured) -> 
     assert measured.value("svcd_http_request_seconds_count", route="/rpc/block/{height}") == 4
 
 
-def test_what_is_no_route_is_one_label(measured: Measured) -> None:
+def test_unknown_routes_share_one_label(measured: Measured) -> None:
     for number in range(50):
         ask(measured, f"/{number}")
         ask(measured, f"/rpc/{number}", f"X{number}")

@@ -56,7 +56,7 @@ def test_every_metric_is_on_the_page_with_its_type_and_labels(measured: Measured
     assert described(measured.metrics.registry.collect()) == DOCUMENTED
 
 
-def test_what_a_refusal_may_be_is_on_the_page(measured: Measured) -> None:
+def test_the_page_names_every_reason_of_a_refusal(measured: Measured) -> None:
     (reasons,) = re.findall(r"^\| `svcd_mempool_refused_total` .*", TEXT, re.MULTILINE)
     for metric in measured.metrics.registry.collect():
         if metric.name == "svcd_mempool_refused":

@@ -35,7 +35,7 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_read(proc: Path) -> None:
+def test_the_figures_of_proc(proc: Path) -> None:
     clock = Clock()
     clock.advance(1_000.5)
     metrics = ProcessMetrics(clock, proc)
@@ -56,7 +56,7 @@ def test_without_a_limit(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert values(ProcessMetrics(Clock(), proc))["process_max_fds"] == float("inf")
 
 
-def test_where_there_is_no_proc(tmp_path: Path) -> None:
+def test_without_proc_there_is_only_the_start(tmp_path: Path) -> None:
     assert values(ProcessMetrics(Clock(), tmp_path / "none")) == {"process_start_time_seconds": 0}
 
 

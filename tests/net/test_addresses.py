@@ -436,7 +436,7 @@ def test_a_private_prefix_hides_no_metadata() -> None:
 
 
 @given(st.ip_addresses())
-def test_what_python_calls_private_is_not_public(address: object) -> None:
+def test_addresses_that_python_calls_private_are_not_public(address: object) -> None:
     """The standard library's list is no substitute for ours, yet nothing on it is missing here."""
     literal = parse_literal(str(address))
     assert literal is not None

@@ -167,7 +167,7 @@ def test_a_long_body_is_written_as_there_is_room() -> None:
     assert meter.moved == 19 + 100 * KIB
 
 
-def test_what_is_written_later_waits_for_its_turn() -> None:
+def test_later_writes_are_in_order() -> None:
     transport = Slow()
     meter = metered(transport)
     meter.write(b"a" * 20 * KIB)

@@ -172,13 +172,13 @@ def metered() -> tuple[Meter, Listener, Transport]:
     return meter, listener, meter.transport
 
 
-def test_what_is_not_expected_closes_the_connection() -> None:
+def test_unexpected_bytes_close_the_connection() -> None:
     meter, listener, transport = metered()
     meter.dataReceived(b"x")
     assert (listener.heard, transport.aborted, meter.exceeded) == ([], True, True)
 
 
-def test_what_is_expected_is_handed_on_and_no_more() -> None:
+def test_only_expected_bytes_are_passed_on() -> None:
     meter, listener, transport = metered()
     meter.expect_answer(3)
     meter.dataReceived(b"ab")
@@ -218,7 +218,7 @@ def test_every_request_has_an_allowance_of_its_own() -> None:
     assert not transport.aborted
 
 
-def test_what_comes_after_closing_is_not_heard() -> None:
+def test_bytes_after_closing_are_ignored() -> None:
     meter, listener, transport = metered()
     meter.expect_answer(10)
     meter.loseConnection()

@@ -183,7 +183,7 @@ async def test_every_call_has_its_own_cap(serve: Serve, caller: PinnedClient) ->
     await peer.close()
 
 
-async def test_what_nobody_asked_for_closes_the_connection(serve: Serve, caller: PinnedClient) -> None:
+async def test_an_unrequested_response_closes_the_connection(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer()))
     peer = await pin(caller, server)
     await start(peer)
@@ -250,7 +250,7 @@ async def test_a_resolver_that_never_answers_pins_nothing(serve: Serve, make_cal
     assert resolver.cancelled == 1
 
 
-async def test_what_is_no_path_is_not_sent(serve: Serve, caller: PinnedClient) -> None:
+async def test_an_invalid_path_is_not_sent(serve: Serve, caller: PinnedClient) -> None:
     server = serve(silent)
     peer = await pin(caller, server)
     with pytest.raises(ValueError, match="a path begins with /"):

@@ -263,7 +263,7 @@ def test_a_target_can_be_asked_for_another_path() -> None:
 @pytest.mark.parametrize(
     "path", ["", "p2p", "/a b", "/a#b", "/%", "/x?", "/x;", "/\r\nHost: evil", "@evil.example.net/"]
 )
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="a path begins with /"):
         PEER.parse("http://node.example.com:8645").at(path)
 
@@ -382,14 +382,14 @@ def test_a_copy_is_the_same_value() -> None:
         ("http://" + "a." * 124 + "ab", "endpoint must have at most 256 characters"),
     ],
 )
-def test_what_is_none(text: str, sentence: str) -> None:
+def test_invalid_targets(text: str, sentence: str) -> None:
     with pytest.raises(BadTarget) as refused:
         Endpoint(text)
     assert str(refused.value) == sentence
 
 
 @given(st.text(st.sampled_from("hHtTpPsS:/[]@.?#%0189aAfFxX"), max_size=32).map(lambda rest: "http://" + rest))
-def test_what_is_read_is_canonical_and_can_be_dialled(text: str) -> None:
+def test_a_parsed_target_is_canonical_and_can_be_dialled(text: str) -> None:
     try:
         endpoint = Endpoint(text)
     except BadTarget:

@@ -95,7 +95,7 @@ def test_seals_are_signatures_of_the_producer(seeds: list[str]) -> None:
 # What does not apply stays out
 
 
-def test_what_does_not_apply_waits_for_a_later_block(node: Node, chain: ChainBuilder) -> None:
+def test_transfers_that_do_not_apply_yet_stay_in_the_mempool(node: Node, chain: ChainBuilder) -> None:
     slot = 10
     future = TEST_PARAMS.slot_time(slot) + 1000 * TEST_PARAMS.transaction_future_seconds
     transfers = [
@@ -124,7 +124,7 @@ def expiring(chain: ChainBuilder, sender: str, left: int, **details: Any) -> Tra
     ("left", "returned", "included"),
     [(MARGIN, False, True), (MARGIN - 1, False, False), (MARGIN - 1, True, True), (0, True, True), (-1, True, False)],
 )
-def test_what_expires_within_ten_minutes_is_left_out_unless_a_block_had_it(
+def test_transfers_that_expire_within_ten_minutes_are_left_out_unless_a_block_had_them(
     node: Node, chain: ChainBuilder, left: int, returned: bool, included: bool
 ) -> None:
     transfer, other = expiring(chain, "alice", left), expiring(chain, "bob", MARGIN)
@@ -134,7 +134,7 @@ def test_what_expires_within_ten_minutes_is_left_out_unless_a_block_had_it(
     assert node.submit(seal(template)) == [CONNECTED]
 
 
-def test_what_follows_a_transfer_that_is_left_out_takes_no_room(make_node: MakeNode) -> None:
+def test_transfers_that_depend_on_an_omitted_one_take_no_room(make_node: MakeNode) -> None:
     """Otherwise transfers that no block includes, and that cost nothing, would keep all others out."""
     params = evolve(TEST_PARAMS, max_block_transactions=2)
     chain, node = ChainBuilder(params), make_node(params=params)

@@ -503,7 +503,7 @@ def test_a_place_costs_the_work_of_a_block(node: Node, chain: ChainBuilder) -> N
     assert node.tip == honest.header.hash
 
 
-def test_what_else_is_wrong_with_an_early_block_is_found_when_it_is_due(node: Node, chain: ChainBuilder) -> None:
+def test_an_early_block_is_fully_checked_when_it_is_due(node: Node, chain: ChainBuilder) -> None:
     block = chain.block(slot=LATE + DRIFT + 1, break_=Refusal.STATE_ROOT)
     assert node.submit(block) == [Wait.EARLY]
     node.clock.advance(1)

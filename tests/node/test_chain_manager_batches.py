@@ -73,7 +73,7 @@ def test_a_long_row_of_batches_ends_together(make_node: MakeNode, chain: ChainBu
 # How far a batch is
 
 
-def test_whoever_hands_a_batch_in_is_told_its_stages(bench: Bench, chain: ChainBuilder) -> None:
+def test_the_submitter_of_a_batch_hears_of_its_stages(bench: Bench, chain: ChainBuilder) -> None:
     first, second = chain.chain("genesis: b[1..2]").values()
     stages: list[tuple[str, BlockStage]] = []
     chain_manager = bench.node.chain_manager

@@ -203,7 +203,7 @@ def executed(view: ChainView, chain: ChainBuilder, block: Block) -> bytes:
     return view.state.apply(apply_block(TEST_PARAMS, block, view.state))
 
 
-def test_what_is_laid_over_a_view_leaves_no_trace(node: Node, chain: ChainBuilder) -> None:
+def test_changes_over_a_view_leave_no_trace(node: Node, chain: ChainBuilder) -> None:
     trunk, old, new = fork(chain, 3)
     connect_all(node, chain, *trunk, *old)
     before, blocks_before = node.state(), contents(node.store._db, ["block"])

@@ -137,7 +137,7 @@ def test_blocks_hold_what_lasts_ten_minutes_on_their_own_clock(bench: Bench, lef
     assert (bench.node.store.transaction(transfer.txid) is not None) == (left == 600)
 
 
-def test_what_does_not_fit_into_one_block_goes_into_the_next(make_node: MakeNode) -> None:
+def test_faucet_transfers_beyond_one_block_go_into_the_next(make_node: MakeNode) -> None:
     params = evolve(PARAMS, max_block_transactions=2)
     bench = Bench(make_node(params=params))
     bench.chain = ChainBuilder(params)
@@ -213,7 +213,7 @@ def test_blocks_that_others_overtook_are_made_again(stepped: tuple[Bench, Steppe
     assert bench.hashes() == [block.header.hash for block in others] + result_of(work)
 
 
-def test_what_is_dropped_is_what_has_been_replaced(stepped: tuple[Bench, Stepped]) -> None:
+def test_only_transfers_of_the_replaced_blocks_are_dropped(stepped: tuple[Bench, Stepped]) -> None:
     """Others' blocks took the tip meanwhile: the newest of them is replaced, and its transfers are let go."""
     bench, writer = stepped
     others = list(bench.chain.chain("genesis: f[1..5]\nf5 pays 5 from alice to bob").values())
@@ -377,7 +377,7 @@ def test_the_faucet_pays(bench: Bench) -> None:
         (address_of("dave", "svct"), 1000 * COIN, Refusal.BALANCE),
     ],
 )
-def test_what_the_faucet_cannot_pay(bench: Bench, recipient: str, amount: int, code: Refusal) -> None:
+def test_amounts_that_the_faucet_refuses(bench: Bench, recipient: str, amount: int, code: Refusal) -> None:
     assert refusal(bench.node, bench.demand.faucet(recipient, amount)).code is code
     assert len(bench.node.mempool) == 0
 

@@ -59,7 +59,7 @@ def test_the_fee_for_so_many_blocks_is_enough_for_them(fees: list[int], blocks: 
 
 
 @given(FEES, FEES)
-def test_what_is_removed_leaves_no_trace(fees: list[int], others: list[int]) -> None:
+def test_removed_transfers_leave_no_trace(fees: list[int], others: list[int]) -> None:
     made = histogram(fees + others)
     for fee in others:
         made.remove(rate(fee), size=SIZE, fee=fee)

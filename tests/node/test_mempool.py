@@ -88,7 +88,7 @@ def of(sender: str, *nonces: int) -> list[tuple[bytes, int]]:
 # Coming in
 
 
-def test_what_came_in_waits(bench: Bench) -> None:
+def test_accepted_transfers_are_in_the_mempool(bench: Bench) -> None:
     transfer = bench.transfer("alice")
     admission = bench.admit(transfer)
     assert admission.removed == {}
@@ -292,7 +292,7 @@ def test_the_floor_of_a_long_transfer_is_that_of_the_best_that_leaves_for_it() -
     assert bench.pool.floor(1500) is None
 
 
-def test_what_is_behind_a_gap_does_not_raise_the_floor() -> None:
+def test_transfers_behind_a_gap_do_not_raise_the_minimum_fee() -> None:
     bench = Bench(transactions=10)
     bench.add("alice", 1, fee=100 * FEE)
     for number in range(9):
@@ -301,7 +301,7 @@ def test_what_is_behind_a_gap_does_not_raise_the_floor() -> None:
     assert len(bench.add("dave")) == 1
 
 
-def test_what_a_sender_has_waiting_is_listed_by_nonce(bench: Bench) -> None:
+def test_pending_transfers_of_a_sender_are_listed_by_nonce(bench: Bench) -> None:
     bench.add("alice", 1)
     bench.add("alice", 0)
     assert [entry.transfer.nonce for entry in bench.pool.sent_by(key_of("alice").hash)] == [0, 1]

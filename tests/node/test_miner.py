@@ -144,7 +144,7 @@ def test_it_works_on_the_tip_at_the_present_slot(bench: Bench) -> None:
     assert bench.randoms == [8], "where it begins is random"
 
 
-def test_what_it_finds_becomes_the_tip(bench: Bench) -> None:
+def test_a_found_block_becomes_the_tip(bench: Bench) -> None:
     txid = bench.pay(0)
     bench.producer.startService()
     bench.hands.step()
@@ -695,7 +695,7 @@ def test_every_thread_tries_nonces_of_its_own(header: Header) -> None:
         assert int.from_bytes(nonce, "big") % 3 == first
 
 
-def test_whoever_finds_ends_it_for_all(header: Header) -> None:
+def test_one_find_ends_the_search_of_all_workers(header: Header) -> None:
     search = WorkSearch(header, KIB, 0)
     assert search.run(0, 2) is not None
     assert search.run(1, 2) is None

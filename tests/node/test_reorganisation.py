@@ -174,7 +174,7 @@ def test_a_reorganisation_whose_third_block_is_invalid_rolls_back_wholly(node: N
     sound(node, chain, b["b4"])
 
 
-def test_what_failed_is_forgotten_and_what_it_built_on_is_not(node: Node, chain: ChainBuilder) -> None:
+def test_a_failed_branch_is_forgotten_but_its_valid_parent_is_kept(node: Node, chain: ChainBuilder) -> None:
     b = before_the_failure(node, chain)
     connect(node, chain, b["c4"])
     assert [node.holds(b[name]) for name in ("c2", "c3", "c4")] == [True, True, False]
@@ -183,7 +183,7 @@ def test_what_failed_is_forgotten_and_what_it_built_on_is_not(node: Node, chain:
     connect_all(node, chain, b["d5"])
 
 
-def test_what_stands_on_an_invalid_block_of_the_same_branch_goes_with_it(node: Node, chain: ChainBuilder) -> None:
+def test_descendants_of_an_invalid_block_are_invalid(node: Node, chain: ChainBuilder) -> None:
     b = chain.chain(
         """
         genesis: b[1..4]

@@ -214,7 +214,7 @@ def test_many_are_deleted_in_several_commits(
     assert kept == [3, 1, 0]
 
 
-def test_what_is_kept_is_counted_again_after_a_restart(make_node: MakeNode, chain: ChainBuilder, limit: Limit) -> None:
+def test_side_blocks_are_counted_again_after_a_restart(make_node: MakeNode, chain: ChainBuilder, limit: Limit) -> None:
     blocks = branches(chain, "genesis: b[1..5]\nb1: c2\nb2: d3")
     node = make_node()
     node.submit(*(blocks[f"b{n}"] for n in range(1, 5)))

@@ -215,7 +215,7 @@ def test_a_block_below_undo_records_that_are_gone_has_none(node: Node, chain: Ch
     assert heights(made(node, tmp_path)) == [2 * EVERY]
 
 
-def test_none_is_made_while_the_node_catches_up(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
+def test_no_snapshot_is_made_while_the_node_catches_up(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
     node.submit(*grow(chain, EVERY + DEPTH))
     assert made(node, tmp_path, may_make=lambda: False).served == []
 

@@ -55,7 +55,7 @@ def rich(coins: float, nonce: int = 0) -> Account:
     return Account(int(coins * COIN), nonce, 1)
 
 
-def test_what_the_key_had_is_swept_down_to_the_holding_minimum() -> None:
+def test_the_balance_is_swept_down_to_the_holding_minimum() -> None:
     assert planned(rich(190, 7), rich(170, 7)) == Sweep(70 * COIN - FEE, FEE, 7)
 
 

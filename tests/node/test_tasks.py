@@ -111,7 +111,7 @@ def test_a_stop_cancels_what_runs_and_begins_nothing() -> None:
     assert (len(cancelled), failures) == (1, [])
 
 
-def test_what_fails_is_told_and_what_ends_is_forgotten() -> None:
+def test_failures_are_logged_and_finished_tasks_forgotten() -> None:
     failures: list[Failure] = []
     tasks, awaited, ended = CancellableTasks(failures.append), Deferred[int](), Deferred[int]()
     tasks.start(waiting_for(awaited))

@@ -199,7 +199,7 @@ async def test_a_thread_that_has_died_is_reported_and_ends_the_node(
     assert formatEvent(event).startswith("a thread of the pool writer has died, so its jobs cannot finish. ")
 
 
-def test_what_would_end_a_thread_is_an_error_like_others() -> None:
+def test_system_exit_in_a_thread_is_an_ordinary_error() -> None:
     def work() -> None:
         raise SystemExit(3)
 

@@ -264,7 +264,9 @@ def test_nothing_is_to_be_seen_of_a_transfer_before_the_turn_in_which_it_is_comm
     assert waiting(node) == [transfer.txid]
 
 
-def test_what_comes_in_one_turn_is_one_commit_and_told_once(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_transfers_of_one_reactor_turn_share_one_commit_and_one_notification(
+    make_node: MakeNode, chain: ChainBuilder
+) -> None:
     node = make_node(make_store=Counting)
     written: list[tuple[list[int], list[int]]] = []
     node.pool.on_write = lambda *rows: written.append(rows)  # type: ignore[attr-defined]
@@ -438,7 +440,9 @@ def failed(reception: Deferred[SubmitResult]) -> bool:
     return True
 
 
-def test_what_is_not_on_disk_is_not_accepted(full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors) -> None:
+def test_a_transfer_that_is_not_on_disk_is_not_accepted(
+    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
     transfer = chain.transfer("alice", "bob", 5)
     fill(full, True)
     assert all(map(failed, at_once(full, transfer, transfer, chain.transfer("bob", "alice", 5))))
@@ -499,7 +503,7 @@ def test_removals_that_cannot_be_written_are_made_up_for(
 # In step with the chain
 
 
-def test_what_a_block_holds_waits_no_longer(node: Node, chain: ChainBuilder) -> None:
+def test_transfers_in_a_block_leave_the_mempool(node: Node, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", amount) for amount in (1, 2, 3)]
     for transfer in transfers:
         node.send(transfer)
@@ -509,7 +513,7 @@ def test_what_a_block_holds_waits_no_longer(node: Node, chain: ChainBuilder) -> 
     assert node.witness.reasons == dict.fromkeys(node.witness.pool[-1][1], RemovalReason.BLOCK)
 
 
-def test_what_a_block_rules_out_waits_no_longer(node: Node, chain: ChainBuilder) -> None:
+def test_transfers_that_a_block_makes_invalid_leave_the_mempool(node: Node, chain: ChainBuilder) -> None:
     sent = [chain.transfer("alice", "bob", 5, nonce=0), chain.transfer("bob", "alice", 999 * COIN, nonce=1)]
     for transfer in sent:
         node.send(transfer)
@@ -889,7 +893,7 @@ def test_a_disk_that_is_full_when_undone_transfers_return(make_node: MakeNode, c
         ("UPDATE waiting SET body = x''", False),
     ],
 )
-def test_what_the_disk_has_changed_is_checked_again(
+def test_rows_that_the_disk_has_changed_are_checked_again(
     make_node: MakeNode, chain: ChainBuilder, statement: str, waits: bool
 ) -> None:
     node = make_node()
@@ -902,7 +906,7 @@ def test_what_the_disk_has_changed_is_checked_again(
     assert waiting(again) == ([transfer.txid] if waits else [])
 
 
-def test_what_was_checked_is_not_checked_again(
+def test_checked_transfers_are_not_checked_again(
     make_node: MakeNode, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = make_node()
@@ -1004,7 +1008,7 @@ def test_the_operator_drops_transfers(node: Node, chain: ChainBuilder) -> None:
 # Across a restart
 
 
-def test_what_waits_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_the_mempool_survives_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
     node = make_node()
     transfers = [chain.transfer(sender, "carol", 5) for sender in ("alice", "bob", "alice")]
     for transfer in transfers:
@@ -1048,7 +1052,7 @@ def test_a_number_of_an_earlier_run_never_comes_again(make_node: MakeNode, chain
     assert [entry.transfer.txid for entry in again.mempool.since(cursor, 9)] == [new.txid for new in later]
 
 
-def test_what_may_no_longer_wait_is_let_go_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_transfers_that_became_invalid_are_dropped_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
     node = make_node()
     used, kept = chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5)
     entries = [MempoolEntry(transfer, number) for number, transfer in enumerate((used, kept), 1)]
@@ -1060,7 +1064,7 @@ def test_what_may_no_longer_wait_is_let_go_after_a_restart(make_node: MakeNode, 
     assert waiting(again) == [kept.txid]
 
 
-def test_what_has_expired_is_let_go_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_expired_transfers_are_dropped_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
     node = make_node()
     node.send(chain.transfer("alice", "bob", 5))
     node.close()

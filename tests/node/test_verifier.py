@@ -156,7 +156,7 @@ def test_a_transfer_that_waited_is_not_verified_again_in_a_block(chain: ChainBui
     assert signatures == [waited[3].txid]
 
 
-def test_what_is_remembered_is_the_signature_and_not_the_transfer_alone(chain: ChainBuilder) -> None:
+def test_the_cache_of_signatures_covers_signature_and_transfer(chain: ChainBuilder) -> None:
     verifier, (transfer,) = make(), transfers(chain, 1)
     assert check_transfers(verifier, transfer) == [None]
     assert check_transfers(verifier, forged(transfer)) == [Refusal.TRANSACTION_SIGNATURE]

@@ -93,7 +93,7 @@ def test_each_client_has_its_own_rate(front: Front) -> None:
     assert statuses(front, "127.0.2.2", 4) == [200] * 4
 
 
-def test_who_throttles_says_when_to_come_again(front: Front) -> None:
+def test_a_throttled_answer_says_when_to_retry(front: Front) -> None:
     _, answer = until_refused(lambda _: front.ask("127.0.3.1", "/rpc/status"))
     assert answer.headers["retry-after"] == "1"
     assert answer.error.startswith("too many requests")

@@ -224,7 +224,7 @@ def test_an_alert_fires_and_is_quiet_otherwise(alert: str, ill: Values, well: Va
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_what_an_alert_says_is_filled_in(tmp_path: Path) -> None:
+def test_the_texts_of_alerts_are_filled_in(tmp_path: Path) -> None:
     expected = {
         "exp_labels": {"severity": "page", "instance": "n", "job": "svcd"},
         "exp_annotations": {"summary": "n has had no new block for 1h 0m 0s"},

@@ -140,7 +140,7 @@ def test_the_operator_is_always_heard() -> None:
     assert len(hints(book)) == NEW
 
 
-def test_what_is_known_is_repeated_for_free() -> None:
+def test_known_addresses_are_repeated_for_free() -> None:
     book = new_book()
     for _ in range(100):
         book.hint(endpoint(1), source=source(1), now=NOW)
@@ -157,7 +157,7 @@ def test_a_full_book_takes_no_more() -> None:
     assert [entry.endpoint for entry in book.entries()] == before
 
 
-def test_what_did_not_answer_makes_room() -> None:
+def test_unanswered_addresses_make_room() -> None:
     book = new_book()
     fill(book)
     dead = hints(book)[0]
@@ -212,7 +212,7 @@ def test_one_part_of_the_network_cannot_push_out_the_verified_of_others() -> Non
 # Verification
 
 
-def test_what_answered_is_verified_and_handed_out() -> None:
+def test_addresses_that_answered_are_verified_and_handed_out() -> None:
     book = new_book()
     learn(book, 1)
     (entry,) = book.verified()
@@ -277,7 +277,7 @@ def test_who_is_gone_meanwhile_gets_nobody_s_place(how: str) -> None:
     assert book.next_collision(NOW + DAY, exclude=()) is None
 
 
-def test_what_lost_its_verification_goes_first() -> None:
+def test_addresses_that_lost_their_verification_are_evicted_first() -> None:
     book = new_book()
     for number in range(BUCKET_SIZE):
         book.succeeded(f"http://200.1.0.{number}", node_id=f"node {number}", height=0, now=NOW + number)
@@ -421,7 +421,7 @@ def test_the_wait_doubles_from_5_seconds_to_30_minutes() -> None:
     assert waits(book, 11) == [5, 10, 20, 40, 80, 160, 320, 640, 1280, MAX_BACK_OFF, 1800]
 
 
-def test_one_that_answered_today_is_tried_every_few_seconds() -> None:
+def test_an_address_that_answered_today_is_tried_every_few_seconds() -> None:
     book = AddressBook(b"s" * 32, lambda: 0.5)
     learn(book, 1)
     assert waits(book, 5) == [5, 10, FAMILIAR_BACK_OFF, 15, 15]
@@ -452,7 +452,7 @@ def test_an_answer_ends_the_wait() -> None:
     assert [entry.failures for entry in book.candidates(NOW, exclude=(), tried=True)] == [0]
 
 
-def test_one_that_fails_8_times_is_handed_out_no_more() -> None:
+def test_an_address_that_fails_8_times_is_not_handed_out() -> None:
     book = new_book()
     learn(book, 1)
     waits(book, 7)
@@ -497,7 +497,7 @@ def copy_of(book: AddressBook) -> AddressBook:
     return copy
 
 
-def test_what_is_restored_is_what_there_was() -> None:
+def test_restoring_gives_the_saved_addresses() -> None:
     book = new_book()
     for number in range(30):
         learn(book, number)
@@ -511,7 +511,7 @@ def test_what_is_restored_is_what_there_was() -> None:
     assert Counter(tried(copy)) == Counter(tried(book))
 
 
-def test_what_is_restored_twice_stands_once() -> None:
+def test_an_address_that_is_restored_twice_is_held_once() -> None:
     book = new_book()
     for number, verified in enumerate((False, True, True, False)):
         book.restore(AddressEntry(endpoint=endpoint(number // 2), source=source(1), verified=verified))

@@ -130,7 +130,7 @@ def test_one_that_does_not_answer_shows_since_when(operator: Operator) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/add", "/ban", "/unban"])
-def test_where_there_is_a_token_it_is_asked_for(node: Node, tmp_path: Path, path: str) -> None:
+def test_a_configured_token_is_required(node: Node, tmp_path: Path, path: str) -> None:
     guarded = Operator(node, tmp_path / "peers.json", token=TOKEN)
     body: dict[str, object] | None = {"address": "192.0.2.7"} if path else None
     assert guarded.send(f"/operator/peers{path}", body).status == 401
@@ -174,7 +174,7 @@ def test_the_operator_is_told_why_it_is_no_peer(operator: Operator, changes: dic
     assert operator.ok("/add", {"endpoint": place(1)}, seconds=6) == {"peer": None, "why": why}
 
 
-def test_what_cannot_be_reached_is_tried_again_later(operator: Operator) -> None:
+def test_an_unreachable_endpoint_is_tried_again_later(operator: Operator) -> None:
     assert operator.ok("/add", {"endpoint": place(1)}) == {"peer": None, "why": "in memory: unreachable"}
     remote = operator.node.remote(1)
     operator.node.run(10)
@@ -193,7 +193,7 @@ def test_one_too_many_is_noted(operator: Operator) -> None:
     assert entry.verified
 
 
-def test_where_all_places_are_taken_it_is_an_acquaintance(operator: Operator) -> None:
+def test_without_a_free_outbound_slot_the_peer_is_an_acquaintance(operator: Operator) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0)
     assert operator.ok("/add", {"endpoint": operator.node.remote().endpoint})["peer"]["direction"] == "inbound"
 
@@ -222,11 +222,11 @@ SLASH = f"endpoint must end after the host or port, without a slash, path or que
         ({"endpoint": OURS.replace("http", "HTTP")}, f"{OURS} is this node itself"),
     ],
 )
-def test_what_cannot_be_added(operator: Operator, body: dict[str, object], sentence: str) -> None:
+def test_endpoints_that_cannot_be_added(operator: Operator, body: dict[str, object], sentence: str) -> None:
     assert operator.refusal("/add", body) == sentence
 
 
-def test_what_is_banned_cannot_be_added(operator: Operator) -> None:
+def test_a_banned_endpoint_cannot_be_added(operator: Operator) -> None:
     operator.ok("/ban", {"endpoint": place(1)})
     assert operator.refusal("/add", {"endpoint": place(1)}) == f"{place(1)} is banned here; lift the ban first"
 
@@ -277,9 +277,7 @@ each_way = pytest.mark.parametrize("way", [by_endpoint, by_node, by_address])
 
 
 @each_way
-def test_whoever_is_banned_is_dropped_at_once(
-    operator: Operator, way: Callable[[RemoteNode], dict[str, object]]
-) -> None:
+def test_a_banned_peer_is_dropped_at_once(operator: Operator, way: Callable[[RemoteNode], dict[str, object]]) -> None:
     node, remote, other = operator.node, operator.node.remote(1), operator.node.remote(2)
     node.meet(remote, other)
     answer = operator.ok("/ban", way(remote), seconds=0)
@@ -396,7 +394,7 @@ def test_orders_that_are_wrong(operator: Operator, path: str, body: dict[str, ob
     assert operator.bans() == []
 
 
-def test_what_is_not_banned_cannot_be_unbanned(operator: Operator) -> None:
+def test_only_banned_peers_can_be_unbanned(operator: Operator) -> None:
     assert operator.refusal("/unban", {"address": "192.0.2.7"}, status=404) == "192.0.2.7 is not banned"
 
 

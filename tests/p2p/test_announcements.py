@@ -173,12 +173,12 @@ def test_a_header_that_breaks_a_rule_has_its_price(node: Node, builder: ChainBui
 @pytest.mark.parametrize(
     "body", [b'{"header":{}}', b'{"header":5}', b'{"header":{"version":4}}', b"{}", b"[]", b'{"header":{},"x":1}']
 )
-def test_what_is_no_header_is_refused(node: Node, body: bytes) -> None:
+def test_an_invalid_header_is_refused(node: Node, body: bytes) -> None:
     assert client_of(node).post(HEADER, body).status == 400
 
 
 @pytest.mark.parametrize("endpoint", [5, None, ["http://192.0.2.1"], {}, "nonsense", "http://60.1.7.1:8645/x"])
-def test_what_is_no_endpoint_is_refused(node: Node, paid: Block, endpoint: object) -> None:
+def test_an_invalid_endpoint_is_refused(node: Node, paid: Block, endpoint: object) -> None:
     body = json.dumps({"header": json.loads(paid.header.wire()), "endpoint": endpoint}).encode()
     assert client_of(node).post(HEADER, body).status == 400
 
@@ -489,7 +489,7 @@ def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_sec
     assert sum(seconds > 1 for seconds in late) == (8 if endpoints == EIGHT_PARTS else 1), "once each"
 
 
-def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow) -> None:
+def test_an_overtaken_peer_is_asked_last(node: Node, grow: Grow) -> None:
     slow, first, second = make_peers(node, 3)
     drip(slow)
     chain = grow(2, pays=1)
@@ -604,7 +604,7 @@ def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(node: Node, paid:
     assert seconds_until(node, paid) < 1
 
 
-def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(make_node: MakeNode, paid: Block) -> None:
+def test_an_uncallable_peer_sends_a_block_that_others_only_announce(make_node: MakeNode, paid: Block) -> None:
     """Else whoever hears of the block of a node that nobody can call could keep it from everybody."""
     node = make_node(outbound=1)
     (chosen,) = make_peers(node, 1)
@@ -621,7 +621,7 @@ def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(make_n
 
 
 @pytest.mark.parametrize(("rate", "said"), [("MIN_RATE", "wanted"), ("GOOD_RATE", "asked")])
-def test_who_cannot_be_asked_sends_a_block_that_an_acquaintance_delivers_slowly(
+def test_an_uncallable_peer_sends_a_block_that_an_acquaintance_delivers_slowly(
     make_node: MakeNode, paid: Block, rate: str, said: str
 ) -> None:
     node = make_node(outbound=1)

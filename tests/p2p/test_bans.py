@@ -133,7 +133,7 @@ def test_those_that_have_not_ended_are_counted() -> None:
     assert bans.count(NOW + 15) == len(bans.listed(NOW + 15)) == 1
 
 
-def test_what_is_listed() -> None:
+def test_the_list_of_bans() -> None:
     bans = Bans()
     bans.ban("key:over", seconds=1, now=NOW - 2)
     bans.ban("key:a", seconds=600, now=NOW, why="x" * 1_000)
@@ -146,7 +146,7 @@ def test_what_is_listed() -> None:
     ]
 
 
-def test_what_is_kept_is_taken_up_again() -> None:
+def test_saved_bans_are_restored() -> None:
     bans, restored = Bans(), Bans()
     bans.ban("key:a", seconds=600, now=NOW)
     bans.ban_by_operator("key:b", seconds=None, now=NOW)
@@ -154,7 +154,7 @@ def test_what_is_kept_is_taken_up_again() -> None:
     assert restored.listed(NOW) == bans.listed(NOW)
 
 
-def test_what_was_banned_since_the_start_stands() -> None:
+def test_restoring_keeps_newer_bans() -> None:
     bans = Bans()
     bans.ban_by_operator("key:a", seconds=None, now=NOW)
     bans.restore([Ban("key:a", NOW + 60, "", own=True)])

@@ -396,7 +396,7 @@ def test_a_distant_peer_is_waited_for_where_there_is_no_other(node: Node, grow: 
     assert is_clean(node, remote)
 
 
-def test_one_that_never_answers_is_given_up(node: Node, grow: Grow) -> None:
+def test_a_peer_that_never_answers_is_given_up(node: Node, grow: Grow) -> None:
     remote = node.remote(blocks=grow(40, pays=1), scripts={BLOCKS: silent})
     meet(node, remote)
     node.run(70)

@@ -155,7 +155,7 @@ def test_a_node_that_can_be_called_is_asked(make_node: MakeNode, grow: Grow) -> 
     assert heights(remote) == [4]
 
 
-def test_whoever_has_had_enough_is_left_alone_for_a_minute(node: Node, grow: Grow) -> None:
+def test_a_peer_that_refuses_more_is_left_alone_for_a_minute(node: Node, grow: Grow) -> None:
     remote = node.remote()
     met(node, remote, most=2)
     node.take(*grow(5))
@@ -182,7 +182,7 @@ def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(node
     assert len(heights(remote)) == 5
 
 
-def test_whoever_gets_further_by_itself_is_handed_nothing(node: Node, grow: Grow) -> None:
+def test_a_peer_that_catches_up_by_itself_is_pushed_nothing(node: Node, grow: Grow) -> None:
     remote = node.remote()
     node.take(*grow(10))
     met(node, remote)
@@ -192,7 +192,7 @@ def test_whoever_gets_further_by_itself_is_handed_nothing(node: Node, grow: Grow
     assert heights(remote) == []
 
 
-def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(node: Node, grow: Grow) -> None:
+def test_a_peer_that_is_slow_with_a_new_block_is_sent_it_once(node: Node, grow: Grow) -> None:
     remote = node.remote(blocks=grow(3))
     node.take(*grow(3))
     met(node, remote)
@@ -260,7 +260,7 @@ def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(node: Node, 
     assert heights(remote)[5:] == [3, 4, 5, 6]
 
 
-def test_who_gets_no_further_rests_for_longer_each_time(
+def test_a_peer_that_makes_no_progress_is_paused_for_longer_each_time(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
@@ -498,7 +498,7 @@ def test_the_search_for_the_last_common_block_takes_few_questions(
     assert len(asked_at(node, remote, "/p2p/headers")) == 3
 
 
-def test_whoever_is_a_peer_no_more_is_handed_no_more(node: Node, grow: Grow) -> None:
+def test_a_former_peer_is_pushed_nothing(node: Node, grow: Grow) -> None:
     remote = node.remote()
     met(node, remote)
     honest = takes_what_fits(remote)

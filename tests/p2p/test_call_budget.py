@@ -135,7 +135,7 @@ def test_addresses_that_were_called_leave_room_in_their_group_for_others(budget:
     assert budget.take(call("8.8.200.1"))
 
 
-def test_what_it_remembers_is_bounded(budget: CallBudget) -> None:
+def test_the_memory_of_the_call_budget_is_bounded(budget: CallBudget) -> None:
     for number in range(10_000):
         budget.take(call(f"{20 + number // 250}.{number % 250}.1.1"))
     assert len(budget._addresses) == call_budget._ADDRESSES

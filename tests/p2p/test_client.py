@@ -342,7 +342,7 @@ NO_REPLIES = {
 
 @each_call
 @pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
-def test_what_is_no_reply_at_all(call: Any, reply: bytes) -> None:
+def test_responses_that_are_no_answers(call: Any, reply: bytes) -> None:
     client, _ = scripted(reply)
     assert trouble(call(client)) is FailureKind.MALFORMED
 
@@ -452,7 +452,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_comes_back_the_client_says_what_is_wrong(value: object) -> None:
+def test_any_response_gives_an_answer_or_one_clear_error(value: object) -> None:
     for call in EVERY_CALL.values():
         client, _ = scripted(dict.fromkeys("hello status peers transactions next state".split(), value))
         with suppress(PeerCallFailed):

@@ -109,7 +109,7 @@ def test_a_good_hello_is_accepted() -> None:
         ({"timestamp": NOW - CLOCK_TOLERANCE_MS - 1}, Fault.CLOCK),
     ],
 )
-def test_what_is_signed_well_and_still_refused(changes: dict[str, Any], fault: Fault) -> None:
+def test_correctly_signed_hellos_that_are_refused(changes: dict[str, Any], fault: Fault) -> None:
     assert fault_of(hello(**changes)) is fault
 
 
@@ -255,7 +255,7 @@ HELLOS = st.builds(
 
 
 @given(HELLOS)
-def test_what_is_parsed_is_what_was_said(given: Hello) -> None:
+def test_parsing_gives_the_fields_of_the_hello(given: Hello) -> None:
     wire = canonical(given.message())
     assert parse_hello(parse_json(wire)) == given
     assert canonical(parse_hello(parse_json(wire)).message()) == wire
@@ -269,7 +269,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(hello().message())), JSON, min_size=1))
-def test_whatever_stands_in_the_fields_only_a_hello_comes_out(changes: dict[str, object]) -> None:
+def test_parsing_any_fields_gives_a_hello_or_a_refusal(changes: dict[str, object]) -> None:
     message = {**hello().message(), **changes}
     try:
         parsed = parse_hello(message)
@@ -313,7 +313,7 @@ def test_the_hellos_of_other_keys_do_not_count() -> None:
     latest.take(OURS.hello(TEST_PARAMS, TIP, NOW - 1))
 
 
-def test_what_is_remembered_is_bounded_and_the_least_recent_goes_first() -> None:
+def test_the_remembered_hellos_are_bounded_and_the_least_recent_goes_first() -> None:
     latest = LatestHellos(capacity=2)
     keys = [NodeKey(key_of(f"node {number}").seed, "") for number in range(3)]
     first, second, third = (key.hello(TEST_PARAMS, TIP, NOW) for key in keys)

@@ -63,7 +63,7 @@ def test_a_hint_is_called_and_becomes_a_peer(node: Node) -> None:
     assert node.transport.paths(remote.endpoint) == [HELLO, STATUS, PEERS]
 
 
-def test_what_we_say_is_a_hello_that_others_accept(node: Node) -> None:
+def test_other_nodes_accept_our_hello(node: Node) -> None:
     remote = node.remote()
     node.meet(remote)
     said = parse_hello(remote.got_at(HELLO)[0])
@@ -296,7 +296,7 @@ def call(node: Node, remote: RemoteNode, client: str = "198.51.100.7", *, call_b
     node.peers.hello_received(remote.hello(), client, call_back=call_back)
 
 
-def test_whoever_calls_us_is_called_back(node: Node) -> None:
+def test_an_inbound_peer_is_called_back(node: Node) -> None:
     remote = node.remote()
     call(node, remote)
     assert not node.knows(remote)
@@ -306,7 +306,7 @@ def test_whoever_calls_us_is_called_back(node: Node) -> None:
     assert entry(node, remote).source == "198.51.0.0/16"
 
 
-def test_whoever_cannot_be_called_back_is_no_peer(node: Node) -> None:
+def test_a_node_that_cannot_be_called_back_is_no_peer(node: Node) -> None:
     remote = node.remote(scripts={HELLO: silent})
     call(node, remote)
     node.run(8)
@@ -592,7 +592,7 @@ def test_one_dead_hint_does_not_keep_acquaintances_from_being_chosen(node: Node)
     assert outbound(node) == {remote.endpoint for remote in callers}
 
 
-def test_one_that_answered_a_moment_ago_is_waited_for(node: Node) -> None:
+def test_a_peer_that_answered_a_moment_ago_is_waited_for(node: Node) -> None:
     """It is tried every few seconds, so that eight failures in a row take it two minutes only."""
     callers = [node.remote(number) for number in range(4)]
     friend = node.remote(9)
@@ -972,7 +972,7 @@ def test_how_often_acquaintances_are_asked(make_node: MakeNode) -> None:
     assert not node.peer(remote).outbound
 
 
-def test_what_peers_hand_out_are_hints(node: Node) -> None:
+def test_addresses_from_peers_are_hints(node: Node) -> None:
     known = node.remote(1, acquaintances=[place(2), "nonsense", "http://[:::]", OURS, place(3)])
     other = node.remote(2)
     node.meet(known)
@@ -983,7 +983,7 @@ def test_what_peers_hand_out_are_hints(node: Node) -> None:
 
 
 @pytest.mark.parametrize("news", [False, True])
-def test_one_that_does_not_answer_three_times_is_left(node: Node, news: bool) -> None:
+def test_a_peer_that_fails_three_times_is_dropped(node: Node, news: bool) -> None:
     """An orphan a second is a reason for a poll each, but not before the last one has been answered."""
     remote = node.remote()
     node.meet(remote)
@@ -1000,7 +1000,7 @@ def test_one_that_does_not_answer_three_times_is_left(node: Node, news: bool) ->
     assert node.knows(remote), "it is tried again"
 
 
-def test_one_that_answers_now_and_then_is_kept(node: Node) -> None:
+def test_a_peer_that_answers_now_and_then_is_kept(node: Node) -> None:
     remote = node.remote()
     node.meet(remote)
     answers = iter([None, None, True] * 100)
@@ -1009,7 +1009,7 @@ def test_one_that_answers_now_and_then_is_kept(node: Node) -> None:
     assert node.knows(remote)
 
 
-def test_one_that_moved_away_is_left_when_the_hello_is_renewed(node: Node) -> None:
+def test_a_peer_that_moved_is_dropped_when_the_hello_is_renewed(node: Node) -> None:
     remote = node.remote()
     node.meet(remote)
     remote.names = place(7)
@@ -1291,7 +1291,7 @@ def test_what_peers_show_is_known(node: Node, grow: Grow) -> None:
 
 
 @pytest.mark.parametrize(("shown", "usual"), [((), 0), ((5,), 5), ((9, 5), 5), ((9, 5, 3), 5), ((9, 9, 5, 3), 5)])
-def test_what_more_than_half_of_the_chosen_peers_show(
+def test_the_chain_that_more_than_half_of_the_outbound_peers_show(
     make_node: MakeNode, grow: Grow, shown: tuple[int, ...], usual: int
 ) -> None:
     node = make_node()

@@ -192,7 +192,7 @@ def test_a_hello_over_http_asks(node: Node, query: str, asks: bool) -> None:
 
 
 @pytest.mark.parametrize("query", ["?callBack=", "?callBack=1", "?callBack=TRUE"])
-def test_what_is_neither_true_nor_false(node: Node, query: str) -> None:
+def test_reachability_must_be_a_boolean(node: Node, query: str) -> None:
     body = {"hello": node.remote().hello().message()}
     assert client_of(node).refusal(f"{HELLO}{query}", body) == "callBack: must be true or false"
 

@@ -173,7 +173,7 @@ def test_a_small_block_goes_whole_to_eight_inbound_peers_too(make_node: MakeNode
     assert sum(len(announced(remote)) for remote in callers) == 4
 
 
-def test_which_acquaintances_are_told_is_left_to_chance(make_node: MakeNode, grow: Grow, maker: ChainBuilder) -> None:
+def test_acquaintances_are_drawn_at_random(make_node: MakeNode, grow: Grow, maker: ChainBuilder) -> None:
     """Those that called first may be all one party, which tells nobody.
 
     The eight are drawn anew for each event: a window over one order of 16 callers would show 16 groups at most.
@@ -197,7 +197,7 @@ def test_which_acquaintances_are_told_is_left_to_chance(make_node: MakeNode, gro
     assert len(set(groups)) > 16 + 8
 
 
-def test_who_has_shown_it_takes_no_place_of_others(make_node: MakeNode, grow: Grow, maker: ChainBuilder) -> None:
+def test_a_peer_that_has_the_transfer_takes_no_slot(make_node: MakeNode, grow: Grow, maker: ChainBuilder) -> None:
     node = make_node(outbound=1)
     node.meet(node.remote(99))
     callers = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(20)]
@@ -561,7 +561,7 @@ def test_questions_wait_for_neither(node: Node, grow: Grow, maker: ChainBuilder)
     assert result_of(answered).height == 0
 
 
-def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder) -> None:
+def test_the_queue_of_a_peer_is_bounded(node: Node, maker: ChainBuilder) -> None:
     """The oldest are let go: whoever is that slow gets them from others, or asks for what it missed."""
     (remote,) = make_peers(node, 1, settle=2)
     entries = [MempoolEntry(transfer(maker), number) for number in range(3_000)]
@@ -576,7 +576,7 @@ def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder) -> 
 # Not back to where it came from
 
 
-def test_what_a_peer_hands_in_is_not_sent_back_to_it(node: Node, grow: Grow, maker: ChainBuilder) -> None:
+def test_a_transfer_is_not_sent_back_to_its_sender(node: Node, grow: Grow, maker: ChainBuilder) -> None:
     sender, other = make_peers(node, 2, settle=2)
     sent, (block,) = transfer(maker), grow(1)
     assert node.post(TRANSACTION, b'{"transaction":' + sent.wire + b"}", sender.host).status == 200
@@ -646,7 +646,7 @@ def test_a_transfer_that_is_on_its_way_is_not_sent_beside(node: Node, maker: Cha
     assert txids(node, remote) == [entry.transfer.txid]
 
 
-def test_what_was_not_taken_gives_way_where_the_queue_is_full(node: Node, maker: ChainBuilder) -> None:
+def test_untaken_transfers_give_way_in_a_full_queue(node: Node, maker: ChainBuilder) -> None:
     """It is the oldest."""
     (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: lambda _: refused(429)}
@@ -687,7 +687,7 @@ def test_with_nobody_to_tell_nothing_happens(node: Node, grow: Grow, maker: Chai
 
 @pytest.mark.parametrize("answer", [FailureKind.UNREACHABLE, refused(429), refused(400), ok(state="nonsense")])
 @pytest.mark.parametrize("taken", ["accepted", "known"])
-def test_what_no_peer_has_taken_is_told_to_whoever_is_met(
+def test_a_transfer_that_no_peer_has_taken_is_offered_to_each_new_peer(
     node: Node, maker: ChainBuilder, answer: Any, taken: str
 ) -> None:
     """A wallet's node may be the only one that has a transfer; nobody would ever put it into a block."""

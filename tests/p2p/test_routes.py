@@ -307,7 +307,7 @@ def test_a_banned_address_is_not_listened_to_until_its_time_is_over(
         ("/p2p/block", b'{"block": {}}'),
     ],
 )
-def test_what_is_not_valid_is_called_that_whoever_sends_it(
+def test_invalid_objects_are_called_invalid_for_every_sender(
     node: Node, builder: ChainBuilder, path: str, body: object
 ) -> None:
     """One who tries a client of his own learns what is wrong with each request, not with the first one only."""
@@ -341,7 +341,7 @@ def test_a_node_whose_neighbour_is_not_listened_to_still_says_hello(
     client.refusal("/p2p/hello", {"hello": node.remote(2).hello().message()}, status=403)
 
 
-def test_whoever_is_banned_may_still_read(node: Node, client: Client, builder: ChainBuilder) -> None:
+def test_a_banned_peer_may_still_read(node: Node, client: Client, builder: ChainBuilder) -> None:
     break_a_rule(node, builder)
     for path in ("/p2p/status", "/p2p/blocks", "/p2p/peers", "/p2p/transactions"):
         client.ok(path)
@@ -379,7 +379,7 @@ def test_an_address_that_is_banned_is_not_listened_to_either(node: Node, grow: G
     assert post_block(client_of(node, OTHER), block).status == 200
 
 
-def test_whoever_is_under_no_limit_is_never_banned(make_node: MakeNode, builder: ChainBuilder) -> None:
+def test_exempt_clients_are_never_banned(make_node: MakeNode, builder: ChainBuilder) -> None:
     node = make_node(exempt=("198.51.100.0/24",))
     for _ in range(2):
         break_a_rule(node, builder)
@@ -748,7 +748,7 @@ HASH_LISTS = [
 
 
 @pytest.mark.parametrize("bad", [*HASH_LISTS, ["ab" * 32] * (MAX_LOCATOR + 1)])
-def test_what_is_no_locator(client: Client, bad: object) -> None:
+def test_invalid_locators(client: Client, bad: object) -> None:
     sentence = f"locator: must be an array of 1 to {MAX_LOCATOR} block hashes, each 64 lower-case hex characters"
     assert client.refusal("/p2p/headers", {"locator": bad}) == sentence
 
@@ -778,12 +778,12 @@ def test_blocks_come_in_the_order_of_their_hashes(node: Node, client: Client, gr
     assert found == [block.wire() for block in wanted]
 
 
-def test_none_of_them(client: Client) -> None:
+def test_without_any_known_block(client: Client) -> None:
     assert blocks_by_hash(client, ["ff" * 32] * 3) == []
 
 
 @pytest.mark.parametrize("bad", [*HASH_LISTS, ["ab" * 32] * (MAX_HASHES + 1)])
-def test_what_are_no_hashes(client: Client, bad: object) -> None:
+def test_invalid_hashes(client: Client, bad: object) -> None:
     sentence = f"hashes: must be an array of 1 to {MAX_HASHES} block hashes, each 64 lower-case hex characters"
     assert client.refusal("/p2p/blocks", {"hashes": bad}) == sentence
 
@@ -887,7 +887,7 @@ def test_there_are_not_more_chunks_than_the_manifest_has(client: Client, snapsho
 
 
 @pytest.mark.parametrize("path", ["/p2p/snapshot/x", "/p2p/snapshot/010", "/p2p/snapshot/10/-1"])
-def test_what_is_no_number_of_a_snapshot(client: Client, snapshot: SnapshotFile, path: str) -> None:
+def test_invalid_numbers_of_snapshots(client: Client, snapshot: SnapshotFile, path: str) -> None:
     assert "must be a whole number" in client.refusal(path)
 
 

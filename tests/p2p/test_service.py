@@ -58,7 +58,7 @@ def notes(**changes: Any) -> PeersFile:
     return PeersFile(**(kept | changes))
 
 
-def test_what_is_saved_is_loaded(path: Path) -> None:
+def test_the_saved_file_is_loaded(path: Path) -> None:
     write_peers_file(path, notes().record())
     loaded = read_peers_file(path)
     assert loaded is not None
@@ -174,7 +174,7 @@ def test_bytes_that_are_no_text_are_told(path: Path, warnings: list[LogEvent]) -
     ),
     st.sampled_from(["format", "secret", "entries", "anchors", "bans"]),
 )
-def test_whatever_stands_there_the_node_can_start(
+def test_the_node_starts_with_any_content_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, value: object, name: str
 ) -> None:
     path = tmp_path_factory.mktemp("notes") / "peers.json"

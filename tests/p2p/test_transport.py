@@ -148,7 +148,7 @@ class Slow(Answers):
         return self.waiting[-1]
 
 
-async def test_what_is_found_twice_is_pinned_once(serve: Serve, make_network: MakeNetwork) -> None:
+async def test_an_address_that_is_found_twice_is_pinned_once(serve: Serve, make_network: MakeNetwork) -> None:
     server, resolver = serve(saying(answer())), Slow()
     network, endpoint = make_network(resolver=resolver), at(server, NAME)
     calls = [network.call(endpoint, STATUS) for _ in range(3)]
@@ -259,7 +259,7 @@ async def test_a_reply_may_be_as_large_as_was_said(make_network: MakeNetwork, se
     [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", b"SSH-2.0-x\r\n"],
     ids=["nonsense", "length", "another protocol"],
 )
-async def test_what_is_no_http(make_network: MakeNetwork, serve: Serve, said: bytes) -> None:
+async def test_responses_that_are_not_http(make_network: MakeNetwork, serve: Serve, said: bytes) -> None:
     def script(conversation: Conversation) -> None:
         conversation.say(said)
         conversation.transport.loseConnection()

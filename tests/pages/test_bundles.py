@@ -81,7 +81,7 @@ def test_a_bundle_has_each_module_once_without_comments() -> None:
         ('import { step } from "./entry.mjs";\n', "imports itself"),
     ],
 )
-def test_what_cannot_be_bundled_is_refused(source: str, told: str) -> None:
+def test_syntax_that_cannot_be_bundled_is_refused(source: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         bundle({**MODULES, "entry.mjs": source}, "entry.mjs")
 

@@ -103,7 +103,7 @@ def test_a_missing_file_is_logged_once_each_time_it_goes(
         (lambda files: files.write_key(CertificateFiles(files.key.parent / "other").signed), "key values mismatch"),
     ],
 )
-def test_what_cannot_be_used_has_one_sentence(
+def test_an_unusable_certificate_has_one_sentence(
     files: CertificateFiles, broken: Callable[[CertificateFiles], object], why: str
 ) -> None:
     broken(files)

@@ -235,7 +235,7 @@ def test_nothing_else_is_left_in_the_folder(seed_file: Path) -> None:
     assert list(seed_file.parent.iterdir()) == [seed_file]
 
 
-def test_what_a_crash_left_behind_is_replaced(seed_file: Path) -> None:
+def test_files_left_by_a_crash_are_replaced(seed_file: Path) -> None:
     partial = seed_file.with_name("operator.key.new")
     write(partial, b"00", 0o644)
     assert load_or_make(seed_file, lambda size: SEED) == SEED

@@ -81,7 +81,7 @@ async def test_a_port_that_cannot_be_bound_is_reported_when_the_node_listens() -
 
 
 @pytest.mark.socket
-def test_what_was_bound_and_never_used_is_closed() -> None:
+def test_bound_but_unused_ports_are_closed() -> None:
     port = free_port()
     service = endpoints(f"tcp:{port}:interface=127.0.0.1")
     service.privilegedStartService()

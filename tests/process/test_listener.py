@@ -107,7 +107,7 @@ async def test_a_socket_left_by_a_killed_process_is_taken_over(tmp_path: Path) -
     await service.stopService()
 
 
-async def test_what_is_open_is_drained_after_the_port_has_closed() -> None:
+async def test_open_connections_are_drained_after_the_port_has_closed() -> None:
     drained: Deferred[None] = Deferred()
     addresses = []
 
@@ -127,7 +127,7 @@ async def test_what_is_open_is_drained_after_the_port_has_closed() -> None:
     await stopped
 
 
-async def test_what_never_listened_has_nothing_to_drain() -> None:
+async def test_a_listener_that_never_started_drains_nothing() -> None:
     async def drain() -> None:
         pytest.fail("drained")
 

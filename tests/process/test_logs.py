@@ -67,7 +67,7 @@ def test_text_of_a_failure_goes_on_in_indented_lines() -> None:
 
 
 @given(strategies.text())
-def test_whatever_a_stranger_sends_stays_on_its_line(text: str) -> None:
+def test_input_from_strangers_stays_on_one_log_line(text: str) -> None:
     line = text_line(event("peer says {text}", text=text))
     assert line.isprintable()
 
@@ -201,7 +201,7 @@ def admitted(repeats: RepeatFilter, *events: LogEvent) -> list[LogEvent]:
     return [passed for each in events for passed in repeats.admit(each)]
 
 
-def test_what_repeats_is_left_out_and_counted() -> None:
+def test_repeated_lines_are_left_out_and_counted() -> None:
     repeats = RepeatFilter()
     passed = admitted(repeats, *(event(height=height) for height in range(REPEATS + 5)))
     assert [each["height"] for each in passed] == list(range(REPEATS))
@@ -330,7 +330,7 @@ def test_sigusr1_rotates_and_never_ends_the_process(tmp_path: Path) -> None:
         opened._file.close()
 
 
-def test_what_is_twistd_s_to_decide_is_left_to_it() -> None:
+def test_log_options_of_twistd_are_left_to_it() -> None:
     for options in ({"syslog": True}, {"logger": "a.module"}, {"logfile": "-", "nodaemon": False}):
         assert NodeLog.opened(options, "text", "info") is None
 

@@ -277,7 +277,9 @@ def test_a_start_that_takes_longer_than_the_deadline_is_left_behind(
     opened.callback(None)
 
 
-def test_what_was_opened_is_closed_after_the_deadline(clock: Clock, deadline: StopDeadline, events: list[str]) -> None:
+def test_opened_resources_are_closed_after_the_deadline(
+    clock: Clock, deadline: StopDeadline, events: list[str]
+) -> None:
     closed: Deferred[None] = Deferred()
 
     async def opening() -> str:
@@ -367,7 +369,7 @@ def test_it_is_open_from_before_the_first_start_to_after_the_last_stop() -> None
     assert notes == ["open", "start", "stop", "close it"]
 
 
-def test_what_cannot_be_opened_is_raised_and_nothing_is_started() -> None:
+def test_a_failure_to_open_is_raised_and_nothing_is_started() -> None:
     notes: list[str] = []
     service = opened(notes, Noting(notes), opening_fails=True)
     with pytest.raises(LookupError, match="no file"):

@@ -128,7 +128,7 @@ class Wall:
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
-def test_what_is_due_later_does_not_follow_the_clock(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+def test_timers_do_not_follow_the_system_clock(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
     wall, reactor, called = Wall(), Bare(), []
     monkeypatch.setattr("svcd.process.timers.time.time", wall.time)
     use_monotonic_clock(reactor)
@@ -164,7 +164,7 @@ class Settable(Clock):
     ("jump", "told"),
     [(HOUR, "forward by 3600 s"), (-HOUR, "back by 3600 s"), (1.0, None)],
 )
-def test_that_it_was_set_is_said_once(jump: float, told: str | None) -> None:
+def test_a_change_of_the_clock_is_logged_once(jump: float, told: str | None) -> None:
     clock, lines = Settable(), []
 
     def note(event: LogEvent) -> None:

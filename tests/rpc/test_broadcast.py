@@ -121,7 +121,7 @@ def test_signature_of_somebody_else_under_a_known_transfer(
     assert client.ok(ROUTE, body(transfer))["state"] == "known"
 
 
-def test_what_was_signed_for_a_chain_that_began_otherwise(still: Client) -> None:
+def test_a_transfer_for_another_genesis_is_refused(still: Client) -> None:
     """It differs from ours in one rule only, and so in its genesis; every field of the transfer is as here."""
     builder = ChainBuilder(evolve(PARAMS, halving_blocks=PARAMS.halving_blocks + 1))
     assert still.refusal(ROUTE, body(builder.transfer("alice", "bob", 1))).endswith("is not its sender's")
@@ -190,7 +190,7 @@ def test_body_that_is_no_object(still: Client, text: bytes) -> None:
 # Kept
 
 
-def test_what_was_accepted_is_on_disk_before_the_answer(node: Node, client: Client, pay: Pay) -> None:
+def test_an_accepted_transfer_is_on_disk_before_the_answer(node: Node, client: Client, pay: Pay) -> None:
     transfers = [pay(amount) for amount in (1, 2, 3)]
     for transfer in transfers:
         client.ok(ROUTE, body(transfer))

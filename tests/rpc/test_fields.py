@@ -70,7 +70,7 @@ def test_schema_and_parser_of_a_custom_field_agree(field: Field, values: list[An
 
 @pytest.mark.parametrize("prefix", ["svc", "svcd"])
 @pytest.mark.parametrize("schema", [inlined(fields.ADDRESS.schema)])
-def test_what_is_announced_of_addresses(prefix: str, schema: dict[str, Any]) -> None:
+def test_the_published_schema_of_addresses(prefix: str, schema: dict[str, Any]) -> None:
     """All but the checksum, which no pattern can tell."""
     right = encode_address(bytes(range(20)), prefix)
     wrong = [right[:-1], right + "q", right.upper(), right.replace("1q", "1p"), right[:-1] + "b", f"{prefix}1q", ""]

@@ -70,7 +70,7 @@ def test_the_newest_come_first_page_by_page(node: Node, client: Client) -> None:
     assert seen == sent[::-1]
 
 
-def test_what_a_block_includes_waits_no_more(node: Node, client: Client, clock: Clock) -> None:
+def test_a_transfer_in_a_block_is_not_listed(node: Node, client: Client, clock: Clock) -> None:
     transfer = node.builder.transfer("alice", "bob", 1)
     hand_in(node, transfer)
     node.take(node.builder.block(None, transfers=[transfer]))

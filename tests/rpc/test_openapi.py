@@ -114,7 +114,7 @@ def test_document_of_nothing_is_valid() -> None:
     validate(document([], ABOUT))  # type: ignore[arg-type]
 
 
-def test_what_it_is_about(described: Any) -> None:
+def test_the_info_of_the_document(described: Any) -> None:
     assert described["openapi"] == "3.1.1"
     assert described["info"] == INFO
     assert described["servers"] == [{"url": "/", "description": "The node that answers with this document."}]

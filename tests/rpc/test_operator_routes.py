@@ -326,7 +326,7 @@ def test_every_setting_is_in_it_with_its_value() -> None:
     }
 
 
-def test_what_is_configured_is_shown() -> None:
+def test_the_configuration_is_shown() -> None:
     config = attrs.evolve(CONFIG, limits=attrs.evolve(CONFIG.limits, connections=7))
     assert [limit.value for limit in limits_of(config) if limit.name == "connections"] == [7]
 
@@ -407,7 +407,7 @@ def test_a_value_that_is_neither(node: Node, body: dict[str, object]) -> None:
     assert participant(node, Lever()).refusal(PATH, body) == "enabled: must be true or false"
 
 
-def test_what_must_be_given(node: Node) -> None:
+def test_required_fields_of_the_request(node: Node) -> None:
     assert participant(node, Lever()).refusal(PATH, {}) == "enabled is missing: Whether to make blocks."
 
 
@@ -522,7 +522,7 @@ def test_a_stop_gives_up_what_is_being_made(backup_operator: BackupOperator, tmp
 
 
 @pytest.mark.parametrize("name", ["copy", "monday"])
-def test_what_a_backup_that_did_not_end_has_left_is_removed_by_the_next_one(
+def test_files_of_an_unfinished_backup_are_removed_by_the_next_one(
     backup_operator: BackupOperator, tmp_path: Path, name: str
 ) -> None:
     partial = tmp_path / f"{name}.partial"
@@ -535,9 +535,7 @@ def test_what_a_backup_that_did_not_end_has_left_is_removed_by_the_next_one(
     assert not partial.exists()
 
 
-def test_what_is_in_the_way_is_not_removed_where_it_may_be_somebody_s(
-    backup_operator: BackupOperator, tmp_path: Path
-) -> None:
+def test_files_of_others_in_the_way_of_a_backup_are_kept(backup_operator: BackupOperator, tmp_path: Path) -> None:
     (tmp_path / "copy.partial").mkdir()
     (tmp_path / "copy.partial" / "notes").touch()
     assert backup_operator.client.refusal("/operator/backup", {"path": str(tmp_path / "copy")}) == (

@@ -184,7 +184,7 @@ def test_a_proof_costs_four_times(open_node: Callable[..., Node]) -> None:
     assert [client.get(path(node)).status for _ in range(3)] == [200, 200, 429]
 
 
-def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dict[str, Block]) -> None:
+def test_proofs_are_hashed_in_a_thread(node: Node, client: Client, paid: dict[str, Block]) -> None:
     """The reactor only reads; and what happens meanwhile does not show in the answer."""
     worker, chain_manager = Stepped(), node.node_context.chain_manager
     payments = PaymentLookup.subscribed(chain_manager, node.node_context.transaction_pool)

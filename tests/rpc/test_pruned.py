@@ -57,7 +57,7 @@ def test_a_read_below_the_prune_height_is_410(node: Node, client: Client, pruned
         assert f"this node has only blocks from height {FIRST} on" in response.json["error"]
 
 
-def test_what_is_at_the_prune_height_and_above_is_answered(node: Node, client: Client, pruned: dict[str, Any]) -> None:
+def test_reads_at_the_prune_height_and_above_are_answered(node: Node, client: Client, pruned: dict[str, Any]) -> None:
     bob = node.address("bob")
     for height in range(FIRST, 7):
         assert client.ok(f"/rpc/block/{height}")["block"]["hash"] == pruned[f"b{height}"].header.hash.hex()

@@ -359,7 +359,9 @@ BAD = "shop.example.com has an address that may not be called"
         ([], 503, f"shop.example.com has no address; {AGAIN}"),
     ],
 )
-def test_where_the_name_leads_is_looked_at_early(watched: Watched, answer: Any, status: int, says: str) -> None:
+def test_the_host_of_a_callback_is_resolved_at_registration(
+    watched: Watched, answer: Any, status: int, says: str
+) -> None:
     response = register(client_of(watched, answer), body_of(watched))
 
     assert (response.status, response.error) == (status, f"callbackUrl: {says}")
@@ -465,7 +467,7 @@ def test_an_event_is_sent_again_under_its_id(watched: Watched, client: Client) -
     assert (shown["attempts"], shown["nextAttemptAt"]) == (2, None)
 
 
-def test_what_cannot_be_sent_again(watched: Watched, client: Client) -> None:
+def test_events_that_cannot_be_sent_again(watched: Watched, client: Client) -> None:
     identifier = register(client, body_of(watched)).json["subscription"]["id"]
     watched.pay("5000 from alice to bob for order-1")
     (body,) = watched.events()

@@ -41,7 +41,7 @@ def test_it_sees_a_waiting_transfer_within_a_slot(world: World) -> None:
         world.run(world.random.uniform(1, 20))
 
 
-def test_what_it_makes_and_takes_is_everywhere_at_once(world: World) -> None:
+def test_its_blocks_and_transfers_reach_all_nodes_at_once(world: World) -> None:
     others, hidden = world.nodes[:4], world.nodes[4]
     transfer = world.payment()
     hidden.take(transfer)

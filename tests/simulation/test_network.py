@@ -118,7 +118,7 @@ def test_calls_share_a_line_and_the_rest_is_for_those_that_remain(bench: Bench) 
     assert bench.arrives_after(long) == soon(2)
 
 
-def test_what_one_end_cannot_use_is_for_others(bench: Bench) -> None:
+def test_unused_bandwidth_of_one_end_is_for_others(bench: Bench) -> None:
     bench.network.line(A).down.limit(8e6)
     bench.network.line(B).up.limit(2e6)
     bench.serve(B, body(1_000_000))
@@ -186,7 +186,7 @@ def test_a_reply_that_is_too_long_is_broken_off(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["the node ends", "the network falls apart"])
-def test_what_is_on_its_way_is_lost_when_there_is_no_way(bench: Bench, how: str) -> None:
+def test_data_in_flight_is_lost_without_a_route(bench: Bench, how: str) -> None:
     bench.network.line(A).down.limit(8e6)
     bench.serve(B, body(9_000_000))
     call = bench.call(B)

@@ -29,14 +29,14 @@ def test_load_that_comes_and_goes_is_no_leak(figure: str, count: int, chance: ob
 
 
 @given(FIGURES, COUNTS, st.floats(min_value=1.0, max_value=100.0))
-def test_what_grows_with_the_work_is_a_leak_however_much_load_there_is(figure: str, count: int, times: float) -> None:
+def test_growth_with_the_work_is_a_leak_under_any_load(figure: str, count: int, times: float) -> None:
     """It grows by so many times the slack from the middle of the first third to that of the last one, and a bit."""
     each = 3.0 * times * SLACK[figure] / count
     assert grown([number * each + (number % 3) * SLACK[figure] for number in range(count)], figure)
 
 
 @given(FIGURES, COUNTS)
-def test_what_is_opened_once_is_no_leak(figure: str, count: int) -> None:
+def test_growth_that_ends_early_is_no_leak(figure: str, count: int) -> None:
     opened = [min(number / (count * 0.3), 1.0) * 100 * SLACK[figure] for number in range(count)]
     assert not grown(opened, figure)
 

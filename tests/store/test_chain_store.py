@@ -140,7 +140,7 @@ def test_a_deleted_block_is_gone_with_its_transfers(
     assert len(contents(connection)["block_transaction"]) == 1
 
 
-def test_what_builds_on_a_deleted_block_goes_with_it(
+def test_descendants_of_a_deleted_block_are_deleted(
     store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
 ) -> None:
     blocks = chain.chain("genesis: b[1..4]\nb2: c[3..5]\nb1: d2")

@@ -135,14 +135,14 @@ def test_near_misses_begin_at_a_height(store: ChainReader) -> None:
     assert misses(store, since=3, limit=1) == {(3, 2)}
 
 
-def test_whoever_is_paid_under_a_reference_is_found(store: ChainReader) -> None:
+def test_recipients_are_found_by_reference(store: ChainReader) -> None:
     found = store.under_reference(PAYEE[0], limit=99)
     assert set(at(found)) >= {*payments(store), *misses(store)}
     assert store.under_reference(PAYEE[0], limit=2) == found[:2]
     assert store.under_reference("nobody", limit=9) == []
 
 
-def test_what_was_received_of_any_amount_comes_in_the_order_of_the_chain(store: ChainReader) -> None:
+def test_received_transfers_are_in_the_order_of_the_chain(store: ChainReader) -> None:
     received = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]
     assert at(store.received(PAYEE, (-1, 0), limit=99)) == received
     assert at(store.received(PAYEE, (2, 1), limit=2)) == [(2, 2), (3, 0)]

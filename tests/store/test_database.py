@@ -468,7 +468,7 @@ def _one_by_one(cursor: sqlite3.Cursor) -> None:
         pass
 
 
-def test_what_is_whole_is_read_without_a_word(damaged: Path) -> None:
+def test_an_intact_database_is_read_without_a_warning(damaged: Path) -> None:
     seen: list[BaseException] = []
     with closing(open_reader(damaged, seen.append)) as connection:
         assert connection.execute("SELECT text FROM numbers WHERE number = 0").fetchone() == ("x" * 100,)

@@ -89,9 +89,7 @@ def test_little_of_a_copy_waits_for_the_disk_at_any_time(
     assert max(steps) <= 2
 
 
-def test_what_is_written_meanwhile_neither_shows_nor_makes_it_begin_again(
-    source: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_writes_during_a_copy_neither_show_nor_restart_it(source: sqlite3.Connection, tmp_path: Path) -> None:
     left: list[int] = []
 
     def write(pages_left: int, _total: int) -> None:
@@ -208,7 +206,7 @@ def test_a_damaged_source_is_not_the_fault_of_the_folder(source: sqlite3.Connect
         (CopyError("no"), "no"),
     ],
 )
-def test_what_fails_leaves_nothing_behind(
+def test_a_failed_copy_leaves_nothing_behind(
     source: sqlite3.Connection, tmp_path: Path, error: Exception, sentence: str
 ) -> None:
     before = sorted(tmp_path.iterdir())
@@ -264,7 +262,7 @@ def left(folder: Path, *names: str, mode: int = 0o700) -> Path:
     return folder
 
 
-def test_what_a_killed_copy_has_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+def test_files_of_a_killed_copy_are_removed_by_the_next_one(tmp_path: Path) -> None:
     source = tmp_path / "chain.sqlite"
     open_writer(source).close()
     killed = subprocess.run([sys.executable, "-c", KILLED, source, tmp_path / "monday"], check=False)
@@ -298,7 +296,7 @@ def test_a_copy_that_is_being_made_is_nobody_s_to_remove(tmp_path: Path) -> None
         ("webhooks.sqlite", "chain.sqlite", "chain.sqlite-wal", "chain.sqlite-shm"),
     ],
 )
-def test_whatever_of_a_copy_was_there(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_any_rest_of_a_copy_is_removed(tmp_path: Path, names: tuple[str, ...]) -> None:
     left(tmp_path / "monday.partial", *names)
     assert remove_partial_copies(tmp_path / "monday") == [tmp_path / "monday.partial"]
 
@@ -321,14 +319,14 @@ def test_each_of_several_is_removed(tmp_path: Path) -> None:
         lambda path: left(path.with_name("monday"), "chain.sqlite"),
     ],
 )
-def test_what_is_somebody_s_stays(tmp_path: Path, make: Callable[[Path], object]) -> None:
+def test_other_files_stay(tmp_path: Path, make: Callable[[Path], object]) -> None:
     make(tmp_path / "monday.partial")
     before = sorted(tmp_path.rglob("*"))
     assert remove_partial_copies(tmp_path / "monday") == []
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_belongs_to_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partial = left(tmp_path / "monday.partial", "chain.sqlite")
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
@@ -336,7 +334,7 @@ def test_what_belongs_to_another_user_stays(tmp_path: Path, monkeypatch: pytest.
     assert partial.exists()
 
 
-def test_where_the_folder_cannot_be_read_the_name_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_an_unreadable_folder_the_name_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -355,7 +353,7 @@ def test_what_cannot_be_removed_is_not_said_to_be(tmp_path: Path, monkeypatch: p
     assert remove_partial_copies(tmp_path / "monday") == []
 
 
-def test_what_takes_the_name_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_takes_the_name_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partial, listed = left(tmp_path / "monday.partial", "chain.sqlite"), os.listdir
 
     def list_and_swap(folder: int) -> list[str]:

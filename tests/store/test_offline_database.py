@@ -18,7 +18,7 @@ def found(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_what_stood_beside_the_old_file_goes_with_it(tmp_path: Path) -> None:
+def test_additional_files_of_the_old_database_are_removed(tmp_path: Path) -> None:
     """The new one would be read as if that log were its own."""
     (tmp_path / "fresh").write_text("new")
     (tmp_path / "chain.sqlite").write_text("old")
@@ -39,7 +39,7 @@ def test_no_kept_file_is_written_over(tmp_path: Path) -> None:
     assert kept_name(path) == tmp_path / "chain.sqlite.old-3"
 
 
-def test_what_is_discarded_is_gone_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_discarded_files_are_removed(tmp_path: Path) -> None:
     before = written(tmp_path, _new="half", _new_wal="of it", _other="another")
     discard(tmp_path / "chain.sqlite-new")
     assert found(tmp_path) == {"chain.sqlite-other": before["chain.sqlite-other"]}

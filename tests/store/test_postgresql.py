@@ -134,7 +134,7 @@ def test_writing_transactions_wait_for_each_other_and_readers_for_none(
             assert blocks(other) == [1]
 
 
-def test_what_follows_in_a_transaction_that_was_lost_is_not_written(uri: str, connection: PostgresqlConnection) -> None:
+def test_statements_after_a_lost_connection_are_not_written(uri: str, connection: PostgresqlConnection) -> None:
     (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone()
 
     def loses_the_connection() -> None:

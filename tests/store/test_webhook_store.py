@@ -141,7 +141,7 @@ def test_a_watch_comes_back_as_it_was_written(watches: WebhookStore) -> None:
     assert watches.watch("w2") is None
 
 
-def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
+def test_watches_are_found_by_address_reference_and_state(watches: WebhookStore) -> None:
     assert watches.is_idle()
     watches.add(row("low", height=5, wake_height=8))
     watches.add(row("high", height=9, amount=26, wake_at=NOW + 5))
@@ -472,7 +472,7 @@ def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, eve
     assert (oldest.fate, oldest.last_error, newest.fate) == ("abandoned", "status 500", "waiting")
 
 
-def test_what_is_dropped_is_sent_no_more(connection: SqlConnection, watches: WebhookStore, events: EventStore) -> None:
+def test_dropped_events_are_not_sent(connection: SqlConnection, watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
     append(events, "w1", event(1), now=NOW)
 
@@ -482,7 +482,7 @@ def test_what_is_dropped_is_sent_no_more(connection: SqlConnection, watches: Web
     assert fates(connection) == {"dropped": 1}
 
 
-def test_what_has_waited_for_too_long_is_given_up(
+def test_events_that_waited_too_long_are_abandoned(
     connection: SqlConnection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row("w1"))
@@ -511,7 +511,7 @@ def test_the_newest_events_are_kept_and_all_that_wait(
     assert head.event.sequence == 1
 
 
-def test_what_is_over_is_forgotten_once_nothing_waits(
+def test_ended_watches_are_deleted_once_nothing_waits(
     connection: SqlConnection, watches: WebhookStore, events: EventStore
 ) -> None:
     for name in ("quiet", "telling", "later", "active"):
@@ -634,7 +634,7 @@ def test_what_shops_act_on_and_what_is_asked_for_is_urgent(watches: WebhookStore
     assert [each.urgent for each in events.take_redelivery_requests()] == [True]
 
 
-def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventStore) -> None:
+def test_redelivery_of_a_waiting_event_is_immediate(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
     append(events, "w1", event(1, "payment.confirmed"), now=NOW)
     events.failed("w1", 1, error="connect", due=NOW + 50_000, now=NOW)
@@ -669,7 +669,7 @@ def test_what_is_asked_for_during_an_attempt_is_sent_at_once_after_it(
     assert (None if queue is None else queue.due) == due
 
 
-def test_what_is_sent_again_has_all_attempts_again(watches: WebhookStore, events: EventStore) -> None:
+def test_a_redelivered_event_has_all_attempts_again(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
     append(events, "w1", event(1, "payment.confirmed"), now=NOW)
     for _ in range(2):

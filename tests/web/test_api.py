@@ -160,7 +160,7 @@ def test_an_answer_names_the_tip_on_which_it_rests(serve: Serve, answer: Any, st
         assert "Svc-Tip" in received.headers["access-control-expose-headers"]
 
 
-def test_what_does_not_rest_on_the_chain_names_no_tip(serve: Serve) -> None:
+def test_answers_apart_from_the_chain_have_no_tip(serve: Serve) -> None:
     for line in (b"GET /rpc/now", b"GET /rpc/chain?minHeight=-1", b"POST /rpc/chain", b"GET /rpc/nothing"):
         assert "svc-tip" not in ask(serve(Routes()), line).headers
 
@@ -186,7 +186,7 @@ def test_a_chain_that_has_become_lower_is_too_low(serve: Serve, answer: Any) -> 
     assert received.error.startswith("the chain of this node ends at height 6, below minHeight 7; ")
 
 
-def test_what_shows_the_chain_has_a_tip(make_api: Callable[..., KleinApi]) -> None:
+def test_answers_about_the_chain_have_a_tip(make_api: Callable[..., KleinApi]) -> None:
     class Tipless:
         @Route("GET", "/rpc/chain", "shows the chain", bucket="read", answers={}, shows_chain=True)
         def chain(self) -> Renderable:
@@ -361,7 +361,7 @@ def without_klein(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         (b"POST /rpc/dear", 4),
     ],
 )
-def test_who_has_nothing_left_is_refused_before_klein_is_asked(
+def test_an_empty_bucket_is_refused_before_klein_is_called(
     serve: Serve, clock: Clock, without_klein: Callable[[], None], line: bytes, cost: int
 ) -> None:
     site = serve(Routes(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 4)})
@@ -391,7 +391,7 @@ def test_who_has_nothing_left_is_refused_before_klein_is_asked(
         (b"DELETE /rpc/guarded/1", 405),
     ],
 )
-def test_what_meets_no_route_counts_as_reading(
+def test_unknown_paths_are_charged_as_reads(
     serve: Serve, line: bytes, status: int, without_klein: Callable[[], None]
 ) -> None:
     site = serve(Routes(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 1)})
@@ -413,7 +413,7 @@ def test_what_meets_no_route_counts_as_reading(
         (b"OPTIONS /rpc/now", 204),
     ],
 )
-def test_what_is_no_question_at_all_is_told_so_whatever_is_left(serve: Serve, line: bytes, status: int) -> None:
+def test_malformed_requests_are_refused_with_any_bucket(serve: Serve, line: bytes, status: int) -> None:
     site = serve(Routes(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 1)})
     before = ask(site, line)
     ask(site, b"GET /rpc/now")
@@ -456,7 +456,7 @@ def small_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_tokens")
 @pytest.mark.parametrize(("size", "wait"), [(10, None), (100, None), (500, None), (700, 2), (1_000, 5), (9_000, 7)])
-def test_what_is_large_is_paid_for_before_the_next(serve: Serve, clock: Clock, size: int, wait: int | None) -> None:
+def test_large_answers_are_charged_before_the_next(serve: Serve, clock: Clock, size: int, wait: int | None) -> None:
     routes = Routes()
     routes.answer = Response(b"x" * size)
     site = serve(routes, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
@@ -481,7 +481,7 @@ def test_many_large_answers_at_once_are_paid_for_afterwards(serve: Serve, clock:
 
 
 @pytest.mark.usefixtures("small_tokens")
-def test_who_goes_away_owes_for_the_largest_answer(serve: Serve, clock: Clock) -> None:
+def test_a_client_that_disconnects_is_charged_for_the_largest_answer(serve: Serve, clock: Clock) -> None:
     routes = Routes()
     site = serve(routes, rates={"read": Rate(1, 3), "broadcast": Rate(1, 1)})
     Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n").close()
@@ -760,16 +760,14 @@ def router() -> Router:
         ("/b/d", "/{z}/d", {"z": "b"}),
     ],
 )
-def test_what_is_spelt_out_goes_before_a_placeholder(
-    router: Router, asked: str, path: str, values: dict[str, str]
-) -> None:
+def test_literal_paths_go_before_placeholders(router: Router, asked: str, path: str, values: dict[str, str]) -> None:
     found = router.find(b"GET", asked.split("/")[1:])
     assert found is not None
     assert (found[0].route.path, found[1]) == (path, values)
 
 
 @pytest.mark.parametrize("asked", ["/b", "/a/", "/a//b", "/a/1/b/c", "/a/now/2", "//d", "/A"])
-def test_where_nothing_is(router: Router, asked: str) -> None:
+def test_paths_without_a_route(router: Router, asked: str) -> None:
     assert router.find(b"GET", asked.split("/")[1:]) is None
 
 

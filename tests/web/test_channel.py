@@ -510,9 +510,7 @@ def test_client_that_ends_its_half_gets_an_answer_that_takes_its_time(make_site:
 
 
 @pytest.mark.parametrize("rest", [b"", GET[:9], GET[:-2], post(3) + b"on", b"\r\n"])
-def test_what_has_not_come_whole_when_the_client_ends_its_half_is_nothing(
-    make_site: MakeSite, clock: Clock, rest: bytes
-) -> None:
+def test_an_incomplete_request_before_a_half_close_is_dropped(make_site: MakeSite, clock: Clock, rest: bytes) -> None:
     echo = Echo()
     site = make_site(echo)
     wire = Wire(site).send(GET * 2 + rest).end()

@@ -67,7 +67,7 @@ def test_connections_that_count_for_nobody_are_not_capped_by_client() -> None:
     assert connections.admit(None)
 
 
-def test_the_one_that_waits_longest_gives_way() -> None:
+def test_the_longest_idle_connection_gives_way() -> None:
     connections = Connections(total=3, per_client=0, unread=UnreadBudget(100, 100))
     first, second, third = opened(connections, "a", "b", "c")
     connections.mark_waiting(first)
@@ -79,7 +79,7 @@ def test_the_one_that_waits_longest_gives_way() -> None:
     assert len(connections) == 2
 
 
-def test_none_gives_way_while_all_are_served() -> None:
+def test_no_connection_gives_way_while_all_are_served() -> None:
     connections = Connections(total=2, per_client=0, unread=UnreadBudget(100, 100))
     peers = opened(connections, "a", "b")
     for peer in peers:
@@ -93,7 +93,7 @@ def test_none_gives_way_while_all_are_served() -> None:
     assert peers[0].told == ["abort"]
 
 
-def test_who_takes_an_answer_gives_way_after_those_who_wait() -> None:
+def test_reading_connections_give_way_after_idle_ones() -> None:
     unread = UnreadBudget(100, 100)
     connections = Connections(total=3, per_client=0, unread=unread)
     first, second, waiting = opened(connections, "a", "b", "c")
@@ -151,7 +151,7 @@ def test_answer_above_the_bound_of_a_client_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("group", ["b", None], ids=["one client", "nobody's"])
-def test_who_reads_steadily_stays_and_who_has_read_nothing_for_longest_goes(group: str | None) -> None:
+def test_steady_readers_stay_and_the_longest_stalled_one_goes(group: str | None) -> None:
     unread = UnreadBudget(100, 100)
     connections = Connections(total=0, per_client=0, unread=unread)
     steady, stalled, newest = opened(connections, group, group, group)
@@ -213,7 +213,7 @@ def test_those_who_count_for_nobody_are_told_apart() -> None:
     assert [proxied.told, greedy.told, other.told] == [[], ["abort"], []]
 
 
-def test_what_has_been_taken_does_not_count() -> None:
+def test_acknowledged_bytes_do_not_count() -> None:
     unread = UnreadBudget(100, 100)
     connections = Connections(total=0, per_client=0, unread=unread)
     taken, closed, served = opened(connections, "a", "a", "a")
@@ -353,7 +353,7 @@ def test_the_first_to_wait_go_on_first_and_few_at_once() -> None:
     assert clock.getDelayedCalls() == []
 
 
-def test_who_is_ended_by_the_turn_of_another_does_not_go_on() -> None:
+def test_a_connection_closed_in_another_turn_gets_no_turn() -> None:
     clock = Clock()
     turns, gone_on = PipelineQueue(clock), list[str]()
     second = Waiting(lambda: gone_on.append("second"))
@@ -366,7 +366,7 @@ def test_who_is_ended_by_the_turn_of_another_does_not_go_on() -> None:
     assert gone_on == ["third"]
 
 
-def test_who_waits_again_has_a_turn_later() -> None:
+def test_a_connection_that_waits_again_has_a_later_turn() -> None:
     clock = Clock()
     turns, gone_on = PipelineQueue(clock), list[str]()
     greedy = Waiting(lambda: (gone_on.append("greedy"), len(gone_on) < 3 and turns.wait(greedy)))

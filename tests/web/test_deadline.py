@@ -9,7 +9,7 @@ def deadline_of(clock: Clock, passed: list[float]) -> Deadline:
     return Deadline(clock, lambda: passed.append(clock.seconds()))
 
 
-def test_the_one_that_was_set_last_counts_be_it_later_or_earlier() -> None:
+def test_the_last_deadline_counts() -> None:
     for times in ((5.0, 20.0), (20.0, 5.0), (5.0, 30.0, 20.0), (5.0,)):
         clock, passed = Clock(), list[float]()
         deadline = deadline_of(clock, passed)
@@ -30,7 +30,7 @@ def test_a_time_that_is_over_passes_at_once() -> None:
     assert passed == [0.0]
 
 
-def test_none_is_later_than_the_bound() -> None:
+def test_no_deadline_is_later_than_the_bound() -> None:
     clock, passed = Clock(), list[float]()
     deadline = deadline_of(clock, passed)
     deadline.set(1)
@@ -44,7 +44,7 @@ def test_none_is_later_than_the_bound() -> None:
     assert passed == [5.0, 20.0]
 
 
-def test_one_that_is_set_already_is_no_later_than_the_bound_either() -> None:
+def test_an_earlier_deadline_is_bounded_too() -> None:
     clock, passed = Clock(), list[float]()
     deadline = deadline_of(clock, passed)
     deadline.set(60)

@@ -448,17 +448,17 @@ def answered_fast(*pieces: bytes) -> bool:
 
 
 @pytest.mark.parametrize("request_bytes", PLAIN)
-def test_what_is_plain_takes_the_fast_path(request_bytes: bytes) -> None:
+def test_plain_requests_take_the_fast_path(request_bytes: bytes) -> None:
     assert answered_fast(request_bytes)
 
 
 @pytest.mark.parametrize("request_bytes", UNUSUAL)
-def test_what_is_unusual_takes_the_slow_path(request_bytes: bytes) -> None:
+def test_unusual_requests_take_the_slow_path(request_bytes: bytes) -> None:
     assert not answered_fast(request_bytes)
 
 
 @pytest.mark.parametrize("at", [1, len(GET) - 1])
-def test_what_comes_in_pieces_takes_the_slow_path(at: int) -> None:
+def test_requests_in_pieces_take_the_slow_path(at: int) -> None:
     assert not answered_fast(GET[:at], GET[at:])
 
 

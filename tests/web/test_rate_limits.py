@@ -116,7 +116,7 @@ def test_waiting_takes_nothing() -> None:
     assert bucket.take("a", 1, now=0.0) == 0.0
 
 
-def test_what_is_owed_is_paid_before_anything_is_taken() -> None:
+def test_a_debt_is_paid_before_anything_is_taken() -> None:
     bucket = TokenBucket(Rate(per_second=2, burst=10))
     bucket.take("a", 4, now=0.0)
     bucket.owe("a", 12, now=0.0)
@@ -167,7 +167,7 @@ def test_few_refusals_are_never_a_flood() -> None:
     assert not any(floods.note("a", 21, now * 3.0) for now in range(1_000))
 
 
-def test_where_there_is_no_rate_nothing_is_a_flood() -> None:
+def test_without_a_rate_nothing_is_a_flood() -> None:
     floods = FloodDetector(Rate(per_second=0, burst=1))
     assert not any(floods.note("a", 21, now) for now in range(1_000))
     assert len(floods) == 0
@@ -343,7 +343,7 @@ def test_several_clients_in_an_ignored_header_make_a_proxy(peer: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "unknown", "198.51.100.7, unknown", "\xff"])
-def test_what_names_no_client_makes_no_proxy(line: str) -> None:
+def test_a_header_without_a_client_makes_no_proxy(line: str) -> None:
     clients = Clients()
     limiter = RateLimiter(clients, {"read": Rate(0, 1)}, Clock())
     for header in (line, "198.51.100.7", line):

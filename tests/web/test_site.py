@@ -221,7 +221,7 @@ def test_a_route_is_told_with_its_placeholders(serve: Callable[..., Site]) -> No
     assert notes.answers == [("/rpc/thing/{name}", b"GET", 200, 0.0), ("/rpc/thing/{name}", b"HEAD", 200, 0.0)]
 
 
-def test_what_meets_no_route_is_told_without_its_path(serve: Callable[..., Site]) -> None:
+def test_unknown_paths_are_recorded_without_their_path(serve: Callable[..., Site]) -> None:
     site = serve(Routes())
     notes = recorded(site)
     asked(site, "/rpc/thing/1", "DELETE")
@@ -244,7 +244,7 @@ def test_a_failure_is_told_with_its_route(serve: Callable[..., Site], expected_e
     assert notes.answers == [("/rpc/thing/{name}", b"GET", 500, 0.0)]
 
 
-def test_what_asks_too_often_is_told_with_its_bucket(serve: Callable[..., Site]) -> None:
+def test_throttled_requests_are_recorded_with_their_bucket(serve: Callable[..., Site]) -> None:
     site = serve(Routes(), rates={"read": Rate(per_second=1, burst=1)})
     notes = recorded(site)
     asked(site, "/rpc/thing/1")

@@ -137,7 +137,7 @@ def test_no_private_name_of_twisted_is_imported() -> None:
 
 
 @pytest.mark.parametrize("name", ASSUMED)
-def test_what_is_assumed_names_the_version_in_which_it_was_read(name: str) -> None:
+def test_each_assumption_names_the_version_of_twisted(name: str) -> None:
     assert VERSION in " ".join((ROOT / name).read_text().split()), ASSUMED[name]
 
 
@@ -229,7 +229,7 @@ def test_twisted_calls_what_is_overridden(malformed: bytes) -> None:
     assert getattr(Channel, name) is not getattr(HTTPChannel, name, None)
 
 
-def test_what_is_read_ahead_is_handed_over_while_the_channel_is_paused() -> None:
+def test_bytes_read_ahead_are_delivered_while_the_channel_is_paused() -> None:
     """Public names, but no page of Twisted's documentation says that they work together like this."""
     handed: list[bytes] = []
 

@@ -17,13 +17,13 @@ def proxies() -> UntrustedProxies:
     return proxies
 
 
-def test_one_that_names_several_clients_forwards(proxies: UntrustedProxies) -> None:
+def test_an_address_that_names_several_clients_is_a_proxy(proxies: UntrustedProxies) -> None:
     assert proxies.forwards(PROXY, 0.0)
     assert not proxies.forwards("203.0.113.81", 0.0)
     assert proxies.ignored == 2
 
 
-def test_one_that_always_names_the_same_does_not() -> None:
+def test_an_address_that_names_one_client_is_no_proxy() -> None:
     proxies = UntrustedProxies()
     for now in range(100):
         proxies.note(PROXY, "192.0.2.1", now)
@@ -98,7 +98,7 @@ def test_a_proxy_nearby_is_an_alarm_whoever_else_comes() -> None:
     assert "requests from 10.0.0.5 carry" in proxies.alarm(DOUBT_SECONDS)
 
 
-def test_who_came_an_hour_ago_does_not_come_any_more() -> None:
+def test_clients_of_an_hour_ago_do_not_count() -> None:
     proxies = UntrustedProxies()
     for part in range(9):
         proxies.note_direct(f"60.{part}.1.1", 0.0)

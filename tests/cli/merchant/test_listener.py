@@ -256,7 +256,7 @@ def test_an_event_in_one_line() -> None:
         ),
     ],
 )
-def test_what_else_an_event_tells_follows_its_id(more: dict[str, Any], notes: list[str]) -> None:
+def test_further_content_of_an_event_follows_its_id(more: dict[str, Any], notes: list[str]) -> None:
     read = parse_event(encoded(event(**more)))
     assert read.line(NOW, repeated=True).split("  ")[-len(notes) - 2 :] == [read.id, *notes, "again"]
 

@@ -317,7 +317,7 @@ def test_the_delivery_of_an_event(changes: dict[str, Any], line: str) -> None:
         ),
     ],
 )
-def test_what_is_next(changes: dict[str, Any], sentence: str) -> None:
+def test_the_sentence_about_the_next_event(changes: dict[str, Any], sentence: str) -> None:
     assert next_step(watch(**changes), NOW) == sentence
 
 

@@ -77,7 +77,7 @@ def test_a_password_of_a_wallet_in_the_environment_is_not_taken(terminal: Termin
     assert (data / "operator.key").read_bytes() == before
 
 
-def test_what_is_no_key_is_refused(terminal: Terminal, data: Path) -> None:
+def test_invalid_keys_are_refused(terminal: Terminal, data: Path) -> None:
     (data / "operator.key").write_text("no key\n")
     assert "must contain only a node's key" in terminal.failure(*ENCRYPT)
     (data / "operator.key").unlink()

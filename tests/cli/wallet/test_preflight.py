@@ -152,7 +152,7 @@ def test_the_recipient_must_have_the_account_minimum_afterwards(received: int, l
         build_draft(evolve(WISH, amount=enough - 1), VIEW, NOW, received=received)
 
 
-def test_what_waits_is_not_spent_again() -> None:
+def test_pending_amounts_are_not_spent_again() -> None:
     waiting = evolve(VIEW, pending_nonce=4, pending_balance=COIN)
     with pytest.raises(CommandError) as refused:
         build_draft(WISH, waiting, NOW)

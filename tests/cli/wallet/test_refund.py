@@ -184,7 +184,7 @@ def test_a_young_payment_is_refunded_only_by_decision(rich: Node, terminal: Term
     assert len(waiting(rich)) == 1
 
 
-def test_what_cannot_be_refunded(rich: Node, terminal: Terminal, paid: str) -> None:
+def test_payments_that_cannot_be_refunded(rich: Node, terminal: Terminal, paid: str) -> None:
     assert terminal.failure("wallet", "refund", paid, "--amount", "2.00000001", env=KNOWN) == (
         "the payment was 2 coins, and a refund of it cannot be 2.00000001 coins; give --amount up to that"
     )
