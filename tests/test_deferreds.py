@@ -79,7 +79,7 @@ def found(test: object) -> set[str]:
     }
 
 
-def test_errors_of_the_last_callback_are_logged() -> None:
+def test_every_chain_that_ends_with_add_both_has_a_reason() -> None:
     assert found(ends_with_add_both) == set(LAST)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.chain.accounts import KEY_BITS, NEVER_HELD, Account, leaf_hash, state_root
+from svcd.chain.accounts import KEY_BITS, Account, leaf_hash, pack_held_since, state_root, unpack_held_since
 
 
 def bit(key: bytes, depth: int) -> str:
@@ -33,7 +33,7 @@ def test_a_leaf_is_key_balance_nonce_and_slot() -> None:
     numbers = b"".join(number.to_bytes(8, "big") for number in (5, 6, 7))
     assert leaf_hash(key, 5, 6, 7) == sha256(b"\0" + key + numbers).digest()
     assert leaf_hash(key, 0, 0, None) == sha256(b"\0" + key + bytes(16) + b"\xff" * 8).digest()
-    assert (NEVER_HELD, KEY_BITS) == (2**64 - 1, 160)
+    assert (pack_held_since(None), unpack_held_since(2**64 - 1), KEY_BITS) == (2**64 - 1, None, 160)
 
 
 def test_holding_since_slot_0_is_not_holding_never() -> None:

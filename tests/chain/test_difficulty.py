@@ -144,7 +144,7 @@ def work_of_blocks(gaps: Iterable[int]) -> list[Fraction]:
     return work
 
 
-def test_how_far_a_day_without_blocks_lowers_the_difficulty() -> None:
+def test_a_day_without_blocks_saves_the_work_of_one_block() -> None:
     """One gap of 24 hours, then a block in every slot: 24 blocks for the work of 23 before the target is normal."""
     work = work_of_blocks([24 * 360] + [1] * 30)
     blocks = next(number for number in range(1, 31) if work[number] >= 1)

@@ -371,7 +371,7 @@ def test_the_work_of_a_payment() -> None:
         (ORDER_17, {"payment": {"canonical": False}}, True, False),
     ],
 )
-def test_the_sentence_about_the_order_of_an_event(
+def test_which_order_an_event_concerns_and_settles(
     order: Order, changes: dict[str, Any], concerned: bool, settled: bool
 ) -> None:
     [shown] = [

@@ -132,7 +132,7 @@ def test_addresses_of_others_are_not(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.0.0.1"])
-def test_addresses_that_are_not_public_have_their_own_rules(address: str) -> None:
+def test_addresses_that_are_not_public_are_no_own_addresses(address: str) -> None:
     assert ip_address(address) not in OwnAddresses([ip_address(address)])
 
 

@@ -325,7 +325,7 @@ def test_a_literal_is_judged_by_it_too(bench: Bench) -> None:
     assert bench.dns.asked == ["ipv4only.arpa"]
 
 
-def test_addresses_without_nat64_look_up_no_prefix(bench: Bench) -> None:
+def test_addresses_that_need_no_nat64_prefix_look_up_none(bench: Bench) -> None:
     result_of(bench.pin("8.8.8.8"))
     result_of(bench.pin("[64:ff9b::808:808]"))
     for host in ("[64:ff9b::a00:1]", "[fd00:ec2::254]", "[::1]", "[::ffff:7f00:1]"):

@@ -131,7 +131,7 @@ def test_the_commands_to_install_the_units_are_those_of_the_unit() -> None:
         assert f"       {command}\n" in section(PAGE, "## A public node, step by step")
 
 
-def test_refused_files_leave_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_configuration_makes_no_data_directory(tmp_path: Path) -> None:
     """The page's example of a mistake makes no data directory."""
     (example,) = [block.text for block in blocks_of(PAGE, "sh") if "wrong.toml" in block.text]
     run(example, tmp_path)

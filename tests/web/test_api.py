@@ -186,7 +186,7 @@ def test_a_chain_that_has_become_lower_is_too_low(serve: Serve, answer: Any) -> 
     assert received.error.startswith("the chain of this node ends at height 6, below minHeight 7; ")
 
 
-def test_answers_about_the_chain_have_a_tip(make_api: Callable[..., KleinApi]) -> None:
+def test_a_route_about_the_chain_needs_an_owner_with_a_tip(make_api: Callable[..., KleinApi]) -> None:
     class Tipless:
         @Route("GET", "/rpc/chain", "shows the chain", bucket="read", answers={}, shows_chain=True)
         def chain(self) -> Renderable:
