@@ -5,7 +5,7 @@ from svcd.commerce.payment_request import PaymentTerms, status_path
 
 
 def payment_status(node: NodeClient, terms: PaymentTerms) -> ResponseObject:
-    """The node's payment object for ``terms``; raises CommandError, also if it is for other terms."""
+    """The node's payment object for ``terms``; raises CommandError, even if it is for other terms."""
     payment = node.get(status_path(terms)).object("payment")
     expected = {"reference": terms.reference, "recipient": terms.recipient, "amount": str(terms.amount)}
     if terms.since_height is not None:

@@ -45,7 +45,7 @@ def _always() -> bool:
 class PaymentLookup:
     """Looks payments up; for the thread that owns ``reader`` and ``mempool``.
 
-    ``synced`` tells whether the node's chain is the network's.
+    ``synced`` says whether the node's chain is the network's.
 
     ``announced_tip`` gives the hash of the tip that the chain manager last announced. With it, results from the chain
     are cached as long as that tip stays; without it, nothing is cached.

@@ -93,7 +93,7 @@ class WatchRequest:
     pay_within_ms: int | None = None
     """How long the payment has time to be seen, in milliseconds; None for as long as the watch lives."""
     events: frozenset[EventType] = DEFAULT_EVENTS
-    """The events that are told."""
+    """The events that are sent."""
 
 
 @frozen

@@ -204,7 +204,7 @@ class MerchantServices:
 
     @property
     def role(self) -> Callable[[], str] | None:
-        """Tells what this node does of the work of those that share a database; None where it is the only one."""
+        """Gives this node's part in the work of those that share a database; None where it is the only one."""
         webhooks = self.webhooks
         return (lambda: webhooks.role.value) if webhooks is not None and webhooks.shared else None
 

@@ -125,7 +125,7 @@ class Progress:
             self._timer.reset(self._slice)
 
     def body_received(self, count: int) -> None:
-        """Tell the caller about ``count`` further bytes of the response's body."""
+        """Report ``count`` further bytes of the response's body."""
         if self._on_bytes is not None:
             self._on_bytes(count)
 

@@ -36,7 +36,7 @@ _LOG: Final = Logger()
 
 @define(eq=False)
 class DatabaseHealth:
-    """Tells damage and disk trouble from the errors of one database; for any thread.
+    """Recognizes damage and disk trouble by the errors of one database; for any thread.
 
     Damage calls ``stop``, once for all databases of the node, in the thread that has met it.
     """

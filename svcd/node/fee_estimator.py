@@ -44,7 +44,7 @@ def mempool_floor(mempool: Mempool, params: NetworkParams) -> int | None:
 
 
 def suggested_fee(mempool: Mempool, params: NetworkParams, recent: RecentFees) -> int:
-    """A fee that lets a transfer into the mempool and, as far as the newest blocks tell, into a block soon.
+    """A fee that lets a transfer into the mempool and, as far as the newest blocks show, into a block soon.
 
     The network's minimum while the mempool has room and all its transfers fit into one block.
     """

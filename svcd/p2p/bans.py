@@ -135,7 +135,7 @@ class Bans:
         return now + self._known_lead
 
     def ban(self, name: str, *, seconds: float, now: float, why: str = "") -> None:
-        """Ban ``name``; the longer of two bans stands. The list is bounded: the first ban to end makes room."""
+        """Ban ``name``; the longer of two bans applies. The list is bounded: the first ban to end makes room."""
         now = self._unix(now)
         if now + seconds >= end_of(self._automatic.get(name)):
             self._automatic[name] = Ban(name, now + seconds, why[:_WHY_SIZE], own=False)
@@ -213,7 +213,7 @@ class Bans:
         return sum(end_of(ban) > now for bans in (self._own, self._automatic) for ban in bans.values())
 
     def restore(self, bans: Iterable[Ban]) -> None:
-        """Add bans of an earlier run; newer ones stand."""
+        """Add bans of an earlier run; newer ones are kept."""
         kept = list(bans)
         self._restored = frozenset(kept)
         for ban in kept:
@@ -231,7 +231,7 @@ class PostBans:
     """Bans of posts, by the address that they come from, since they are not signed."""
 
     def __init__(self, bans: Bans, clock: Clock, forwards: Callable[[str, float], bool]) -> None:
-        """``forwards`` tells for an address and a Unix time whether a proxy forwards many clients from there."""
+        """``forwards`` says for an address and a Unix time whether a proxy forwards many clients from there."""
         self._bans = bans
         self._clock = clock
         self._forwards = forwards

@@ -151,7 +151,7 @@ class ChainSync:
     log = Logger()
 
     def __init__(self, peers: Peers, progress: SyncProgress, *, is_coming: Callable[[bytes], bool]) -> None:
-        """``is_coming`` tells whether a new block, by its hash, is being fetched already."""
+        """``is_coming`` says whether a new block, by its hash, is being fetched already."""
         self._peers = peers
         self._node = peers.node
         self._progress = progress
@@ -440,7 +440,7 @@ class ChainSync:
     async def _request_headers(self, check: _ClaimCheck, hashes: Sequence[bytes], limit: int) -> HeadersReply:
         """Headers for a proof: the reply must be here in time, whatever its progress.
 
-        Raises FalseClaim, also for headers that are not those of one chain.
+        Raises FalseClaim; headers that are not those of one chain are a false claim, too.
         """
         if self._node.now() - check.began > MAX_PROOF_SECONDS:
             raise FalseClaim(f"its headers did not prove it within {MAX_PROOF_SECONDS:g} s")

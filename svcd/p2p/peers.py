@@ -565,7 +565,7 @@ class Peers:
                 self.log.debug("a transfer of {endpoint} is refused: {why}", endpoint=peer.endpoint, why=why)
             else:
                 errors.append(failure)
-        # An error of a database is that of all transfers of the same turn, so the first one stands for all.
+        # An error of a database is that of all transfers of the same turn, so the first one is raised for all.
         if errors and is_disk_trouble(errors[0].value):
             # DatabaseHealth has logged it. The transfers are polled again, until the disk takes them.
             peer.mempool_cursor = min(peer.mempool_cursor, cursor)

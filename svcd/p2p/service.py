@@ -155,7 +155,7 @@ class PeerNetwork:
     ) -> None:
         """Create the parts.
 
-        ``forwards`` tells for an address and a Unix time whether an untrusted proxy forwards many clients from there.
+        ``forwards`` says for an address and a Unix time whether an untrusted proxy forwards many clients from there.
         """
         bans = Bans(lambda: unix_seconds(node.clock) - node.clock.seconds())
         self.peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=bans, settings=settings)

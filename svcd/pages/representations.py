@@ -79,5 +79,5 @@ def takes_gzip(request: IncomingRequest) -> bool:
 
 
 def _joined(request: IncomingRequest, name: bytes) -> str:
-    """The value of a header that may stand on several lines (RFC 9110 section 5.3)."""
+    """The value of a header that may have several lines (RFC 9110 section 5.3)."""
     return ", ".join(line.decode("latin-1") for line in request.requestHeaders.getRawHeaders(name) or ())

@@ -29,11 +29,11 @@ _DISK_TROUBLE: Final = (
 
 
 class DatabaseError(Exception):
-    """The database cannot be used; the text tells the operator why, and what to do."""
+    """The database cannot be used; the text says to the operator why, and what to do."""
 
 
 class DatabaseUnavailable(Exception):
-    """PostgreSQL cannot be asked at present; the text tells the operator why, without any password.
+    """PostgreSQL cannot be asked at present; the text says why, without any password.
 
     A transaction has not been committed, or, if the connection broke at its end, may have been.
     """

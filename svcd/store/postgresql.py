@@ -217,9 +217,11 @@ class PostgresqlConnection:
     _refusal: str = field(default="", init=False)
     """Why this database is not used as long as the node runs."""
     _server: str = field(default="", init=False)
-    """What tells the database from its copies: the server, the database in it, and the timeline of its log; "" if the
-    server does not tell. A promoted standby and a recovery to a point in time begin a new timeline; a copy of all
-    files of a server is not told from the original."""
+    """What distinguishes the database from its copies: the server, the database in it, and the timeline of its log.
+
+    Empty if the server does not say. A promoted standby and a recovery to a point in time begin a new timeline; a copy
+    of all files of a server cannot be distinguished from the original.
+    """
     _prepared: bool = field(default=False, init=False)
     _resuming: bool = field(default=False, init=False)
     _in_transaction: bool = field(default=False, init=False)

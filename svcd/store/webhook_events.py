@@ -92,7 +92,7 @@ class NewEvent:
 
 @frozen
 class EventRule:
-    """How the events of one name stand to the others of their watch; svcd.commerce.events has the table."""
+    """How the events of one name relate to the others of their watch; svcd.commerce.events has the table."""
 
     supersedes: Collection[str] = ()
     """The names of earlier events that it makes obsolete, as long as they wait."""

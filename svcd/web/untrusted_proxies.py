@@ -182,7 +182,7 @@ class UntrustedProxies:
         return direct <= MAX_DIRECT and now - proxy.since >= DOUBT_SECONDS
 
     def alarm(self, now: float) -> str:
-        """A sentence that tells the operator which setting to change; "" if no proxy may be the operator's."""
+        """A sentence that names the setting that the operator must change; "" if no proxy may be the operator's."""
         found = [each for each in self._all() if each.until > now and self._may_be_ours(each, now)]
         if not found:
             return ""

@@ -339,7 +339,7 @@ def test_every_event_of_the_page_is_read() -> None:
         assert dropped == (tuple(drop.values()) if event.name == "payment.dropped" else None)
         told = {
             "payment.mismatched": f"too-little: 0.00000001 coins from {SHOP}; svc wallet refund {'ab' * 32}"
-            "; list the payments, for further ones are not told",
+            "; list the payments, for further ones are not reported",
             "node.alarm": "…",
         }
         assert event.notice == told.get(event.name)

@@ -496,7 +496,7 @@ def test_events_that_need_a_person_are_noted(db: sqlite3.Connection, send: Send,
     assert "The &lt;chain&gt; stood still." in page
     assert "list the payments" not in page
     send("payment.mismatched", "unpaid", 0, (9, 11), mismatch={**wrong, "more": True})
-    assert "list the payments, for further ones are not told" in (
+    assert "list the payments, for further ones are not reported" in (
         client.get("/merchant", auth=("m", "open sesame")).text
     )
     assert send("payment.reorged", "pending", 0, (1, 4)) == 200

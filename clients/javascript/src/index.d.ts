@@ -238,7 +238,7 @@ export interface MismatchedEvent extends WatchEventBase {
     amount: string;
     amountSvc: string;
     kind: "too-little" | "too-much" | "duplicate" | "late";
-    /** This is the last that the watch tells: read `payments` from now on. */
+    /** This is the last one that the watch reports: read `payments` from now on. */
     more?: true;
   };
 }
@@ -337,7 +337,7 @@ export interface Watch {
   payment?: Payment;
   /** What the node has to say against the registration. */
   warning?: string;
-  /** True if the watch has told as many mismatches as it may. */
+  /** True if the watch has reported as many mismatches as it may. */
   moreMismatches?: true;
   /** True if the registration repeated an earlier one. */
   existing?: boolean;
@@ -661,7 +661,7 @@ export class Payouts {
    * its transfer is a day old or the suggested fee has risen by 10 %.
    */
   advance(): Promise<Payout[]>;
-  /** Ask about one payout, also about one that was paid, and send it again if it is in no block. */
+  /** Ask about one payout, even about one that was paid, and send it again if it is in no block. */
   check(id: string): Promise<Payout>;
   /** Every payout of the journal, without asking the node: `waiting` or `paid`, as was last stored. */
   stored(): Promise<Payout[]>;

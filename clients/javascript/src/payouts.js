@@ -184,7 +184,7 @@ export class Payouts {
     return this.#settle(null);
   }
 
-  /** Ask about one payout, also about one that was paid, and send it again if it is in no block. */
+  /** Ask about one payout, even about one that was paid, and send it again if it is in no block. */
   async check(id) {
     return (await this.#settle([await this.#known(id)]))[0];
   }

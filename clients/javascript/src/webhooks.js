@@ -44,7 +44,7 @@ export function settles(event, order) {
 export function noticeOf({ alarm, mismatch }) {
   if (alarm) return alarm.sentence;
   if (!mismatch) return null;
-  const more = mismatch.more ? "; list the payments, for further ones are not told" : "";
+  const more = mismatch.more ? "; list the payments, for further ones are not reported" : "";
   const coins = formatAmount(mismatch.amount);
   return `${mismatch.kind}: ${coins} coins from ${mismatch.sender}; svc wallet refund ${mismatch.txid}${more}`;
 }

@@ -115,7 +115,7 @@ class Repetition:
         """The step if the node has a transfer of the payment in a block."""
         told = any(each.acknowledged for each in same)
         if transfer.reference is None and told and self._is_void(transfer):
-            # The user has long been told of the first payment, and an address may be paid the same every week.
+            # The first payment was reported to the user long ago, and an address may be paid the same every week.
             return SignNew()
         return InBlock(transfer, self.depths[transfer.txid])
 

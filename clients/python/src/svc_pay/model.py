@@ -145,7 +145,7 @@ class Mismatch:
     sender: str | None = None
     """Only in an event."""
     more: bool = False
-    """True if this is the last that the watch tells: read the list of payments from now on."""
+    """True if this is the last one that the watch reports: read the list of payments from now on."""
 
     @classmethod
     def parse(cls, members: Members) -> "Mismatch":
@@ -428,7 +428,7 @@ class Watch:
     required_confirmations: int
     created_at: int
     more_mismatches: bool
-    """True if it has told as many mismatches as it may."""
+    """True if it has reported as many mismatches as it may."""
     events: tuple[Delivery, ...] = field(default=())
     """The newest first; only if the watch was asked for by its id, or listed."""
     pay_until: int | None = None

@@ -435,7 +435,7 @@ class Payouts:
         return self._node._run(self._steps.advance())
 
     def check(self, payout_id: str) -> Payout:
-        """Ask about one payout, also about one that was paid, and send it again if it is in no block.
+        """Ask about one payout, even about one that was paid, and send it again if it is in no block.
 
         Raises PayoutRefused if there is none.
         """

@@ -75,7 +75,7 @@ class WatchEvent(Event):
         wrong = self.mismatch
         if wrong is None:
             return None
-        coins, more = format_amount(wrong.amount), "; list the payments, for further ones are not told"
+        coins, more = format_amount(wrong.amount), "; list the payments, for further ones are not reported"
         refund = f"svc wallet refund {wrong.txid}"
         return f"{wrong.kind}: {coins} coins from {wrong.sender}; {refund}{more if wrong.more else ''}"
 
