@@ -5,6 +5,7 @@ from typing import Any, Final, TypeVar
 
 from attrs import evolve, frozen
 
+from svcd.chain.accounts import Account
 from svcd.chain.block import Block, Header, parse_header
 from svcd.chain.encoding import (
     canonical,
@@ -15,6 +16,7 @@ from svcd.chain.encoding import (
 )
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
+from svcd.chain.snapshot import Manifest, check_chunk, check_manifest, parse_manifest
 from svcd.chain.transaction import Known
 from svcd.interfaces import Worker
 from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, limit
@@ -51,8 +53,14 @@ HELLO_BYTES: Final = 4_096
 STATUS_BYTES: Final = 4_096
 PEERS_BYTES: Final = 65_536
 BLOCKS_BYTES: Final = limit(4 * 1024 * 1024, "size of a reply with blocks", "bytes", ENDLESS_ANSWER)
-ENVELOPE_BYTES: Final = limit(4_096, "bytes of a reply around the requested blocks", "bytes", ENDLESS_ANSWER)
-"""What a reply may have around the blocks that were requested."""
+ENVELOPE_BYTES: Final = limit(4_096, "bytes of a reply beside what was requested", "bytes", ENDLESS_ANSWER)
+"""What a reply may have beside the blocks, or the accounts, that were requested."""
+MANIFEST_BYTES: Final = limit(
+    3 * 1024 * 1024, "size of a reply with the manifest of a snapshot", "bytes", ENDLESS_ANSWER
+)
+"""Enough for as many chunks as a snapshot may have, each with as many accounts as it may have."""
+MAX_SNAPSHOTS: Final = 2
+"""Snapshots that a peer serves; further ones in its status are not read."""
 TRANSACTIONS_BYTES: Final = 256 * 1024
 RECEIPT_BYTES: Final = 4_096
 HELLO_SECONDS: Final = 5.0
@@ -65,6 +73,16 @@ _ERROR_SHOWN: Final = 200
 
 
 @frozen
+class SnapshotClaim:
+    """A snapshot that a peer claims to serve (docs/peers.md "Snapshots")."""
+
+    height: int
+    hash: bytes
+    digest: bytes
+    """See :attr:`svcd.chain.snapshot.Manifest.digest`."""
+
+
+@frozen
 class PeerStatus:
     """The chain that a peer claims to have."""
 
@@ -73,6 +91,7 @@ class PeerStatus:
     work: int
     prune_height: int = 0
     """The lowest height from which on it has blocks; 0 if it has all."""
+    snapshots: tuple[SnapshotClaim, ...] = ()
 
 
 @frozen
@@ -148,7 +167,9 @@ class PeerClient:
             if type(work) is not str or not work.isascii() or not work.isdigit() or len(work) > 78:
                 raise ValueError("cumulativeWork is not a number")
             height, block_hash = decimal_u53(status["height"], "height"), hex_bytes(status["hash"], 32, "hash")
-            return PeerStatus(height, block_hash, int(work), decimal_u53(status["pruneHeight"], "pruneHeight"))
+            snapshots = tuple([_snapshot_claim(claim) for claim in _list(status["snapshots"])[:MAX_SNAPSHOTS]])
+            prune_height = decimal_u53(status["pruneHeight"], "pruneHeight")
+            return PeerStatus(height, block_hash, int(work), prune_height, snapshots)
 
         return _read(answer.get("status"), read)
 
@@ -191,6 +212,37 @@ class PeerClient:
         )
         reply = await self._call(endpoint, request)
         return await self.parser.run(_read_bodies, reply, headers, self.params, self.known)
+
+    async def manifest(self, endpoint: str, claim: SnapshotClaim, state_root: bytes) -> Manifest:
+        """The manifest of a snapshot that the peer claims to serve, of a block with the ``state_root``.
+
+        Fails with FailureKind.INVALID where it is the claimed one, and not that of the block.
+        """
+        path = f"/p2p/snapshot/{claim.height}"
+        request = PeerRequest(
+            path=path, max_bytes=MANIFEST_BYTES, seconds=STALL_SECONDS, min_bytes=MIN_BYTES, kind=CallKind.FETCH
+        )
+        reply = await self._call(endpoint, request)
+        return await self.parser.run(_read_manifest, reply, claim, state_root)
+
+    async def chunk(
+        self, endpoint: str, manifest: Manifest, index: int, on_bytes: Callable[[int], None] | None = None
+    ) -> list[tuple[bytes, Account]]:
+        """The accounts in a chunk of a snapshot, ascending by key hash.
+
+        Fails with FailureKind.INVALID where they do not give the chunk's root in the state tree.
+        """
+        request = PeerRequest(
+            path=f"/p2p/snapshot/{manifest.height}/{index}",
+            # An error has a text, however few accounts there are.
+            max_bytes=ENVELOPE_BYTES + manifest.chunks[index].size,
+            seconds=STALL_SECONDS,
+            min_bytes=MIN_BYTES,
+            on_bytes=on_bytes,
+            kind=CallKind.FETCH,
+        )
+        reply = await self._call(endpoint, request)
+        return await self.parser.run(_read_chunk, reply, manifest, index)
 
     def _max_bytes(self, headers: Sequence[Header]) -> int:
         """The most bytes of a reply with the blocks of ``headers``: padding must not take memory and time."""
@@ -302,6 +354,34 @@ def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams,
     if not ends:
         raise PeerCallFailed(FailureKind.MALFORMED, "it did not send blocks that were asked for, in that order")
     return BlocksReply(blocks, sum([block.size for block in blocks]))
+
+
+def _snapshot_claim(value: dict[str, Any]) -> SnapshotClaim:
+    height, block_hash = decimal_u53(value["height"], "height"), hex_bytes(value["hash"], 32, "hash")
+    return SnapshotClaim(height, block_hash, hex_bytes(value["digest"], 32, "digest"))
+
+
+def _read_manifest(reply: bytes, claim: SnapshotClaim, state_root: bytes) -> Manifest:
+    """The manifest in the reply of ``/p2p/snapshot/{height}``; raises PeerCallFailed."""
+    manifest = _read(_object(reply), lambda found: parse_manifest(found["snapshot"]))
+    if manifest.digest != claim.digest:
+        # Its block may have been undone since its status came.
+        raise PeerCallFailed(FailureKind.MALFORMED, "its manifest is not the one that its status named")
+    if (manifest.height, manifest.hash) != (claim.height, claim.hash):
+        raise PeerCallFailed(FailureKind.INVALID, "the manifest that its status named is that of another block")
+    try:
+        check_manifest(manifest, state_root)
+    except RuleViolation as violation:
+        raise PeerCallFailed(FailureKind.INVALID, f"it sent a false manifest: {violation.detail}") from violation
+    return manifest
+
+
+def _read_chunk(reply: bytes, manifest: Manifest, index: int) -> list[tuple[bytes, Account]]:
+    """The accounts in the reply of ``/p2p/snapshot/{height}/{index}``; raises PeerCallFailed."""
+    try:
+        return check_chunk(manifest, index, reply)
+    except RuleViolation as violation:
+        raise PeerCallFailed(FailureKind.INVALID, f"it sent a false chunk: {violation.detail}") from violation
 
 
 def _with_its_signature(header: Header, reply: bytes, at: int) -> Header:

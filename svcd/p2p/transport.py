@@ -42,7 +42,7 @@ class FailureKind(StrEnum):
     POSTPONED = "postponed"
     """This node does not call it now: its addresses have been called as often as they may be in an hour."""
     INVALID = "invalid"
-    """The reply is well formed, and a block in it does not match its header."""
+    """The reply is well formed, and what is in it does not match a verified header: a block, or accounts."""
 
 
 class PeerCallFailed(Exception):

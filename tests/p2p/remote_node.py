@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 
 from attrs import define, field
 
+from svcd.chain.accounts import leaf_hash, subtree_root
 from svcd.chain.block import Block
 from svcd.chain.encoding import canonical
+from svcd.chain.snapshot import Chunk, Manifest, cut, pack_account
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import milliseconds
@@ -42,6 +44,18 @@ def headers_reply(blocks: Sequence[Block], first: int, height: int) -> PeerReply
     return PeerReply(200, b'{"ok":true,"headers":[' + wires + b'],"from":"%d","height":"%d"}' % (first, height))
 
 
+def snapshot_of(builder: ChainBuilder, block: Block, most: int) -> tuple[Manifest, list[bytes]]:
+    """Manifest and chunks of the state after a block, in chunks of at most ``most`` accounts."""
+    rows = [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(builder.accounts_after(block).items())]
+    chunks: list[Chunk] = []
+    records: list[bytes] = []
+    for depth, begin, end in cut([key for key, *_ in rows], most):
+        hashed = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows[begin:end]]
+        chunks.append(Chunk(depth, end - begin, subtree_root(hashed, depth)))
+        records.append(b"".join([pack_account(*row) for row in rows[begin:end]]))
+    return Manifest(block.header.height, block.header.hash, tuple(chunks)), records
+
+
 def silent(_called: Called) -> None:
     """A script that never answers."""
 
@@ -68,6 +82,8 @@ class RemoteNode:
     """The height from which on it has blocks."""
     shown_prune_height: int | None = None
     """The one that it claims, if that is not true."""
+    snapshots: dict[int, tuple[Manifest, list[bytes]]] = field(factory=dict)
+    """By height, the snapshots that it serves: manifest and chunks."""
     acquaintances: list[str] = field(factory=list)
     """Endpoints that it hands out."""
     pool: list[Transfer] = field(factory=list)
@@ -110,7 +126,7 @@ class RemoteNode:
                 height = self.tip.height if self.height is None else self.height
                 first = self.prune_height if self.shown_prune_height is None else self.shown_prune_height
                 chain = {"height": str(height), "hash": self.tip.hash.hex(), "cumulativeWork": str(work)}
-                return ok(status={**chain, "pruneHeight": str(first)})
+                return ok(status={**chain, "pruneHeight": str(first), "snapshots": self._claims()})
             case "/p2p/blocks" if called.request.body is None:
                 first, limit = called.query["from"], called.query["limit"]
                 return blocks_reply(self.blocks[first - 1 : first - 1 + limit], self.tip.height)
@@ -133,7 +149,26 @@ class RemoteNode:
                 return ok(txid="00" * 32, state="accepted")
             case "/p2p/block":
                 return ok(hash="00" * 32, state="connected")
+            case path if path.startswith("/p2p/snapshot/"):
+                return self._snapshot(*map(int, path.removeprefix("/p2p/snapshot/").split("/")))
         raise AssertionError(f"nobody answers {called.path}")
+
+    def serve_snapshot(self, block: Block, most: int) -> Manifest:
+        """Serve the snapshot of a block; gives its manifest."""
+        self.snapshots[block.header.height] = snapshot_of(self.builder, block, most)
+        return self.snapshots[block.header.height][0]
+
+    def _claims(self) -> list[dict[str, str]]:
+        return [
+            {"height": str(height), "hash": manifest.hash.hex(), "digest": manifest.digest.hex()}
+            for height, (manifest, _) in self.snapshots.items()
+        ]
+
+    def _snapshot(self, height: int, index: int | None = None) -> PeerReply:
+        if height not in self.snapshots:
+            return refused(404)
+        manifest, chunks = self.snapshots[height]
+        return ok(snapshot=json.loads(manifest.wire())) if index is None else PeerReply(200, chunks[index])
 
     def _body(self, called: Called) -> Any:
         return json.loads(called.request.body or b"{}")

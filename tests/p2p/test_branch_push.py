@@ -305,7 +305,8 @@ def test_a_chain_of_its_own_that_grows_is_no_progress(node: Node, grow: Grow, mo
     def claims_one_more(_: Called) -> Answer:
         height = min(next(claims), 6)
         own = remote.blocks[height - 1].header.hash
-        return ok(status={"height": str(height), "hash": own.hex(), "cumulativeWork": str(height), "pruneHeight": "0"})
+        claim = {"height": str(height), "hash": own.hex(), "cumulativeWork": str(height), "pruneHeight": "0"}
+        return ok(status={**claim, "snapshots": []})
 
     remote.scripts["/p2p/status"] = claims_one_more
     says_known(node, remote, orphan=9)

@@ -18,7 +18,7 @@ from svcd.chain.encoding import canonical
 from svcd.chain.transition import ChainPoint
 from svcd.net.calls import CallKind
 from svcd.node.threads import InlineWorker
-from svcd.p2p.client import MAX_TRANSACTIONS, TRANSACTIONS_BYTES, PeerClient, PeerStatus
+from svcd.p2p.client import MAX_TRANSACTIONS, TRANSACTIONS_BYTES, PeerClient, PeerStatus, SnapshotClaim
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
@@ -30,7 +30,8 @@ TIP = ChainPoint(hash=bytes(range(32)), height=7, slot=14, difficulty_clock=12, 
 THERE = "http://198.51.100.7:8645"
 KEY = NodeKey(key_of("somebody").seed, THERE)
 OURS = NodeKey(key_of("ourselves").seed, "")
-STATUS = {"height": "7", "hash": "ab" * 32, "cumulativeWork": "99", "pruneHeight": "3"}
+CLAIM = {"height": "5", "hash": "cd" * 32, "digest": "ef" * 32}
+STATUS = {"height": "7", "hash": "ab" * 32, "cumulativeWork": "99", "pruneHeight": "3", "snapshots": [CLAIM]}
 RECEIPT = {"ok": True, "txid": "ab" * 32, "state": "accepted"}
 
 
@@ -93,7 +94,8 @@ def test_hello(call_back: bool, path: str) -> None:
 
 def test_status() -> None:
     client, script = scripted({"ok": True, "status": {**STATUS, "peers": 3}})
-    assert outcome(client.status(THERE)) == PeerStatus(7, b"\xab" * 32, 99, 3)
+    snapshots = (SnapshotClaim(5, b"\xcd" * 32, b"\xef" * 32),)
+    assert outcome(client.status(THERE)) == PeerStatus(7, b"\xab" * 32, 99, 3, snapshots)
     assert the_request(script) == PeerRequest(path="/p2p/status", max_bytes=4_096, seconds=5.0)
 
 
@@ -379,6 +381,12 @@ def test_a_call_that_fails(call: Any, kind: FailureKind) -> None:
         {**STATUS, "hash": "ab"},
         {**STATUS, "cumulativeWork": 99},
         {**STATUS, "cumulativeWork": ""},
+        {**STATUS, "snapshots": {}},
+        {**STATUS, "snapshots": [7]},
+        {**STATUS, "snapshots": [{**CLAIM, "height": 5}]},
+        {**STATUS, "snapshots": [{**CLAIM, "digest": "ef"}]},
+        {**STATUS, "snapshots": [{"height": "5", "hash": "cd" * 32}]},
+        {name: value for name, value in STATUS.items() if name != "snapshots"},
         {**STATUS, "pruneHeight": 1},
         {**STATUS, "pruneHeight": "-1"},
         {**STATUS, "pruneHeight": "9007199254740992"},
