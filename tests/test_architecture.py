@@ -67,6 +67,7 @@ SQL_MODULES = {
     "store.lease_store",
     "store.mempool_store",
     "store.postgresql",
+    "store.snapshot_staging",
     "store.snapshot_store",
     "store.sql_connection",
     "store.webhook_move",

@@ -25,6 +25,7 @@ from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange
 from svcd.node.tasks import TaskGroup
 from svcd.node.verifier import REMEMBERED_HEADERS, Parser, Verdict, Verifier
 from svcd.store.chain_store import ChainReader
+from svcd.store.snapshot_staging import SnapshotStaging
 
 REMEMBERED_INVALID: Final = limit(
     4_096, "invalid blocks that are remembered", "blocks", "Filling the memory of invalid blocks"
@@ -133,6 +134,23 @@ class ChainManager:
         sender may disconnect, the chain goes on.
         """
         return self._tasks.start(self._submit(_Batch(proven_work), batch, parse_block, on_stage or _ignore))
+
+    def adopt_snapshot(self, staging: SnapshotStaging) -> Deferred[bool]:
+        """Make a whole snapshot the chain here; whether it was, as :meth:`svcd.node.chainstate.Chainstate.adopt` says.
+
+        Fires after the commit, with all listeners told. Fails with Corrupt.
+        """
+        return self._tasks.start(self._adopt(staging))
+
+    async def _adopt(self, staging: SnapshotStaging) -> bool:
+        self._connecting += 1
+        try:
+            change = await self._chain.writer.run(self._chain.chainstate.adopt, staging)
+            if change is not None:
+                self._publish(change)
+            return change is not None
+        finally:
+            self._connecting -= 1
 
     def keeps(self, work: int) -> bool:
         """Whether a side block is kept for so much cumulative work, its own or that of the chain it belongs to.

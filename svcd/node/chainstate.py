@@ -49,7 +49,8 @@ from svcd.node.changes import (
     UndoneBlock,
 )
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
-from svcd.store.pruned import ReorganisationBelowPruneHeight
+from svcd.store.pruned import Pruned, ReorganisationBelowPruneHeight
+from svcd.store.snapshot_staging import SnapshotStaging
 from svcd.store.state_tree_file import NoSavedTree, SavedTree, StateTreeFile
 
 T = TypeVar("T")
@@ -222,7 +223,7 @@ class Chainstate:
         for height in range(saved.height + 1, tip.height + 1):
             try:
                 before = self.store.undo(self.store.existing(height))
-            except Corrupt as error:
+            except (Corrupt, Pruned) as error:
                 raise NoSavedTree(str(error)) from error
             stale.update([int.from_bytes(key, "big") >> shift for key in before])
             count += sum(account is None for account in before.values())
@@ -319,6 +320,41 @@ class Chainstate:
         # Both may be large.
         self._batch, self._pending = {}, PendingChange(self.head, Overlay(self._tree, self.account_count))
         return ConnectResult(outcomes, self._invalid, change)
+
+    def adopt(self, staging: SnapshotStaging) -> ChainChange | None:
+        """Make headers and state in ``staging`` the chain here, in one commit (docs/peers.md "Snapshots").
+
+        None, and nothing but ``staging`` is changed, if the chain here is as good already, or has been pruned. Raises
+        Corrupt, and forgets the staged state, if its accounts do not give the state root of their block.
+        """
+        progress = staging.progress()
+        if progress is None or progress.missing:
+            raise Corrupt("the snapshot to start from is not whole")
+        height = progress.manifest.height
+        head, header = staging.head(height), staging.header(height)
+        # First: it may reload the tip.
+        state = self._overlay()
+        if not prefers(head.point, self.tip) or self.store.prune_height():
+            staging.clear()
+            return None
+        tree, count = Commitment(self.store.account_rows), progress.manifest.accounts
+        tree.load(staging.every_account(), count)
+        if tree.root != header.state_root:
+            staging.forget_state()
+            raise Corrupt(f"the accounts of the snapshot do not give the state root of block {height}")
+        self._pending = pending = PendingChange(self.head, state)
+        with self.store.commit():
+            while pending.tip.height:
+                self._disconnect_tip()
+            last = self._save_disconnected_transfers()
+            staging.become_chain(height)
+            self.store.set_prune_height(height + 1)
+        self.head, self._tree, self.account_count, self.saved_height = head, tree, count, -1
+        self._trim_from, self._tree_is_stale = 0, False
+        self._pending = PendingChange(head, Overlay(tree, count))
+        self.steps += 1
+        undone = tuple(pending.undone)
+        return ChainChange(head.point, undone, (), {}, newest=None, last_disconnected=last, adopted=True)
 
     def _set_tip(self, change: PendingChange) -> None:
         """Go on from a committed change; a failure here must not keep listeners from hearing of the commit."""

@@ -98,8 +98,8 @@ class ChainChange:
     """Oldest first."""
     accounts: dict[bytes, Account]
     """Every account that these blocks touched, as it is after the change."""
-    newest: CommittedBlock = field(kw_only=True, repr=False)
-    """The block at the tip."""
+    newest: CommittedBlock | None = field(kw_only=True, repr=False)
+    """The block at the tip; None if ``adopted``."""
     txids: Set[bytes] = field(init=False, eq=False, repr=False)
     """The ids of all transfers in ``applied``; built in the writer's thread, for there may be 400,000."""
 
@@ -110,6 +110,8 @@ class ChainChange:
 
     last_disconnected: int = field(default=0, kw_only=True)
     """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""
+    adopted: bool = field(default=False, kw_only=True)
+    """Whether the state of a snapshot has become that of the tip: any account may have changed."""
 
 
 @frozen

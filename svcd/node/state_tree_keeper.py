@@ -43,7 +43,7 @@ class StateTreeKeeper:
         self._blocks += len(change.applied)
         self._changed += len(change.accounts)
         undone = any(block.point.height <= self._height for block in change.undone)
-        if undone or self._blocks >= MAX_BLOCKS or self._changed >= self._most_changed():
+        if change.adopted or undone or self._blocks >= MAX_BLOCKS or self._changed >= self._most_changed():
             self._save()
 
     def _most_changed(self) -> int:

@@ -375,16 +375,24 @@ class TransactionPool:
         """Remove the transfers that the new blocks include or rule out, and queue those of undone blocks."""
         self._tip_slot = change.tip.slot
         txids = change.txids
+        accounts = self._senders() if change.adopted else change.accounts
         self._delete(self._disconnected.take(txids))
-        removed = self.mempool.follow_chain(txids, change.accounts, reorganised=bool(change.undone))
+        removed = self.mempool.follow_chain(txids, accounts, reorganised=bool(change.undone))
         uncovered = sorted((entry for entry, why in removed.items() if why is RemovalReason.REORG), key=_nonce)
         undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
         self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone if each.txid not in txids)
         self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
-        self._disconnected.queue(self._disconnected.retry(change.accounts))
+        self._disconnected.queue(self._disconnected.retry(accounts))
         self._last_disconnected = change.last_disconnected or self._last_disconnected
         self._remove(removed, keep_rows=uncovered)
         self._begin_readmission()
+
+    def _senders(self) -> dict[bytes, Account]:
+        """The accounts of all senders of transfers that wait, in the mempool or parked."""
+        senders = {entry.transfer.sender for entry in self.mempool.entries()}
+        senders |= {transfer.sender for transfer in self.parked}
+        found = self._reader.accounts(senders)
+        return {sender: found.get(sender) or Account() for sender in senders}
 
     def _begin_readmission(self) -> None:
         if self._last_disconnected or not self._disconnected.is_queue_empty:

@@ -123,7 +123,7 @@ class Relay:
             queue.waiting = None
         order = self._peers.in_relay_order()
         peers = [peer for peer in order if not peer.knows(tip.hash) and not _is_ahead(peer, tip)]
-        if peers:
+        if peers and change.newest is not None:
             self._offer(change.newest, peers)
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:

@@ -89,6 +89,39 @@ CREATE TABLE prune (
 
 INSERT INTO prune VALUES (1, 0);
 
+-- A start from a snapshot that is under way, beside the chain. The headers of the chain with the most work from height 1
+-- on, each with the nodes of the history tree that its block completes above its leaf, from the lowest.
+CREATE TABLE snapshot_header (
+    height  INTEGER PRIMARY KEY,
+    hash    BLOB NOT NULL,
+    parent  BLOB NOT NULL,
+    slot    INTEGER NOT NULL,
+    clock   INTEGER NOT NULL,
+    work    BLOB NOT NULL,
+    issued  INTEGER NOT NULL,
+    header  BLOB NOT NULL,
+    history BLOB NOT NULL
+) STRICT;
+
+-- At most one row: the manifest of the snapshot whose chunks are fetched, in canonical JSON.
+CREATE TABLE snapshot_progress (
+    row      INTEGER PRIMARY KEY CHECK (row = 1),
+    manifest BLOB NOT NULL
+) STRICT;
+
+-- The chunks of that snapshot whose accounts are in snapshot_account.
+CREATE TABLE snapshot_chunk (
+    number INTEGER PRIMARY KEY
+) STRICT;
+
+-- Becomes the table of accounts when the snapshot is adopted.
+CREATE TABLE snapshot_account (
+    key     BLOB PRIMARY KEY,
+    balance INTEGER NOT NULL,
+    nonce   INTEGER NOT NULL,
+    held    INTEGER
+) STRICT, WITHOUT ROWID;
+
 -- Transfers of undone blocks, until the mempool's own file has them.
 CREATE TABLE disconnected_transfer (
     number INTEGER PRIMARY KEY,

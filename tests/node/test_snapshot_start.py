@@ -1,0 +1,361 @@
+"""A start from a snapshot: headers and accounts wait beside the chain, and become the chain in one commit."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from sqlite3 import Connection, OperationalError
+
+import pytest
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Block
+from svcd.chain.errors import Corrupt
+from svcd.chain.transition import ChainHead, genesis_head, head_after
+from svcd.node.changes import BlockStatus
+from svcd.node.mempool import RemovalReason
+from svcd.store.snapshot_staging import SnapshotStaging
+from tests.chains import TEST_PARAMS, ChainBuilder
+from tests.node.bench import Node, running
+from tests.p2p.remote_node import snapshot_of
+from tests.store.contents import contents
+from tests.support import result_of
+
+MOST = 4
+STAGING = ["snapshot_header", "snapshot_progress", "snapshot_chunk", "snapshot_account"]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with running(tmp_path) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def chain() -> ChainBuilder:
+    return ChainBuilder()
+
+
+@pytest.fixture(scope="module")
+def blocks(chain: ChainBuilder) -> list[Block]:
+    return grow(chain, 40)
+
+
+def grow(chain: ChainBuilder, count: int, on: Block | None = None, name: str = "b") -> list[Block]:
+    """Blocks with a transfer each to somebody new."""
+    made: list[Block] = []
+    for number in range(count):
+        parent = made[-1] if made else on
+        nonce = chain.account_after(parent, "alice").nonce
+        transfer = chain.transfer("alice", f"{name}{number}", 7, nonce=nonce)
+        slot = chain.point_after(parent).slot + 2
+        made.append(chain.block(parent, slot=slot, producer=name, transfers=[transfer]))
+    return made
+
+
+def heads_of(blocks: Sequence[Block]) -> list[ChainHead]:
+    """The genesis and each block as the block to build on."""
+    heads = [genesis_head(TEST_PARAMS)]
+    for block in blocks:
+        heads.append(head_after(TEST_PARAMS, heads[-1], block.header))
+    return heads
+
+
+def staging_of(node: Node) -> SnapshotStaging:
+    return SnapshotStaging(node.connections[0], TEST_PARAMS)
+
+
+def add_headers(staging: SnapshotStaging, blocks: Sequence[Block], *, first: int = 0, each: int = 7) -> None:
+    """Add the headers of a chain from index ``first`` on, a few to a commit."""
+    heads = heads_of(blocks)
+    for at in range(first, len(blocks), each):
+        some = [block.header for block in blocks[at : at + each]]
+        staging.add_headers(heads[at], some, heads[at + 1 : at + 1 + len(some)])
+
+
+def add_state(staging: SnapshotStaging, chain: ChainBuilder, block: Block) -> None:
+    """Add the accounts after a block, and leave out chunks that are there."""
+    manifest, _ = snapshot_of(chain, block, MOST)
+    accounts = sorted(chain.accounts_after(block).items())
+    progress = staging.progress()
+    if progress is None or progress.manifest != manifest:
+        staging.begin_state(manifest)
+    progress = staging.progress()
+    assert progress is not None
+    for index in progress.missing:
+        staging.add_chunk(index, accounts[manifest.starts[index] : manifest.starts[index + 1]])
+
+
+def adopt(node: Node, staging: SnapshotStaging) -> bool:
+    return result_of(node.chain_manager.adopt_snapshot(staging))
+
+
+def start_at(node: Node, chain: ChainBuilder, blocks: Sequence[Block], height: int) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[height - 1])
+    assert adopt(node, staging)
+
+
+def served(connection: Connection, height: int) -> dict[str, list[tuple[object, ...]]]:
+    """What a start from a snapshot must have as every other node has it."""
+    history = connection.execute("SELECT height, level, node FROM history WHERE height <= ? ORDER BY 1, 2", (height,))
+    canonical = connection.execute(
+        "SELECT b.height, b.hash, b.parent, b.slot, b.clock, b.work, b.issued, b.header, b.side_work "
+        "FROM canonical c JOIN block b ON b.id = c.block WHERE c.height <= ? ORDER BY c.height",
+        (height,),
+    )
+    return {"history": history.fetchall(), "canonical": canonical.fetchall()}
+
+
+# Headers
+
+
+@pytest.mark.parametrize("each", [1, 3, 40])
+def test_every_header_can_be_built_on_as_if_its_block_were_there(node: Node, blocks: list[Block], each: int) -> None:
+    staging, heads = staging_of(node), heads_of(blocks)
+    assert staging.tip() == heads[0].point
+    add_headers(staging, blocks, each=each)
+    assert staging.tip() == heads[-1].point
+    for height in range(len(blocks) + 1):
+        assert staging.head(height) == heads[height]
+        assert staging.point(height) == heads[height].point
+    assert staging.point(len(blocks) + 1) is None
+    assert [staging.header(height).wire() for height in (1, 40)] == [block.header.wire() for block in blocks[::39]]
+    with pytest.raises(Corrupt):
+        staging.header(41)
+    with pytest.raises(Corrupt):
+        staging.head(41)
+
+
+def test_headers_change_nothing_of_the_chain(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    before = node.state()
+    add_headers(staging_of(node), blocks)
+    assert node.state() == before
+    assert not node.holds(blocks[0])
+    assert node.submit(*blocks[:3]) == [BlockStatus.CONNECTED] * 3
+
+
+def test_a_branch_replaces_what_was_above_its_fork(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    branch = [*blocks[:10], *grow(chain, 12, blocks[9], "c")]
+    add_headers(staging, branch, first=10)
+    assert staging.tip() == heads_of(branch)[-1].point
+    assert staging.head(22) == heads_of(branch)[-1]
+
+
+def test_a_branch_below_the_snapshot_s_block_ends_its_state(
+    node: Node, chain: ChainBuilder, blocks: list[Block]
+) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[19])
+    add_headers(staging, [*blocks[:20], *grow(chain, 3, blocks[19], "c")], first=20)
+    assert staging.progress() is not None
+    add_headers(staging, [*blocks[:19], *grow(chain, 3, blocks[18], "d")], first=19)
+    assert staging.progress() is None
+    assert list(staging.every_account()) == []
+
+
+# State
+
+
+def test_chunks_come_in_any_order_and_are_there_after_a_restart(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block]
+) -> None:
+    manifest, _ = snapshot_of(chain, blocks[19], MOST)
+    accounts = sorted(chain.accounts_after(blocks[19]).items())
+    with running(tmp_path) as node:
+        staging = staging_of(node)
+        assert staging.progress() is None
+        staging.begin_state(manifest)
+        for index in (3, 0):
+            staging.add_chunk(index, accounts[manifest.starts[index] : manifest.starts[index + 1]])
+    with running(tmp_path) as node:
+        progress = staging_of(node).progress()
+        assert progress is not None
+        assert progress.manifest == manifest
+        assert set(range(len(manifest.chunks))) - set(progress.missing) == {0, 3}
+
+
+def test_another_snapshot_takes_the_place_of_the_first(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    staging = staging_of(node)
+    add_state(staging, chain, blocks[9])
+    add_state(staging, chain, blocks[19])
+    accounts = {key: Account(balance, nonce, held) for key, balance, nonce, held in staging.every_account()}
+    assert accounts == chain.accounts_after(blocks[19])
+
+
+def test_all_can_be_given_up(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[19])
+    staging.forget_state()
+    assert (staging.progress(), list(staging.every_account())) == (None, [])
+    assert staging.tip().height == 40
+    staging.clear()
+    assert staging.tip().height == 0
+
+
+# Adoption
+
+
+@pytest.mark.parametrize("height", [1, 20, 31, 32, 40])
+def test_the_adopted_chain_is_that_of_all_other_nodes(
+    node: Node, chain: ChainBuilder, blocks: list[Block], tmp_path: Path, height: int
+) -> None:
+    (tmp_path / "other").mkdir()
+    with running(tmp_path / "other") as other:
+        other.submit(*blocks[:height])
+        start_at(node, chain, blocks, height)
+        assert node.chainstate.head == other.chainstate.head
+        assert node.accounts() == other.accounts()
+        assert served(node.connections[0], height) == served(other.connections[0], height)
+        assert contents(node.connections[0], STAGING) == contents(other.connections[0], STAGING)
+        node.check()
+        assert node.store.prune_height() == height + 1
+        later = blocks[height:] or grow(chain, 3, blocks[-1])
+        assert node.submit(*later) == other.submit(*later) == [BlockStatus.CONNECTED] * len(later)
+        node.check()
+        assert node.state()["account"] == other.state()["account"]
+
+
+def test_listeners_are_told_once_after_the_commit(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    start_at(node, chain, blocks, 20)
+    (change,) = node.witness.changes
+    assert (change.tip, change.adopted, change.newest) == (node.chain_manager.tip, True, None)
+    assert (change.undone, change.applied) == ((), ())
+
+
+def test_it_is_loaded_again(tmp_path: Path, chain: ChainBuilder, blocks: list[Block]) -> None:
+    with running(tmp_path) as node:
+        start_at(node, chain, blocks, 20)
+        head = node.chainstate.head
+    with running(tmp_path) as node:
+        assert node.chainstate.head == head
+        node.check()
+        assert node.submit(*blocks[20:]) == [BlockStatus.CONNECTED] * 20
+
+
+def test_a_second_start_in_the_same_database_finds_a_chain(
+    node: Node, chain: ChainBuilder, blocks: list[Block]
+) -> None:
+    """The tables that were given away are there again, and empty; a chain that has been pruned is not replaced."""
+    start_at(node, chain, blocks, 20)
+    staging, before = staging_of(node), node.state()
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[29])
+    assert not adopt(node, staging)
+    assert node.state() == before
+    assert (staging.progress(), staging.tip().height) == (None, 0)
+
+
+@pytest.mark.parametrize("common", [0, 3])
+def test_blocks_that_were_here_are_undone_and_their_transfers_wait(
+    node: Node, chain: ChainBuilder, blocks: list[Block], common: int
+) -> None:
+    """Anybody can make a block on the genesis, and must not stop a start from a snapshot with it."""
+    payment = chain.transfer("bob", "dave", 5, nonce=0)
+    parent = blocks[common - 1] if common else None
+    own = chain.block(parent, slot=chain.point_after(parent).slot + 2, producer="mallory", transfers=[payment])
+    assert node.submit(*blocks[:common], own) == [BlockStatus.CONNECTED] * (common + 1)
+    start_at(node, chain, blocks, 20)
+    node.settle()
+    node.check()
+    assert [block.point.height for block in node.witness.changes[-1].undone] == list(range(common + 1, 0, -1))
+    assert payment.txid in {entry.transfer.txid for entry in node.mempool.entries()}
+    assert node.submit(*blocks[20:]) == [BlockStatus.CONNECTED] * 20
+    transfers = node.connections[0].execute(
+        "SELECT count(*) FROM block_transaction x JOIN canonical c ON c.block = x.block"
+    )
+    assert transfers.fetchone() == (20,)
+
+
+def test_a_chain_with_more_work_is_not_replaced(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    node.submit(*blocks)
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[19])
+    assert not adopt(node, staging)
+    assert node.tip == blocks[-1].header.hash
+    assert staging.tip().height == 0
+
+
+def test_a_snapshot_that_is_not_whole_is_not_adopted(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    with pytest.raises(Corrupt):
+        adopt(node, staging)
+    staging.begin_state(snapshot_of(chain, blocks[19], MOST)[0])
+    with pytest.raises(Corrupt):
+        adopt(node, staging)
+    node.check()
+
+
+def test_accounts_that_the_disk_has_changed_are_noticed_and_fetched_again(
+    node: Node, chain: ChainBuilder, blocks: list[Block]
+) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[19])
+    node.connections[0].execute(
+        "UPDATE snapshot_account SET balance = balance + 1 WHERE key = (SELECT max(key) FROM account)"
+    )
+    with pytest.raises(Corrupt) as damage:
+        adopt(node, staging)
+    assert str(damage.value) == "the accounts of the snapshot do not give the state root of block 20"
+    assert staging.progress() is None
+    node.check()
+    add_state(staging, chain, blocks[19])
+    assert adopt(node, staging)
+    node.check()
+
+
+def test_transfers_that_wait_are_checked_against_the_adopted_state(
+    node: Node, chain: ChainBuilder, blocks: list[Block]
+) -> None:
+    """The sender has moved on by then, in blocks that never come here."""
+    stale, good = chain.transfer("alice", "erin", 9, nonce=0), chain.transfer("bob", "erin", 9, nonce=0)
+    assert node.send(stale) == node.send(good) == "accepted"
+    start_at(node, chain, blocks, 20)
+    assert node.witness.reasons == {stale.txid: RemovalReason.CONFLICT}
+    assert [entry.transfer.txid for entry in node.mempool.entries()] == [good.txid]
+
+
+# Kills
+
+
+def killing(connection: Connection, statements: int) -> None:
+    """Let the process die at the statement after so many."""
+    left = [statements]
+
+    def progress() -> int:
+        left[0] -= 1
+        return int(left[0] < 0)
+
+    connection.set_progress_handler(progress, 50)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_start_goes_on_where_it_was(tmp_path: Path, chain: ChainBuilder, blocks: list[Block], seed: int) -> None:
+    """However often it is interrupted: by a statement that ends in the middle of its work, and a new process."""
+    random, seen = Random(seed), 0
+    for instant in [*(random.randrange(600) for _ in range(6)), None]:
+        with running(tmp_path) as node:
+            staging = staging_of(node)
+            if node.chain_manager.tip.height == 0:
+                assert staging.tip().height >= seen
+                seen = staging.tip().height
+                if instant is not None:
+                    killing(node.connections[0], instant)
+                with suppress(OperationalError):
+                    add_headers(staging, blocks, first=seen, each=1)
+                    add_state(staging, chain, blocks[19])
+                    adopt(node, staging)
+                node.connections[0].set_progress_handler(None, 0)
+    with running(tmp_path) as node:
+        assert node.chain_manager.tip.height == 20
+        node.check()
+        assert node.accounts() == chain.accounts_after(blocks[19])
+        assert node.submit(*blocks[20:]) == [BlockStatus.CONNECTED] * 20
