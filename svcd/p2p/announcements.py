@@ -257,8 +257,9 @@ class Announcements:
             self._arrived(fetch)
             return
         peer = self._next_peer(fetch)
-        if peer is not None and fetch.may_ask(peer, now, trusted=not self._is_unreliable(peer)):
-            self._ask(peer, fetch)
+        trusted = peer is not None and not self._is_unreliable(peer)
+        if peer is not None and fetch.may_ask(peer, now, trusted=trusted):
+            self._ask(peer, fetch, trusted=trusted)
         elif peer is None and not fetch.sources:
             self._end(fetch)
             # Peers that have the block show more work, so synchronisation finds it.
@@ -280,8 +281,8 @@ class Announcements:
         having = [peer for peer in self._peers.all() if peer.knows(fetch.header.hash) and not peer.is_paused]
         return min((peer for peer in having if peer.endpoint not in fetch.asked), key=rank, default=None)
 
-    def _ask(self, peer: Peer, fetch: _AnnouncedBlock) -> None:
-        source = _BlockSource(peer, self._node.now(), trusted=not self._is_unreliable(peer))
+    def _ask(self, peer: Peer, fetch: _AnnouncedBlock, *, trusted: bool) -> None:
+        source = _BlockSource(peer, self._node.now(), trusted=trusted)
         fetch.asked[peer.endpoint] = peer
         fetch.sources.append(source)
         source.fetching = Deferred.fromCoroutine(self._fetch_from(source, fetch)).addErrback(self._log_failure)

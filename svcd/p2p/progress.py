@@ -178,7 +178,7 @@ class SyncProgress:
             return
         now = self._clock.seconds()
         # Whole microseconds: sums of them do not drift apart from each other.
-        passed = max(round((now - self._since) * 1e6), 0)
+        passed = round((now - self._since) * 1e6)
         waited_for = SyncStage(next(iter(self._batches.values()), SyncStage.FETCH))
         self._since = now
         self._note_second()

@@ -162,14 +162,6 @@ def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: SyncProgre
     assert progress.waited() == {SyncStage.FETCH: 1, SyncStage.PARSE: 0, SyncStage.VERIFY: 0, SyncStage.CONNECT: 0}
 
 
-def test_a_clock_that_is_set_back_counts_nothing(progress: SyncProgress, clock: Clock) -> None:
-    progress.begin(0, lambda: 1)
-    clock.rightNow -= 50
-    assert progress.waited()[SyncStage.FETCH] == 0
-    clock.advance(1)
-    assert progress.waited()[SyncStage.FETCH] == 1
-
-
 def test_the_record_for_the_operator(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(10, lambda: 110)
     assert present(progress).record()["secondsLeft"] is None
