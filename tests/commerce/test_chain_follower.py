@@ -575,24 +575,6 @@ def test_the_longest_body_has_at_most_4096_bytes() -> None:
     assert len(body) <= 4096
 
 
-def test_a_reorganisation_undoes_a_payment_and_later_blocks_bring_it_back(watched: Watched) -> None:
-    watched.register()
-    blocks = chain(watched)
-    assert run(watched, *some(blocks, "b", 1, 6)) == [
-        "confirming: confirming 1",
-        "confirming: confirming 2",
-        "confirmed: confirmed 3",
-    ]
-
-    # The payment is back in the mempool before the watch is evaluated.
-    assert run(watched, *some(blocks, "c", 3, 7)) == ["reorged: pending 0"]
-    assert run(watched, *some(blocks, "c", 8, 12)) == [
-        "confirming: confirming 1",
-        "confirming: confirming 2",
-        "confirmed: confirmed 3",
-    ]
-
-
 def test_a_registration_waits_until_undone_transfers_are_back_in_the_mempool(watched: Watched) -> None:
     blocks = chain(watched)
     watched.register()

@@ -93,15 +93,6 @@ def test_four_events_of_a_host_and_thirty_two_in_all_are_in_flight() -> None:
     assert names(drain(alone)) == ["shop/4"]
 
 
-def test_hosts_take_turns() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, *(f"large/{number}" for number in range(100)), due=NOW - HOUR)
-    put(scheduler, "small/1", "small/2", "other/1")
-    assert names(drain(scheduler)) == [
-        *("large/0", "small/1", "other/1", "large/1", "small/2", "large/2", "large/3"),
-    ]
-
-
 def test_probe_delays_grow() -> None:
     scheduler = DeliveryScheduler()
     put(scheduler, *(f"shop/{number}" for number in range(100)))

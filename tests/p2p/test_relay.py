@@ -315,23 +315,16 @@ def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(node: Node, grow
     assert heights(slow) == [1, 2, 6, 7]
 
 
-def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(node: Node, grow: Grow) -> None:
+@pytest.mark.parametrize("shown", [3, 4])
+def test_a_block_is_not_sent_to_a_slow_peer_that_has_shown_it_or_a_later_one(
+    node: Node, grow: Grow, shown: int
+) -> None:
     (slow,) = make_peers(node, 1, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(3):
         node.take(block)
-    node.peer(slow).mark_known(grow(3)[-1].header.hash)
-    node.run(30)
-    assert heights(slow) == [1, 2]
-
-
-def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(node: Node, grow: Grow) -> None:
-    (slow,) = make_peers(node, 1, settle=2)
-    slow.scripts = {BLOCK: silent}
-    for block in grow(3):
-        node.take(block)
-    node.peer(slow).mark_known(grow(4)[-1].header.hash)
-    node.take(*grow(4)[3:])
+    node.peer(slow).mark_known(grow(shown)[-1].header.hash)
+    node.take(*grow(shown)[3:])
     node.run(30)
     assert heights(slow) == [1, 2]
 

@@ -208,33 +208,11 @@ def check(body: bytes, sent: dict[str, str], *secrets: str, now: int = NOW) -> N
     )
 
 
-def test_the_node_s_signature_is_valid() -> None:
-    check(BODY, headers(BODY))
-    check(BODY, headers(BODY), now=NOW + 300)
-
-
 def test_any_of_the_secrets_is_accepted() -> None:
     for secret in (SECRET, OLD_SECRET):
         check(BODY, headers(BODY, secret=secret), SECRET, OLD_SECRET)
     with pytest.raises(BadSignature):
         check(BODY, headers(BODY, secret="a secret of somebody else's, long enough"), SECRET, OLD_SECRET)
-
-
-@pytest.mark.parametrize("late", [-301, 301])
-def test_a_callback_with_another_timestamp_is_rejected(late: int) -> None:
-    with pytest.raises(BadSignature, match="X-Svc-Timestamp"):
-        check(BODY, headers(BODY), now=NOW + late)
-
-
-def test_a_changed_body_is_rejected() -> None:
-    with pytest.raises(BadSignature, match="X-Svc-Signature"):
-        check(BODY + b" ", headers(BODY))
-
-
-def test_missing_headers_are_rejected() -> None:
-    for name in ("X-Svc-Timestamp", "X-Svc-Signature"):
-        with pytest.raises(BadSignature, match=name):
-            check(BODY, headers(BODY) | {name: ""})
 
 
 def test_an_event_in_one_line() -> None:

@@ -136,27 +136,24 @@ def test_an_unreasonable_suggestion_is_refused(terminal: Terminal, wallet: Path)
     )
 
 
-def test_a_node_cannot_raise_the_minimum_and_so_the_greatest_suggestion(terminal: Terminal, wallet: Path) -> None:
+@pytest.mark.parametrize(
+    ("rule", "value", "says"),
+    [
+        ("accountMinimum", 1, "account minimum is 0.00000001 coins and not 0.01 coins"),
+        # With a greater minimum a greater fee could be suggested.
+        ("minimumFee", 3 * COIN, "minimum fee is 3 coins and not 0.0001 coins"),
+    ],
+)
+def test_a_node_with_other_minimums_is_not_trusted(
+    terminal: Terminal, wallet: Path, rule: str, value: int, says: str
+) -> None:
     resource = canned(fees={"suggestedFee": str(8 * COIN)})
     named = json.loads(resource.by_path["consensus"][1])["consensus"]
-    lie = {"ok": True, "consensus": {**named, "minimumFee": str(3 * COIN)}}
-    resource.by_path["consensus"] = (200, json.dumps(lie).encode())
-    terminal.public.site = site_of(resource, terminal.clock)
-    assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
-        "the node claims to be on SVC-DEVNET, but its minimum fee is 3 coins and not 0.0001 coins: do not trust it"
-    )
-    assert all(path != b"/rpc/broadcast" for path, _ in resource.seen)
-
-
-def test_a_node_with_another_account_minimum_is_not_trusted(terminal: Terminal, wallet: Path) -> None:
-    resource = canned()
-    named = json.loads(resource.by_path["consensus"][1])["consensus"]
-    other = {"ok": True, "consensus": {**named, "accountMinimum": "1"}}
+    other = {"ok": True, "consensus": {**named, rule: str(value)}}
     resource.by_path["consensus"] = (200, json.dumps(other).encode())
     terminal.public.site = site_of(resource, terminal.clock)
     assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
-        "the node claims to be on SVC-DEVNET, but its account minimum is 0.00000001 coins and not 0.01 coins: do not"
-        " trust it"
+        f"the node claims to be on SVC-DEVNET, but its {says}: do not trust it"
     )
     assert all(path != b"/rpc/broadcast" for path, _ in resource.seen)
 
