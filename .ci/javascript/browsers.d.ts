@@ -4,3 +4,7 @@ declare class BarcodeDetector {
   constructor(options: { formats: string[] });
   detect(picture: HTMLVideoElement): Promise<{ rawValue: string }[]>;
 }
+
+declare var trustedTypes:
+  | { createPolicy(name: string, rules: { createScriptURL(url: string): string }): { createScriptURL(url: string): object } }
+  | undefined;

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*\n", re.MULTILINE | re.DOTALL)
+# A comment that begins with /*! is a licence, which must stay with the code.
+_BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*(?!!).*?\*/[ \t]*\n", re.MULTILINE | re.DOTALL)
 _LINE_COMMENT: Final = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 _MARGIN: Final = re.compile(r"^[ \t]+|^\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([a-z0-9-]+\.mjs)";$', re.MULTILINE)

@@ -121,6 +121,9 @@ class PagesResource(Resource):
             check_host(request, self._hosts.names, addresses=self._hosts.addresses)
         if request.method not in (b"GET", b"HEAD"):
             raise method_not_allowed(["GET", "HEAD"])
+        if request.requestHeaders.hasHeader(b"Service-Worker"):
+            # The policy of the wallet allows workers, and cannot exclude service workers, which would outlive it.
+            raise HttpError(403, "no file of this node is a service worker")
 
     def _language(self, request: IncomingRequest) -> Catalogue:
         lines = request.requestHeaders.getRawHeaders(b"Accept-Language") or ()
@@ -161,7 +164,9 @@ class PagesResource(Resource):
 
 
 def _with_headers(headers: Headers, answer: Response) -> Response:
-    return evolve(answer, headers=(*headers, *answer.headers))
+    """``answer`` with those of ``headers`` that it does not have itself: of two policies both would apply."""
+    own = {name for name, _ in answer.headers}
+    return evolve(answer, headers=(*[each for each in headers if each[0] not in own], *answer.headers))
 
 
 def _segments(path: bytes) -> tuple[str, ...]:

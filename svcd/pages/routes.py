@@ -128,6 +128,13 @@ _POLICY: Final = (
     b"manifest-src 'self'; worker-src 'none'; base-uri 'none'; form-action %s; frame-ancestors 'none'; "
     b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
+WALLET_POLICY: Final = (
+    (_POLICY % b"'none'")
+    .replace(b"worker-src 'none'", b"worker-src 'self'")
+    .replace(b"trusted-types 'none'", b"trusted-types svc-worker")
+)
+"""That of the wallet's page, which starts a worker to check proofs (static/wallet-checking.mjs)."""
+_WORKER_POLICY: Final = b"default-src 'none'; script-src 'wasm-unsafe-eval'; frame-ancestors 'none'"
 _FEATURES: Final = (
     "accelerometer autoplay camera display-capture encrypted-media fullscreen geolocation gyroscope hid magnetometer "
     "microphone midi payment picture-in-picture publickey-credentials-get screen-wake-lock serial usb "
@@ -142,13 +149,16 @@ _COMMON: Final[Headers] = (
     (b"Cross-Origin-Embedder-Policy", b"require-corp"),
     (b"Permissions-Policy", ", ".join(f"{feature}=()" for feature in _FEATURES).encode("ascii")),
 )
-WALLET_FEATURES: Final[Headers] = (
+WALLET_HEADERS: Final[Headers] = (
+    (b"Content-Security-Policy", WALLET_POLICY),
     (
         b"Permissions-Policy",
         ", ".join(f"{feature}={'(self)' if feature == 'camera' else '()'}" for feature in _FEATURES).encode("ascii"),
     ),
 )
-"""The wallet may use the camera, to scan payment links."""
+"""The wallet may start a worker, and use the camera, to scan payment links."""
+WORKER_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _WORKER_POLICY),)
+"""The wallet's worker computes Argon2id in WebAssembly, and loads nothing."""
 
 VARY: Final = (b"Vary", b"Accept-Language")
 """Of every page, whose language depends on that of the client."""

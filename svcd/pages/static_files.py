@@ -19,7 +19,7 @@ from svcd.pages.bundles import bundle, imported_modules
 from svcd.pages.layout import Layout
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.representations import Negotiated
-from svcd.pages.routes import FILE_NAME, HTML, VARY, WALLET_FEATURES, page
+from svcd.pages.routes import FILE_NAME, HTML, VARY, WALLET_HEADERS, WORKER_HEADERS, page
 from svcd.pages.texts import SCRIPT, Catalogue
 from svcd.web.responses import NO_ROUTE, Cached, Headers, HttpError
 
@@ -33,6 +33,7 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 """Browsers run a module only with a JavaScript type, and ``nosniff`` forbids them to guess it."""
 PAGE: Final = "wallet.html"
 WORD_LIST: Final = "bip39-english.txt"
+WORKER: Final = "light-worker.mjs"
 WALLET_SCRIPT: Final = "wallet-script"
 """The section of the texts that only the scripts of the wallet need."""
 _NO_POLICY: Final = '<script type="application/json" id="link-policy">{}</script>'
@@ -108,7 +109,9 @@ def static_files() -> StaticFiles:
 
 
 def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
-    return Negotiated(data, _CONTENT_TYPES["." + name.rpartition(".")[2]], headers, revalidated=True)
+    policy = WORKER_HEADERS if name == WORKER else ()
+    kind = _CONTENT_TYPES["." + name.rpartition(".")[2]]
+    return Negotiated(data, kind, (*policy, *headers), revalidated=True)
 
 
 def wallet_html(template: str, catalogue: Catalogue, links: str = "{}") -> bytes:
@@ -148,5 +151,5 @@ class WalletPage:
     def _draw(self, catalogue: Catalogue, links: LinkPolicy) -> Negotiated:
         # Addresses and hosts contain nothing that has to be escaped in HTML.
         html = wallet_html(self._html, catalogue, json.dumps(links.script_data))
-        headers = (*WALLET_FEATURES, VARY)
+        headers = (*WALLET_HEADERS, VARY)
         return Negotiated(self._layout.insert_warnings(html, catalogue), HTML, headers)

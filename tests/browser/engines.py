@@ -54,6 +54,8 @@ class Tab(ABC):
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
+        self.forgiven: list[str] = []
+        """Patterns of complaints that are no reason to fail."""
         self._ends_at = time.monotonic() + STORY_SECONDS
 
     @abstractmethod

@@ -31,6 +31,20 @@ async () => {
   return { ...stored, elsewhere, databases: (await indexedDB.databases()).map(({ name }) => name) };
 }
 """
+CHECKED = """
+async () => {
+  const database = await new Promise((done) => {
+    const opening = indexedDB.open("svc-chain");
+    opening.onsuccess = () => done(opening.result);
+  });
+  const store = database.transaction("blocks").objectStore("blocks");
+  const get = (asking) => new Promise((done) => { asking.onsuccess = () => done(asking.result); });
+  const [keys, blocks] = await Promise.all([get(store.getAllKeys()), get(store.getAll())]);
+  database.close();
+  return [keys, JSON.stringify(blocks, (_, value) => (typeof value === "bigint" ? `${value}` : value))];
+}
+"""
+"""What the page keeps of the chain."""
 EXCHANGE = """
 async (keyfile) => {
   const database = await new Promise((done) => {
@@ -135,13 +149,18 @@ def test_words_and_keyfile_of_the_command_line_open_in_the_browser(
     assert address_of(by_words) == address
 
 
-def test_the_browser_keeps_the_locked_key_and_nothing_else(wallet: WalletPage, account: Account) -> None:
+def test_the_browser_keeps_the_locked_key_a_block_and_nothing_else(wallet: WalletPage, account: Account) -> None:
+    wallet.page.wait_for_selector("#home-checked >> text=Checked against the chain")
     stored = wallet.page.evaluate(STORED)
     assert account.seed.hex() not in json.dumps(stored)
     assert [keyfile["address"] for keyfile in stored["keyfile"]] == [account.address]
     assert set(stored["keyfile"][0]) == {"address", "cipher", "format", "kdf", "network", "publicKey"}
     assert stored["stores"] == ["keyfile", "payments"]
-    assert (stored["databases"], stored["elsewhere"]) == (["svc-wallet"], 0)
+    assert (sorted(stored["databases"]), stored["elsewhere"]) == (["svc-chain", "svc-wallet"], 0)
+    keys, blocks = wallet.page.evaluate(CHECKED)
+    [block] = json.loads(blocks)
+    assert (keys, set(block)) == (["devnet"], {"head", "stateRoot"})
+    assert set(block["head"]) == {"hash", "height", "slot", "clock", "work", "mountains"}
 
 
 def test_faults_on_the_way_to_a_new_wallet(watched: Watched) -> None:

@@ -45,8 +45,9 @@ NOTE_ANSWERS = """
   window.fetch = async (path, options) => {
     try {
       const answer = await ask(path, options);
-      const body = await answer.json();
-      return { status: answer.status, json: async () => body };
+      const body = await answer.text();
+      const { status, headers } = answer;
+      return { status, headers, json: async () => JSON.parse(body), text: async () => body };
     } finally {
       // What waits for the answer goes on before anybody can look at this list.
       window.received.push(path);

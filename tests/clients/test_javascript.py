@@ -238,3 +238,20 @@ def test_the_light_client_believes_no_node(with_argon2id: Path, shop_node: Runni
         urls = (shop_node.url, liar.url, lighter.url)
         told = ran("node", name, *urls, SHOP, "250000000", order, elsewhere, folder=with_argon2id)
     assert told == f"proven {shop_node.account(SHOP)['balance']}\n"
+
+
+IMPORTED = {
+    'import { InvalidProof as Unproved } from "./errors.js"': 'import { Unproved } from "./unproved.js"',
+    'import { keyOf } from "./chain.js"': 'import { keyOf } from "./key-hash.js"',
+    '"./index.js"': '"./networks.js"',
+}
+"""What the client imports where the pages have other modules."""
+
+
+@pytest.mark.parametrize("name", ["chain-rules", "strict-json", "chain-proof", "account-proof"])
+def test_the_checks_are_those_of_the_wallet(name: str) -> None:
+    client = (CLIENT / "src" / f"{name}.js").read_text(encoding="utf-8")
+    for own, of_pages in IMPORTED.items():
+        client = client.replace(own, of_pages)
+    pages = (ROOT / "svcd" / "pages" / "static" / f"{name}.mjs").read_text(encoding="utf-8")
+    assert client == pages.replace('.mjs"', '.js"')

@@ -64,6 +64,13 @@ def test_a_bundle_has_each_module_once_without_comments() -> None:
     assert '// not on a line of its own: "kept"' in made
 
 
+def test_a_licence_stays_with_the_code() -> None:
+    licensed = {"entry.mjs": "/*! Copyright of somebody. */\n/* About it. */\nconst step = 1;\n"}
+    made = bundle(licensed, "entry.mjs")
+    assert "Copyright of somebody" in made
+    assert "About it" not in made
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [

@@ -12,6 +12,8 @@ STATIC = PAGES / "static"
 STYLES = sorted(STATIC.glob("*.css"))
 MODULES = sorted(STATIC.glob("*.mjs"))
 WRITERS = [*PAGES.glob("*.py"), *PAGES.glob("*.html"), *MODULES]
+OTHERS = {"argon2.mjs"}
+"""Of others, without a change."""
 JS_TESTS = sorted((Path(__file__).parent / "js").glob("*.mjs"))
 
 _IMPORT = re.compile(r"import\s*\{([^}]*)\}")
@@ -56,7 +58,7 @@ def test_every_javascript_export_is_imported(module: Path) -> None:
     assert exported - imported([*MODULES, *JS_TESTS]) == set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+@pytest.mark.parametrize("module", [path for path in MODULES if path.name not in OTHERS], ids=lambda path: path.name)
 def test_no_type_says_that_anything_goes(module: Path) -> None:
     """tsc would check nothing of such a value, and nothing of a line that it is told to ignore."""
     source = module.read_text()

@@ -19,7 +19,7 @@ import { decimal, elements, exactFields, hex, must } from "./strict-json.js";
 const KEY_BITS = 160;
 const NEVER_HELD = (1n << 64n) - 1n;
 
-/** The account proof in the member `proof` of an answer; throws InvalidProof.
+/** The account proof in the member `proof` of an answer; throws Unproved.
  * @type {(value: unknown, network: Network) => AccountProof} */
 export function parseAccountProof(value, network) {
   const names = ["chainId", "genesisHash", "height", "hash", "address", "leaf", "path"];
@@ -57,7 +57,7 @@ function key(value, network, what) {
   return found;
 }
 
-/** The account of `address`, or null if it does not exist, after a block that a chain proof shows; throws InvalidProof.
+/** The account of `address`, or null if it does not exist, after a block that a chain proof shows; throws Unproved.
  * @type {(proof: AccountProof, address: string, network: Network,
  *   shown: { hash: string, stateRoot: string }) => Promise<ProvenAccount | null>} */
 export async function checkAccount(proof, address, network, { hash, stateRoot }) {

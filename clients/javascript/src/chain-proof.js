@@ -6,7 +6,7 @@
 import { hexOf, joined, taggedHash, utf8 } from "./bytes.js";
 import { RULES, blockWork, effectiveTarget, issuedAfter, lesser, LIMIT, nextTarget, targetAt } from "./chain-rules.js";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.js";
-import { InvalidProof } from "./errors.js";
+import { InvalidProof as Unproved } from "./errors.js";
 
 /** @import { Bytes } from "./bytes.js" */
 /** @import { ChainRules } from "./chain-rules.js" */
@@ -61,26 +61,21 @@ const HEADER = /** @type {const} */ ([
   "stateRoot",
   "workNonce",
 ]);
-const CHAIN = ["tip", "headers", "nodes"];
 const NO_TRANSACTIONS = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 /** Milliseconds of work after which others get their turn. */
 const TURN = 50;
 
 // Parsing
 
-/** The chain proof in the member `proof` of an answer; throws InvalidProof.
+/** The chain proof in the member `proof` of an answer; throws Unproved.
  * @type {(value: unknown, network: Network) => ChainProof} */
 export function parseChainProof(value, network) {
-  const fields = exactFields(value, ["chainId", "genesisHash", ...CHAIN], "proof");
+  const fields = exactFields(value, ["chainId", "genesisHash", "tip", "headers", "nodes"], "proof");
   checkNetwork(fields, network);
   return parseChain(fields);
 }
 
-/** The chain proof in the member `chain` of a payment proof; throws InvalidProof.
- * @type {(value: unknown) => ChainProof} */
-export const parseChainSection = (value) => parseChain(exactFields(value, CHAIN, "chain"));
-
-/** Throw InvalidProof unless a proof is of a network.
+/** Throw Unproved unless a proof is of a network.
  * @type {(fields: Record<string, unknown>, network: Network) => void} */
 export function checkNetwork({ chainId, genesisHash }, network) {
   must(chainId === network.chainId, `the proof is of another network; it must be of ${network.chainId}`);
@@ -97,8 +92,9 @@ function parseChain({ tip, headers, nodes }) {
   };
 }
 
-/** @type {(value: unknown, what: string) => Header} */
-function parseHeader(value, what) {
+/** The header in a JSON object with exactly the members of a proof; throws Unproved.
+ * @type {(value: unknown, what: string) => Header} */
+export function parseHeader(value, what) {
   const fields = exactFields(value, HEADER, what);
   return {
     height: decimal(fields.height, `height of ${what}`),
@@ -183,7 +179,7 @@ function firstLevel(first, end) {
 // Reading
 
 /** The chain as far as it has been read, from left to right. */
-class ChainReader {
+export class ChainReader {
   #network;
   #rules;
   #nodes;
@@ -193,17 +189,19 @@ class ChainReader {
   /** The last block that was read. */
   head;
 
-  /** @param {Network} network
-   * @param {HistoryNode[]} nodes over the blocks between the headers */
-  constructor(network, nodes) {
+  /** Begins at the genesis, or above `head`, a block that was proven before.
+   * @param {Network} network
+   * @param {HistoryNode[]} nodes over the blocks between the headers
+   * @param {Head} [head] */
+  constructor(network, nodes, head) {
     const genesis = { digest: network.genesisHash, work: 0n, slot: 0n, clock: 0n };
     this.#network = network;
     this.#rules = RULES[network.name];
     this.#nodes = [...nodes];
-    this.head = { hash: network.genesisHash, height: 0n, slot: 0n, clock: 0n, work: 0n, mountains: [genesis] };
+    this.head = head ?? { hash: network.genesisHash, height: 0n, slot: 0n, clock: 0n, work: 0n, mountains: [genesis] };
   }
 
-  /** Read a header, and before it the nodes up to it; throws InvalidProof.
+  /** Read a header, and before it the nodes up to it; throws Unproved.
    * @type {(header: Header) => Promise<void>} */
   async read(header) {
     must(header.height > this.head.height, "the heights of the headers must ascend from 1");
@@ -211,7 +209,7 @@ class ChainReader {
     await this.#show(header);
   }
 
-  /** Throw InvalidProof if nodes are left over, or if the last block is not `tip`.
+  /** Throw Unproved if nodes are left over, or if the last block is not `tip`.
    * @type {(tip: string) => void} */
   finish(tip) {
     const left = this.#nodes.length;
@@ -319,7 +317,7 @@ function isPossible(rules, before, { slot, clock, work }, blocks) {
   return work >= counted * blockWork(targetAt(rules, lag));
 }
 
-/** All that a proof shows, but the work of its headers; throws InvalidProof.
+/** All that a proof shows, but the work of its headers; throws Unproved.
  * @type {(proof: ChainProof, network: Network, demands?: Demands) => Promise<ReadChain>} */
 export async function checkChain(proof, network, { minimumWork = 0n, recent = RECENT, samples = SAMPLES } = {}) {
   const reader = new ChainReader(network, proof.nodes);
@@ -360,7 +358,7 @@ async function draws(tip, { total, below, samples }) {
   return drawn;
 }
 
-/** Check the participation work of headers, the last one first; throws InvalidProof.
+/** Check the participation work of headers, the last one first; throws Unproved.
  *
  * `checked` has the hashes of the headers whose work was found to be right before, and gets those of these.
  * @type {(headers: ShownHeader[], network: Network, options: { evaluate: Evaluate, checked?: Set<string>,
@@ -372,7 +370,7 @@ export async function checkWork(headers, { name }, { evaluate, checked = new Set
   for (const [done, { hash, coreHash, workNonce, target }] of left.entries()) {
     progress(done, left.length);
     const value = numberOf(await evaluate(joined(coreHash, bytesOfHex(workNonce)), memoryKiB));
-    if (value >= target) throw new InvalidProof(`the work of block ${hash} does not reach its target`);
+    if (value >= target) throw new Unproved(`the work of block ${hash} does not reach its target`);
     checked.add(hash);
     if (performance.now() - began < TURN) continue;
     await new Promise((resolve) => setTimeout(resolve));

@@ -1,6 +1,6 @@
 // What the rules of a network say about headers (docs/protocol.md 1 and 5 to 9), for clients that check proofs.
 
-/** @typedef {"mainnet" | "devnet"} NetworkName */
+/** @import { NetworkName } from "./index.js" */
 /**
  * @typedef {object} ChainRules of a network, in which slots, heights, amounts and targets are whole numbers.
  * @property {string} rulesHash 64 hex

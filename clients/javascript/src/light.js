@@ -3,15 +3,7 @@
 // Argon2id, which WebCrypto does not have, comes from hash-wasm, or from the program that uses this package.
 
 import { checkAccount, parseAccountProof } from "./account-proof.js";
-import {
-  checkChain,
-  checkNetwork,
-  checkWork,
-  MAX_PROOF_BYTES,
-  parseChainProof,
-  parseChainSection,
-  WORK_SALT,
-} from "./chain-proof.js";
+import { checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, WORK_SALT } from "./chain-proof.js";
 import { genesisOf, RULES, slotTime } from "./chain-rules.js";
 import { checkNames, checkOrder, MINIMUM_FEE, must as checkInput, networkOf, NETWORKS } from "./chain.js";
 import { Client, questionsOf } from "./client.js";
@@ -140,12 +132,12 @@ export async function paymentIn(proof, order, demands) {
   const network = networkOf(order.recipient);
   const names = ["chainId", "genesisHash", "transaction", "index", "path", "height", "chain"];
   const fields = exactFields(proof, names, "proof");
-  checkNetwork(fields, network);
-  const { transaction } = fields;
+  const { chainId, genesisHash, transaction } = fields;
+  const section = exactFields(fields.chain, ["tip", "headers", "nodes"], "chain");
   const [index, height] = [whole(fields.index, "index"), decimal(fields.height, "height")];
   const path = elements(fields.path, "path").map((step, at) => hex(step, 32, `path[${at}]`));
   must(path.length <= MAX_PATH, `path must be an array of at most ${MAX_PATH} hashes`);
-  const read = await checkChain(parseChainSection(fields.chain), network, demands);
+  const read = await checkChain(parseChainProof({ chainId, genesisHash, ...section }, network), network, demands);
   const header = read.headers.find((each) => each.height === height);
   must(header, `the chain section does not show the block at height ${height}`);
   checkForm(transaction, network, header.slot);

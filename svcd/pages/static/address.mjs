@@ -1,43 +1,12 @@
 // Addresses: bech32m (BIP-350) over the first 20 bytes of a tagged hash of the public key (docs/protocol.md 3).
 
+import { checksum, CHECKSUM_SYMBOLS, KEY_SYMBOLS, SYMBOLS } from "./bech32.mjs";
 import { taggedHash } from "./bytes.mjs";
 import { NETWORKS } from "./networks.mjs";
 import { must, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
 /** @import { Network } from "./networks.mjs" */
-
-const SYMBOLS = "qpzry9x8gf2tvdw0s3jn54khce6mua7l";
-const GENERATORS = [0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3];
-const BECH32M = 0x2bc830a3;
-const KEY_SYMBOLS = 32;
-const CHECKSUM_SYMBOLS = 6;
-
-/** @type {(prefix: string, symbols: number[]) => number[]} */
-function checksum(prefix, symbols) {
-  const codes = Array.from(prefix, (character) => character.charCodeAt(0));
-  const values = [
-    ...codes.map((code) => code >> 5),
-    0,
-    ...codes.map((code) => code & 31),
-    ...symbols,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-  ];
-  let state = 1;
-  for (const value of values) {
-    const top = state >>> 25;
-    state = ((state & 0x1ffffff) << 5) ^ value;
-    GENERATORS.forEach((generator, bit) => {
-      if ((top >> bit) & 1) state ^= generator;
-    });
-  }
-  return Array.from({ length: CHECKSUM_SYMBOLS }, (_, place) => ((state ^ BECH32M) >>> (5 * (5 - place))) & 31);
-}
 
 /** The address of a 20-byte key hash on a network of networks.mjs.
  * @type {(keyHash: Uint8Array, network: Network) => string} */

@@ -11,7 +11,8 @@ import { message } from "./texts.mjs";
 /** @typedef {Record<string, unknown>} Fields of an answer, which may hold anything. */
 /** @typedef {{ network: Network, height: bigint, tip: string, tipTime: number, syncing: boolean, time: number }} View
  * whose times are in Unix milliseconds: tipTime is that of the newest block, and time that of the node's clock. */
-/** @typedef {{ balance: bigint, pendingBalance: bigint, nonce: bigint, pendingNonce: bigint }} Account in base units. */
+/** @typedef {{ balance: bigint, pendingBalance: bigint, nonce: bigint, pendingNonce: bigint, tip: string }} Account in base
+ * units, with the hash of the block after which it is so, or "". */
 /** @typedef {{ confirmations: number, blockHeight: string, blockTime: number }} Place */
 /** @typedef {{ recipient: string, amount: bigint, reference: string, confirmations: number }} Order */
 /** @typedef {{ state: string, txid: string | null }} Found */
@@ -19,7 +20,13 @@ import { message } from "./texts.mjs";
 /** @typedef {{ transfers: TransferRecord[], next: string | null }} TransferPage */
 
 const TIMEOUT = 10_000;
+/** For a proof of half a megabyte on a slow line. */
+const SLOW_TIMEOUT = 60_000;
 const STATES = ["unpaid", "pending", "confirming", "confirmed"];
+
+/** How a question is asked that must be answered within so many milliseconds.
+ * @type {(timeout: number) => RequestInit} */
+const within = (timeout) => ({ cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(timeout) });
 
 /** @type {(sentence: string) => Problem} */
 const unreachable = (sentence) => new Problem("node-unreachable", sentence);
@@ -64,18 +71,19 @@ export class Node {
     this.#ready = ready;
   }
 
-  /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null }>} */
+  /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null, tip: string }>} */
   async #ask(path, body) {
     if (body === undefined) await this.#ready();
-    /** @type {RequestInit} */
-    const options = { cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(TIMEOUT) };
+    const options = within(TIMEOUT);
     const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     let status;
+    let tip;
     /** @type {Fields | null} */
     let answer;
     try {
       const response = await this.#fetch(path, body === undefined ? options : { ...options, ...post });
       status = response.status;
+      tip = response.headers.get("Svc-Tip")?.split(":")[1] ?? "";
       answer = await response.json();
     } catch {
       throw unreachable(message("wallet-script.node-silent"));
@@ -83,17 +91,35 @@ export class Node {
     if (status === 429 || status >= 500) {
       throw unreachable(message("wallet-script.node-busy", { status }));
     }
-    return { status, answer };
+    return { status, answer, tip };
   }
 
   /** @type {(path: string, member: string) => Promise<Fields | null>} */
   async #get(path, member) {
-    const { status, answer } = await this.#ask(path);
+    return this.#read(member, await this.#ask(path));
+  }
+
+  /** @type {(member: string, told: { status: number, answer: Fields | null }) => Fields | null} */
+  #read(member, { status, answer }) {
     must(status === 200 || status === 404, "rejected", message("wallet-script.node-refuses", { reason: quoted(answer?.error) }));
     if (status === 404) return null;
     const found = answer?.[member];
     if (typeof found !== "object" || found === null) throw odd();
     return /** @type {Fields} */ (found);
+  }
+
+  /** The text of an answer of which a worker checks every character, or null and why there is none.
+   * @type {(path: string) => Promise<{ text: string | null, sentence: string }>} */
+  async text(path) {
+    try {
+      await this.#ready();
+      const response = await this.#fetch(path, within(SLOW_TIMEOUT));
+      const text = await response.text();
+      if (response.status === 200) return { text, sentence: "" };
+      return { text: null, sentence: message("wallet-script.node-busy", { status: response.status }) };
+    } catch {
+      return { text: null, sentence: message("wallet-script.node-silent") };
+    }
   }
 
   /** What the node is on now: network, newest block, whether it is syncing, and its clock.
@@ -136,11 +162,12 @@ export class Node {
   /** Balance in base units, and the next nonce on the chain and after what waits.
    * @type {(address: string) => Promise<Account>} */
   async account(address) {
-    const account = await this.#get(`/rpc/balance/${address}`, "account");
+    const told = await this.#ask(`/rpc/balance/${address}`);
+    const account = this.#read("account", told);
     const names = ["balance", "pendingBalance", "nonce", "pendingNonce"];
     const [balance, pendingBalance, nonce, pendingNonce] = names.map((name) => numberIn(account, name));
     if (pendingNonce < nonce) throw odd();
-    return { balance, pendingBalance, nonce, pendingNonce };
+    return { balance, pendingBalance, nonce, pendingNonce, tip: told.tip };
   }
 
   /** The fee that the node suggests for a transfer now, in base units; throws `fee` if it is out of all reason.

@@ -3,6 +3,7 @@
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins, wireNumber } from "./amounts.mjs";
 import { hasFallen } from "./paying.mjs";
+import { startChecking } from "./wallet-checking.mjs";
 import { underWay } from "./review.mjs";
 import { qrPath } from "./qr.mjs";
 import { statementCsv } from "./statement-csv.mjs";
@@ -137,13 +138,17 @@ export function enterHome(app) {
   const own = app.keyfile.address;
   const live = byId("home-live");
   let left = false;
+  const checking = startChecking(app, (line, problem) => {
+    say(byId("home-checked"), left ? "" : line);
+    tell(byId("home-unproved"), left ? null : problem);
+  });
   const poller = new Poller(
     async () => {
       const view = await app.node.view();
       if (!left) await app.paying.settle(own, null, view.tip);
       // A locked wallet asks nothing about its address any more.
       if (left) return;
-      const [{ balance }, { transfers }, waiting, payments, open] = await Promise.all([
+      const [account, { transfers }, waiting, payments, open] = await Promise.all([
         app.node.account(own),
         app.node.transfers(own),
         app.node.waiting(own),
@@ -151,7 +156,8 @@ export function enterHome(app) {
         app.spending.openLink(),
       ]);
       if (left) return;
-      writeAmount(byId("balance"), balance);
+      writeAmount(byId("balance"), account.balance);
+      checking.look(account);
       const leaving = underWay(payments);
       say(byId("home-waiting"), leaving === 0n ? "" : message("wallet-script.on-the-way-out", { amount: coins(leaving) }));
       const coming = arriving(waiting, own);
@@ -166,12 +172,15 @@ export function enterHome(app) {
       else delete live.dataset.error;
     },
     (problem) => {
+      // No balance comes any more, so the line would not grow older.
+      say(byId("home-checked"), "");
       tell(live, problem);
     },
   );
   poller.ask();
   return () => {
     left = true;
+    checking.end();
     poller.end();
   };
 }

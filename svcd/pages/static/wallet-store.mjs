@@ -124,6 +124,8 @@ export class Store {
   async clear() {
     await this.#write(KEYFILE, (keyfiles) => keyfiles.clear());
     await this.#write(PAYMENTS, (payments) => payments.clear());
+    // The worker that checks the chain keeps its newest block there (light-worker.mjs).
+    globalThis.indexedDB?.deleteDatabase("svc-chain");
   }
 
   /** @template T

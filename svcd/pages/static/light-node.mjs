@@ -1,0 +1,98 @@
+// What a node proves of an account, from the genesis hash or from the newest block that was proven before.
+
+import { checkAccount, parseAccountProof } from "./account-proof.mjs";
+import { ChainReader, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, parseHeader } from "./chain-proof.mjs";
+import { genesisOf, RULES, slotTime } from "./chain-rules.mjs";
+import { elements, exactFields, must, strictJson } from "./strict-json.mjs";
+import { Unproved } from "./unproved.mjs";
+
+/** @import { ProvenAccount } from "./account-proof.mjs" */
+/** @import { Evaluate, Head, ReadChain } from "./chain-proof.mjs" */
+/** @import { Network } from "./networks.mjs" */
+/** @typedef {{ head: Head, stateRoot: string }} Known the newest block that was proven, to be stored. */
+/**
+ * @typedef {object} Questions to a node.
+ * @property {(path: string) => Promise<string>} ask for the text of an answer; throws Unanswered
+ * @property {Network} network
+ * @property {Known | null} known
+ * @property {Evaluate} evaluate
+ * @property {(done: number, total: number) => void} progress
+ * @property {() => number} clock Unix milliseconds
+ */
+
+/** So many blocks on top of the known one are read from headers; for more, a proof of the whole chain is smaller. */
+const FEW = 400n;
+const AHEAD = 300_000n;
+const HEADER = [
+  "height",
+  "slot",
+  "parentHash",
+  "producerPublicKey",
+  "multiplier",
+  "transactionsRoot",
+  "transactionCount",
+  "stateRoot",
+  "workNonce",
+];
+
+/** The node gives no answer that says something of proofs. */
+export class Unanswered extends Error {}
+
+/** @type {(text: string) => unknown} */
+function proofIn(text) {
+  const { ok, proof } = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "proof"], "the answer");
+  must(ok === true, "ok must be true");
+  return proof;
+}
+
+/** The account of an address after the newest block of a node, and that block; throws Unproved or Unanswered.
+ * @type {(address: string, questions: Questions) => Promise<{ account: ProvenAccount | null, known: Known }>} */
+export async function provenAccount(address, questions) {
+  const { network, ask } = questions;
+  const proof = parseAccountProof(proofIn(await ask(`/rpc/proof/account/${address}`)), network);
+  const known = await provenBlock(proof.block, proof.height, questions);
+  const shown = { hash: known.head.hash, stateRoot: known.stateRoot };
+  return { account: await checkAccount(proof, address, network, shown), known };
+}
+
+/** @type {(hash: string, height: bigint, questions: Questions) => Promise<Known>} */
+async function provenBlock(hash, height, questions) {
+  const { known, network } = questions;
+  if (known?.head.hash === hash) return known;
+  const gap = known === null ? 0n : height - known.head.height;
+  if (known !== null && gap > 0n && gap <= FEW) {
+    try {
+      return await checked(await extended(known, gap, hash, questions), questions);
+    } catch (problem) {
+      // The whole chain decides: it may have been reorganised, or the node may serve no headers here.
+      if (!(problem instanceof Unproved || problem instanceof Unanswered)) throw problem;
+    }
+  }
+  const proof = parseChainProof(proofIn(await questions.ask(`/rpc/proof/chain?tip=${hash}`)), network);
+  must(proof.tip === hash, "the node proves another chain than the one that was asked for");
+  // A devnet is begun anew at will, and its blocks cost nothing.
+  const minimumWork = network.name === "devnet" ? 0n : (known?.head.work ?? 0n);
+  return checked(await checkChain(proof, network, { minimumWork }), questions);
+}
+
+/** @type {(known: Known, gap: bigint, hash: string, questions: Questions) => Promise<ReadChain>} */
+async function extended({ head }, gap, hash, { ask, network }) {
+  const text = await ask(`/p2p/headers?from=${head.height + 1n}&limit=${gap}`);
+  const fields = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "headers", "from", "height"], "the answer");
+  const reader = new ChainReader(network, [], head);
+  for (const [at, each] of elements(fields.headers, "headers").entries()) {
+    const given = Object.entries(Object(each)).filter(([name]) => HEADER.includes(name));
+    await reader.read(parseHeader(Object.fromEntries(given), `headers[${at}]`));
+  }
+  reader.finish(hash);
+  return reader;
+}
+
+/** @type {(read: ReadChain, questions: Questions) => Promise<Known>} */
+async function checked({ head, headers }, { network, evaluate, progress, clock }) {
+  const time = slotTime(RULES[network.name], head.slot);
+  must(time <= BigInt(clock()) + AHEAD, "the newest block is more than five minutes in the future");
+  await checkWork(headers, network, { evaluate, progress });
+  const { stateRoot } = headers.at(-1) ?? genesisOf(network);
+  return { head, stateRoot };
+}

@@ -1,0 +1,130 @@
+// The worker that checks for the wallet what its node says. It has no network: the page asks the node for it.
+
+import { coins } from "./amounts.mjs";
+import { argon2id } from "./argon2.mjs";
+import { WORK_SALT } from "./chain-proof.mjs";
+import { provenAccount, Unanswered } from "./light-node.mjs";
+import { NETWORKS } from "./networks.mjs";
+import { Unproved } from "./unproved.mjs";
+
+/** @import { Known } from "./light-node.mjs" */
+/** @import { NetworkName } from "./networks.mjs" */
+/** @import { Told } from "./wallet-checking.mjs" */
+/** @typedef {{ network: NetworkName, address: string, balance: bigint, nonce: bigint, tip: string }} Claim of the node,
+ * with the hash of the block after which it is so, or "". */
+/** @typedef {{ kind: "check" } & Claim | { kind: "answer", text: string | null, sentence: string }} Order */
+
+const BLOCKS = "blocks";
+/** Milliseconds between checks of an account that is as it was proven, and after a check that failed. */
+const EVERY = 10_000;
+/** So many checks in a row may fail for a reason that passes, or find another account at another block. */
+const PATIENCE = 3;
+
+/** @type {(text: string | null, sentence: string) => void} */
+let answered = () => {};
+let running = false;
+let misses = 0;
+let failedAt = -Infinity;
+/** @type {{ balance: bigint, nonce: bigint, at: number } | null} */
+let last = null;
+
+/** @type {(told: Told) => void} */
+const tell = (told) => postMessage(told);
+
+/** @type {(key: string, values: Record<string, string | number>) => void} */
+const line = (key, values) => tell({ kind: "line", key, values });
+
+/** @type {(seconds: number) => void} */
+const right = (seconds) => tell({ kind: "checked", key: "wallet-script.checked", values: { count: seconds } });
+
+/** Milliseconds since a time, or Infinity if the clock was set back since then.
+ * @type {(time: number) => number} */
+const since = (time) => (Date.now() < time ? Infinity : Date.now() - time);
+
+/** @template T
+ * @param {IDBRequest<T>} request
+ * @returns {Promise<T>} */
+const outcome = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+async function opened() {
+  const opening = indexedDB.open("svc-chain", 1);
+  opening.onupgradeneeded = () => opening.result.createObjectStore(BLOCKS);
+  const database = await outcome(opening);
+  database.onversionchange = () => database.close();
+  return database;
+}
+
+/** @type {(path: string) => Promise<string>} */
+const ask = (path) =>
+  new Promise((resolve, reject) => {
+    answered = (text, sentence) => (text === null ? reject(new Unanswered(sentence)) : resolve(text));
+    tell({ kind: "ask", path });
+  });
+
+/** @type {(password: Uint8Array, memorySize: number) => Promise<Uint8Array>} */
+const evaluate = (password, memorySize) =>
+  argon2id({ password, salt: WORK_SALT, iterations: 1, parallelism: 1, memorySize, hashLength: 32, outputType: "binary" });
+
+/** @type {(one: { balance: bigint, nonce: bigint }, other: { balance: bigint, nonce: bigint }) => boolean} */
+const isSame = (one, other) => one.balance === other.balance && one.nonce === other.nonce;
+
+/** The account on the chain; throws Unproved, Unanswered or what the database throws.
+ * @type {(claim: Claim, database: IDBDatabase) => Promise<{ proven: { balance: bigint, nonce: bigint }, tip: string }>} */
+async function provenBy({ network, address }, database) {
+  /** @type {Known | undefined} */
+  const stored = await outcome(database.transaction(BLOCKS).objectStore(BLOCKS).get(network));
+  const { account, known } = await provenAccount(address, {
+    ask,
+    network: NETWORKS[network],
+    known: stored ?? null,
+    evaluate,
+    progress: (done, total) => last ?? line("wallet-script.checking", { percent: Math.floor((100 * done) / total) }),
+    clock: Date.now,
+  });
+  await outcome(database.transaction(BLOCKS, "readwrite").objectStore(BLOCKS).put(known, network));
+  return { proven: account ?? { balance: 0n, nonce: 0n }, tip: known.head.hash };
+}
+
+/** @type {(claim: Claim) => Promise<void>} */
+async function check(claim) {
+  const database = await opened();
+  const { proven, tip } = await provenBy(claim, database).finally(() => database.close());
+  if (isSame(proven, claim)) {
+    last = { balance: proven.balance, nonce: proven.nonce, at: Date.now() };
+    misses = 0;
+    right(0);
+  } else {
+    misses += 1;
+    const wrong = tip === claim.tip || misses >= PATIENCE;
+    const values = { named: coins(claim.balance), proven: coins(proven.balance) };
+    if (wrong) tell({ kind: "problem", key: "wallet-script.balance-forged", values });
+  }
+}
+
+/** @type {(problem: unknown) => void} */
+function failed(problem) {
+  misses += 1;
+  failedAt = Date.now();
+  const reason = problem instanceof Error ? problem.message : String(problem);
+  const key = "wallet-script.unchecked";
+  if (problem instanceof Unproved) tell({ kind: "problem", key: "wallet-script.unproved", values: { reason } });
+  else tell({ kind: misses >= PATIENCE ? "problem" : "line", key, values: { reason } });
+}
+
+addEventListener("message", async ({ data }) => {
+  const order = /** @type {Order} */ (data);
+  if (order.kind === "answer") return answered(order.text, order.sentence);
+  if (running) return;
+  const same = misses === 0 && last !== null && isSame(last, order) ? last : null;
+  if (same !== null && since(same.at) < EVERY) return right(Math.floor(since(same.at) / 1000));
+  if (since(failedAt) < EVERY) return;
+  running = true;
+  // The line must not say of another balance that it was checked.
+  if (same === null) line("wallet-script.checking", { percent: 0 });
+  await check(order).catch(failed);
+  running = false;
+});

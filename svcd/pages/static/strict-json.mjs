@@ -1,0 +1,90 @@
+// JSON in which each value has exactly one form (docs/protocol.md 2), as proofs have it.
+
+import { Unproved } from "./unproved.mjs";
+
+/** @typedef {Record<string, unknown>} Fields of an object, which may hold anything. */
+
+const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
+const COLON = /[ \t\r\n]*:/y;
+const GREATEST = (1n << 53n) - 1n;
+
+/** Throw Unproved unless `truth` holds.
+ * @type {(truth: unknown, sentence: string) => asserts truth} */
+export function must(truth, sentence) {
+  if (!truth) throw new Unproved(sentence);
+}
+
+/** The value of a strict JSON text of at most so many characters; throws Unproved.
+ * @type {(text: string, most: number) => unknown} */
+export function strictJson(text, most) {
+  must(text.length <= most, `the answer has ${text.length} characters, more than ${most}`);
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new Unproved("the answer is not JSON");
+  }
+  checkForms(text);
+  return value;
+}
+
+/** Throw Unproved if JSON has a key twice in one object, or a number with a fraction or an exponent.
+ * @type {(text: string) => void} */
+function checkForms(text) {
+  /** @type {Set<string>[]} */
+  const open = [];
+  for (const { 0: token, index } of text.matchAll(TOKEN)) {
+    if (token === "{" || token === "[") open.push(new Set());
+    else if (token === "}" || token === "]") open.pop();
+    else if (token[0] !== '"') must(/^(?:0|-?[1-9][0-9]*)$/.test(token), `${token.slice(0, 32)} is not a whole number`);
+    else {
+      COLON.lastIndex = index + token.length;
+      if (!COLON.test(text)) continue;
+      const keys = /** @type {Set<string>} */ (open.at(-1));
+      const key = JSON.parse(token);
+      must(!keys.has(key), `the key ${token.slice(0, 64)} occurs twice in one object`);
+      keys.add(key);
+    }
+  }
+}
+
+/** The members of an object that has exactly these; throws Unproved.
+ * @type {(value: unknown, names: readonly string[], what: string) => Fields} */
+export function exactFields(value, names, what) {
+  must(typeof value === "object" && value !== null && !Array.isArray(value), `${what} must be an object`);
+  const unknown = Object.keys(value).find((name) => !names.includes(name));
+  must(unknown === undefined, `${what} has the unknown member ${JSON.stringify(unknown?.slice(0, 32))}`);
+  const missing = names.find((name) => !Object.hasOwn(value, name));
+  must(missing === undefined, `${what} lacks the member ${missing}`);
+  return /** @type {Fields} */ (value);
+}
+
+/** The elements of an array; throws Unproved.
+ * @type {(value: unknown, what: string) => unknown[]} */
+export function elements(value, what) {
+  must(Array.isArray(value), `${what} must be an array`);
+  return value;
+}
+
+/** The number in a decimal string of at most 2^53 − 1; throws Unproved.
+ * @type {(value: unknown, what: string) => bigint} */
+export function decimal(value, what) {
+  const right = typeof value === "string" && /^(?:0|[1-9][0-9]{0,15})$/.test(value);
+  must(right && BigInt(value) <= GREATEST, `${what} must be a decimal string from 0 to ${GREATEST}`);
+  return BigInt(value);
+}
+
+/** An integer of JSON from 0 on; throws Unproved.
+ * @type {(value: unknown, what: string) => number} */
+export function whole(value, what) {
+  must(typeof value === "number" && Number.isSafeInteger(value) && value >= 0, `${what} must be a whole number`);
+  return value;
+}
+
+/** The lower-case hex of so many bytes; throws Unproved.
+ * @type {(value: unknown, size: number, what: string) => string} */
+export function hex(value, size, what) {
+  const right = typeof value === "string" && value.length === 2 * size && /^[0-9a-f]*$/.test(value);
+  must(right, `${what} must be ${2 * size} lower-case hex characters`);
+  return value;
+}
