@@ -25,6 +25,7 @@ LAST = {
     "node/transaction_pool.py:_begin": "it removes a name from a dict; the failure was logged before",
     "p2p/block_download.py:_request": "callbacks and an errback that logs follow in statements of their own",
     "p2p/chain_sync.py:stop": "it fires a Deferred; the failure was noted before",
+    "p2p/snapshot_start.py:stop": "it fires a Deferred; the failure was noted before",
     "process/shutdown.py:bound": "it fires a Deferred and logs",
 }
 """Every function that ends a chain with addBoth, and why no failure is lost there."""

@@ -34,6 +34,7 @@ from svcd.store.database import (
     open_writer,
 )
 from svcd.store.mempool_store import FILE, MempoolStore
+from svcd.store.snapshot_staging import SnapshotStaging
 from svcd.store.state_tree_file import StateTreeFile
 
 _LOG: Final = Logger()
@@ -77,6 +78,8 @@ class NodeContext:
     clock: Clock
     threads: NodeThreads
     state_tree_keeper: StateTreeKeeper
+    staging: SnapshotStaging
+    """For the thread of the chain's writer only."""
     _pruner: Pruner | None
     """None if all blocks are kept."""
     _close: Callable[[], None]
@@ -186,9 +189,8 @@ async def open_node(
         reading.close()
         connection.close()
 
-    return NodeContext(
-        chain, chain_manager, transaction_pool, verifier, clock, threads, state_tree_keeper, pruner, close
-    )
+    parts = threads, state_tree_keeper, SnapshotStaging(connection, params), pruner
+    return NodeContext(chain, chain_manager, transaction_pool, verifier, clock, *parts, close)
 
 
 def _open_mempool_store(params: NetworkParams, marker: UncleanShutdownMarker) -> MempoolStore:

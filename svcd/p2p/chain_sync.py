@@ -39,6 +39,7 @@ from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Backoff, Peer
 from svcd.p2p.peers import Peers
 from svcd.p2p.progress import SyncProgress
+from svcd.p2p.snapshot_start import SnapshotStart, StartSettings
 from svcd.p2p.transport import PeerCallFailed
 
 T = TypeVar("T")
@@ -150,8 +151,18 @@ class ChainSync:
 
     log = Logger()
 
-    def __init__(self, peers: Peers, progress: SyncProgress, *, is_coming: Callable[[bytes], bool]) -> None:
-        """``is_coming`` says whether a new block, by its hash, is being fetched already."""
+    def __init__(
+        self,
+        peers: Peers,
+        progress: SyncProgress,
+        *,
+        is_coming: Callable[[bytes], bool],
+        start: StartSettings | None = None,
+    ) -> None:
+        """``is_coming`` says whether a new block, by its hash, is being fetched already.
+
+        ``start`` says how a node without a chain begins; None for with all blocks.
+        """
         self._peers = peers
         self._node = peers.node
         self._progress = progress
@@ -171,6 +182,7 @@ class ChainSync:
         self._first_claims_checked = False
         """Whether the claims of the first peers since the start have been checked, and their blocks have come."""
         self._stopping = False
+        self._start = None if start is None else SnapshotStart(peers, start, ended=self.check_claims)
 
     # State
 
@@ -181,6 +193,8 @@ class ChainSync:
 
     def behind(self) -> str:
         """Why the tip may not be the network's; "" if nothing speaks against it."""
+        if self._start is not None and (start := self._start.describe()):
+            return start
         following = self._following
         if following is not None and self._is_progressing(following) and self._is_far_ahead(following.chain):
             chain = following.chain
@@ -235,6 +249,8 @@ class ChainSync:
     async def stop(self) -> None:
         """Stop; done when no block of a peer's chain is being connected any more."""
         self._stopping = True
+        if self._start is not None:
+            await self._start.stop()
         for check in tuple(self._checks.values()):
             if check.work is not None:
                 check.work.cancel()
@@ -256,6 +272,8 @@ class ChainSync:
         self._replace_slow_source(now)
         self._end_checks(now)
         if self._own_errors.pausing:
+            return
+        if self._start is not None and not (self._checks or self._following) and self._start.begin():
             return
         try:
             candidates = self._candidates(now)
@@ -309,12 +327,17 @@ class ChainSync:
             return False
         if self._following is not None and not self._may_have_another_chain(peer, status.work, self._following):
             return False
-        if self._is_coming(status.hash):
+        if self._is_coming(status.hash) or status.work < self._least_work:
             return False
         # A tip with equal work may win, so it is checked once.
         return status.work > tip.work or (
             status.hash != peer.checked_tip and self._node.chain_manager.reader.point(status.hash) is None
         )
+
+    @property
+    def _least_work(self) -> int:
+        """The least cumulative work of a chain that is followed."""
+        return 0 if self._start is None else self._start.proven_work
 
     def _may_have_another_chain(self, peer: Peer, work: int, following: _Following) -> bool:
         """Whether a peer claims more than the chain that is followed has, and may not be on that chain."""
@@ -461,7 +484,7 @@ class ChainSync:
 
     def _is_better(self, chain: HeaderChain) -> bool:
         """Whether the verified headers prove more than the chain here and the one that is followed."""
-        if not prefers(chain.tip, self._node.chain_manager.tip):
+        if not prefers(chain.tip, self._node.chain_manager.tip) or chain.tip.work < self._least_work:
             return False
         return self._following is None or chain.tip.work > self._following.chain.tip.work
 

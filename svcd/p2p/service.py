@@ -29,6 +29,7 @@ from svcd.p2p.peers import Peers, PeerSettings
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.relay import Relay
 from svcd.p2p.routes import BlockRoutes, PeerRoutes, SnapshotRoutes
+from svcd.p2p.snapshot_start import StartSettings
 
 TICK_SECONDS: Final = 1.0
 SAVE_SECONDS: Final = 60.0
@@ -152,16 +153,18 @@ class PeerNetwork:
         settings: PeerSettings,
         snapshots: Snapshots,
         forwards: Callable[[str, float], bool],
+        start: StartSettings | None = None,
     ) -> None:
         """Create the parts.
 
         ``forwards`` says for an address and a Unix time whether an untrusted proxy forwards many clients from there.
+        ``start`` says how a node without a chain begins; None for with all blocks.
         """
         bans = Bans(lambda: unix_seconds(node.clock) - node.clock.seconds())
         self.peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=bans, settings=settings)
         self.progress = SyncProgress(node.clock)
         self.announcements = Announcements(self.peers)
-        self.sync = ChainSync(self.peers, self.progress, is_coming=self.announcements.is_coming)
+        self.sync = ChainSync(self.peers, self.progress, is_coming=self.announcements.is_coming, start=start)
         self.relay = Relay(self.peers, transaction_pool)
         self.peers.on_status, self.peers.on_added = self.sync.check_claims, self.relay.peer_added
         for listener in (self.progress, self.relay, self.announcements):

@@ -28,6 +28,7 @@ from svcd.p2p.peer import Peer
 from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.service import PeerNetwork
+from svcd.p2p.snapshot_start import StartMode, StartSettings
 from svcd.p2p.transport import PeerReply, PeerRequest
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
@@ -64,6 +65,8 @@ class Setting:
     max_inbound: int = 64
     diverse: bool = True
     alone: bool = False
+    start: StartMode | None = None
+    """How it begins without a chain; None for with all blocks."""
     checker: Worker = field(factory=InlineWorker)
     writer: Worker = field(factory=InlineWorker)
     reader: Worker = field()
@@ -109,6 +112,7 @@ class Node:
             settings=settings,
             snapshots=self.snapshots,
             forwards=self.clients.untrusted.forwards,
+            start=self._start(),
         )
         self.peers = self.network.peers
         self.book = book
@@ -116,6 +120,10 @@ class Node:
         self._caller = NodeKey(key_of("a caller").seed, "").hello(setting.params, self.tip, milliseconds(self.clock))
         self._be_called()
         self._beat = self.clock.callLater(1.0, self._keep_in_touch)
+
+    def _start(self) -> StartSettings | None:
+        mode, context = self.setting.start, self.node_context
+        return None if mode is None else StartSettings(mode, context.staging, context.chain.writer)
 
     def _site(self) -> Site:
         node_context, setting = self.node_context, self.setting

@@ -1,0 +1,227 @@
+"""Snapshot download: the state after a block, in chunks, from every peer that serves the snapshot.
+
+Each chunk is checked alone against the state root in the block's verified header, so the peer that sent a false one is
+known: it is banned, and the chunk comes from another (docs/peers.md "Snapshots").
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from attrs import define
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.accounts import Account
+from svcd.chain.snapshot import Manifest
+from svcd.limits import ENDLESS_ANSWER, STALLING_PEER, limit
+from svcd.p2p.block_download import DownloadFailed, Wakeup
+from svcd.p2p.client import PeerStatus, SnapshotClaim
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
+from svcd.p2p.transport import FailureKind, PeerCallFailed
+
+MAX_REQUESTS: Final = limit(2, "requests for chunks of a snapshot under way to one peer", "requests", STALLING_PEER)
+MAX_CHUNKS_HELD: Final = limit(
+    8, "chunks of a snapshot that are requested or wait for the disk", "chunks", ENDLESS_ANSWER
+)
+STALL_SECONDS: Final = limit(60.0, "time without a peer that delivers of a snapshot", "seconds", STALLING_PEER)
+"""How long a snapshot is fetched while no peer delivers any of it."""
+SLOW_SECONDS: Final = 10.0
+"""How old a request for a chunk is before an idle peer is asked for the same chunk."""
+FAILED_BACKOFF: Final = 10.0
+"""How long nothing is requested from a peer that has not answered."""
+_CHECK_SECONDS: Final = 1.0
+
+Accounts = Sequence[tuple[bytes, Account]]
+Accept = Callable[[int, Accounts], Deferred[None]]
+"""Takes the accounts of a chunk, by its index; the Deferred fires when they are on disk."""
+
+
+def choose_snapshot(
+    statuses: Iterable[PeerStatus],
+    hash_at: Callable[[int], bytes | None],
+    *,
+    newest: int,
+    refused: Collection[SnapshotClaim] = (),
+) -> SnapshotClaim | None:
+    """The snapshot to start from, of those in the ``statuses`` of peers: the highest, then the one with most sources.
+
+    ``hash_at`` gives the hash of the block at a height in the verified chain, None for none. Only blocks up to the
+    height ``newest`` are considered, and no snapshot that is ``refused``.
+    """
+    sources = Counter(claim for status in statuses for claim in set(status.snapshots))
+    able = [
+        claim
+        for claim in sources
+        if claim.height <= newest and claim not in refused and hash_at(claim.height) == claim.hash
+    ]
+    return max(able, key=lambda claim: (claim.height, sources[claim], claim.digest), default=None)
+
+
+@define(eq=False)
+class _ChunkRequest:
+    """One request for a chunk."""
+
+    peer: Peer
+    index: int
+    began: float
+    """Unix seconds."""
+    call: Deferred[None] | None = None
+
+
+class SnapshotDownload:
+    """Fetches the manifest and the missing chunks of one snapshot."""
+
+    log = Logger()
+
+    def __init__(self, peers: Peers, claim: SnapshotClaim, state_root: bytes) -> None:
+        """``state_root`` is that of the verified header of the snapshot's block."""
+        self._peers = peers
+        self._node = peers.node
+        self.claim = claim
+        self._state_root = state_root
+        self._manifest: Manifest | None = None
+        self._missing: set[int] = set()
+        """The chunks that are not accepted yet."""
+        self._writing: set[int] = set()
+        """The chunks that have come and are not on disk yet."""
+        self._requests: list[_ChunkRequest] = []
+        self._backoff: dict[str, float] = {}
+        """By endpoint, until when (Unix seconds) nothing is requested."""
+        self._liars: set[str] = set()
+        """Endpoints of peers that sent what is false; even one that is not banned is asked no more."""
+        self._failure: Exception | None = None
+        self._wakeup = Wakeup(self._node.clock)
+        self._idle_since = self._node.now()
+        self.received = 0
+        """Bytes of chunks that have come."""
+
+    def stop(self, failure: Exception) -> None:
+        """Give up; the coroutine that runs raises ``failure``."""
+        self._failure = self._failure or failure
+        self._wakeup.set()
+
+    async def manifest(self) -> Manifest:
+        """Fetch the manifest; raises DownloadFailed."""
+        while True:
+            self._check()
+            for peer in self._sources():
+                try:
+                    return await self._peers.client.manifest(peer.endpoint, self.claim, self._state_root)
+                except PeerCallFailed as failed:
+                    self._note_failure(peer, failed)
+                self._check()
+            await self._wakeup.wait(_CHECK_SECONDS)
+
+    async def chunks(self, manifest: Manifest, missing: Iterable[int], accept: Accept) -> None:
+        """Fetch the ``missing`` chunks, by index; raises DownloadFailed, or what ``accept`` fails with."""
+        self._manifest, self._missing = manifest, set(missing)
+        self._idle_since = self._node.now()
+        try:
+            while self._missing:
+                self._check()
+                self._send_requests(accept)
+                await self._wakeup.wait(_CHECK_SECONDS)
+        finally:
+            for request in tuple(self._requests):
+                if request.call is not None:
+                    request.call.cancel()
+            while self._writing:
+                await self._wakeup.wait(_CHECK_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+    def _check(self) -> None:
+        """Raise why nothing more is fetched, if so."""
+        if self._failure is not None:
+            raise self._failure
+        if self._liars and not any(self._serves(peer) for peer in self._peers.all()):
+            raise DownloadFailed(f"whoever served the snapshot of block {self.claim.height} sent what is false")
+        if self._node.now() - self._idle_since >= STALL_SECONDS:
+            raise DownloadFailed(
+                f"no peer has delivered of the snapshot of block {self.claim.height} for {STALL_SECONDS:g} s"
+            )
+
+    def _serves(self, peer: Peer) -> bool:
+        claims = () if peer.status is None else peer.status.snapshots
+        return self.claim in claims and peer.endpoint not in self._liars
+
+    def _sources(self) -> list[Peer]:
+        """The peers to ask at present, in a random order."""
+        now = self._node.now()
+        return [
+            peer
+            for peer in self._peers.in_relay_order()
+            if self._serves(peer) and not peer.is_paused and self._backoff.get(peer.endpoint, 0.0) <= now
+        ]
+
+    def _send_requests(self, accept: Accept) -> None:
+        sources = self._sources()
+        for _ in range(MAX_REQUESTS):
+            for peer in sources:
+                own = [request for request in self._requests if request.peer is peer]
+                index = self._next_chunk(peer, idle=not own)
+                if len(own) < MAX_REQUESTS and index is not None:
+                    self._request(peer, index, accept)
+
+    def _next_chunk(self, peer: Peer, *, idle: bool) -> int | None:
+        """The next chunk to request; an ``idle`` peer is also asked for one that another has not sent for long."""
+        asked = {request.index for request in self._requests}
+        if len(asked | self._writing) < MAX_CHUNKS_HELD and (free := self._missing - asked - self._writing):
+            # In ascending order, so that the database grows at its end.
+            return min(free)
+        late = [request for request in self._requests if self._node.now() - request.began >= SLOW_SECONDS]
+        twice = {index for index, count in Counter(request.index for request in self._requests).items() if count > 1}
+        slow = [request for request in late if request.peer is not peer and request.index not in twice]
+        return slow[0].index if idle and slow else None
+
+    def _request(self, peer: Peer, index: int, accept: Accept) -> None:
+        request = _ChunkRequest(peer, index, self._node.now())
+        self._requests.append(request)
+        request.call = Deferred.fromCoroutine(self._fetch(request, accept))
+        request.call.addErrback(self._failed).addCallback(lambda _: self._wakeup.set())
+
+    async def _fetch(self, request: _ChunkRequest, accept: Accept) -> None:
+        peer, index, manifest = request.peer, request.index, self._manifest
+        if manifest is None:
+            return
+        try:
+            accounts = await self._peers.client.chunk(peer.endpoint, manifest, index, self._note_bytes)
+        except PeerCallFailed as failed:
+            self._note_failure(peer, failed)
+            return
+        finally:
+            self._requests.remove(request)
+        peer.note_delivery()
+        self._idle_since = self._node.now()
+        if index in self._writing or index not in self._missing:
+            return
+        self._writing.add(index)
+        for other in tuple(self._requests):
+            if other.index == index and other.call is not None:
+                other.call.cancel()
+        try:
+            await accept(index, accounts)
+            self._missing.discard(index)
+        finally:
+            self._writing.discard(index)
+            self._idle_since = self._node.now()
+
+    def _note_bytes(self, count: int) -> None:
+        self.received += count
+
+    def _failed(self, failure: Failure) -> None:
+        # A request is cancelled when the chunk has come from another peer, and at the end.
+        if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
+            self.stop(failure.value if isinstance(failure.value, Exception) else RuntimeError(str(failure.value)))
+
+    def _note_failure(self, peer: Peer, failed: PeerCallFailed) -> None:
+        if failed.kind is FailureKind.INVALID:
+            self._liars.add(peer.endpoint)
+            self._peers.ban(peer, failed.detail)
+            return
+        if not failed.retry_after:
+            self._backoff[peer.endpoint] = self._node.now() + FAILED_BACKOFF
+        self._peers.note_failure(peer, failed)

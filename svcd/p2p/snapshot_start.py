@@ -1,0 +1,460 @@
+"""A start from a snapshot: headers, then the state after a block, then both become the chain (docs/peers.md).
+
+The headers of the chain with the most work are all fetched first. The state after a block far below its tip comes in
+chunks, each checked against the state root in that block's header. Blocks follow from there on as on every other node.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+from attrs import define, frozen
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Header
+from svcd.chain.errors import Corrupt, RuleViolation
+from svcd.chain.forkchoice import prefers
+from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
+from svcd.chain.transition import ChainHead, ChainPoint
+from svcd.interfaces import Worker
+from svcd.limits import limit
+from svcd.p2p.block_download import DownloadFailed, Wakeup
+from svcd.p2p.client import MAX_HEADERS, HeadersReply, SnapshotClaim
+from svcd.p2p.headers import FalseClaim, check_count
+from svcd.p2p.own_errors import OwnErrors
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
+from svcd.p2p.snapshot_download import SnapshotDownload, choose_snapshot
+from svcd.p2p.transport import PeerCallFailed
+from svcd.store.snapshot_staging import SnapshotStaging
+
+T = TypeVar("T")
+
+MIN_BLOCKS: Final = 10_080
+"""A node starts from a snapshot, unless told otherwise, if headers show more blocks than these, a week's."""
+DEPTH: Final = SNAPSHOT_BLOCKS
+"""How far below the tip the block of the snapshot is, at least: no reorganisation is so deep."""
+REPLY_SECONDS: Final = 10.0
+"""How long a reply with headers may take."""
+NOTHING_SECONDS: Final = 60.0
+"""How long the node looks for headers or a snapshot that it can have, until it fetches all blocks."""
+FIRST_RETRY: Final = 5.0
+MAX_RETRY: Final = 300.0
+"""How long a peer that did not answer is not asked for headers, the first time and at most."""
+MAX_TRIES: Final = 3
+"""How often in a row a peer may fail to show the headers that it claims until the node no longer waits for it."""
+BRANCH_HEADERS: Final = limit(
+    10_000, "headers of a branch that wait for proof of more work", "headers", "Headers of little work without end"
+)
+"""Headers of a chain that leaves the staged one, in memory until it has more work; further ones are fetched again."""
+_LOG_SECONDS: Final = 5.0
+_RATE_SECONDS: Final = 60
+_CHECK_SECONDS: Final = 1.0
+
+
+class StartMode(StrEnum):
+    """``[chain] start``: how a node without a chain begins."""
+
+    AUTOMATIC = ""
+    """From a snapshot if headers show more than MIN_BLOCKS blocks, otherwise with all blocks."""
+    BLOCKS = "blocks"
+    SNAPSHOT = "snapshot"
+
+
+@frozen
+class StartSettings:
+    """What a start from a snapshot needs of the node."""
+
+    mode: StartMode
+    staging: SnapshotStaging
+    """For the thread of ``writer`` only."""
+    writer: Worker
+
+
+class _NotFromSnapshot(Exception):
+    """There is no start from a snapshot; the text says why."""
+
+
+@define
+class _Gauge:
+    """How far one stage has come, for the log."""
+
+    what: str
+    done: int
+    target: int
+    _seen: deque[tuple[float, int]]
+
+    def rate(self, now: float) -> float:
+        """Units per second in the last minute."""
+        self._seen.append((now, self.done))
+        while now - self._seen[0][0] > _RATE_SECONDS:
+            self._seen.popleft()
+        began, first = self._seen[0]
+        return (self.done - first) / max(now - began, 1e-3)
+
+
+class SnapshotStart:
+    """Starts a node without a chain from a snapshot, once; what it has is kept on disk, so that a kill costs little."""
+
+    log = Logger()
+
+    def __init__(self, peers: Peers, settings: StartSettings, *, ended: Callable[[], None]) -> None:
+        """``ended`` is called when blocks are fetched from then on."""
+        self._peers = peers
+        self._node = peers.node
+        self._mode, self._staging, self._writer = settings.mode, settings.staging, settings.writer
+        self._own_errors = OwnErrors(peers.node.clock, "the start from a snapshot")
+        self._ended = ended
+        self._over = settings.mode is StartMode.BLOCKS
+        """Whether the node has a chain, or is to fetch all blocks."""
+        self._running: Deferred[None] | None = None
+        self._download: SnapshotDownload | None = None
+        self._refused: set[SnapshotClaim] = set()
+        """Snapshots that could not be had."""
+        self._wakeup = Wakeup(self._node.clock)
+        self._stopping = False
+        self._gauge: _Gauge | None = None
+        self._said = 0.0
+        self.proven_work = 0
+        """The cumulative work that the headers have shown, of which the state that was adopted has a part.
+
+        No chain with less is followed: it may leave this one below the blocks that are here.
+        """
+
+    # State
+
+    @property
+    def running(self) -> bool:
+        """Whether a start from a snapshot is under way."""
+        return self._running is not None
+
+    def describe(self) -> str:
+        """How far it has come; "" if none is under way."""
+        if self._running is None:
+            return ""
+        gauge = self._gauge
+        how_far = "" if gauge is None else f", {gauge.done} of {gauge.target} {gauge.what}"
+        return f"the node starts from a snapshot of the state{how_far}"
+
+    def begin(self) -> bool:
+        """Begin, or go on, if there is a reason to; whether a start from a snapshot is under way."""
+        if not (self._over or self._stopping or self._running or self._own_errors.pausing) and self._is_wanted():
+            self._running = Deferred.fromCoroutine(self._run())
+            self._running.addErrback(self._failed).addBoth(self._finished).addErrback(self._failed)
+        return self._running is not None
+
+    def _is_wanted(self) -> bool:
+        chain_manager = self._node.chain_manager
+        tip = chain_manager.tip
+        if tip.height >= SNAPSHOT_BLOCKS or chain_manager.reader.prune_height():
+            return False
+        least = 2 * SNAPSHOT_BLOCKS if self._mode is StartMode.SNAPSHOT else MIN_BLOCKS
+        return any(
+            peer.status is not None and peer.status.height > least and peer.status.work > tip.work
+            for peer in self._peers.all()
+            if not peer.claims_are_paused
+        )
+
+    async def stop(self) -> None:
+        """Stop; done when nothing of it is being written any more."""
+        self._stopping = True
+        self._wakeup.set()
+        if self._download is not None:
+            self._download.stop(DownloadFailed("the node is stopping"))
+        if self._running is not None:
+            done: Deferred[None] = Deferred()
+            self._running.addBoth(lambda _: done.callback(None))
+            await done
+
+    def _finished(self, _: object) -> None:
+        self._running = self._gauge = None
+        if not self._stopping:
+            self._ended()
+
+    def _failed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
+            self._own_errors.note(failure)
+
+    async def _run(self) -> None:
+        try:
+            while not await self._is_whole():
+                await self._fetch_headers()
+                await self._fetch_state()
+                # The chain has grown meanwhile, or another one has been met that has more work.
+                await self._fetch_headers()
+            if self._stopping:
+                return
+            self._gauge = None
+            self.log.info("the state is complete; it becomes the chain")
+            self.proven_work = (await self._write(self._staging.tip)).work
+            if await self._node.chain_manager.adopt_snapshot(self._staging):
+                tip = self._node.chain_manager.tip
+                self.log.info(
+                    "the chain begins with the state after block {height}, {hash}",
+                    height=tip.height,
+                    hash=tip.hash.hex(),
+                )
+            self._over = True
+        except _NotFromSnapshot as why:
+            if not self._stopping:
+                self._over = True
+                self.log.info("not starting from a snapshot: {why}; fetching all blocks", why=str(why))
+                await self._write(self._staging.clear)
+        except Corrupt as damage:
+            self.log.warn("{why}; it is fetched again", why=str(damage))
+
+    async def _is_whole(self) -> bool:
+        """Whether the state is here, of a block that is on the chain with the most work; or the node is stopping."""
+        if self._stopping:
+            return True
+        progress, tip = await self._write(self._staging.progress), await self._write(self._staging.tip)
+        return progress is not None and not progress.missing and self._most_work(tip) is None
+
+    def _write(self, job: Callable[..., T], *args: Any) -> Deferred[T]:
+        return self._writer.run(job, *args)
+
+    def _note(self, what: str, done: int, target: int) -> None:
+        """Note how far a stage has come, and log it now and then."""
+        now = self._node.now()
+        if self._gauge is None or self._gauge.what != what:
+            self._gauge = _Gauge(what, done, target, deque([(now, done)]))
+        gauge = self._gauge
+        gauge.done, gauge.target = done, max(done, target)
+        if now - self._said >= _LOG_SECONDS:
+            self._said = now
+            rate = gauge.rate(now)
+            self.log.info(
+                "starting from a snapshot: {done} of {target} {what}, {rate} a second, {left} s left",
+                done=gauge.done,
+                target=gauge.target,
+                what=what,
+                rate=round(rate, 1),
+                left=round((gauge.target - gauge.done) / rate) if rate else "?",
+            )
+
+    # Headers
+
+    async def _fetch_headers(self) -> None:
+        """Fetch headers until no peer claims more work than they show; raises _NotFromSnapshot."""
+        idle_since = self._node.now()
+        while not self._stopping:
+            tip = await self._write(self._staging.tip)
+            peer = self._most_work(tip)
+            if peer is None:
+                if tip.height and not self._waits_for_more(tip):
+                    break
+                if self._node.now() - idle_since >= NOTHING_SECONDS:
+                    if tip.height:
+                        break
+                    raise _NotFromSnapshot("no peer shows its headers")
+                await self._wakeup.wait(_CHECK_SECONDS)
+                continue
+            try:
+                if await self._headers_from(peer, tip):
+                    idle_since = self._node.now()
+            except FalseClaim as why:
+                self._peers.reject_claim(peer, str(why))
+            except PeerCallFailed as failed:
+                if failed.retry_after:
+                    peer.pause(failed.retry_after)
+                else:
+                    self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=MAX_RETRY)
+        tip = await self._write(self._staging.tip)
+        if self._mode is not StartMode.SNAPSHOT and tip.height <= MIN_BLOCKS:
+            raise _NotFromSnapshot(f"the headers show {tip.height} blocks, which is not more than {MIN_BLOCKS}")
+        if not prefers(tip, self._node.chain_manager.tip):
+            raise _NotFromSnapshot("the headers show no more work than there is here")
+
+    def _most_work(self, tip: ChainPoint) -> Peer | None:
+        """The peer to ask for headers: one that claims more work than ``tip`` has, if there is any to be asked."""
+        able = [
+            peer
+            for peer in self._peers.in_relay_order()
+            if peer.status is not None
+            and peer.status.work > tip.work
+            and not (peer.is_paused or peer.claims_are_paused)
+        ]
+        return min(able, key=lambda peer: (peer.unproven_claims, not peer.outbound), default=None)
+
+    def _waits_for_more(self, tip: ChainPoint) -> bool:
+        """Whether a peer that claims more work than ``tip`` has, and is not asked now, may still prove it."""
+        return any(
+            peer.status is not None and peer.status.work > tip.work and peer.unproven_claims < MAX_TRIES
+            for peer in self._peers.all()
+        )
+
+    async def _headers_from(self, peer: Peer, tip: ChainPoint) -> bool:
+        """Fetch headers of a peer's chain; whether any is new. Raises FalseClaim or PeerCallFailed."""
+        reply = await self._request_headers(peer, await self._write(self._locator, tip.height))
+        new = False
+        while not self._stopping:
+            headers = await self._write(self._without_staged, reply.headers)
+            if headers:
+                parent = await self._write(self._parent, headers[0])
+                if parent is None:
+                    raise FalseClaim("its headers do not begin at a block that both have")
+                tip = await self._write(self._staging.tip)
+                if parent.point.hash == tip.hash:
+                    head = await self._append(peer, parent, headers)
+                else:
+                    head = await self._compare(peer, parent, headers, reply)
+                    return head is not None
+                if head is None:
+                    return new
+                new = True
+                peer.note_proven_claim()
+                self._note("headers", head.point.height, reply.height)
+            if reply.is_last:
+                if not new:
+                    raise FalseClaim("its headers have less work than it claims")
+                return True
+            if not self._peers.has(peer):
+                return new
+            reply = await self._request_headers(peer, [reply.headers[-1].hash])
+        return new
+
+    async def _append(self, peer: Peer, parent: ChainHead, headers: Sequence[Header]) -> ChainHead | None:
+        """Check and stage headers on the newest staged one; the last, or None if not all are valid."""
+        check = await self._node.chain_manager.check_headers(parent, headers)
+        if check.heads:
+            await self._write(self._staging.add_headers, parent, headers[: len(check.heads)], check.heads)
+        if check.failure is not None:
+            self._not_valid(peer, check.failure)
+            return None
+        return check.heads[-1]
+
+    async def _compare(
+        self, peer: Peer, fork: ChainHead, headers: Sequence[Header], reply: HeadersReply
+    ) -> ChainHead | None:
+        """Verify a branch that leaves the staged headers, and stage it in their place if it has more work."""
+        work = (await self._write(self._staging.tip)).work
+        kept: list[Header] = []
+        heads: list[ChainHead] = []
+        head = fork
+        while True:
+            check = await self._node.chain_manager.check_headers(head, headers)
+            if len(kept) < BRANCH_HEADERS:
+                kept += headers[: len(check.heads)]
+                heads += check.heads
+            if check.failure is not None:
+                self._not_valid(peer, check.failure)
+                return None
+            head = check.heads[-1]
+            if head.point.work > work:
+                await self._write(self._staging.add_headers, fork, kept, heads)
+                return heads[-1]
+            if reply.is_last or self._stopping:
+                raise FalseClaim("its headers have less work than it claims")
+            reply = await self._request_headers(peer, [reply.headers[-1].hash])
+            headers = reply.headers
+            if not headers or headers[0].parent_hash != head.point.hash:
+                raise FalseClaim("its chain changed while its headers were fetched")
+
+    def _not_valid(self, peer: Peer, failure: Exception) -> None:
+        if isinstance(failure, RuleViolation):
+            self._peers.reject_claim(peer, failure.detail)
+            self._peers.ban(peer, failure.detail)
+        else:
+            # No lie: one of the two clocks may be a little wrong, and the header is due soon.
+            peer.pause_claims(self._node.params.slot_seconds)
+
+    async def _request_headers(self, peer: Peer, hashes: Sequence[bytes]) -> HeadersReply:
+        reply = await self._peers.client.headers(peer.endpoint, hashes, MAX_HEADERS, within=REPLY_SECONDS)
+        check_count(reply, MAX_HEADERS)
+        if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
+            raise FalseClaim("its headers are not those of one chain")
+        return reply
+
+    # In the writer's thread
+
+    def _locator(self, height: int) -> list[bytes]:
+        heights, step = [height], 1
+        while heights[-1] > 0:
+            heights.append(max(height - step, 0))
+            step *= 2
+        points = [self._staging.point(each) for each in heights]
+        return [point.hash for point in points if point is not None]
+
+    def _without_staged(self, headers: Sequence[Header]) -> Sequence[Header]:
+        for index, header in enumerate(headers):
+            point = self._staging.point(header.height)
+            if point is None or point.hash != header.hash:
+                return headers[index:]
+        return ()
+
+    def _parent(self, header: Header) -> ChainHead | None:
+        """The staged parent of a header; None if it has none."""
+        point = self._staging.point(header.height - 1) if header.height > 0 else None
+        if point is None or point.hash != header.parent_hash:
+            return None
+        return self._staging.head(point.height)
+
+    # State
+
+    async def _fetch_state(self) -> None:
+        """Fetch the state after a block far below the newest header; raises _NotFromSnapshot."""
+        began = self._node.now()
+        while not self._stopping:
+            claim = await self._choose()
+            if claim is None:
+                if self._node.now() - began >= NOTHING_SECONDS:
+                    raise _NotFromSnapshot("no peer serves a snapshot that can be had")
+                await self._wakeup.wait(_CHECK_SECONDS)
+                continue
+            header = await self._write(self._staging.header, claim.height)
+            download = self._download = SnapshotDownload(self._peers, claim, header.state_root)
+            try:
+                await self._fetch_snapshot(download)
+                return
+            except DownloadFailed as failed:
+                if not self._stopping:
+                    self._refused.add(claim)
+                    began = self._node.now()
+                    self.log.info(
+                        "the snapshot of block {height} cannot be had: {why}", height=claim.height, why=str(failed)
+                    )
+            finally:
+                self._download = None
+
+    async def _choose(self) -> SnapshotClaim | None:
+        """The snapshot that was begun if a peer still serves it, else the best one."""
+        progress, tip = await self._write(self._staging.progress), await self._write(self._staging.tip)
+        statuses = [peer.status for peer in self._peers.all() if peer.status is not None]
+        claims = {claim for status in statuses for claim in status.snapshots}
+        if progress is not None:
+            manifest = progress.manifest
+            begun = SnapshotClaim(manifest.height, manifest.hash, manifest.digest)
+            if not progress.missing or (begun in claims and begun not in self._refused):
+                return begun
+        points = {claim.height: await self._write(self._staging.point, claim.height) for claim in claims}
+        hashes = {height: point.hash for height, point in points.items() if point is not None}
+        return choose_snapshot(statuses, hashes.get, newest=tip.height - DEPTH, refused=self._refused)
+
+    async def _fetch_snapshot(self, download: SnapshotDownload) -> None:
+        progress = await self._write(self._staging.progress)
+        manifest: Manifest
+        if progress is not None and progress.manifest.digest == download.claim.digest:
+            manifest, missing = progress.manifest, progress.missing
+        else:
+            manifest = await download.manifest()
+            await self._write(self._staging.begin_state, manifest)
+            missing = tuple(range(len(manifest.chunks)))
+        done = len(manifest.chunks) - len(missing)
+        self._note("chunks", done, len(manifest.chunks))
+
+        async def add(index: int, accounts: Sequence[tuple[bytes, Account]]) -> None:
+            nonlocal done
+            await self._write(self._staging.add_chunk, index, accounts)
+            done += 1
+            self._note("chunks", done, len(manifest.chunks))
+
+        def accept(index: int, accounts: Sequence[tuple[bytes, Account]]) -> Deferred[None]:
+            work: Coroutine[Any, Any, None] = add(index, accounts)
+            return Deferred.fromCoroutine(work)
+
+        await download.chunks(manifest, missing, accept)

@@ -1,0 +1,237 @@
+"""A node without a chain starts from a snapshot: headers, state, then blocks; and what may go wrong."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal
+from svcd.chain.snapshot import check_manifest
+from svcd.p2p import client as client_module
+from svcd.p2p import snapshot_start
+from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
+from tests.chains import ChainBuilder
+from tests.p2p.bench import Node, Setting
+from tests.p2p.conftest import MakeNode
+from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
+from tests.p2p.memory_transport import Called, MemoryTransport
+from tests.p2p.remote_node import RemoteNode, silent
+
+MOST, DEPTH, WEEK = 4, 10, 30
+LENGTH, AT = 60, 40
+PATH = f"/p2p/snapshot/{AT}"
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot every ten blocks, chunks of four accounts, and a week of thirty blocks."""
+    monkeypatch.setattr(client_module, "check_manifest", partial(check_manifest, most=MOST))
+    monkeypatch.setattr(snapshot_start, "SNAPSHOT_BLOCKS", DEPTH)
+    monkeypatch.setattr(snapshot_start, "DEPTH", DEPTH)
+    monkeypatch.setattr(snapshot_start, "MIN_BLOCKS", WEEK)
+
+
+def grow(builder: ChainBuilder, count: int, on: Sequence[Block] = (), name: str = "s") -> list[Block]:
+    """Blocks with a transfer each to somebody new."""
+    blocks = list(on)
+    for number in range(count):
+        last = blocks[-1] if blocks else None
+        transfer = builder.transfer("alice", f"{name}{number}", 7, nonce=builder.account_after(last, "alice").nonce)
+        slot = builder.point_after(last).slot + 2
+        blocks.append(builder.block(last, slot=slot, producer=name, transfers=[transfer]))
+    return blocks
+
+
+@pytest.fixture(scope="module")
+def chain(builder: ChainBuilder) -> list[Block]:
+    return grow(builder, LENGTH)
+
+
+@pytest.fixture
+def fresh(make_node: MakeNode) -> Node:
+    """A node without a chain, as the operator starts it who has said nothing."""
+    return make_node(start=StartMode.AUTOMATIC)
+
+
+def archive(node: Node, number: int, chain: Sequence[Block], at: int = AT, **changes: Any) -> RemoteNode:
+    """A node with a chain and a snapshot of it."""
+    remote = node.remote(number, blocks=chain, **changes)
+    remote.serve_snapshot(chain[at - 1], MOST)
+    return remote
+
+
+def prune_height(node: Node) -> int:
+    return node.node_context.chain_manager.reader.prune_height()
+
+
+def has_state_after(node: Node, block: Block) -> bool:
+    reader = node.node_context.chain_manager.reader
+    accounts = {key: (balance, nonce, held) for key, balance, nonce, held in reader.every_account()}
+    expected = node.builder.accounts_after(block)
+    return accounts == {key: (a.balance, a.nonce, a.held_since) for key, a in expected.items()}
+
+
+def chunks_asked(node: Node, remote: RemoteNode) -> list[str]:
+    return [path for path in node.transport.paths(remote.endpoint) if path.startswith(f"{PATH}/")]
+
+
+def test_from_one_peer(fresh: Node, chain: list[Block]) -> None:
+    remote = archive(fresh, 1, chain)
+    fresh.meet(remote)
+    assert followed(fresh, chain, within=20.0)
+    assert prune_height(fresh) == AT + 1
+    assert has_state_after(fresh, chain[-1])
+    asked = {name for names in asked_for(fresh, remote) for name in names}
+    assert asked == set(hashes_of(chain[AT:]))
+    assert not fresh.network.network_view().behind
+
+
+def test_the_node_is_behind_while_it_starts(fresh: Node, chain: list[Block]) -> None:
+    remote = archive(fresh, 1, chain, scripts={PATH: silent})
+    fresh.meet(remote)
+    fresh.run(2.0)
+    assert fresh.network.network_view().behind.startswith("the node starts from a snapshot of the state")
+    assert fresh.tip.height == 0
+
+
+def test_a_liar_among_three_sources_is_banned(fresh: Node, chain: list[Block]) -> None:
+    remotes = [archive(fresh, number, chain) for number in (1, 2, 3)]
+    liar = remotes[1]
+    manifest, chunks = liar.snapshots[AT]
+    liar.snapshots[AT] = manifest, [bytes(len(chunk)) or b"?" for chunk in chunks]
+    meet(fresh, *remotes)
+    assert followed(fresh, chain, within=30.0)
+    assert [fresh.peers.is_banned(remote.key.node_id) for remote in remotes] == [False, True, False]
+    assert has_state_after(fresh, chain[-1])
+
+
+@pytest.mark.parametrize("stage", [HEADERS, f"{PATH}/3"])
+def test_a_restart_goes_on_where_it_was(
+    tmp_path: Path,
+    transport: MemoryTransport,
+    builder: ChainBuilder,
+    chain: list[Block],
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+) -> None:
+    monkeypatch.setattr(snapshot_start, "MAX_HEADERS", 20)
+    node = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
+    remote = archive(node, 1, chain)
+    left = [2]
+
+    def until_then(called: Called) -> Any:
+        left[0] -= 1
+        return remote.honest(called) if left[0] >= 0 and stage == HEADERS else None
+
+    remote.scripts = {stage: until_then}
+    node.meet(remote)
+    node.run(3.0)
+    assert node.tip.height == 0
+    before = set(chunks_asked(node, remote)) - {f"{PATH}/3"}
+    first_headers = len(node.transport.calls_to(remote.endpoint, HEADERS))
+    node.close()
+    node.transport.calls.clear()
+    again = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
+    remote.scripts = {}
+    again.meet(remote)
+    assert followed(again, chain, within=20.0)
+    assert prune_height(again) == AT + 1
+    assert has_state_after(again, chain[-1])
+    if stage == HEADERS:
+        assert first_headers >= 2
+    else:
+        assert before
+        assert f"{PATH}/3" in chunks_asked(again, remote)
+        assert not before & set(chunks_asked(again, remote))
+    again.close()
+
+
+def test_a_short_chain_is_fetched_block_by_block(fresh: Node, chain: list[Block]) -> None:
+    remote = archive(fresh, 1, chain[:WEEK], at=10)
+    fresh.meet(remote)
+    assert followed(fresh, chain[:WEEK])
+    assert prune_height(fresh) == 0
+
+
+def test_nothing_but_blocks_if_the_operator_says_so(make_node: MakeNode, chain: list[Block]) -> None:
+    node = make_node(start=StartMode.BLOCKS)
+    node.meet(archive(node, 1, chain))
+    assert followed(node, chain)
+    assert prune_height(node) == 0
+
+
+def test_a_snapshot_of_a_short_chain_if_the_operator_says_so(make_node: MakeNode, chain: list[Block]) -> None:
+    node = make_node(start=StartMode.SNAPSHOT)
+    node.meet(archive(node, 1, chain[:WEEK], at=10))
+    assert followed(node, chain[:WEEK])
+    assert prune_height(node) == 11
+
+
+def test_without_a_snapshot_all_blocks_are_fetched(fresh: Node, chain: list[Block]) -> None:
+    fresh.meet(fresh.remote(blocks=chain))
+    assert followed(fresh, chain, within=NOTHING_SECONDS + 20.0)
+    assert prune_height(fresh) == 0
+
+
+def test_a_snapshot_too_near_the_tip_is_not_taken(fresh: Node, chain: list[Block]) -> None:
+    remote = archive(fresh, 1, chain, at=LENGTH - DEPTH + 1)
+    fresh.meet(remote)
+    assert followed(fresh, chain, within=NOTHING_SECONDS + 20.0)
+    assert prune_height(fresh) == 0
+
+
+def test_an_empty_boast_delays_and_does_no_more(fresh: Node, chain: list[Block]) -> None:
+    fresh.meet(boaster(fresh, 1, silent), fresh.remote(2, blocks=chain[:20]))
+    assert followed(fresh, chain[:20], within=90.0)
+
+
+@pytest.mark.parametrize("common", [0, 45])
+def test_the_chain_with_the_most_work_is_taken(
+    fresh: Node, builder: ChainBuilder, chain: list[Block], common: int
+) -> None:
+    """Even if another one has been staged, and its state is being fetched."""
+    longer = grow(builder, LENGTH + 12 - common, chain[:common], "l")
+    shorter = archive(fresh, 1, chain, scripts={PATH: silent})
+    fresh.meet(shorter)
+    fresh.run(2.0)
+    fresh.meet(archive(fresh, 2, longer))
+    fresh.run(2.0)
+    shorter.scripts.clear()
+    assert followed(fresh, longer, within=60.0)
+    assert has_state_after(fresh, longer[-1])
+
+
+def test_a_block_on_the_genesis_does_not_stop_it(fresh: Node, builder: ChainBuilder, chain: list[Block]) -> None:
+    """Anybody can make one, while the start is under way or before."""
+    own = builder.block(None, slot=2, producer="mallory")
+    remote = archive(fresh, 1, chain, scripts={f"{PATH}/0": silent})
+    fresh.meet(remote)
+    fresh.run(2.0)
+    fresh.take(own)
+    assert fresh.tip.height == 1
+    remote.scripts.clear()
+    assert followed(fresh, chain, within=40.0)
+    assert prune_height(fresh) == AT + 1
+
+
+def test_a_header_that_breaks_a_rule_has_its_sender_banned(
+    fresh: Node, builder: ChainBuilder, chain: list[Block]
+) -> None:
+    last = chain[-2]
+    bad = builder.block(last, slot=builder.point_after(last).slot + 2, producer="x", break_=Refusal.CONSENSUS_ROOT)
+    liar, honest = archive(fresh, 1, [*chain[:-1], bad]), archive(fresh, 2, chain)
+    liar.work = honest.tip.work + 1
+    meet(fresh, liar, honest)
+    assert followed(fresh, chain, within=60.0)
+    assert fresh.peers.is_banned(liar.key.node_id)
+    assert not fresh.peers.is_banned(honest.key.node_id)
+
+
+def test_blocks_of_the_chain_are_not_asked_for_before(fresh: Node, chain: list[Block]) -> None:
+    remote = archive(fresh, 1, chain, scripts={PATH: silent})
+    fresh.meet(remote)
+    fresh.run(5.0)
+    assert fresh.transport.calls_to(remote.endpoint, BLOCKS) == []
