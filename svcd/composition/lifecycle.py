@@ -143,7 +143,14 @@ async def open_chain_and_webhooks(
     )
     limits = config.mempool
     mempool = Mempool(config.params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes)
-    chain = open_node(config.params, config.chain_file, threads=threads, mempool=mempool, clock=reactor)
+    chain = open_node(
+        config.params,
+        config.chain_file,
+        threads=threads,
+        mempool=mempool,
+        clock=reactor,
+        keep_blocks=config.chain.keep_blocks,
+    )
     return await open_databases(chain, webhooks_opener(config, pools.webhooks, threads, reactor))
 
 

@@ -85,6 +85,18 @@ class Participation:
     on_demand: Annotated[bool, types.Boolean()] = False
 
 
+MIN_KEPT_BLOCKS = 10_080
+"""The fewest blocks that a node keeps: those of a week, more than any watch looks back, and than any reorganisation."""
+
+
+@frozen
+class ChainSettings:
+    """The blocks of the chain."""
+
+    keep_blocks: Annotated[int, types.ZeroOrAtLeast(MIN_KEPT_BLOCKS)] = 0
+    """How many of the newest are kept whole; 0 for all."""
+
+
 @frozen
 class MempoolSettings:
     """Transfers that wait for a block."""
@@ -329,6 +341,7 @@ class Config:
     http: Http = Http()
     p2p: P2p = P2p()
     participation: Participation = Participation()
+    chain: ChainSettings = ChainSettings()
     mempool: MempoolSettings = MempoolSettings()
     limits: Limits = Limits()
     commerce: Commerce = Commerce()

@@ -107,6 +107,19 @@ class Between:
 
 
 @frozen
+class ZeroOrAtLeast:
+    """0, or an integer of at least ``minimum``."""
+
+    minimum: int
+
+    def read(self, value: object) -> int:
+        """Return the integer."""
+        if type(value) is not int or not (value == 0 or self.minimum <= value < 2**53):
+            raise BadValue(f"must be 0 or an integer of at least {self.minimum}, without quotes")
+        return value
+
+
+@frozen
 class Coins:
     """An amount of coins, a decimal number in quotes; at least ``minimum`` base units."""
 

@@ -14,8 +14,6 @@ from svcd.node.changes import ChainChange
 from svcd.node.tasks import TaskGroup
 from svcd.store.block_deletion import BlockDeletion
 
-MIN_KEPT: Final = 10_080
-"""The fewest blocks that a node may keep, a week: more than any watch needs, and far below any reorganisation."""
 _FIRST_TRANSFERS: Final = 64
 _MAX_TRANSFERS: Final = 2_048
 _MAX_JOBS: Final = 32
