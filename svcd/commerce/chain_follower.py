@@ -240,7 +240,7 @@ class StepContext:
 class ChainFollower:
     """Evaluates the watches as chain and mempool change; for one thread.
 
-    :attr:`unfinished` may be read in any thread.
+    :attr:`unfinished` and :attr:`evaluated_height` may be read in any thread.
     """
 
     repository: WatchRepository
@@ -272,6 +272,9 @@ class ChainFollower:
     def _lookup_with_mempool(self) -> PaymentLookup:
         return PaymentLookup(self.params, self.reader, self.mempool, synced=lambda: self._synced)
 
+    evaluated_height: int = field(default=-1, init=False)
+    """The height up to which the payments of all watches have been looked at, as of the newest step; -1 before it."""
+
     def step(self, context: StepContext) -> list[WatchQueue]:
         """Evaluate a share of the watches that changes may affect; returns the queues with new events.
 
@@ -295,6 +298,7 @@ class ChainFollower:
             queues += self.repository.redeliveries_requested()
         if delta is not None:
             self._committed(context.term)
+            self.evaluated_height = delta.evaluated if self._plan else delta.tip.height
         return queues
 
     @contextmanager
@@ -317,7 +321,11 @@ class ChainFollower:
         self._changed_in_mempool.clear()
         self._stepped_in = None
         with self.reader.snapshot():
-            self._note_lag(read_delta(self.repository.watches, self.reader))
+            delta = read_delta(self.repository.watches, self.reader)
+        self._note_lag(delta)
+        if delta is not None:
+            # This node may become the leader, and evaluates the watches from there.
+            self.evaluated_height = min(delta.evaluated, delta.fork)
 
     def _read_delta(self, context: StepContext) -> ChainDelta | None:
         """The difference between the cursor and the tip; None while the chain is behind the cursor.

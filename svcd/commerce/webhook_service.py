@@ -350,6 +350,11 @@ class WebhookService(Service):
         lag = self._subscriptions.follower.lag
         return 0 if lag is None else lag.blocks
 
+    @property
+    def evaluated_height(self) -> int:
+        """The height up to which the payments of all watches have been looked at; -1 before the first step."""
+        return self._subscriptions.follower.evaluated_height
+
     def record(self) -> dict[str, object]:
         """Backlog and counts for the operator (docs/operations.md "Operator interface")."""
         counts, oldest = self.counts(), self.backlog.oldest_undelivered

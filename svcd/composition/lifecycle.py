@@ -163,6 +163,7 @@ def server_endpoints(config: Config, reactor: Any) -> ServerEndpoints:
 def node_services(resources: NodeResources) -> list[Service]:
     """The services on an open chain, in the order of their start: listeners open late, and systemd hears last."""
     node = NodeServices(resources)
+    node.start_pruning()
     return [
         *node.checks(),
         node.reactor_lag,

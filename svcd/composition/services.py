@@ -184,6 +184,11 @@ class NodeServices:
         """The sweeps of rewards, if set, and the production of blocks; not on a devnet that makes them on demand."""
         return [service for service in (self._sweeper, self._participation) if service is not None]
 
+    def start_pruning(self) -> None:
+        """Delete old blocks from now on, if not all are kept, when the watches have been evaluated at them."""
+        webhooks = self._merchants.webhooks
+        self._base.node_context.start_pruning(None if webhooks is None else lambda: webhooks.evaluated_height)
+
     def webhooks(self) -> list[Service]:
         """The services behind webhooks; none where webhooks are switched off."""
         return self._merchants.services()

@@ -30,6 +30,7 @@ from svcd.store.database import (
     UncleanShutdownMarker,
     explaining_errors,
     explaining_os_errors,
+    open_checkpointer,
     open_reader,
     open_writer,
 )
@@ -106,6 +107,11 @@ class NodeContext:
         """Why the last write to one of the databases failed; "" if none did."""
         return next((disk.trouble for disk in self.disks if disk.trouble), "")
 
+    def start_pruning(self, evaluated: Callable[[], int] | None = None) -> None:
+        """Delete old blocks from now on, if not all are kept, and none above the height ``evaluated()``."""
+        if self._pruner is not None:
+            self._pruner.begin(evaluated)
+
     async def close(self) -> None:
         """Commit everything that has been submitted, then close the databases."""
         await self.chain_manager.stop()
@@ -121,7 +127,7 @@ async def open_node(
 ) -> NodeContext:
     """Open or create the chain's database at ``path`` and the mempool's beside it, and load both; ``mempool`` is empty.
 
-    Only the newest ``keep_blocks`` blocks are kept whole; all if it is 0.
+    Only the newest ``keep_blocks`` blocks are kept whole after :meth:`NodeContext.start_pruning`; all if it is 0.
     Raises DatabaseError or Corrupt, with a text for the operator.
     """
     check_library()
@@ -169,9 +175,10 @@ async def open_node(
         count = await transaction_pool.load()
         pruner = None
         if keep_blocks:
-            pruner = Pruner(BlockDeletion(connection), chain_manager, writer, clock, keep_blocks)
-            chain_manager.subscribe(pruner)
-            pruner.start()
+            disk = ReportingWorker(threads.disk, threads.health)
+            pruner = Pruner(
+                BlockDeletion(connection), chain_manager, writer, clock, disk, open_checkpointer(path), keep_blocks
+            )
     _LOG.info(
         "{chain_id}: height {height}, tip {hash}, {count} transfers wait",
         chain_id=params.chain_id,
@@ -187,6 +194,8 @@ async def open_node(
         transaction_pool.store.close()
         long_reads.close()
         reading.close()
+        if pruner is not None:
+            pruner.log_connection.close()
         connection.close()
 
     parts = threads, state_tree_keeper, SnapshotStaging(connection, params), pruner

@@ -1,6 +1,8 @@
 """Deletes blocks that are older than the newest ones to keep, in the writer's thread and without delaying it."""
 
 import sqlite3
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from attrs import define, field
@@ -13,10 +15,13 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import ChainChange
 from svcd.node.tasks import TaskGroup
 from svcd.store.block_deletion import BlockDeletion
+from svcd.store.database import checkpoint
 
 _FIRST_TRANSFERS: Final = 64
 _MAX_TRANSFERS: Final = 2_048
 _MAX_JOBS: Final = 32
+_TRANSFERS_TO_CHECKPOINT: Final = 1_000
+"""About 4,000 pages of the write-ahead log: as many as a commit of a block may leave there."""
 _SHORT_SECONDS: Final = 0.005
 _LONG_SECONDS: Final = 0.010
 
@@ -26,7 +31,8 @@ class Pruner:
     """Keeps the newest ``keep`` blocks whole, as a listener to changes of the chain.
 
     A job of the writer deletes as many transfers as take about 10 ms. Other jobs run in between; while the chain grows
-    faster than blocks are deleted, as when a node catches up, more jobs are queued together.
+    faster than blocks are deleted, as when a node catches up, more jobs are queued together. What they write is brought
+    from the log into the file in a thread that waits for the disk, and the next jobs come after that.
     """
 
     deletion: BlockDeletion
@@ -34,11 +40,18 @@ class Pruner:
     chain_manager: ChainManager
     writer: Worker
     clock: Clock
+    disk: Worker
+    """A thread that waits for the disk."""
+    log_connection: sqlite3.Connection
+    """Of :func:`svcd.store.database.open_checkpointer`; for one job of ``disk`` at a time."""
     keep: int
+    _evaluated: Callable[[], int] | None = field(default=None, init=False)
     _transfers: int = field(default=_FIRST_TRANSFERS, init=False)
     """How many transfers the next job deletes."""
     _least_lag: int | None = field(default=None, init=False)
     """The fewest blocks that were left to delete in this run."""
+    _unwritten: int = field(default=_TRANSFERS_TO_CHECKPOINT, init=False)
+    """How many transfers were deleted since the log was last brought into the file; enough for that at the start."""
     _running: bool = field(default=False, init=False)
     _stopping: bool = field(default=False, init=False)
     _tasks: TaskGroup = field(factory=TaskGroup, init=False)
@@ -47,6 +60,12 @@ class Pruner:
 
     def chain_changed(self, change: ChainChange) -> None:
         """See :class:`svcd.node.chain_manager.ChainListener`."""
+        self.start()
+
+    def begin(self, evaluated: Callable[[], int] | None) -> None:
+        """Delete from now on. A block above height ``evaluated()`` stays, as its payments were not looked at yet."""
+        self._evaluated = evaluated
+        self.chain_manager.subscribe(self)
         self.start()
 
     def start(self) -> None:
@@ -63,15 +82,22 @@ class Pruner:
     @property
     def _below(self) -> int:
         """The height below which blocks are deleted."""
-        return self.chain_manager.tip.height - self.keep + 1
+        below = self.chain_manager.tip.height - self.keep + 1
+        return below if self._evaluated is None else min(below, self._evaluated() + 1)
 
     async def _run(self) -> None:
         try:
             more = True
             while more and not self._stopping:
+                if self._unwritten >= _TRANSFERS_TO_CHECKPOINT:
+                    if not await self.disk.run(partial(checkpoint, self.log_connection)):
+                        # A long read keeps the log from being emptied; it must not grow. The next block begins again.
+                        return
+                    self._unwritten = 0
                 lag = self._below - self.chain_manager.reader.prune_height()
                 self._least_lag = lag if self._least_lag is None else min(lag, self._least_lag)
-                count = min(max(lag - self._least_lag, 0) + 1, _MAX_JOBS)
+                room = max(_TRANSFERS_TO_CHECKPOINT // self._transfers, 1)
+                count = min(max(lag - self._least_lag, 0) + 1, room, _MAX_JOBS)
                 jobs = [self.writer.run(self._delete_some, self._below) for _ in range(count)]
                 results: list[tuple[bool, Any]] = await DeferredList(jobs, consumeErrors=True)
                 for succeeded, result in results:
@@ -85,6 +111,7 @@ class Pruner:
         began = self.clock.seconds()
         more = self.deletion.delete_some(self.chain_manager.params, below=below, at_most=self._transfers)
         took = self.clock.seconds() - began
+        self._unwritten += self._transfers
         if took > _LONG_SECONDS:
             self._transfers = max(self._transfers // 2, 1)
         elif took < _SHORT_SECONDS:

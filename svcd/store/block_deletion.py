@@ -1,8 +1,14 @@
 """Deletes old blocks from the chain's database, some transfers to a commit (docs/operations.md "Storage")."""
 
+from typing import Final
+
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_canonical_transfer
+from svcd.store import database
 from svcd.store.chain_store import ChainWriter, StoredBlock
+
+_BYTES_OF_A_TRANSFER: Final = 512
+"""About as much of a side block is deleted in the time of a transfer, which is in indexes, too."""
 
 
 class BlockDeletion(ChainWriter):
@@ -15,14 +21,15 @@ class BlockDeletion(ChainWriter):
     def delete_some(self, params: NetworkParams, *, below: int, at_most: int) -> bool:
         """Delete in one commit of the blocks below height ``below``; gives whether something is left to delete.
 
-        At most ``at_most`` transfers and side blocks, and as many blocks, are deleted.
+        About ``at_most`` transfers are deleted; a block counts as one, and 512 bytes of a side block count as one. The
+        commit leaves the log to :func:`svcd.store.database.checkpoint`.
         """
-        with self.commit():
+        with database.without_checkpoint(self._db), self.commit():
             while at_most > 0:
                 height = self.prune_height()
                 if height:
                     deleted = self._delete_some_of(params, self.existing(height - 1), at_most)
-                    if deleted == at_most:
+                    if deleted >= at_most:
                         return True
                     at_most -= deleted
                 if height >= below:
@@ -32,7 +39,7 @@ class BlockDeletion(ChainWriter):
         return True
 
     def _delete_some_of(self, params: NetworkParams, block: StoredBlock, at_most: int) -> int:
-        """Delete transfers of a canonical block, then the branches that lost to it; gives how many of both."""
+        """Delete transfers of a canonical block, then the branches that lost to it; gives how much of ``at_most``."""
         rows = self._db.execute(
             "SELECT position, body FROM block_transaction WHERE block = ? ORDER BY position LIMIT ?",
             (block.id, at_most),
@@ -51,7 +58,7 @@ class BlockDeletion(ChainWriter):
     def _delete_side_blocks(self, block: StoredBlock, at_most: int) -> int:
         """Delete the branches beside a canonical block, their ends first: no reorganisation can lead there any more.
 
-        Gives how many blocks were deleted.
+        Gives how many transfers would have taken the same time.
         """
         deleted = 0
         path: list[tuple[int, bytes]] = []
@@ -63,8 +70,7 @@ class BlockDeletion(ChainWriter):
             if child is not None:
                 path.append(child)
             elif path:
-                self._delete(path.pop()[0])
-                deleted += 1
+                deleted += 1 + self._delete(path.pop()[0]) // _BYTES_OF_A_TRANSFER
             else:
                 break
         return deleted

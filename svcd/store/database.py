@@ -166,6 +166,43 @@ def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
             )
 
 
+def open_checkpointer(path: Path) -> sqlite3.Connection:
+    """A further connection to a file that :func:`open_writer` has opened, for :func:`checkpoint` only."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        # The exception keeps this frame, and with it the connection and its open file.
+        connection.close()
+        raise
+    return connection
+
+
+def checkpoint(connection: sqlite3.Connection) -> bool:
+    """Bring the write-ahead log into the file, and begin the log anew, while others read and write.
+
+    It waits for the disk, in place of the next commit of the writer, which would do so otherwise. Gives whether the
+    whole log is in the file: a long read keeps the rest in the log. Raises sqlite3.Error.
+    """
+    _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if pages == done:
+        # The commit that begins a log waits until its first page is on the disk.
+        probe(connection, 1)
+    return bool(pages == done)
+
+
+@contextmanager
+def without_checkpoint(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let no commit inside bring the write-ahead log into the file; see :func:`checkpoint`."""
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+
+
 def open_reader(path: Path, report: ErrorReport | None = None, *, cache_kib: int = _CACHE_KIB) -> sqlite3.Connection:
     """A connection that cannot write, for a file that :func:`open_writer` has opened before.
 

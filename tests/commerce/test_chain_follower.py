@@ -1302,6 +1302,49 @@ def test_a_merchant_does_not_wait_for_the_many_watches_of_another(
     assert step() == []
 
 
+def test_a_block_is_evaluated_when_no_watch_is_left(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        watched.register(required=4 + number)
+    blocks = some(chain(watched), "b", 1, 5)
+    assert watched.webhooks.evaluated_height == 0
+    run(watched, *blocks[:2])
+    assert watched.webhooks.evaluated_height == 2
+    step = held_steps(watched, monkeypatch)
+    follower = watched.database.subscriptions.follower
+    watched.node.take(blocks[2])
+    while step() or follower.unfinished:
+        assert watched.webhooks.evaluated_height == (2 if follower.unfinished else 3)
+    assert watched.webhooks.evaluated_height == 3
+    # A kill between two shares: what was left is found again, and only then is the block evaluated.
+    for block in blocks[3:]:
+        watched.node.take(block)
+    step()
+    assert follower.unfinished
+    watched.again()
+    settle_only(watched)
+    assert watched.webhooks.evaluated_height == 5
+
+
+def test_a_payment_is_told_before_its_block_is_deleted(tmp_path: Path, clock: Clock) -> None:
+    """The webhooks' database cannot be written for longer than blocks are kept."""
+    watched = Watched(tmp_path, clock, keep_blocks=2)
+    watched.node_context.start_pruning(lambda: watched.webhooks.evaluated_height)
+    watched.register(required=2)
+    blocks = watched.node.builder.chain("genesis: b[1..10]\nb3 pays 5000 from alice to bob for order-1")
+    reader = watched.node_context.chain_manager.reader
+    run(watched, *some(blocks, "b", 1, 2))
+    connection = watched.database.subscriptions.repository.watches._db.connection  # type: ignore[attr-defined]
+    connection.execute("PRAGMA query_only = 1")
+    assert run(watched, *some(blocks, "b", 3, 9)) == []
+    assert reader.prune_height() == 3
+    connection.execute("PRAGMA query_only = 0")
+    watched.poll()
+    assert settle(watched)[-1] == "confirmed: confirmed 2"
+    run(watched, blocks["b10"])
+    assert reader.prune_height() == 9
+    watched.close()
+
+
 @pytest.mark.parametrize("interrupted", ["", "restart", "failure"])
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_shares_change_no_event_whatever_comes_between_them(

@@ -95,6 +95,20 @@ def test_the_leader_tells_of_what_was_begun_at_the_other_node(pair: Pair) -> Non
     assert [event["initial"] for event in pair.leader.events()] == [False]
 
 
+def test_a_node_that_stands_by_knows_what_the_leader_has_evaluated(pair: Pair) -> None:
+    pair.standby.register()
+    pair.connect(*blocks(pair, "b1", "b2", "b3"))
+    pair.turn()
+    for node in (pair.leader, pair.standby):
+        node.poll()
+        assert node.webhooks.evaluated_height == 3
+    # The leader has not this block yet, and the node that stands by may be asked to take over.
+    (later,) = blocks(pair, "b4")
+    pair.standby.node.take(later)
+    pair.standby.poll()
+    assert pair.standby.webhooks.evaluated_height == 3
+
+
 def test_a_watch_ends_and_an_event_is_sent_again_at_either_node(pair: Pair) -> None:
     watch = pair.standby.register()["id"]
     pair.connect(*blocks(pair, "b1", "b2", "b3"))

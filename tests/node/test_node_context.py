@@ -60,7 +60,9 @@ class Bench:
             clock=self.clock,
             keep_blocks=self.keep_blocks,
         )
-        return result_of(Deferred.fromCoroutine(opening))
+        node_context = result_of(Deferred.fromCoroutine(opening))
+        node_context.start_pruning()
+        return node_context
 
     def submit(self, *blocks: Any) -> Deferred[Any]:
         return self.node_context.chain_manager.submit_blocks([wire_of(block) for block in blocks])

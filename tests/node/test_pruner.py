@@ -1,7 +1,8 @@
 """Old blocks are deleted a little at a time, and what is kept answers as before (docs/operations.md "Storage")."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ from svcd.node.pruner import Pruner
 from svcd.node.threads import InlineWorker
 from svcd.store.block_deletion import BlockDeletion
 from svcd.store.chain_store import ChainReader
+from svcd.store.database import open_checkpointer
 from svcd.store.pruned import Pruned, ReorganisationBelowPruneHeight
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node, Setting, Stepped, running
@@ -200,38 +202,56 @@ class SlowClock(Clock):
         return super().seconds()
 
 
-def pruner_of(node: Node, worker: Any, keep: int, clock: Any = None) -> Pruner:
-    pruner = Pruner(deletion_of(node), node.chain_manager, worker, clock or node.clock, keep)
-    node.chain_manager.subscribe(pruner)
-    return pruner
+PrunerOf = Callable[..., Pruner]
 
 
-def test_the_newest_blocks_are_kept(node: Node, chain: ChainBuilder) -> None:
+@pytest.fixture
+def pruner_of() -> Iterator[PrunerOf]:
+    """``pruner_of(node, writer, keep, …)``: a pruner that has begun."""
+    with ExitStack() as connections:
+
+        def make(
+            node: Node,
+            writer: Any,
+            keep: int,
+            clock: Any = None,
+            disk: Any = None,
+            evaluated: Callable[[], int] | None = None,
+        ) -> Pruner:
+            (_, _, path), *_ = node.connections[0].execute("PRAGMA database_list")
+            log = connections.enter_context(closing(open_checkpointer(Path(path))))
+            disk = InlineWorker() if disk is None else disk
+            pruner = Pruner(deletion_of(node), node.chain_manager, writer, clock or node.clock, disk, log, keep)
+            pruner.begin(evaluated)
+            return pruner
+
+        yield make
+
+
+def test_the_newest_blocks_are_kept(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
     pruner_of(node, InlineWorker(), keep=5)
     for height, block in enumerate(branch(chain, None, 12, "a"), 1):
         assert node.submit(block) == [CONNECTED]
         assert node.store.prune_height() == max(height - 4, 0)
 
 
-def test_it_goes_on_where_it_was(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_it_goes_on_where_it_was(make_node: MakeNode, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
     node = make_node()
     assert set(node.submit(*branch(chain, None, 12, "a"))) == {CONNECTED}
     deletion_of(node).delete_some(TEST_PARAMS, below=8, at_most=2)
     assert node.store.prune_height() == 2
-    pruner = pruner_of(node, InlineWorker(), keep=5)
-    pruner.start()
+    pruner_of(node, InlineWorker(), keep=5)
     assert node.store.prune_height() == 8
     assert len(contents(node.connections[0])["block_transaction"]) == 5
 
 
-def test_other_work_of_the_writer_comes_between_two_jobs(node: Node, chain: ChainBuilder) -> None:
+def test_other_work_of_the_writer_comes_between_two_jobs(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
     assert set(node.submit(*branch(chain, None, 12, "a"))) == {CONNECTED}
     worker = Stepped()
     clock = SlowClock()
     clock.took = 0.007
     pruner = pruner_of(node, worker, keep=2, clock=clock)
     pruner._transfers = 1
-    pruner.start()
     for _ in range(5):
         assert len(worker) == 1
         worker.step()
@@ -243,12 +263,13 @@ def test_other_work_of_the_writer_comes_between_two_jobs(node: Node, chain: Chai
     assert len(worker) == 0
 
 
-def test_more_jobs_are_queued_while_the_chain_grows_faster(node: Node, chain: ChainBuilder) -> None:
+def test_more_jobs_are_queued_while_the_chain_grows_faster(
+    node: Node, chain: ChainBuilder, pruner_of: PrunerOf
+) -> None:
     blocks = branch(chain, None, 40, "a")
     node.submit(*blocks[:10])
     worker = Stepped()
     pruner = pruner_of(node, worker, keep=2)
-    pruner.start()
     assert len(worker) == 1
     node.submit(*blocks[10:])
     # Nothing was deleted meanwhile: the lag has grown by 30 blocks.
@@ -259,13 +280,12 @@ def test_more_jobs_are_queued_while_the_chain_grows_faster(node: Node, chain: Ch
     assert node.store.prune_height() == 39
 
 
-def test_a_job_deletes_as_much_as_its_time_allows(node: Node, chain: ChainBuilder) -> None:
+def test_a_job_deletes_as_much_as_its_time_allows(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
     blocks = branch(chain, None, 30, "a")
     node.submit(*blocks[:20])
     clock = SlowClock()
-    pruner = pruner_of(node, InlineWorker(), keep=2, clock=clock)
     clock.took = 0.011
-    pruner.start()
+    pruner = pruner_of(node, InlineWorker(), keep=2, clock=clock)
     assert node.store.prune_height() == 19
     few = pruner._transfers
     assert few < 64
@@ -274,14 +294,73 @@ def test_a_job_deletes_as_much_as_its_time_allows(node: Node, chain: ChainBuilde
     assert pruner._transfers > few
 
 
-def test_a_full_disk_is_tried_again_with_the_next_block(node: Node, chain: ChainBuilder) -> None:
+def test_a_full_disk_is_tried_again_with_the_next_block(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
     blocks = branch(chain, None, 8, "a")
     node.submit(*blocks[:6])
     worker = Stepped()
-    pruner = pruner_of(node, worker, keep=2)
-    pruner.start()
+    pruner_of(node, worker, keep=2)
     worker.fail(sqlite3.OperationalError("database or disk is full"))
     assert (len(worker), node.store.prune_height()) == (0, 0)
     node.submit(blocks[6])
     worker.finish()
     assert node.store.prune_height() == 6
+
+
+def test_a_block_at_which_the_watches_were_not_evaluated_stays(
+    node: Node, chain: ChainBuilder, pruner_of: PrunerOf
+) -> None:
+    blocks, evaluated = branch(chain, None, 12, "a"), -1
+    pruner_of(node, InlineWorker(), keep=2, evaluated=lambda: evaluated)
+    node.submit(*blocks[:9])
+    assert node.store.prune_height() == 0
+    evaluated = 4
+    node.submit(blocks[9])
+    assert node.store.prune_height() == 5
+    assert node.store.bodies(node.store.existing(5))
+    evaluated = 11
+    node.submit(*blocks[10:])
+    assert node.store.prune_height() == 11
+
+
+def test_the_next_jobs_come_after_the_checkpoint(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
+    node.submit(*branch(chain, None, 12, "a"))
+    writer, disk = Stepped(), Stepped()
+    pruner = pruner_of(node, writer, keep=2, disk=disk)
+    assert (len(writer), len(disk)) == (0, 1)
+    disk.step()
+    assert (len(writer), len(disk)) == (1, 0)
+    pruner._transfers, pruner._unwritten = 1, 999
+    writer.step()
+    assert (len(writer), len(disk)) == (0, 1)
+    disk.step()
+    assert (len(writer), len(disk), pruner._unwritten) == (1, 0, 0)
+
+
+def test_a_log_that_a_long_read_keeps_is_not_filled(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
+    blocks = branch(chain, None, 12, "a")
+    node.submit(*blocks[:11])
+    writer = Stepped()
+    pruner = pruner_of(node, writer, keep=2)
+    reader = ChainReader(node.connections[1])
+    with reader.snapshot():
+        reader.tip()
+        pruner._transfers, pruner._unwritten = 1, 999
+        writer.step()
+        assert len(writer) == 0
+    node.submit(blocks[11])
+    writer.finish()
+    assert node.store.prune_height() == 11
+
+
+def test_a_large_side_block_takes_a_job_of_its_own(node: Node, chain: ChainBuilder) -> None:
+    """Its bytes count, so that no commit deletes dozens of full blocks."""
+    trunk, old, new = fork(chain, 6)
+    connect_all(node, chain, *trunk, *old)
+    connect(node, chain, *new[:-1])
+    with node.store.commit():
+        node.connections[0].execute("UPDATE block SET size = 1000000 WHERE side_work IS NOT NULL")
+    delete(node, 3)
+    count = len(new) - 1
+    for left in range(count - 1, -1, -1):
+        deletion_of(node).delete_some(TEST_PARAMS, below=4, at_most=64)
+        assert sum(node.store.point(block.header.hash) is not None for block in new[:-1]) == left

@@ -102,6 +102,8 @@ class Settings:
     exempt: tuple[str, ...] = ()
     peers: bool = False
     """Whether it serves the routes between nodes; it calls nobody either way."""
+    keep_blocks: int = 0
+    """How many of the newest blocks are kept whole; 0 for all."""
 
 
 class Node:
@@ -114,7 +116,9 @@ class Node:
         self.clock = clock
         threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2, InlineWorker(), InlineWorker())
         mempool = Mempool(self.params, max_transactions=settings.max_transactions, max_bytes=1 << 20)
-        opening = open_node(self.params, path, threads=threads, mempool=mempool, clock=clock)
+        opening = open_node(
+            self.params, path, threads=threads, mempool=mempool, clock=clock, keep_blocks=settings.keep_blocks
+        )
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.databases = OpenDatabases(self.node_context, None)
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool

@@ -16,13 +16,16 @@ from svcd.store.database import (
     Migration,
     UncleanShutdownMarker,
     attempt,
+    checkpoint,
     insert,
     is_damage,
     migrations,
+    open_checkpointer,
     open_reader,
     open_writer,
     snapshot,
     transaction,
+    without_checkpoint,
 )
 from tests.store.contents import contents
 
@@ -77,6 +80,31 @@ def test_the_writer_logs_ahead_and_keeps_the_log_short(writer: sqlite3.Connectio
     assert setting(writer, "synchronous") == 1, "NORMAL"
     assert setting(writer, "wal_autocheckpoint") == 4000
     assert setting(writer, "journal_size_limit") == 64 * 2**20
+
+
+def test_a_commit_can_leave_the_log_to_a_checkpoint_on_another_connection(
+    writer: sqlite3.Connection, path: Path
+) -> None:
+    writer.execute("PRAGMA wal_autocheckpoint = 1")
+    with without_checkpoint(writer):
+        write(writer, "a" * 500_000)
+        grown = path.stat().st_size
+        assert grown < 500_000
+    assert setting(writer, "wal_autocheckpoint") == 4000
+    with closing(open_checkpointer(path)) as other:
+        with closing(open_reader(path)) as reader:
+            reader.execute("BEGIN")
+            assert len(notes(reader)) == 1
+            write(writer, "kept in the log by the reader")
+            assert not checkpoint(other)
+        assert checkpoint(other)
+        assert path.stat().st_size > 500_000
+        log = path.with_name(f"{path.name}-wal")
+        size = log.stat().st_size
+        # The log begins anew, so it does not grow.
+        write(writer, "b" * 200_000)
+        assert log.stat().st_size == size
+    assert len(notes(writer)) == 3
 
 
 def test_a_new_file_gets_every_schema_file_and_every_table_is_strict(path: Path) -> None:
