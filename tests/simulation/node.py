@@ -57,7 +57,8 @@ class SimulationSettings:
 class SimulatedNode:
     """A node that can be started, killed without a word, and started again on the same files."""
 
-    def __init__(self, number: int, settings: SimulationSettings, *, public: bool) -> None:
+    def __init__(self, number: int, settings: SimulationSettings, *, public: bool, keep_blocks: int = 0) -> None:
+        """``keep_blocks`` is how many of the newest blocks are kept whole, and 0 for all."""
         self.number = number
         self.params = settings.params
         self.network = settings.network
@@ -67,6 +68,7 @@ class SimulatedNode:
         self.key = NodeKey(self.random.randbytes(32), self.endpoint if public else "")
         self.choose_slot = next_slot
         """How the node chooses the slot of its next block."""
+        self.keep_blocks = keep_blocks
         self._folder = settings.folder / str(number)
         self._seeds = settings.seeds
         self._node_context: NodeContext | None = None
@@ -83,6 +85,7 @@ class SimulatedNode:
             threads=NodeThreads(InlineWorker(), InlineWorker(), 1, InlineWorker(), InlineWorker()),
             mempool=Mempool(self.params, max_transactions=1_000, max_bytes=1 << 22),
             clock=life,
+            keep_blocks=self.keep_blocks,
         )
         self._node_context = node_context = result_of(Deferred.fromCoroutine(opening))
         self._link = Link(self.network, self.endpoint, address_of(self.number), life)
@@ -100,6 +103,7 @@ class SimulatedNode:
         self._service.startService()
         if self.key.endpoint:
             self.network.attach(self.endpoint, self._site)
+        node_context.start_pruning()
         life.callLater(self.random.random(), self._keep_in_touch)
         life.callLater(SAVE_SECONDS, self._keep_notes)
 
@@ -149,6 +153,11 @@ class SimulatedNode:
     def tip(self) -> ChainPoint:
         return self.node_context.chain_manager.tip
 
+    @property
+    def prune_height(self) -> int:
+        """The lowest height from which on all blocks are here whole."""
+        return self.node_context.chain.reader.prune_height()
+
     def mine(self, transfers: Iterable[Transfer] = (), *, empty: bool = True) -> None:
         """Find a block in the slot that the miner would choose and hand it in; nothing if the node is behind.
 
@@ -178,6 +187,12 @@ class SimulatedNode:
     def has_waiting(self, transfer: Transfer) -> bool:
         """Whether a transfer waits here."""
         return transfer.txid in self.node_context.transaction_pool.mempool
+
+    def height_of(self, transfer: Transfer) -> int:
+        """The height of the block that has a transfer here; fails if none has."""
+        found = self.node_context.chain.reader.transaction(transfer.txid)
+        assert found is not None, f"{self.endpoint} lacks {transfer.txid.hex()}"
+        return found.point.height
 
     def has_in_chain(self, transfer: Transfer) -> bool:
         """Whether a transfer is in the chain here."""

@@ -19,7 +19,7 @@ from tests.simulation.hostile import KINDS
 from tests.simulation.network import Conditions
 from tests.simulation.node import SimulatedNode
 from tests.simulation.trace import trace
-from tests.simulation.world import World
+from tests.simulation.world import KEEP_BLOCKS, World
 
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = [int(seed) for seed in os.environ.get("SVCD_SIMULATION_SEEDS", "1").split(",")]
@@ -95,6 +95,59 @@ def test_a_killed_node_comes_back_and_catches_up(make_world: MakeWorld) -> None:
     assert victim.tip.height == before
     world.run(120)
     agree(world, world.nodes, depth=1)
+
+
+@pytest.mark.parametrize("keeps_few", [False, True])
+def test_a_new_node_gets_the_chain_from_archive_nodes_among_pruned_ones(
+    make_world: MakeWorld, *, keeps_few: bool
+) -> None:
+    newcomer, archives = 7, (2, 5)
+    pruned = [number for number in range(8) if number not in archives and (keeps_few or number != newcomer)]
+    world = make_world(13, 8, pruned=pruned)
+    late = world.nodes[newcomer]
+    late.crash()
+    world.run(2_400)
+    others = [node for node in world.nodes if node.number != newcomer]
+    agree(world, others, depth=1)
+    for node in others:
+        below = 0 if node.number in archives else node.tip.height - KEEP_BLOCKS + 1
+        assert node.prune_height == below, node.endpoint
+    assert others[0].prune_height > KEEP_BLOCKS
+    late.start()
+    assert late.tip.height == 0
+    world.run(300)
+    agree(world, world.nodes, depth=1)
+    assert late.prune_height == (late.tip.height - KEEP_BLOCKS + 1 if keeps_few else 0)
+    check_company(world)
+
+
+def test_nodes_are_switched_from_archive_to_pruned_and_back(make_world: MakeWorld) -> None:
+    world = make_world(17, 6, pruned=[3])
+    world.run(2_000)
+    pruned, archive = world.nodes[3], world.nodes[4]
+    floor = pruned.prune_height
+    assert floor > 1
+    assert archive.prune_height == 0
+    for node, keep_blocks in ((pruned, 0), (archive, KEEP_BLOCKS)):
+        node.crash()
+        node.keep_blocks = keep_blocks
+        node.start()
+    world.run(200)
+    agree(world, world.nodes, depth=1)
+    assert archive.prune_height == archive.tip.height - KEEP_BLOCKS + 1
+    # What was deleted comes back only with the whole chain.
+    assert pruned.prune_height == floor
+    pruned.crash()
+    for file in (world.folder / "3").glob("chain.sqlite*"):
+        file.unlink()
+    pruned.start()
+    assert pruned.tip.height == 0
+    world.run(300)
+    agree(world, world.nodes, depth=1)
+    assert pruned.prune_height == 0
+    reader = pruned.node_context.chain.reader
+    for height in range(1, pruned.tip.height + 1):
+        assert reader.wire(reader.existing(height))
 
 
 def wait_for_the_next_slot(params: NetworkParams, tip: ChainPoint, now: int) -> int | None:
@@ -178,8 +231,8 @@ def test_a_quarter_of_an_hour_of_the_same_with_fewer_nodes(make_world: MakeWorld
 
 
 def stormy(make_world: MakeWorld, seed: int, count: int) -> World:
-    """A world in bad weather, in which payments are made and one node in five is hostile."""
-    world = make_world(seed, count, Conditions(loss=0.3), behind_nat=range(8, count, 10))
+    """A world in bad weather: payments are made, one node in three keeps few blocks, and one in five is hostile."""
+    world = make_world(seed, count, Conditions(loss=0.3), behind_nat=range(8, count, 10), pruned=range(1, count, 3))
     world.network.slow = {node.endpoint for node in world.nodes[4::10]}
     world.turn_hostile(world.nodes[2::5])
     world.begin_payments()
@@ -227,10 +280,13 @@ def check_company(world: World) -> None:
 
 
 def check_quiet(world: World) -> None:
-    """All honest nodes have the same chain with all payments in it, and find nothing wrong."""
+    """All honest nodes have the same chain with all payments in it that they keep, and find nothing wrong."""
     agree(world, world.honest, depth=1)
+    archive = next(node for node in world.honest if not node.keep_blocks)
+    heights = {transfer.txid: archive.height_of(transfer) for transfer in world.paid}
     for node in world.honest:
         assert not node.neighbours.peers.alarm, node.endpoint
         assert not node.status.behind, node.endpoint
-        lost = [transfer.txid.hex() for transfer in world.paid if not node.has_in_chain(transfer)]
+        kept = [transfer for transfer in world.paid if heights[transfer.txid] >= node.prune_height]
+        lost = [transfer.txid.hex() for transfer in kept if not node.has_in_chain(transfer)]
         assert not lost, f"{node.endpoint} lacks payments"

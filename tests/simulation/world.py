@@ -34,6 +34,8 @@ REST_SECONDS = (1.0, 300.0)
 """How long a node stays down."""
 TURN_SECONDS = 600.0
 """How long somebody hostile does harm in the same way."""
+KEEP_BLOCKS = 15
+"""More than a partition of some minutes undoes, and fewer than a quarter of an hour brings."""
 SEEDS = 2
 """How many of the first nodes all others know from the start."""
 BEGIN_SECONDS = 1_000.0
@@ -50,6 +52,8 @@ class World:
     conditions: Conditions = field(factory=Conditions)
     behind_nat: Collection[int] = ()
     """The numbers of nodes that nobody can call."""
+    pruned: Collection[int] = ()
+    """The numbers of nodes that keep only the newest KEEP_BLOCKS whole."""
     mining: bool = True
     """Whether blocks are found by chance."""
     seeds: int = SEEDS
@@ -77,7 +81,8 @@ class World:
         seeds: tuple[str, ...] = ()
         for number in range(self.count):
             settings = SimulationSettings(self.params, self.network, self.folder, seeds)
-            node = SimulatedNode(number, settings, public=number not in self.behind_nat)
+            keep_blocks = KEEP_BLOCKS if number in self.pruned else 0
+            node = SimulatedNode(number, settings, public=number not in self.behind_nat, keep_blocks=keep_blocks)
             self.nodes.append(node)
             if number < self.seeds:
                 seeds = (*seeds, node.endpoint)
