@@ -30,6 +30,7 @@ BENCHMARKS: Final = {
     "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
     "trustless": "benchmarks.trustless",
+    "pruning": "benchmarks.pruning",
     "big": "benchmarks.big",
     "wallet-page": "benchmarks.wallet_page",
 }

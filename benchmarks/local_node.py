@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svcd.chain.params import DEVNET
+from svcd.interfaces import Worker
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import BlockOutcome, BlockStatus
 from svcd.node.mempool import Mempool
@@ -20,18 +21,25 @@ _IN_FLIGHT = 2
 
 
 @asynccontextmanager
-async def opened(path: Path, reactor: Any) -> AsyncIterator[NodeContext]:
-    """The chain in the database at ``path``, on as many threads as the node would have; closed in the end."""
+async def opened(
+    path: Path, reactor: Any, *, keep_blocks: int = 0, writer: Callable[[Worker], Worker] = lambda worker: worker
+) -> AsyncIterator[NodeContext]:
+    """The chain in the database at ``path``, on as many threads as the node would have; closed in the end.
+
+    ``keep_blocks`` are kept whole, or all if it is 0; ``writer`` may wrap the thread that writes.
+    """
     tune_interpreter()
-    writer = ThreadPoolService(reactor, size=1, name="writer")
+    writing = ThreadPoolService(reactor, size=1, name="writer")
     verifier = ThreadPoolService(reactor, size=os.cpu_count() or 1, name="verifier")
-    pools = (writer, verifier)
+    pools = (writing, verifier)
     for pool in pools:
         pool.startService()
     try:
-        threads = NodeThreads(writer, verifier, verifier.size, verifier, verifier)
+        threads = NodeThreads(writer(writing), verifier, verifier.size, verifier, verifier)
         mempool = Mempool(DEVNET, max_transactions=50_000, max_bytes=64 << 20)
-        node_context = await open_node(DEVNET, path, threads=threads, mempool=mempool, clock=reactor)
+        node_context = await open_node(
+            DEVNET, path, threads=threads, mempool=mempool, clock=reactor, keep_blocks=keep_blocks
+        )
         try:
             yield node_context
         finally:

@@ -20,7 +20,8 @@ from svcd.chain.encoding import tagged_hash
 from svcd.chain.params import DEVNET
 from svcd.store.database import insert, open_writer
 
-_PER_BLOCK: Final = 2_000
+PER_BLOCK: Final = 2_000
+"""Payments in each block that :func:`lay_payments` makes."""
 _ASKED: Final = 20_000
 """Payments that are asked for, at random, again and again."""
 _FULL: Final = (10_000, 1_000_000, 7, 3)
@@ -37,19 +38,19 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
     come in the order of their keys, or the pages of a large index would be written again and again.
     """
     create_chain(path, keys)
-    build_blocks(path, ([] for _ in range(0, count, _PER_BLOCK)), gap=_GAP)
+    build_blocks(path, ([] for _ in range(0, count, PER_BLOCK)), gap=_GAP)
     connection = open_writer(path)
     connection.execute("PRAGMA synchronous = OFF")
     blocks = dict(connection.execute("SELECT height, block FROM canonical"))
     transactions: list[tuple[bytes, int, int]] = []
     connection.execute("BEGIN")
-    for start in range(0, count, _PER_BLOCK):
-        height = start // _PER_BLOCK + 1
-        bodies = list(map(body_of, range(start, min(start + _PER_BLOCK, count))))
+    for start in range(0, count, PER_BLOCK):
+        height = start // PER_BLOCK + 1
+        bodies = list(map(body_of, range(start, min(start + PER_BLOCK, count))))
         insert(connection, "block_transaction", [(blocks[height], at, body) for at, (_, body) in enumerate(bodies)])
         transactions += [(txid, height, at) for at, (txid, _) in enumerate(bodies)]
     insert(connection, "transaction_place", sorted(transactions))
-    places = [(number, number // _PER_BLOCK + 1, number % _PER_BLOCK) for number in range(count)]
+    places = [(number, number // PER_BLOCK + 1, number % PER_BLOCK) for number in range(count)]
     addresses = [(unowned_key(number), height, at) for number, height, at in places]
     addresses += [(_sender(number), height, at) for number, height, at in places]
     insert(connection, "address_place", sorted(addresses))

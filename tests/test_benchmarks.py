@@ -17,7 +17,7 @@ from tests.programs import needs
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
     *("transfers", "empty-blocks", "headers", "state-root", "memory", "waiting"),
-    *("latency", "sync", "watches", "many-watches", "callbacks", "two-merchants", "trustless"),
+    *("latency", "sync", "watches", "many-watches", "callbacks", "two-merchants", "trustless", "pruning"),
 )
 
 
@@ -123,6 +123,11 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "processor time of a block that 128 watches of another merchant follow",
         "svc verify --trustless, 400 blocks",
         "svc verify --trustless, 400 blocks, fetched",
+        "longest job of the writer while 20,000 transfers are deleted",
+        "transfers deleted",
+        "in use on disk with 10 blocks whole",
+        "the same after 40 further blocks",
+        "file after 40 further blocks, pruned",
     ]
     assert all(row["figure"] > 0 and row["baseline"] != 0 for row in found.values())
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)
