@@ -80,6 +80,12 @@ def test_defaults_of_mainnet() -> None:
     assert not config.p2p.allow_private
 
 
+def test_all_blocks_are_kept_unless_a_number_is_set() -> None:
+    assert load().chain.keep_blocks == 0
+    assert set_to("chain.keepBlocks=0").chain.keep_blocks == 0
+    assert set_to("chain.keepBlocks=10080").chain.keep_blocks == 10_080
+
+
 def test_defaults_of_devnet() -> None:
     config = set_to("network=devnet")
     assert config.http.listen == "tcp:18645:interface=127.0.0.1"
@@ -207,6 +213,14 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
         ('[participation]\nkeyFile = "a\\u0000"', '[participation] keyFile = "a\\u0000": must name a file'),
         ("dataDir = 3", "dataDir = 3: must be a string in quotes"),
         ("[p2p]\nenabled = 1", "[p2p] enabled = 1: must be true or false, without quotes"),
+        (
+            "[chain]\nkeepBlocks = 10079",
+            "[chain] keepBlocks = 10079: must be 0 or an integer of at least 10080, without quotes",
+        ),
+        (
+            "[chain]\nkeepBlocks = false",
+            "[chain] keepBlocks = false: must be 0 or an integer of at least 10080, without quotes",
+        ),
         ("[p2p]\noutbound = true", "[p2p] outbound = true: must be an integer from 0 to 64, without quotes"),
         ("[p2p]\noutbound = 65", "[p2p] outbound = 65: must be an integer from 0 to 64, without quotes"),
         ("[p2p]\noutbound = 1.0", "[p2p] outbound = 1.0: must be an integer from 0 to 64, without quotes"),
