@@ -12,8 +12,10 @@ from attrs import evolve, frozen
 from click.core import ParameterSource
 
 from svcd.chain.address import encode_address
+from svcd.chain.block import Header
 from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NETWORKS
+from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.transaction import Transfer
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse
@@ -183,24 +185,32 @@ def _proof_not_shown(*, anchored: bool) -> str:
 
 
 def _payment_members(proof: GenesisProof, proven: ProvenPayment) -> dict[str, object]:
-    transfer, block = proof.transfer, proven.chain.headers[proof.height]
+    return _members(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
+
+
+def _members(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> dict[str, object]:
+    """What --json prints of a proved payment."""
     reference = {} if transfer.reference is None else {"reference": transfer.reference}
     return {
-        "chainId": proof.params.chain_id,
+        "chainId": params.chain_id,
         "txid": transfer.txid.hex(),
-        "recipient": encode_address(transfer.recipient, proof.params.address_prefix),
+        "recipient": encode_address(transfer.recipient, params.address_prefix),
         "amount": str(transfer.amount),
         "amountSvc": format_amount(transfer.amount),
         **reference,
         "blockHash": block.hash.hex(),
         "blockHeight": str(block.height),
-        "blockTime": str(proof.params.slot_time(block.slot)),
-        "confirmations": proven.confirmations,
+        "blockTime": str(params.slot_time(block.slot)),
+        "confirmations": confirmations,
     }
 
 
 def _payment_rows(proof: GenesisProof, proven: ProvenPayment) -> list[tuple[str, str]]:
-    transfer, block, params = proof.transfer, proven.chain.headers[proof.height], proof.params
+    return _rows(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
+
+
+def _rows(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> list[tuple[str, str]]:
+    """The rows of the table of a proved payment."""
     return [
         ("network", params.chain_id),
         ("txid", transfer.txid.hex()),
@@ -210,7 +220,7 @@ def _payment_rows(proof: GenesisProof, proven: ProvenPayment) -> list[tuple[str,
         ("sender", encode_address(transfer.sender, params.address_prefix)),
         ("block", f"{block.height}, {block.hash.hex()}"),
         ("block time", format_time(params.slot_time(block.slot))),
-        ("confirmations", str(proven.confirmations)),
+        ("confirmations", str(confirmations)),
     ]
 
 
@@ -284,43 +294,24 @@ def _load_and_check(claim: ProofClaim, answers: list[bytes]) -> Proof:
 
 
 def _as_json(proof: Proof, cost: ForgeryCost, *, anchored: bool) -> dict[str, object]:
-    transfer, block, last = proof.transfer, proof.block, proof.last
-    reference = {} if transfer.reference is None else {"reference": transfer.reference}
+    last = proof.last
     return {
         "anchored": anchored,
-        "chainId": proof.params.chain_id,
-        "txid": transfer.txid.hex(),
-        "recipient": encode_address(transfer.recipient, proof.params.address_prefix),
-        "amount": str(transfer.amount),
-        "amountSvc": format_amount(transfer.amount),
-        **reference,
-        "blockHash": block.hash.hex(),
-        "blockHeight": str(block.height),
-        "blockTime": str(proof.params.slot_time(block.slot)),
-        "confirmations": proof.confirmations,
+        **_members(proof.params, proof.transfer, proof.block, proof.confirmations),
         "tip": {"height": str(last.height), "hash": last.hash.hex()},
         "evaluations": str(cost.evaluations),
     }
 
 
 def _as_text(proof: Proof, cost: ForgeryCost, *, anchored: bool) -> str:
-    transfer, block, last = proof.transfer, proof.block, proof.last
-    prefix, time_of = proof.params.address_prefix, proof.params.slot_time
+    last = proof.last
     verdict = "proved, if the tip is on the chain" if anchored else "not proved: the tip is not a trusted one"
     return property_table(
         [
             ("payment", verdict),
-            ("network", proof.params.chain_id),
-            ("txid", transfer.txid.hex()),
-            ("recipient", encode_address(transfer.recipient, prefix)),
-            ("amount", format_coins(transfer.amount)),
-            ("reference", transfer.reference or "none"),
-            ("sender", encode_address(transfer.sender, prefix)),
-            ("block", f"{block.height}, {block.hash.hex()}"),
-            ("block time", format_time(time_of(block.slot))),
-            ("confirmations", str(proof.confirmations)),
+            *_rows(proof.params, proof.transfer, proof.block, proof.confirmations),
             ("tip", f"{last.height}, {last.hash.hex()}"),
-            ("tip time", format_time(time_of(last.slot))),
+            ("tip time", format_time(proof.params.slot_time(last.slot))),
             ("to forge", str(cost)),
         ]
     )
