@@ -572,7 +572,7 @@ def test_the_pool_knows_what_a_reorganisation_has_brought_back(node: Node, chain
     assert waiting(node) == [new_one.txid]
 
 
-def test_what_is_sent_again_before_it_is_back_counts_as_brought_back(node: Node, chain: ChainBuilder) -> None:
+def test_a_transfer_sent_again_before_its_return_counts_as_returned(node: Node, chain: ChainBuilder) -> None:
     transfer = chain.transfer("alice", "bob", COIN)
     old, new = two_branches(chain, [transfer], [])
     node.submit(*old)
@@ -717,7 +717,7 @@ def test_a_transfer_whose_cover_was_undone_comes_back_with_it(node: Node, chain:
     assert all(node.store.transaction(transfer.txid) for transfer in (first, second))
 
 
-def test_what_is_kept_aside_waits_for_nobody(node: Node, chain: ChainBuilder) -> None:
+def test_a_transfer_kept_aside_is_not_in_the_mempool(node: Node, chain: ChainBuilder) -> None:
     first, second, old, new = two_hops(chain)
     reorganise(node, old, new)
     assert node.witness.pool[-1] == ([first.txid], [])
@@ -725,7 +725,7 @@ def test_what_is_kept_aside_waits_for_nobody(node: Node, chain: ChainBuilder) ->
     assert node.send(second) is Refusal.BALANCE
 
 
-def test_what_waited_on_an_undone_payment_is_kept_aside_too(node: Node, chain: ChainBuilder) -> None:
+def test_transfers_that_depend_on_an_undone_payment_are_kept_aside(node: Node, chain: ChainBuilder) -> None:
     first, second, old, new = two_hops(chain)
     later = [chain.transfer("dave", "erin", 5) for _ in range(2)]
     node.submit(*old)
@@ -739,7 +739,7 @@ def test_what_waited_on_an_undone_payment_is_kept_aside_too(node: Node, chain: C
     assert (waiting(node), aside(node)) == ([transfer.txid for transfer in later], [])
 
 
-def test_what_has_lost_its_cover_never_leaves_the_disk(node: Node, chain: ChainBuilder) -> None:
+def test_uncovered_transfers_stay_on_disk(node: Node, chain: ChainBuilder) -> None:
     _, second, old, new = two_hops(chain)
     later = chain.transfer("dave", "erin", 5)
     node.submit(*old)
@@ -755,7 +755,7 @@ def test_what_has_lost_its_cover_never_leaves_the_disk(node: Node, chain: ChainB
     assert {second.wire, later.wire} <= {row.body for row in node.pool.rows()}
 
 
-def test_what_another_payment_of_the_sender_leaves_uncovered_is_not_kept_aside(node: Node, chain: ChainBuilder) -> None:
+def test_transfers_uncovered_by_another_payment_are_not_kept_aside(node: Node, chain: ChainBuilder) -> None:
     node.send(chain.transfer("alice", "bob", 600 * COIN, nonce=1))
     node.submit(chain.block(transfers=[chain.transfer("alice", "bob", 600 * COIN, nonce=0)]))
     node.settle()
@@ -774,7 +774,7 @@ def test_more_nonces_than_may_wait_are_kept_aside(node: Node, chain: ChainBuilde
     assert (waiting(node), aside(node)) == (txids[2:], [])
 
 
-def test_what_is_kept_aside_is_let_go_when_its_nonce_is_used(node: Node, chain: ChainBuilder) -> None:
+def test_a_transfer_kept_aside_is_dropped_when_its_nonce_is_used(node: Node, chain: ChainBuilder) -> None:
     first, _, old, new = two_hops(chain)
     reorganise(node, old, new)
     other = chain.transfer("dave", "alice", 7, nonce=0)
@@ -783,7 +783,7 @@ def test_what_is_kept_aside_is_let_go_when_its_nonce_is_used(node: Node, chain: 
     assert (waiting(node), aside(node)) == ([], [])
 
 
-def test_what_is_kept_aside_is_let_go_when_it_expires(node: Node, chain: ChainBuilder) -> None:
+def test_a_transfer_kept_aside_is_dropped_when_it_expires(node: Node, chain: ChainBuilder) -> None:
     _, _, old, new = two_hops(chain)
     reorganise(node, old, new)
     node.clock.advance(DAY - LATE - 1)
@@ -796,14 +796,14 @@ def test_what_is_kept_aside_is_let_go_when_it_expires(node: Node, chain: ChainBu
     assert (waiting(node), aside(node)) == ([], [])
 
 
-def test_what_is_kept_aside_can_be_dropped(node: Node, chain: ChainBuilder) -> None:
+def test_a_transfer_kept_aside_can_be_dropped(node: Node, chain: ChainBuilder) -> None:
     first, second, old, new = two_hops(chain)
     reorganise(node, old, new)
     node.transaction_pool.drop([second.txid])
     assert (waiting(node), aside(node)) == ([first.txid], [])
 
 
-def test_what_is_kept_aside_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_a_transfer_kept_aside_survives_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
     node = make_node()
     first, second, old, new = two_hops(chain)
     reorganise(node, old, new)
@@ -1075,7 +1075,7 @@ def test_expired_transfers_are_dropped_after_a_restart(make_node: MakeNode, chai
     assert waiting(again) == []
 
 
-def test_what_builds_on_a_replacement_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+def test_transfers_that_build_on_a_replacement_survive_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
     """One in ten may wait behind a gap: none of these do."""
     node = make_node(max_transactions=10)
     transfers = [chain.transfer("alice", "bob", 5, nonce=nonce) for nonce in range(4)]

@@ -394,7 +394,7 @@ def test_every_endpoint_of_a_group_is_drawn_at_times() -> None:
     assert len(drawn) > 30
 
 
-def test_where_groups_may_repeat_all_endpoints_are_drawn() -> None:
+def test_without_diverse_groups_all_endpoints_are_drawn() -> None:
     book = book_with_a_crowd(1, verified=True)
     chosen = choose_outbound(book, 100, now=NOW, busy=(), groups=None, preferred=())
     assert Counter(chosen) == Counter(entry.endpoint for entry in book.entries())

@@ -119,7 +119,7 @@ def test_peers_are_shown(operator: Operator, grow: Grow) -> None:
     ]
 
 
-def test_one_that_does_not_answer_shows_since_when(operator: Operator) -> None:
+def test_a_silent_peer_shows_since_when(operator: Operator) -> None:
     remote = operator.node.remote(scripts={"/p2p/status": silent})
     operator.node.meet(remote)
     met = operator.node.local.now()

@@ -1088,7 +1088,7 @@ def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node) -> None:
     assert [called.path for called in node.transport.calls[before:]] == [STATUS] * 5
 
 
-def test_what_comes_within_a_second_of_a_question_is_asked_about_after_it(node: Node, grow: Grow) -> None:
+def test_news_within_a_second_of_a_poll_cause_another_poll(node: Node, grow: Grow) -> None:
     """Of a burst of blocks the last would be missed until the next slot, or the next minute, and nobody would know."""
     remote = node.remote(blocks=grow(3))
     node.meet(remote, outbound=False)
@@ -1358,7 +1358,7 @@ def test_another_key_at_the_same_endpoint_is_no_way_out(node: Node) -> None:
     assert not node.knows(moved), "nor is the same key elsewhere"
 
 
-def test_where_a_host_is_one_party_it_is_banned_on_every_port(make_node: MakeNode) -> None:
+def test_a_dedicated_host_is_banned_on_every_port(make_node: MakeNode) -> None:
     for diverse in (True, False):
         node = make_node(f"{diverse}", diverse=diverse)
         first = node.remote(endpoint="http://80.1.1.1:8645")

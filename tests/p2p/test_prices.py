@@ -292,7 +292,7 @@ def test_malformed_posts_that_go_on(poster: Poster, path: str) -> None:
     assert ban.why == "it posted: malformed posts for a minute on end"
 
 
-def test_one_that_waits_as_it_is_told_is_never_banned(poster: Poster) -> None:
+def test_a_peer_that_obeys_retry_after_is_never_banned(poster: Poster) -> None:
     for _ in range(120):
         while (answer := poster.post(BLOCK, b"{}")).status == 400:
             pass

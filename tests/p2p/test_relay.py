@@ -588,7 +588,7 @@ def test_a_block_from_an_unknown_sender_goes_to_every_peer(node: Node, grow: Gro
     assert [len(remote.got) for remote in remotes] == [3, 3], "a hello, a transfer and a block"
 
 
-def test_where_several_peers_share_an_address_nobody_is_left_out(make_node: MakeNode, grow: Grow) -> None:
+def test_peers_that_share_an_address_are_all_served(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(diverse=False)
     remotes = [node.remote(endpoint=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
     node.meet(*remotes)

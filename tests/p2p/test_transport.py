@@ -116,7 +116,7 @@ async def test_calls_share_connections(serve: Serve, make_network: MakeNetwork) 
     assert server.connections == 1
 
 
-async def test_where_a_name_leads_is_known_while_it_is_pinned(serve: Serve, make_network: MakeNetwork) -> None:
+async def test_the_address_of_a_name_is_known_while_it_is_pinned(serve: Serve, make_network: MakeNetwork) -> None:
     server, network = serve(saying(answer())), make_network()
     endpoint = at(server, NAME)
     assert network.address_of(endpoint) == ""

@@ -339,7 +339,7 @@ ALLOWED = f"the operator can allow it in {NETWORKS}"
         ({"callbackUrl": "https://shop.example.com:25/"}, "another port"),
     ],
 )
-def test_what_is_refused_and_how(watched: Watched, client: Client, differing: dict[str, Any], says: str) -> None:
+def test_refused_registrations(watched: Watched, client: Client, differing: dict[str, Any], says: str) -> None:
     response = register(client, body_of(watched, **differing))
 
     assert response.status == 400

@@ -344,7 +344,9 @@ def test_in_an_unreadable_folder_the_name_is_enough(tmp_path: Path, monkeypatch:
     assert remove_partial_copies(tmp_path / "monday") == [tmp_path / "monday.partial"]
 
 
-def test_what_cannot_be_removed_is_not_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_removed_is_not_reported_as_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_: str, *, dir_fd: int) -> None:
         raise OSError(30, "Read-only file system")
 

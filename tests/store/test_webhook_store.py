@@ -335,9 +335,7 @@ def test_a_change_that_shops_act_on_keeps_its_place_and_its_back_off(
 
 
 @pytest.mark.parametrize("aside", ["payment.mismatched", "node.alarm"])
-def test_what_goes_beside_a_payment_gives_way_to_it_once_it_fails(
-    watches: WebhookStore, events: EventStore, aside: str
-) -> None:
+def test_a_failing_mismatch_gives_way_to_a_payment(watches: WebhookStore, events: EventStore, aside: str) -> None:
     watches.add(row())
     for sequence in (1, 2):
         append(events, "w1", event(sequence, aside), now=NOW)

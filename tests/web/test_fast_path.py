@@ -345,7 +345,7 @@ def happenings(draw: Any) -> list[bytes | float | str]:
     peer=st.sampled_from(["203.0.113.9", "203.0.113.77"]),
     burst=st.sampled_from([0, 0, 3]),
 )
-def test_whatever_happens_the_answers_are_the_same(
+def test_fast_and_slow_path_answer_alike(
     happens: list[bytes | float | str], reads: bool, peer: str, burst: float
 ) -> None:
     ways = [
