@@ -1,5 +1,7 @@
 """The explorer: a block, a transfer, an address, the peers (docs/pages.md)."""
 
+from urllib.parse import urlencode
+
 from twisted.web.template import Tag
 
 from svcd.chain.accounts import Account
@@ -287,7 +289,19 @@ class TransactionPage:
             (message("explorer.signed"), instant(transfer.timestamp)),
             (message("explorer.transaction-id"), copyable(transfer.txid.hex(), message("explorer.the-transaction-id"))),
         ]
+        if row.height is not None and transfer.reference is not None:
+            pairs.append(
+                (message("explorer.proof"), _proof(transfer.reference, recipient, transfer.amount, row.height))
+            )
         return pairs
+
+
+def _proof(reference: str, recipient: str, amount: int, height: int) -> Tag:
+    """The ways to the proof of a payment in the block at ``height``, and to the page that checks one."""
+    terms = {"recipient": recipient, "amountBaseUnits": amount, "sinceHeight": height, "chain": 1}
+    path = f"/rpc/commerce/payment/{reference}/proof?{urlencode(terms)}"
+    download = tag("a", message("explorer.proof-file"), href=path, download=f"proof-{reference}.json")
+    return tag("span", download, " · ", tag("a", message("explorer.proof-check"), href="/proof/"))
 
 
 class AddressPage:

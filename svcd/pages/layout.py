@@ -48,6 +48,8 @@ class Page:
     refresh: int = 0
     """Seconds after which a browser without scripts reloads the page; 0 for never."""
     scripts: tuple[str, ...] = ()
+    worker: bool = False
+    """Whether its scripts start a worker."""
     markup: Mapping[str, Callable[[Catalogue], bytes]] = field(factory=dict)
     """HTML to be put in the places of the placeholders with these names."""
 

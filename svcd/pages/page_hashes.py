@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from svcd.pages.layout import WARNINGS, with_warning
-from svcd.pages.routes import WALLET_POLICY
+from svcd.pages.routes import POLICY_WITH_WORKER
 from svcd.pages.static_files import PAGE, static_files, wallet_html
 from svcd.pages.texts import load
 
@@ -24,7 +24,7 @@ def page_hashes() -> Iterator[tuple[str, str]]:
         html = wallet_html(template, catalogue)
         for sentence in (None, *WARNINGS):
             yield _hash(with_warning(html, sentence, catalogue)), f"/wallet/ {catalogue.language}"
-    yield _hash(WALLET_POLICY), "/wallet/ Content-Security-Policy"
+    yield _hash(POLICY_WITH_WORKER), "/wallet/ Content-Security-Policy"
     for path, data in sorted(files.linked_from(template).items()):
         yield _hash(data), path
 

@@ -14,10 +14,11 @@ from svcd.pages.explorer import AddressPage, BlockPage, BlocksPage, PeersPage, T
 from svcd.pages.layout import CachedPage, Layout, Page
 from svcd.pages.mempool_page import MempoolPage
 from svcd.pages.overview import OverviewPage
+from svcd.pages.proof_page import ProofPage
 from svcd.pages.qr import QrCodeRoute
 from svcd.pages.reference import ReferencePage
 from svcd.pages.representations import GZIP, Negotiated, compressed, takes_gzip
-from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
+from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM, SECURITY_HEADERS_WITH_WORKER
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
 from svcd.pages.static_files import StaticPage, WalletPage, static_files
@@ -43,8 +44,9 @@ _PAGES: Final = (
     SearchPage,
     ReferencePage,
     CheckoutPage,
+    ProofPage,
 )
-_REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/"}
+_REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/", b"/proof": b"/proof/"}
 _VARY: Final = (b"Vary", b"Accept-Language, Accept-Encoding")
 CACHE_SIZE: Final = 128
 """Rendered pages, of a few kilobytes each, that are kept for further requests."""
@@ -146,6 +148,7 @@ class PagesResource(Resource):
     def _drawn(self, answer: Page, catalogue: Catalogue, smaller: bool, headers: Headers = ()) -> Response:
         """The response with a page, compressed if it is to be ``smaller``."""
         security = SECURITY_HEADERS_WITH_FORM if answer.searchable else SECURITY_HEADERS
+        security = SECURITY_HEADERS_WITH_WORKER if answer.worker else security
         body, common = self._layout.draw(answer, catalogue), (*security, _VARY, *headers)
         if smaller:
             return Response(compressed(body), answer.status, content_type=HTML, headers=(*common, *GZIP))

@@ -128,12 +128,12 @@ _POLICY: Final = (
     b"manifest-src 'self'; worker-src 'none'; base-uri 'none'; form-action %s; frame-ancestors 'none'; "
     b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
-WALLET_POLICY: Final = (
+POLICY_WITH_WORKER: Final = (
     (_POLICY % b"'none'")
     .replace(b"worker-src 'none'", b"worker-src 'self'")
     .replace(b"trusted-types 'none'", b"trusted-types svc-worker")
 )
-"""That of the wallet's page, which starts a worker to check proofs (static/wallet-checking.mjs)."""
+"""That of the pages which start a worker to check proofs (static/wallet-checking.mjs, static/proof.mjs)."""
 _WORKER_POLICY: Final = b"default-src 'none'; script-src 'wasm-unsafe-eval'; frame-ancestors 'none'"
 _FEATURES: Final = (
     "accelerometer autoplay camera display-capture encrypted-media fullscreen geolocation gyroscope hid magnetometer "
@@ -150,7 +150,7 @@ _COMMON: Final[Headers] = (
     (b"Permissions-Policy", ", ".join(f"{feature}=()" for feature in _FEATURES).encode("ascii")),
 )
 WALLET_HEADERS: Final[Headers] = (
-    (b"Content-Security-Policy", WALLET_POLICY),
+    (b"Content-Security-Policy", POLICY_WITH_WORKER),
     (
         b"Permissions-Policy",
         ", ".join(f"{feature}={'(self)' if feature == 'camera' else '()'}" for feature in _FEATURES).encode("ascii"),
@@ -158,7 +158,7 @@ WALLET_HEADERS: Final[Headers] = (
 )
 """The wallet may start a worker, and use the camera, to scan payment links."""
 WORKER_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _WORKER_POLICY),)
-"""The wallet's worker computes Argon2id in WebAssembly, and loads nothing."""
+"""A worker computes Argon2id in WebAssembly, and loads nothing."""
 
 VARY: Final = (b"Vary", b"Accept-Language")
 """Of every page, whose language depends on that of the client."""
@@ -166,3 +166,5 @@ SECURITY_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'no
 """For files, and for pages without the search form."""
 SECURITY_HEADERS_WITH_FORM: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'self'"), *_COMMON)
 """For pages with the search form."""
+SECURITY_HEADERS_WITH_WORKER: Final[Headers] = ((b"Content-Security-Policy", POLICY_WITH_WORKER), *_COMMON)
+"""For pages without the search form that start a worker."""

@@ -33,7 +33,7 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 """Browsers run a module only with a JavaScript type, and ``nosniff`` forbids them to guess it."""
 PAGE: Final = "wallet.html"
 WORD_LIST: Final = "bip39-english.txt"
-WORKER: Final = "light-worker.mjs"
+WORKERS: Final = ("light-worker.mjs", "proof-worker.mjs")
 WALLET_SCRIPT: Final = "wallet-script"
 """The section of the texts that only the scripts of the wallet need."""
 _NO_POLICY: Final = '<script type="application/json" id="link-policy">{}</script>'
@@ -109,7 +109,7 @@ def static_files() -> StaticFiles:
 
 
 def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
-    policy = WORKER_HEADERS if name == WORKER else ()
+    policy = WORKER_HEADERS if name in WORKERS else ()
     kind = _CONTENT_TYPES["." + name.rpartition(".")[2]]
     return Negotiated(data, kind, (*policy, *headers), revalidated=True)
 

@@ -22,6 +22,17 @@ SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 MAINNET_SHOP = "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"
 
 
+CHOOSE_PROOF = """(text) => {
+  const chosen = document.getElementById("proof-file");
+  const files = new DataTransfer();
+  files.items.add(new File([text], "proof.json"));
+  chosen.files = files.files;
+  chosen.dispatchEvent(new Event("change"));
+  return true;
+}"""
+"""Chooses a file with this text on the page of payment proofs, as the dialogue of the browser does."""
+
+
 def fresh(what: str) -> str:
     """A reference that no other test uses."""
     return f"{what}-{secrets.token_hex(4)}"

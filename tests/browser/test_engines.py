@@ -1,5 +1,6 @@
 """The pages in the three browser engines: from a look at the chain to a payment that the network takes back."""
 
+import copy
 import json
 import re
 import threading
@@ -12,7 +13,18 @@ import pytest
 from svcd.keyfile import Keyfile, Pbkdf2, outdated, parse, unseal
 from svcd.pages.static_files import PAGE, static_files
 from tests.browser.between import Between, Reply, between
-from tests.browser.chain import PASSWORD, SHOP, Account, Chain, checkout_path, fresh, payment_uri, wallet_path
+from tests.browser.chain import (
+    CHOOSE_PROOF,
+    FAUCET,
+    PASSWORD,
+    SHOP,
+    Account,
+    Chain,
+    checkout_path,
+    fresh,
+    payment_uri,
+    wallet_path,
+)
 from tests.browser.engines import ChromiumTab, Tab, firefox, webkit
 from tests.browser.watching import Watched
 from tests.process_level.conftest import DEVNET, Nodes
@@ -497,3 +509,40 @@ def test_a_wallet_that_nobody_uses(tab: Tab, liar: Between) -> None:
     tab.evaluate(HIDE, "shown")
     wait_until(lambda: len(liar.asked) > before, "the node is asked again")
     liar.lie = None
+
+
+def test_a_payment_proof_is_checked_by_the_browser(tab: Tab, node: RunningNode, chain: Chain) -> None:
+    order = fresh("proof")
+    txid = chain.pay(FAUCET, SHOP, 250_000_000, order)
+    tip = node.mine(3)[-1]
+    tab.go(f"/tx/{txid}")
+    tab.see('a[href="/proof/"]')
+    path = tab.attribute("a[download]", "href")
+    answer = node.ok(node.get(path))
+    tab.click('a[href="/proof/"]')
+    tab.see("#proof-file:enabled")
+    tab.evaluate(CHOOSE_PROOF, json.dumps(answer))
+    tab.see('#proof[data-shown="proven"]')
+    shown = {
+        name: tab.text(f"[data-fill={name}]") for name in ("recipient", "reference", "txid", "confirmations", "tip")
+    }
+    assert (shown["recipient"], shown["reference"], shown["txid"], shown["confirmations"]) == (SHOP, order, txid, "3")
+    assert shown["tip"].endswith(tip)
+    assert tab.text("[data-fill=amount]") == "2.5\u00a0SVC"
+
+    def refused(text: str, sentence: str) -> None:
+        tab.evaluate(CHOOSE_PROOF, text)
+        tab.see('#proof[data-shown="refused"]')
+        assert sentence in tab.text("[data-view=refused] [data-fill=reason]")
+        assert tab.texts("[data-fill=amount]") == []
+
+    # Another amount, and a chain whose newest block took no work
+    forged = copy.deepcopy(answer)
+    forged["proof"]["transaction"]["payload"]["amount"] = "900000000"
+    refused(json.dumps(forged), "the signature of the transfer is not its sender's")
+    worthless = copy.deepcopy(answer)
+    worthless["proof"]["chain"]["headers"][-1]["workNonce"] = "0" * 16
+    refused(json.dumps(worthless), "and not its tip")
+    refused("no proof", "the answer is not JSON")
+    tab.evaluate(CHOOSE_PROOF, json.dumps(answer))
+    tab.see('#proof[data-shown="proven"]')

@@ -1,12 +1,24 @@
 """The pages for those who have no mouse, no scripts, other eyes or a small screen."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.chain import COIN, FAUCET, PASSWORD, SHOP, Account, Chain, checkout_path, fresh, payment_uri
+from tests.browser.chain import (
+    CHOOSE_PROOF,
+    COIN,
+    FAUCET,
+    PASSWORD,
+    SHOP,
+    Account,
+    Chain,
+    checkout_path,
+    fresh,
+    payment_uri,
+)
 from tests.browser.looks import Eyes
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched, overflow
@@ -119,9 +131,16 @@ def test_explorer_and_checkout(watched: Watched, chain: Chain, eyes: Callable[[P
         checkout_path(order, amount="7"),
         checkout_path(fresh("gone"), rest="&until=1&returnUrl=https%3A%2F%2Fshop.example%2Fpaid"),
         "/pay/?reference=A",
+        "/proof/",
     ):
         watched.go(path, page)
         seen.look(path)
+    terms = f"recipient={SHOP}&amountBaseUnits={5 * COIN // 2}&chain=1"
+    proof = chain.node.ok(chain.node.get(f"/rpc/commerce/payment/{order}/proof?{terms}"))
+    for text, state in ((json.dumps(proof), "proven"), ("no proof", "refused")):
+        page.evaluate(CHOOSE_PROOF, text)
+        page.wait_for_selector(f'#proof[data-shown="{state}"]')
+        seen.look(f"a proof that is {state}")
     watched.forgive("status of 40[04]")
     chain.node.mine(1)
 

@@ -10,12 +10,14 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkView, NoPeers
+from svcd.node.threads import InlineWorker
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
 from svcd.pages.texts import Catalogues
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.payment_routes import CommerceRoutes
+from svcd.rpc.proof_routes import ProofRoutes
 from svcd.rpc.sites import PublicSite
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
@@ -105,8 +107,9 @@ def show(
     routes = [
         ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),
         CommerceRoutes(chain_manager, payments, waiters, random=bytes, webhooks_enabled=False),
+        ProofRoutes(node.node_context, payments, InlineWorker()),
     ]
-    public = PublicSite(COMMON, RateLimiter(Clients(), rates, clock))
+    public = PublicSite(COMMON, RateLimiter(Clients(), UNLIMITED | rates, clock))
     return Shown(
         node, node.sites.public(routes, public, pages=pages_resource(sources, hosts, catalogues)), around, peers
     )

@@ -216,6 +216,10 @@ def test_a_transfer_on_the_chain(shown: Shown) -> None:
     for text in ("2.5 SVC", "order-1", "5 confirmations", size, shown.node.address("alice"), shown.node.address("bob")):
         assert text in page.visible
     assert page.all("a", rel="alternate")[0]["href"] == f"/rpc/transaction/{transfer.txid.hex()}"
+    [proof] = page.all("a", download="proof-order-1.json")
+    assert shown.node.address("bob") in proof["href"]
+    assert b'"chain":{' in shown.ask(proof["href"]).body
+    assert "/proof/" in page.links
 
 
 def test_transfer_in_the_mempool(shown: Shown) -> None:

@@ -8,6 +8,7 @@ from svcd.pages import (
     explorer,
     mempool_page,
     overview,
+    proof_page,
     qr,
     recent_blocks,
     reference,
@@ -28,7 +29,7 @@ def test_the_table_names_every_page(still: Shown) -> None:
     named = {re.sub(r"\?.*|\{.*", "", row[0]) for row in ROWS if row[0].startswith("/")}
     declared = {
         route.path
-        for module in (checkout, explorer, mempool_page, overview, qr, reference, search, static_files)
+        for module in (checkout, explorer, mempool_page, overview, proof_page, qr, reference, search, static_files)
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__ == module.__name__
         for route, _ in routes_of(object.__new__(each))

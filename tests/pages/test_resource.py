@@ -25,14 +25,15 @@ POLICY = (
     "manifest-src 'self'; worker-src 'none'; base-uri 'none'; form-action {form}; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-WALLET_POLICY = (
+POLICY_WITH_WORKER = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
     "manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types svc-worker"
 )
 PAY = f"/pay/?reference=order-1&recipient={FAUCET}&amount=1"
 SEARCHABLE = ["/", "/block/0", f"/address/{FAUCET}", "/mempool", "/peers", "/search", "/reference/order-1"]
-WITHOUT_FORM = [PAY, "/wallet/", "/pay", f"/qr.svg?data={FAUCET}", "/static/style.css", "/static/checkout.mjs"]
+WITH_WORKER = ["/wallet/", "/proof/"]
+WITHOUT_FORM = [PAY, *WITH_WORKER, "/pay", f"/qr.svg?data={FAUCET}", "/static/style.css", "/static/checkout.mjs"]
 REFUSED = ["/nothing", "/block/x", "/block/9", "/tx/00", "/pay/", "/static/nothing.css", "/qr.svg?data=hello"]
 
 
@@ -42,26 +43,30 @@ def test_every_answer_has_the_security_headers(still: Shown, target: str, method
     headers = still.ask(target, method).headers
     without_form = target.startswith("/pay") or (method != "POST" and target in WITHOUT_FORM)
     form = "'none'" if without_form else "'self'"
-    wallet = method != "POST" and target == "/wallet/"
-    assert headers["content-security-policy"] == (WALLET_POLICY if wallet else POLICY.format(form=form))
+    worker = method != "POST" and target in WITH_WORKER
+    assert headers["content-security-policy"] == (POLICY_WITH_WORKER if worker else POLICY.format(form=form))
     assert headers["x-frame-options"] == "DENY"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["cross-origin-embedder-policy"] == "require-corp"
+    wallet = method != "POST" and target == "/wallet/"
     assert "geolocation=()" in headers["permissions-policy"]
     assert ("camera=(self)" if wallet else "camera=()") in headers["permissions-policy"]
     assert "access-control-allow-origin" not in headers
 
 
-def test_the_worker_of_the_wallet_loads_nothing(still: Shown) -> None:
-    headers = still.ask("/static/light-worker.mjs").headers
+@pytest.mark.parametrize("name", ["light-worker.mjs", "proof-worker.mjs"])
+def test_a_worker_loads_nothing(still: Shown, name: str) -> None:
+    headers = still.ask(f"/static/{name}").headers
     policy = "default-src 'none'; script-src 'wasm-unsafe-eval'; frame-ancestors 'none'"
     assert headers["content-security-policy"] == policy
     assert headers["cross-origin-embedder-policy"] == "require-corp"
 
 
-@pytest.mark.parametrize("target", ["/static/light-worker.mjs", "/static/wallet.mjs", "/wallet/"])
+@pytest.mark.parametrize(
+    "target", ["/static/light-worker.mjs", "/static/proof-worker.mjs", "/static/wallet.mjs", "/wallet/"]
+)
 def test_no_file_is_a_service_worker(still: Shown, target: str) -> None:
     assert still.ask(target, **{"Service-Worker": "script"}).status == 403
     assert still.ask(target).status == 200

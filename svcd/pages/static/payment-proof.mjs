@@ -1,0 +1,163 @@
+// Payment proofs that begin with the genesis block (docs/protocol.md 13): what a file proves, without any node.
+
+import { addressOf } from "./address.mjs";
+import { hexOf, joined, sha256 } from "./bytes.mjs";
+import { bytesOfHex, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof } from "./chain-proof.mjs";
+import { RULES, slotTime } from "./chain-rules.mjs";
+import { keyOf } from "./key-hash.mjs";
+import { LIFETIME, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
+import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.mjs";
+import { txidOf } from "./transaction.mjs";
+
+/** @import { Bytes } from "./bytes.mjs" */
+/** @import { Demands, Evaluate, Head, ShownHeader } from "./chain-proof.mjs" */
+/** @import { Network } from "./networks.mjs" */
+/** @import { Transfer } from "./transaction.mjs" */
+/**
+ * @typedef {object} ProvenPayment
+ * @property {string} chainId
+ * @property {string} txid
+ * @property {string} sender
+ * @property {string} recipient
+ * @property {bigint} amount base units
+ * @property {string | null} reference
+ * @property {string} blockHash
+ * @property {bigint} height
+ * @property {bigint} confirmations blocks from that of the transfer to the tip, including both
+ * @property {Head} head the tip
+ * @property {number} time when the slot of the tip began, in Unix milliseconds
+ */
+/** @typedef {{ evaluate: Evaluate, progress: (done: number, total: number) => void, clock: () => number }} Tools with
+ * Argon2id, and the time in Unix milliseconds. */
+
+const AHEAD = 300_000n;
+const MAX_PATH = 64;
+const PROOF = ["chainId", "genesisHash", "transaction", "index", "path", "height", "chain"];
+const TRANSFER = [
+  "version",
+  "networkId",
+  "type",
+  "senderPublicKey",
+  "senderAddress",
+  "nonce",
+  "fee",
+  "timestamp",
+  "payload",
+  "signature",
+];
+
+/** The payment that the text of an answer with `chain=1` proves; throws Unproved.
+ * @type {(text: string, tools: Tools) => Promise<ProvenPayment>} */
+export async function provenPayment(text, { evaluate, progress, clock }) {
+  const { ok, proof, next } = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "proof", "next"], "the answer");
+  must(ok === true && next === null, "ok must be true, and next null");
+  const { payment, network, headers } = await paymentIn(proof);
+  const ahead = "the newest block is more than five minutes in the future of this computer's clock";
+  must(BigInt(payment.time) <= BigInt(clock()) + AHEAD, ahead);
+  await checkWork(headers, network, { evaluate, progress });
+  return payment;
+}
+
+/** The payment in the member `proof` of an answer, and the headers whose work is not checked yet; throws Unproved.
+ * @type {(value: unknown, demands?: Demands) =>
+ *   Promise<{ payment: ProvenPayment, network: Network, headers: ShownHeader[] }>} */
+export async function paymentIn(value, demands = {}) {
+  const fields = exactFields(value, PROOF, "proof");
+  const { chainId, genesisHash } = fields;
+  const network = Object.values(NETWORKS).find((each) => each.chainId === chainId);
+  must(network !== undefined, "the proof is of an unknown network");
+  const section = exactFields(fields.chain, ["tip", "headers", "nodes"], "chain");
+  const [index, height] = [whole(fields.index, "index"), decimal(fields.height, "height")];
+  const path = elements(fields.path, "path").map((step, at) => hex(step, 32, `path[${at}]`));
+  must(path.length <= MAX_PATH, `path must be an array of at most ${MAX_PATH} hashes`);
+  const chain = parseChainProof({ chainId, genesisHash, ...section }, network);
+  const { head, headers } = await checkChain(chain, network, demands);
+  const block = headers.find((each) => each.height === height);
+  must(block !== undefined, `the chain section does not show the block at height ${height}`);
+  const transfer = transferIn(fields.transaction, network, block.slot);
+  const txid = await checkedTxid(transfer, network);
+  const leaf = joined(txid, bytesOfHex(transfer.signature));
+  const root = await rootOf(leaf, index, block.transactionCount, path.map(bytesOfHex));
+  const leads = root !== null && hexOf(root) === block.transactionsRoot;
+  must(leads, "the path does not lead from the transfer to the transactionsRoot of its block");
+  const { recipient, amount, paymentReference = null } = transfer.payload;
+  const payment = {
+    chainId: network.chainId,
+    txid: hexOf(txid),
+    sender: transfer.senderAddress,
+    recipient,
+    amount: BigInt(amount),
+    reference: paymentReference,
+    blockHash: block.hash,
+    height,
+    confirmations: head.height - height + 1n,
+    head,
+    time: Number(slotTime(RULES[network.name], head.slot)),
+  };
+  return { payment, network, headers };
+}
+
+/** A transfer that has the form of its network, and may be in a block of this slot; throws Unproved.
+ * @type {(value: unknown, network: Network, slot: bigint) => Transfer} */
+function transferIn(value, network, slot) {
+  const fields = exactFields(value, TRANSFER, "transaction");
+  const constants = fields.version === 2 && fields.networkId === network.networkId && fields.type === 1;
+  must(constants, `the transaction is not a transfer of ${network.chainId}`);
+  hex(fields.senderPublicKey, 32, "senderPublicKey");
+  hex(fields.signature, 64, "signature");
+  decimal(fields.nonce, "nonce");
+  must(decimal(fields.fee, "fee") >= MINIMUM_FEE, `fee must be at least ${MINIMUM_FEE}`);
+  const named = Object.hasOwn(Object(fields.payload), "paymentReference") ? ["paymentReference"] : [];
+  const { recipient, amount, paymentReference } = exactFields(fields.payload, ["recipient", "amount", ...named], "payload");
+  const isAddress = typeof recipient === "string" && keyOf(recipient, network.prefix) !== null;
+  must(isAddress, `recipient is not an address of ${network.name}`);
+  must(decimal(amount, "amount") > 0n, "amount must be greater than 0");
+  const isReference = typeof paymentReference === "string" && /^[A-Za-z0-9._:-]{1,64}$/.test(paymentReference);
+  must(named.length === 0 || isReference, "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -");
+  const rules = RULES[network.name];
+  const time = slotTime(rules, slot);
+  const [oldest, newest] = [time - BigInt(LIFETIME), time + 1000n * rules.transactionFutureSeconds];
+  const signedAt = decimal(fields.timestamp, "timestamp");
+  must(oldest <= signedAt && signedAt <= newest, `timestamp must be from ${oldest} to ${newest} in this block`);
+  return /** @type {Transfer} */ (value);
+}
+
+/** The txid of a transfer that its sender has signed; throws Unproved.
+ * @type {(transfer: Transfer, network: Network) => Promise<Bytes>} */
+async function checkedTxid(transfer, network) {
+  const key = bytesOfHex(transfer.senderPublicKey);
+  const own = transfer.senderAddress === (await addressOf(key, network));
+  must(own, "senderAddress is not the address of senderPublicKey");
+  const txid = await txidOf(transfer, network);
+  must(await isSigned(key, txid, bytesOfHex(transfer.signature)), "the signature of the transfer is not its sender's");
+  return txid;
+}
+
+/** Whether a signature is that of a public key over a message; false, too, for a key that is none.
+ * @type {(publicKey: Bytes, message: Bytes, signature: Bytes) => Promise<boolean>} */
+async function isSigned(publicKey, message, signature) {
+  try {
+    const key = await crypto.subtle.importKey("raw", publicKey, "Ed25519", false, ["verify"]);
+    return await crypto.subtle.verify("Ed25519", key, signature, message);
+  } catch (problem) {
+    // What a browser without Ed25519 throws says nothing of the proof.
+    if (problem instanceof DOMException && problem.name === "NotSupportedError") throw problem;
+    return false;
+  }
+}
+
+/** The root to which an audit path leads (RFC 6962 section 2.1.1); null if its length is wrong.
+ * @type {(leaf: Bytes, index: number, size: number, path: Bytes[]) => Promise<Bytes | null>} */
+async function rootOf(leaf, index, size, path) {
+  if (index >= size) return null;
+  const steps = [...path];
+  let node = await sha256(joined(Uint8Array.of(0), leaf));
+  let [at, last] = [index, size - 1];
+  for (; last > 0; at = Math.floor(at / 2), last = Math.floor(last / 2)) {
+    if (at % 2 === 0 && at >= last) continue;
+    const sibling = steps.shift();
+    if (sibling === undefined) return null;
+    node = await sha256(joined(Uint8Array.of(1), ...(at % 2 === 0 ? [node, sibling] : [sibling, node])));
+  }
+  return steps.length === 0 ? node : null;
+}

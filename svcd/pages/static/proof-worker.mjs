@@ -1,0 +1,29 @@
+// The worker that checks the file of a payment proof. It has no network.
+
+import { coins } from "./amounts.mjs";
+import { argon2id } from "./argon2.mjs";
+import { WORK_SALT } from "./chain-proof.mjs";
+import { provenPayment } from "./payment-proof.mjs";
+import { Unproved } from "./unproved.mjs";
+
+/** @import { Told } from "./proof.mjs" */
+
+/** @type {(told: Told) => void} */
+const tell = (told) => postMessage(told);
+
+/** @type {(password: Uint8Array, memorySize: number) => Promise<Uint8Array>} */
+const evaluate = (password, memorySize) =>
+  argon2id({ password, salt: WORK_SALT, iterations: 1, parallelism: 1, memorySize, hashLength: 32, outputType: "binary" });
+
+/** @type {(done: number, total: number) => void} */
+const progress = (done, total) => tell({ kind: "progress", done, total });
+
+addEventListener("message", async ({ data }) => {
+  try {
+    const payment = await provenPayment(String(data), { evaluate, progress, clock: Date.now });
+    tell({ kind: "proven", payment, amount: coins(payment.amount) });
+  } catch (problem) {
+    const reason = problem instanceof Error ? problem.message : String(problem);
+    tell({ kind: problem instanceof Unproved ? "refused" : "failed", reason });
+  }
+});

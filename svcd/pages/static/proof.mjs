@@ -1,0 +1,70 @@
+// Has the file of a payment proof checked in a worker. All words are in the page; this shows the right ones.
+
+import { grouped } from "./digits.mjs";
+import { localTime } from "./texts.mjs";
+
+/** @import { ProvenPayment } from "./payment-proof.mjs" */
+/** @typedef {{ kind: "progress", done: number, total: number } | { kind: "proven", payment: ProvenPayment, amount: string }
+ *   | { kind: "refused" | "failed", reason: string }} Told by the worker. */
+
+const SCRIPT = "/static/proof-worker.mjs";
+/** Bytes of a file above which its beginning alone is read, which is then refused. */
+const MOST = 4 * 1024 * 1024 + 1;
+
+const policy = globalThis.trustedTypes?.createPolicy("svc-worker", { createScriptURL: () => SCRIPT });
+
+/** What the page shows of a proven payment of `amount`, by the names of its places.
+ * @type {(payment: ProvenPayment, amount: string) => Record<string, string>} */
+function shownOf({ chainId, txid, sender, recipient, reference, blockHash, height, confirmations, head, time }, amount) {
+  return {
+    network: chainId,
+    amount,
+    recipient,
+    reference: reference ?? "–",
+    sender,
+    txid,
+    block: `${grouped(height)}, ${blockHash}`,
+    confirmations: grouped(confirmations),
+    tip: `${grouped(head.height)}, ${head.hash}`,
+    "tip-time": localTime(time),
+    work: grouped(head.work),
+  };
+}
+
+/** @type {(page: HTMLElement, chosen: HTMLInputElement) => void} */
+function start(page, chosen) {
+  /** @type {Worker | null} */
+  let worker = null;
+  /** @type {(view: string, values?: Record<string, string>) => void} */
+  const show = (view, values = {}) => {
+    for (const [name, value] of Object.entries(values))
+      for (const place of page.querySelectorAll(`[data-fill="${name}"]`)) place.textContent = value;
+    for (const each of page.querySelectorAll("[data-view]"))
+      if (each instanceof HTMLElement) each.hidden = each.dataset.view !== view;
+    page.dataset.shown = view;
+  };
+  /** @type {(told: Told) => void} */
+  const hear = (told) => {
+    if (told.kind === "progress") {
+      const bar = page.querySelector("progress");
+      if (bar) [bar.max, bar.value] = [told.total, told.done];
+    } else if (told.kind === "proven") show("proven", shownOf(told.payment, told.amount));
+    else show(told.kind, { reason: told.reason });
+  };
+  chosen.addEventListener("change", async () => {
+    const [file] = chosen.files ?? [];
+    worker?.terminate();
+    if (file === undefined) return show("");
+    show("checking");
+    const begun = new Worker(/** @type {string} */ (policy?.createScriptURL(SCRIPT) ?? SCRIPT), { type: "module" });
+    worker = begun;
+    begun.onmessage = ({ data }) => hear(/** @type {Told} */ (data));
+    begun.onerror = () => show("failed", { reason: "" });
+    begun.postMessage(await file.slice(0, MOST).text());
+  });
+  chosen.disabled = false;
+}
+
+const page = globalThis.document?.getElementById("proof");
+const chosen = globalThis.document?.getElementById("proof-file");
+if (page && chosen instanceof HTMLInputElement) start(page, chosen);

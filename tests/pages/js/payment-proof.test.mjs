@@ -1,0 +1,59 @@
+// The page of payment proofs says of the published proofs what they show, and of changed ones that they prove nothing.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { argon2id } from "../../../svcd/pages/static/argon2.mjs";
+import { checkWork, WORK_SALT } from "../../../svcd/pages/static/chain-proof.mjs";
+import { paymentIn, provenPayment } from "../../../svcd/pages/static/payment-proof.mjs";
+import { Unproved } from "../../../svcd/pages/static/unproved.mjs";
+import { vectors } from "./vectors.mjs";
+
+const { paymentProofs } = vectors("svc_protocol");
+const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
+const evaluate = (password, memorySize) => argon2id({ ...fixed, password, memorySize });
+
+for (const { why, proof, confirmations, rule, recent, samples } of paymentProofs)
+  test(`payment: ${why}`, async () => {
+    const found = () => paymentIn(proof, { recent, samples });
+    if (rule !== undefined) return assert.rejects(found(), Unproved);
+    const { payment, network, headers } = await found();
+    await checkWork(headers, network, { evaluate });
+    const { recipient, amount, paymentReference = null } = proof.transaction.payload;
+    assert.equal(payment.confirmations, BigInt(confirmations));
+    assert.deepEqual([payment.recipient, payment.amount, payment.reference], [recipient, BigInt(amount), paymentReference]);
+    assert.deepEqual([payment.sender, payment.height], [proof.transaction.senderAddress, BigInt(proof.height)]);
+    assert.equal(payment.head.hash, proof.chain.tip);
+  });
+
+const [whole] = paymentProofs;
+const changes = [
+  ["another network", (proof) => (proof.chainId = "SVC-MAINNET"), /its genesis differs/],
+  ["an unknown network", (proof) => (proof.chainId = "SVC"), /unknown network/],
+  ["an unknown member", (proof) => (proof.note = 1), /unknown member/],
+  ["a fee below the least", (proof) => (proof.transaction.fee = "9999"), /fee must be/],
+  ["a timestamp of another time", (proof) => (proof.transaction.timestamp = "1"), /timestamp must be/],
+  ["no payload", (proof) => (proof.transaction.payload = null), /payload must be/],
+  ["a recipient of another network", (proof) => (proof.transaction.payload.recipient = "svc1q"), /not an address/],
+  ["a reference with a line break", (proof) => (proof.transaction.payload.paymentReference = "a\nb"), /characters/],
+  ["a reference that is an object", (proof) => (proof.transaction.payload.paymentReference = {}), /characters/],
+  ["another sender", (proof) => (proof.transaction.senderAddress = proof.transaction.payload.recipient), /senderAddress/],
+  ["another nonce", (proof) => (proof.transaction.nonce = "77"), /not its sender's/],
+  ["a key that is none", (proof) => (proof.transaction.senderPublicKey = "ff".repeat(32)), /senderAddress/],
+  ["a longer path", (proof) => proof.path.push("00".repeat(32)), /path does not lead/],
+  ["a path too long", (proof) => (proof.path = Array(65).fill("00".repeat(32))), /at most 64/],
+];
+for (const [what, change, sentence] of changes)
+  test(`refused: ${what}`, async () => {
+    const proof = structuredClone(whole.proof);
+    change(proof);
+    const found = paymentIn(proof, { recent: whole.recent, samples: whole.samples });
+    await assert.rejects(found, (problem) => problem instanceof Unproved && sentence.test(problem.message));
+  });
+
+test("a file is an answer of a node", async () => {
+  const tools = { evaluate, progress: () => {}, clock: Date.now };
+  const texts = ["", "{}", "[]", '{"ok":true}', JSON.stringify({ ok: false, error: "no" })];
+  texts.push(JSON.stringify({ ok: true, proof: whole.proof, next: "7" }), JSON.stringify(whole.proof));
+  for (const text of texts) await assert.rejects(provenPayment(text, tools), Unproved, text);
+});
