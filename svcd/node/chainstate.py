@@ -40,6 +40,7 @@ from svcd.chain.work import block_work
 from svcd.interfaces import Worker
 from svcd.limits import SIDE_BLOCKS, limit
 from svcd.node.changes import (
+    MAX_LISTED,
     AppliedBlock,
     BlockStatus,
     ChainChange,
@@ -47,6 +48,7 @@ from svcd.node.changes import (
     CommittedBlock,
     ConnectResult,
     UndoneBlock,
+    listed_txids,
 )
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
 from svcd.store.pruned import Pruned, ReorganisationBelowPruneHeight
@@ -106,6 +108,9 @@ class PendingChange:
     """How many transfers ``undone`` contains."""
     emptied: int = 0
     """How many entries of ``undone`` have lost their transfers to _MAX_DISCONNECTED."""
+    applied_transfers: int = 0
+    """How many transfers ``applied`` contains; their ids are not listed once there have been more than MAX_LISTED."""
+    lists_txids: bool = True
 
     def copy(self) -> "PendingChange":
         """A copy to return to."""
@@ -120,7 +125,7 @@ class PendingChange:
         """Note that the tip has been undone; a block that was applied in this transaction just disappears."""
         self.head = parent
         if self.applied:
-            self.applied.pop()
+            self.applied_transfers -= self.applied.pop().transfers
             return
         self.undone.append(block)
         self.undone_transfers += len(block.transfers)
@@ -137,7 +142,16 @@ class PendingChange:
             self.undone_transfers -= len(self.undone.pop().transfers)
             self.emptied = min(self.emptied, len(self.undone))
         else:
-            self.applied.append(AppliedBlock(point, tuple([transfer.txid for transfer in block.transfers])))
+            self._list(AppliedBlock(point, len(block.transfers), None), block)
+
+    def _list(self, applied: AppliedBlock, block: Block) -> None:
+        self.applied_transfers += applied.transfers
+        if self.lists_txids and self.applied_transfers > MAX_LISTED:
+            self.lists_txids = False
+            self.applied = [evolve(each, txids=None) for each in self.applied]
+        if self.lists_txids:
+            applied = evolve(applied, txids=tuple([transfer.txid for transfer in block.transfers]))
+        self.applied.append(applied)
 
     def as_change(self, newest: Block, *, last_disconnected: int) -> ChainChange:
         """The change for the listeners; ``newest`` is the block at the tip."""
@@ -310,7 +324,8 @@ class Chainstate:
                 self.store.write_accounts(pending.state.changed)
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
-                change = pending.as_change(newest, last_disconnected=self._save_disconnected_transfers())
+                last = self._save_disconnected_transfers()
+                change = pending.as_change(newest, last_disconnected=last)
             trim_from, work = 0 if pending.undone else self._trim_from, pending.tip.work
             if trim_from is not None and trim_from <= work:
                 trim_from = self.store.trim_side_blocks(limit=MAX_SIDE_BYTES, spare=work, at_most=_TRIMMED_AT_ONCE)
@@ -367,10 +382,20 @@ class Chainstate:
             self._tree_is_stale = False
 
     def _save_disconnected_transfers(self) -> int:
-        """Save the transfers of undone blocks for the mempool, which a crash must not lose; gives the last row."""
+        """Save the transfers of undone blocks for the mempool, which a crash must not lose; gives the last row.
+
+        From now on ``undone`` contains only those that no new block includes.
+        """
         pending = self._pending
-        applied = {txid for block in pending.applied for txid in block.txids}
-        lost = [each for block in reversed(pending.undone) for each in block.transfers if each.txid not in applied]
+        if not pending.undone:
+            return 0
+        listed = listed_txids(pending.applied)
+        is_included = self.store.has_transaction if listed is None else listed.__contains__
+        pending.undone = [
+            UndoneBlock(block.point, tuple([each for each in block.transfers if not is_included(each.txid)]))
+            for block in pending.undone
+        ]
+        lost = [each for block in reversed(pending.undone) for each in block.transfers]
         return self.store.save_disconnected(lost) if lost else 0
 
     def _connect_block(self, candidate: CheckedBlock) -> BlockStatus | RuleViolation | NotYet:

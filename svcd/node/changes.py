@@ -1,8 +1,9 @@
 """Values: the outcome of a submitted block, and a change of the canonical chain."""
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from enum import StrEnum
 from hashlib import sha256
+from typing import Final
 
 from attrs import field, frozen
 
@@ -11,6 +12,9 @@ from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainHead, ChainPoint
+
+MAX_LISTED: Final = 400_000
+"""Transfers whose ids a change lists, 50 MB of them; only a reorganisation of hundreds of full blocks has more."""
 
 
 class BlockStatus(StrEnum):
@@ -57,7 +61,10 @@ class AppliedBlock:
     """A block that became canonical."""
 
     point: ChainPoint
-    txids: tuple[bytes, ...]
+    transfers: int
+    """How many it includes."""
+    txids: tuple[bytes, ...] | None
+    """Their ids; None in a change with so many that they are not listed (ChainChange.txids)."""
 
 
 @frozen
@@ -66,6 +73,15 @@ class UndoneBlock:
 
     point: ChainPoint
     transfers: tuple[Transfer, ...]
+    """In a change only those that no new block includes."""
+
+
+def listed_txids(blocks: Sequence[AppliedBlock]) -> Set[bytes] | None:
+    """The ids of the transfers in ``blocks``, or None if those of a block are not listed."""
+    if any(block.txids is None for block in blocks):
+        return None
+    # A comprehension, not one call of set.union: the reactor's thread gets the interpreter in between.
+    return {txid for block in blocks for txid in block.txids or ()}
 
 
 @frozen
@@ -100,13 +116,15 @@ class ChainChange:
     """Every account that these blocks touched, as it is after the change."""
     newest: CommittedBlock | None = field(kw_only=True, repr=False)
     """The block at the tip; None if ``adopted``."""
-    txids: Set[bytes] = field(init=False, eq=False, repr=False)
-    """The ids of all transfers in ``applied``; built in the writer's thread, for there may be 400,000."""
+    txids: Set[bytes] | None = field(init=False, eq=False, repr=False)
+    """The ids of all transfers in ``applied``, or None if there are more than MAX_LISTED.
+
+    Built in the writer's thread, for there may be 400,000.
+    """
 
     @txids.default
-    def _of_all_blocks(self) -> Set[bytes]:
-        # A comprehension, not one call of set.union: the reactor's thread gets the interpreter in between.
-        return {txid for block in self.applied for txid in block.txids}
+    def _of_all_blocks(self) -> Set[bytes] | None:
+        return listed_txids(self.applied)
 
     last_disconnected: int = field(default=0, kw_only=True)
     """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""

@@ -66,6 +66,10 @@ class DisconnectedTransfers:
         """All parked transfers in order of arrival."""
         return list(self._parked.values())
 
+    def transfers(self) -> list[Transfer]:
+        """All queued transfers, then all parked ones, some of them twice."""
+        return [item.transfer for held in (self._queue, self._parked) for item in held.values()]
+
     def has_from(self, sender: bytes) -> bool:
         """Whether a transfer of ``sender`` is queued or parked."""
         return sender in self._by_sender or any(item.transfer.sender == sender for item in self._queue.values())

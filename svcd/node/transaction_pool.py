@@ -6,7 +6,7 @@ The transfers of undone blocks return in the same way.
 
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 from itertools import islice
 from typing import Final, Protocol
@@ -374,18 +374,29 @@ class TransactionPool:
     def chain_changed(self, change: ChainChange) -> None:
         """Remove the transfers that the new blocks include or rule out, and queue those of undone blocks."""
         self._tip_slot = change.tip.slot
-        txids = change.txids
+        txids = self._included(change)
         accounts = self._senders() if change.adopted else change.accounts
         self._delete(self._disconnected.take(txids))
         removed = self.mempool.follow_chain(txids, accounts, reorganised=bool(change.undone))
         uncovered = sorted((entry for entry, why in removed.items() if why is RemovalReason.REORG), key=_nonce)
         undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
-        self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone if each.txid not in txids)
+        self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone)
         self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
         self._disconnected.queue(self._disconnected.retry(accounts))
         self._last_disconnected = change.last_disconnected or self._last_disconnected
         self._remove(removed, keep_rows=uncovered)
         self._begin_readmission()
+
+    def _included(self, change: ChainChange) -> Set[bytes]:
+        """The ids of the transfers in new blocks, at least of those that are in the mempool, queued or parked."""
+        if change.txids is not None:
+            return change.txids
+        own = [entry.transfer for entry in self.mempool.entries()]
+        own += self._disconnected.transfers()
+        accounts, reader = change.accounts, self._reader
+        # A block uses the nonces of its transfers, so that few must be looked up on the disk.
+        spent = [each for each in own if each.sender in accounts and each.nonce < accounts[each.sender].nonce]
+        return {each.txid for each in spent if reader.has_transaction(each.txid)}
 
     def _senders(self) -> dict[bytes, Account]:
         """The accounts of all senders of transfers that wait, in the mempool or parked."""

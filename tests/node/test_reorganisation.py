@@ -119,6 +119,21 @@ def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
     assert [undone.point.hash for undone in change.undone] == hashes(old[::-1])
 
 
+def test_a_very_large_change_does_not_list_its_transfers(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chainstate, "MAX_LISTED", 3)
+    trunk, old, new = fork(chain, 4)
+    connect_all(node, chain, *trunk, *old)
+    change = connect_all(node, chain, *new)
+    assert change.txids is None
+    assert [(applied.transfers, applied.txids) for applied in change.applied] == [
+        (len(block.transfers), None) for block in new
+    ]
+    (block,) = branch(chain, new[-1], 1, "d")
+    assert connect_all(node, chain, block).txids == {block.transfers[0].txid}
+
+
 def test_transfers_let_go_on_the_way_are_no_trouble_on_the_way_back(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Transfer
 from svcd.interfaces import milliseconds
+from svcd.node import chainstate
 from svcd.node import transaction_pool as pool_module
 from svcd.node.changes import CheckedBlock
 from svcd.node.disconnected_transfers import DisconnectedTransfers
@@ -503,6 +504,13 @@ def test_removals_that_cannot_be_written_are_made_up_for(
 # In step with the chain
 
 
+@pytest.fixture(params=["listed", "not listed"])
+def max_listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change lists the ids of its transfers, or has too many of them."""
+    monkeypatch.setattr(chainstate, "MAX_LISTED", 100 if request.param == "listed" else 0)
+
+
+@pytest.mark.usefixtures("max_listed")
 def test_transfers_in_a_block_leave_the_mempool(node: Node, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", amount) for amount in (1, 2, 3)]
     for transfer in transfers:
@@ -513,6 +521,7 @@ def test_transfers_in_a_block_leave_the_mempool(node: Node, chain: ChainBuilder)
     assert node.witness.reasons == dict.fromkeys(node.witness.pool[-1][1], RemovalReason.BLOCK)
 
 
+@pytest.mark.usefixtures("max_listed")
 def test_transfers_that_a_block_makes_invalid_leave_the_mempool(node: Node, chain: ChainBuilder) -> None:
     sent = [chain.transfer("alice", "bob", 5, nonce=0), chain.transfer("bob", "alice", 999 * COIN, nonce=1)]
     for transfer in sent:
@@ -543,6 +552,7 @@ def reorganise(node: Node, old: Sequence[Block], new: Sequence[Block]) -> None:
     node.settle()
 
 
+@pytest.mark.usefixtures("max_listed")
 def test_transfers_of_undone_blocks_wait_again_in_their_order(node: Node, chain: ChainBuilder) -> None:
     transfers = [chain.transfer(sender, "dave", 5) for sender in ("alice", "bob", "alice", "alice")]
     later = chain.transfer("alice", "dave", 5)
@@ -583,6 +593,7 @@ def test_a_transfer_sent_again_before_its_return_counts_as_returned(node: Node, 
     assert (waiting(node), node.transaction_pool.returned) == ([transfer.txid], {transfer.txid})
 
 
+@pytest.mark.usefixtures("max_listed")
 def test_transfers_that_both_branches_hold_do_not_wait(node: Node, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5)]
     old, new = two_branches(chain, transfers, transfers[1:])
@@ -627,6 +638,7 @@ def test_transfers_that_were_sent_again_meanwhile(node: Node, chain: ChainBuilde
     assert waiting(node) == [transfer.txid]
 
 
+@pytest.mark.usefixtures("max_listed")
 def test_two_reorganisations_at_once(node: Node, chain: ChainBuilder) -> None:
     """The transfers of the first have not all come back when the second one comes."""
     transfers = [chain.transfer("alice", "bob", amount) for amount in range(1, 9)]
@@ -774,6 +786,7 @@ def test_more_nonces_than_may_wait_are_kept_aside(node: Node, chain: ChainBuilde
     assert (waiting(node), aside(node)) == (txids[2:], [])
 
 
+@pytest.mark.usefixtures("max_listed")
 def test_a_transfer_kept_aside_is_dropped_when_its_nonce_is_used(node: Node, chain: ChainBuilder) -> None:
     first, _, old, new = two_hops(chain)
     reorganise(node, old, new)

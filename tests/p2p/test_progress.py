@@ -42,7 +42,7 @@ def present(progress: SyncProgress) -> SyncStatus:
 def change(*transfers: int) -> ChainChange:
     """Blocks with so many transfers each."""
     point = genesis_point(DEVNET)
-    applied = tuple(AppliedBlock(point, (b"",) * count) for count in transfers)
+    applied = tuple(AppliedBlock(point, count, (b"",) * count) for count in transfers)
     return ChainChange(point, (), applied, {}, newest=CommittedBlock(point.hash, b"", b"", b""))
 
 
