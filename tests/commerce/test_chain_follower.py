@@ -52,6 +52,7 @@ from svcd.node.status import ChainAlarm
 from svcd.store import webhook_store
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.pruned import Pruned
 from svcd.store.sql_connection import SqliteConnection
 from svcd.store.webhook_store import FollowedBlock, WebhookStore
 from tests.commerce.watched import Watched
@@ -1342,6 +1343,19 @@ def test_a_payment_is_told_before_its_block_is_deleted(tmp_path: Path, clock: Cl
     assert settle(watched)[-1] == "confirmed: confirmed 2"
     run(watched, blocks["b10"])
     assert reader.prune_height() == 9
+    watched.close()
+
+
+def test_a_watch_says_from_which_height_this_node_has_blocks(tmp_path: Path, clock: Clock) -> None:
+    watched = Watched(tmp_path, clock, keep_blocks=2)
+    watched.node_context.start_pruning(lambda: watched.webhooks.evaluated_height)
+    run(watched, *some(chain(watched), "b", 1, 6))
+    first = watched.node_context.chain_manager.reader.prune_height()
+    assert first > 2
+    with pytest.raises(Pruned, match=f"payments from block 1 on: this node has only blocks from height {first} on"):
+        watched.register(since=1)
+    assert watched.register()["pruneHeight"] == str(first)
+    assert "pruneHeight" not in watched.register("order-2", since=first)
     watched.close()
 
 
