@@ -300,8 +300,9 @@ def _proof(reference: str, recipient: str, amount: int, height: int) -> Tag:
     """The ways to the proof of a payment in the block at ``height``, and to the page that checks one."""
     terms = {"recipient": recipient, "amountBaseUnits": amount, "sinceHeight": height, "chain": 1}
     path = f"/rpc/commerce/payment/{reference}/proof?{urlencode(terms)}"
-    download = tag("a", message("explorer.proof-file"), href=path, download=f"proof-{reference}.json")
-    return tag("span", download, " · ", tag("a", message("explorer.proof-check"), href="/proof/"))
+    download = tag("a", message("explorer.proof-file"), href=path, download=f"proof-{reference}.json", class_="button")
+    check = tag("a", message("explorer.proof-check"), href="/proof/", class_="button")
+    return tag("div", download, check, class_="row")
 
 
 class AddressPage:
