@@ -170,7 +170,8 @@ def open_checkpointer(path: Path) -> sqlite3.Connection:
     """A further connection to a file that :func:`open_writer` has opened, for :func:`checkpoint` only."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        # It gives way to the writer, whose commit may take longer than any timeout.
+        connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
     except BaseException:
@@ -183,14 +184,20 @@ def open_checkpointer(path: Path) -> sqlite3.Connection:
 def checkpoint(connection: sqlite3.Connection) -> bool:
     """Bring the write-ahead log into the file, and begin the log anew, while others read and write.
 
-    It waits for the disk, in place of the next commit of the writer, which would do so otherwise. Gives whether the
-    whole log is in the file: a long read keeps the rest in the log. Raises sqlite3.Error.
+    It waits for the disk, in place of the next commit of the writer, which would do so otherwise. Gives whether that is
+    done: a long read keeps a part in the log; a commit or another checkpoint may be under way. Raises sqlite3.Error.
     """
-    _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    if pages == done:
+    busy, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if busy or pages != done:
+        return False
+    try:
         # The commit that begins a log waits until its first page is on the disk.
         probe(connection, 1)
-    return bool(pages == done)
+    except sqlite3.OperationalError as error:
+        if not _is_busy(error):
+            raise
+        return False
+    return True
 
 
 @contextmanager

@@ -107,6 +107,16 @@ def test_a_commit_can_leave_the_log_to_a_checkpoint_on_another_connection(
     assert len(notes(writer)) == 3
 
 
+def test_a_checkpoint_gives_way_to_a_commit_under_way(writer: sqlite3.Connection, path: Path) -> None:
+    """However long the commit takes: the lock of the node's own writer is no trouble of the disk."""
+    with closing(open_checkpointer(path)) as other:
+        write(writer, "a")
+        writer.execute("BEGIN IMMEDIATE")
+        assert not checkpoint(other)
+        writer.execute("COMMIT")
+        assert checkpoint(other)
+
+
 def test_a_new_file_gets_every_schema_file_and_every_table_is_strict(path: Path) -> None:
     with closing(open_writer(path)) as connection:
         assert setting(connection, "user_version") == NEWEST
