@@ -103,7 +103,7 @@ _STRING: Final = re.compile(rb'"[^"]*"')
 _FREE_TEXT_BYTES: Final = 64 * 1024
 
 
-def check_structure(data: bytes) -> None:
+def _check_structure(data: bytes) -> None:
     """Raise RuleViolation(ENCODING) if JSON is nested too deep, or has far more values than is usual for its size.
 
     An array takes two bytes on the wire and fifty times as many in memory, so this looks at the bytes alone, before any
@@ -146,7 +146,7 @@ _decode_wire: Final[Callable[[str], object]] = json.JSONDecoder(
 
 
 def _decoded(data: bytes, decode: Callable[[str], object]) -> object:
-    check_structure(data)
+    _check_structure(data)
     try:
         return decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:

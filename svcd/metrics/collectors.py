@@ -74,7 +74,7 @@ class ChainMetrics(Collector):
     def chain_changed(self, change: ChainChange) -> None:
         """Count a change of the canonical chain."""
         self._blocks += len(change.applied)
-        self._transfers += sum(block.transfers for block in change.applied)
+        self._transfers += sum(block.transfer_count for block in change.applied)
         if change.undone:
             self._reorganisations += 1
             self._depths.observe(len(change.undone))

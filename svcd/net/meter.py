@@ -157,7 +157,7 @@ class Meter(ProtocolWrapper):
         self.transport.abortConnection()
 
     def _acknowledged(self) -> int | None:
-        """The bytes that the other side's kernel has acknowledged on this connection; None on a Linux without it.
+        """The bytes that the other side's kernel has acknowledged on this connection; None if it does not report them.
 
         The bytes accepted by the socket say little: its buffer may hold megabytes, a minute's worth on a slow line.
         """

@@ -125,7 +125,7 @@ class PendingChange:
         """Note that the tip has been undone; a block that was applied in this transaction just disappears."""
         self.head = parent
         if self.applied:
-            self.applied_transfers -= self.applied.pop().transfers
+            self.applied_transfers -= self.applied.pop().transfer_count
             return
         self.undone.append(block)
         self.undone_transfers += len(block.transfers)
@@ -145,7 +145,7 @@ class PendingChange:
             self._list(AppliedBlock(point, len(block.transfers), None), block)
 
     def _list(self, applied: AppliedBlock, block: Block) -> None:
-        self.applied_transfers += applied.transfers
+        self.applied_transfers += applied.transfer_count
         if self.lists_txids and self.applied_transfers > MAX_LISTED:
             self.lists_txids = False
             self.applied = [evolve(each, txids=None) for each in self.applied]

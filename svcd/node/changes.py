@@ -61,10 +61,9 @@ class AppliedBlock:
     """A block that became canonical."""
 
     point: ChainPoint
-    transfers: int
-    """How many it includes."""
+    transfer_count: int
     txids: tuple[bytes, ...] | None
-    """Their ids; None in a change with so many that they are not listed (ChainChange.txids)."""
+    """The ids of its transfers; None in a change with so many that they are not listed (ChainChange.txids)."""
 
 
 @frozen

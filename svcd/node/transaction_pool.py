@@ -394,7 +394,7 @@ class TransactionPool:
         own = [entry.transfer for entry in self.mempool.entries()]
         own += self._disconnected.transfers()
         accounts, reader = change.accounts, self._reader
-        # A block uses the nonces of its transfers, so that few must be looked up on the disk.
+        # A transfer is in a block only if its nonce is used; another transfer may have used it, which the disk shows.
         spent = [each for each in own if each.sender in accounts and each.nonce < accounts[each.sender].nonce]
         return {each.txid for each in spent if reader.has_transaction(each.txid)}
 

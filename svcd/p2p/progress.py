@@ -124,7 +124,7 @@ class SyncProgress:
         """Count transfers that were connected."""
         if self._target is not None:
             self._note_second()
-            self.transactions += sum(block.transfers for block in change.applied)
+            self.transactions += sum(block.transfer_count for block in change.applied)
 
     def connected(self, blocks: int, height: int) -> None:
         """Count accepted blocks; the tip of the chain is at ``height``."""

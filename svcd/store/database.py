@@ -29,7 +29,7 @@ _DISK_TROUBLE: Final = (
 
 
 class DatabaseError(Exception):
-    """The database cannot be used; the text says to the operator why, and what to do."""
+    """The database cannot be used; the text gives the operator the reason and the remedy."""
 
 
 class DatabaseUnavailable(Exception):

@@ -107,7 +107,7 @@ def test_a_block_on_the_tip_becomes_the_tip(node: Node, chain: ChainBuilder) -> 
     (block,) = chain.chain("genesis: b1\nb1 pays 5000 from alice to dave for order-1").values()
     change = connect_all(node, chain, block)
     assert change.undone == ()
-    assert [(applied.point, applied.transfers, applied.txids) for applied in change.applied] == [
+    assert [(applied.point, applied.transfer_count, applied.txids) for applied in change.applied] == [
         (chain.point_after(block), 1, tuple(transfer.txid for transfer in block.transfers))
     ]
     assert change.accounts == {key_of(name).hash: chain.account_after(block, name) for name in ("alice", "dave", "b")}

@@ -127,7 +127,7 @@ def test_a_very_large_change_does_not_list_its_transfers(
     connect_all(node, chain, *trunk, *old)
     change = connect_all(node, chain, *new)
     assert change.txids is None
-    assert [(applied.transfers, applied.txids) for applied in change.applied] == [
+    assert [(applied.transfer_count, applied.txids) for applied in change.applied] == [
         (len(block.transfers), None) for block in new
     ]
     (block,) = branch(chain, new[-1], 1, "d")

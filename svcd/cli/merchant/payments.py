@@ -185,10 +185,10 @@ def _proof_not_shown(*, anchored: bool) -> str:
 
 
 def _payment_members(proof: GenesisProof, proven: ProvenPayment) -> dict[str, object]:
-    return _members(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
+    return _proved_members(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
 
 
-def _members(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> dict[str, object]:
+def _proved_members(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> dict[str, object]:
     """What --json prints of a proved payment."""
     reference = {} if transfer.reference is None else {"reference": transfer.reference}
     return {
@@ -206,10 +206,10 @@ def _members(params: NetworkParams, transfer: Transfer, block: Header, confirmat
 
 
 def _payment_rows(proof: GenesisProof, proven: ProvenPayment) -> list[tuple[str, str]]:
-    return _rows(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
+    return _proved_rows(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
 
 
-def _rows(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> list[tuple[str, str]]:
+def _proved_rows(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> list[tuple[str, str]]:
     """The rows of the table of a proved payment."""
     return [
         ("network", params.chain_id),
@@ -297,7 +297,7 @@ def _as_json(proof: Proof, cost: ForgeryCost, *, anchored: bool) -> dict[str, ob
     last = proof.last
     return {
         "anchored": anchored,
-        **_members(proof.params, proof.transfer, proof.block, proof.confirmations),
+        **_proved_members(proof.params, proof.transfer, proof.block, proof.confirmations),
         "tip": {"height": str(last.height), "hash": last.hash.hex()},
         "evaluations": str(cost.evaluations),
     }
@@ -309,7 +309,7 @@ def _as_text(proof: Proof, cost: ForgeryCost, *, anchored: bool) -> str:
     return property_table(
         [
             ("payment", verdict),
-            *_rows(proof.params, proof.transfer, proof.block, proof.confirmations),
+            *_proved_rows(proof.params, proof.transfer, proof.block, proof.confirmations),
             ("tip", f"{last.height}, {last.hash.hex()}"),
             ("tip time", format_time(proof.params.slot_time(last.slot))),
             ("to forge", str(cost)),
