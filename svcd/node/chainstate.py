@@ -1,7 +1,7 @@
 """The canonical chain and its accounts: blocks are connected and disconnected here (docs/protocol.md 9, 10).
 
-:class:`Chainstate` is synchronous and runs in the writer's thread, the only thread that writes to the chain's database.
-The chain manager decides which blocks get here, and publishes the result.
+:class:`Chainstate` is synchronous and runs in the writer's thread, the only thread that changes rows of the chain's
+database. The chain manager decides which blocks get here, and publishes the result.
 """
 
 import sqlite3
@@ -23,6 +23,7 @@ from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, StateViol
 from svcd.chain.forkchoice import prefers
 from svcd.chain.history import History
 from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
 from svcd.chain.transition import (
     ChainHead,
     ChainPoint,
@@ -94,6 +95,15 @@ class AccountPath:
     """The 32-byte hashes beside the path, from the deepest up to the root."""
 
 
+@frozen
+class _PendingUndo:
+    """A block undone in the open transaction."""
+
+    point: ChainPoint
+    transfers: tuple[Transfer, ...]
+    """All of its transfers; none if there are newer ones than _MAX_DISCONNECTED to return to the mempool."""
+
+
 @define
 class PendingChange:
     """The tip and the accounts within the open transaction, and the blocks undone and applied since it began."""
@@ -102,15 +112,17 @@ class PendingChange:
     """The tip."""
     state: Overlay
     """The accounts; written once, at the end of the transaction."""
-    undone: list[UndoneBlock] = field(factory=list)
+    undone: list[_PendingUndo] = field(factory=list)
+    """Newest first."""
     applied: list[AppliedBlock] = field(factory=list)
     undone_transfers: int = 0
     """How many transfers ``undone`` contains."""
     emptied: int = 0
     """How many entries of ``undone`` have lost their transfers to _MAX_DISCONNECTED."""
     applied_transfers: int = 0
-    """How many transfers ``applied`` contains; their ids are not listed once there have been more than MAX_LISTED."""
+    """How many transfers ``applied`` contains."""
     lists_txids: bool = True
+    """Whether ``applied`` has the ids of its transfers; not any more once there have been more than MAX_LISTED."""
 
     def copy(self) -> "PendingChange":
         """A copy to return to."""
@@ -121,7 +133,7 @@ class PendingChange:
         """The chain variables after the tip."""
         return self.head.point
 
-    def undo(self, block: UndoneBlock, parent: ChainHead) -> None:
+    def undo(self, block: _PendingUndo, parent: ChainHead) -> None:
         """Note that the tip has been undone; a block that was applied in this transaction just disappears."""
         self.head = parent
         if self.applied:
@@ -131,7 +143,7 @@ class PendingChange:
         self.undone_transfers += len(block.transfers)
         while self.undone_transfers > _MAX_DISCONNECTED:
             newest = self.undone[self.emptied]
-            self.undone[self.emptied] = UndoneBlock(newest.point, ())
+            self.undone[self.emptied] = _PendingUndo(newest.point, ())
             self.undone_transfers -= len(newest.transfers)
             self.emptied += 1
 
@@ -153,10 +165,10 @@ class PendingChange:
             applied = evolve(applied, txids=tuple([transfer.txid for transfer in block.transfers]))
         self.applied.append(applied)
 
-    def as_change(self, newest: Block, *, last_disconnected: int) -> ChainChange:
-        """The change for the listeners; ``newest`` is the block at the tip."""
+    def as_change(self, newest: Block, undone: tuple[UndoneBlock, ...], *, last_disconnected: int) -> ChainChange:
+        """The change for the listeners; ``newest`` is the block at the tip, ``undone`` are the blocks of that name."""
         accounts = {key: account or Account() for key, account in self.state.changed.items()}
-        undone, applied, tip = tuple(self.undone), tuple(self.applied), CommittedBlock.of(newest)
+        applied, tip = tuple(self.applied), CommittedBlock.of(newest)
         return ChainChange(self.tip, undone, applied, accounts, newest=tip, last_disconnected=last_disconnected)
 
 
@@ -324,8 +336,8 @@ class Chainstate:
                 self.store.write_accounts(pending.state.changed)
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
-                last = self._save_disconnected_transfers()
-                change = pending.as_change(newest, last_disconnected=last)
+                undone = self._undone_blocks()
+                change = pending.as_change(newest, undone, last_disconnected=self._save_disconnected(undone))
             trim_from, work = 0 if pending.undone else self._trim_from, pending.tip.work
             if trim_from is not None and trim_from <= work:
                 trim_from = self.store.trim_side_blocks(limit=MAX_SIDE_BYTES, spare=work, at_most=_TRIMMED_AT_ONCE)
@@ -361,14 +373,14 @@ class Chainstate:
         with self.store.commit():
             while pending.tip.height:
                 self._disconnect_tip()
-            last = self._save_disconnected_transfers()
+            undone = self._undone_blocks()
+            last = self._save_disconnected(undone)
             staging.become_chain(height)
             self.store.set_prune_height(height + 1)
         self.head, self._tree, self.account_count, self.saved_height = head, tree, count, -1
         self._trim_from, self._tree_is_stale = 0, False
         self._pending = PendingChange(head, Overlay(tree, count))
         self.steps += 1
-        undone = tuple(pending.undone)
         return ChainChange(head.point, undone, (), {}, newest=None, last_disconnected=last, adopted=True)
 
     def _set_tip(self, change: PendingChange) -> None:
@@ -381,22 +393,27 @@ class Chainstate:
         else:
             self._tree_is_stale = False
 
-    def _save_disconnected_transfers(self) -> int:
-        """Save the transfers of undone blocks for the mempool, which a crash must not lose; gives the last row.
-
-        From now on ``undone`` contains only those that no new block includes.
-        """
+    def _undone_blocks(self) -> tuple[UndoneBlock, ...]:
+        """The blocks that this transaction has undone, with the transfers that no new block includes."""
         pending = self._pending
         if not pending.undone:
-            return 0
+            return ()
         listed = listed_txids(pending.applied)
         is_included = self.store.has_transaction if listed is None else listed.__contains__
-        pending.undone = [
-            UndoneBlock(block.point, tuple([each for each in block.transfers if not is_included(each.txid)]))
-            for block in pending.undone
-        ]
-        lost = [each for block in reversed(pending.undone) for each in block.transfers]
-        return self.store.save_disconnected(lost) if lost else 0
+        return tuple(
+            [
+                UndoneBlock(block.point, tuple([each for each in block.transfers if not is_included(each.txid)]))
+                for block in pending.undone
+            ]
+        )
+
+    def _save_disconnected(self, undone: Sequence[UndoneBlock]) -> int:
+        """Save the disconnected transfers for the mempool, which a crash must not lose; gives the last row, 0 if none.
+
+        In the order of the chain.
+        """
+        disconnected = [each for block in reversed(undone) for each in block.disconnected]
+        return self.store.save_disconnected(disconnected) if disconnected else 0
 
     def _connect_block(self, candidate: CheckedBlock) -> BlockStatus | RuleViolation | NotYet:
         header, point = candidate.block.header, candidate.point
@@ -466,7 +483,7 @@ class Chainstate:
         stored, parent = self.store.existing(pending.tip.height), self.store.existing(pending.tip.height - 1)
         block = self.store.block(stored, self.params)
         pending.state.undo(self.store.disconnect_block(stored, block.transfers))
-        pending.undo(UndoneBlock(stored.point, block.transfers), self.store.head(parent, self.params))
+        pending.undo(_PendingUndo(stored.point, block.transfers), self.store.head(parent, self.params))
         self.steps += 1
 
     def _connect_tip(self, stored: StoredBlock) -> None:

@@ -63,7 +63,10 @@ class AppliedBlock:
     point: ChainPoint
     transfer_count: int
     txids: tuple[bytes, ...] | None
-    """The ids of its transfers; None in a change with so many that they are not listed (ChainChange.txids)."""
+    """The ids of its transfers; None once the transaction has applied more than MAX_LISTED, later undone ones included.
+
+    Then they are None for all blocks of the change.
+    """
 
 
 @frozen
@@ -71,8 +74,8 @@ class UndoneBlock:
     """A block that ceased to be canonical."""
 
     point: ChainPoint
-    transfers: tuple[Transfer, ...]
-    """In a change only those that no new block includes."""
+    disconnected: tuple[Transfer, ...]
+    """Its transfers that no new block includes; none if a deep reorganisation does not return them to the mempool."""
 
 
 def listed_txids(blocks: Sequence[AppliedBlock]) -> Set[bytes] | None:
@@ -116,7 +119,7 @@ class ChainChange:
     newest: CommittedBlock | None = field(kw_only=True, repr=False)
     """The block at the tip; None if ``adopted``."""
     txids: Set[bytes] | None = field(init=False, eq=False, repr=False)
-    """The ids of all transfers in ``applied``, or None if there are more than MAX_LISTED.
+    """The ids of all transfers in ``applied``, or None if they are not listed (AppliedBlock.txids).
 
     Built in the writer's thread, for there may be 400,000.
     """

@@ -379,7 +379,7 @@ class TransactionPool:
         self._delete(self._disconnected.take(txids))
         removed = self.mempool.follow_chain(txids, accounts, reorganised=bool(change.undone))
         uncovered = sorted((entry for entry, why in removed.items() if why is RemovalReason.REORG), key=_nonce)
-        undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
+        undone = [transfer for block in reversed(change.undone) for transfer in block.disconnected]
         self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone)
         self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
         self._disconnected.queue(self._disconnected.retry(accounts))

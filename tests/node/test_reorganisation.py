@@ -50,7 +50,7 @@ def test_a_reorganisation_is_one_transaction(make_node: MakeNode, chain: ChainBu
     assert seen[:2] == ["BEGIN IMMEDIATE", "COMMIT"]
     assert seen.count("COMMIT") == 1
     assert [undone.point.hash for undone in change.undone] == hashes(old[::-1])
-    assert [undone.transfers[0].wire for undone in change.undone] == [block.transfers[0].wire for block in old[::-1]]
+    assert [undone.disconnected[0].wire for undone in change.undone] == [block.transfers[0].wire for block in old[::-1]]
     assert [applied.point.hash for applied in change.applied] == hashes(new)
     fresh = make_node("fresh")
     connect_all(fresh, chain, *trunk, *new)
@@ -105,7 +105,9 @@ def test_there_and_half_the_way_back_in_one_batch(node: Node, chain: ChainBuilde
     change = connect_all(node, chain, *new, *other)
     assert [undone.point.hash for undone in change.undone] == hashes(old[:1:-1])
     assert [applied.point.hash for applied in change.applied] == hashes(other)
-    assert [undone.transfers[0].wire for undone in change.undone] == [block.transfers[0].wire for block in old[:1:-1]]
+    assert [undone.disconnected[0].wire for undone in change.undone] == [
+        block.transfers[0].wire for block in old[:1:-1]
+    ]
 
 
 def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
@@ -115,7 +117,7 @@ def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
     trunk, old, new = fork(chain, 5)
     connect_all(node, chain, *trunk, *old)
     change = connect_all(node, chain, *new)
-    assert [len(undone.transfers) for undone in change.undone] == [0, 0, 1, 1, 1]
+    assert [len(undone.disconnected) for undone in change.undone] == [0, 0, 1, 1, 1]
     assert [undone.point.hash for undone in change.undone] == hashes(old[::-1])
 
 
@@ -143,9 +145,9 @@ def test_transfers_let_go_on_the_way_are_no_trouble_on_the_way_back(
     connect_all(node, chain, *trunk, *old)
     change = connect_all(node, chain, *new, *other)
     assert [undone.point.hash for undone in change.undone] == hashes(old[:1:-1])
-    assert [len(undone.transfers) for undone in change.undone] == [0, 0, 0]
+    assert [len(undone.disconnected) for undone in change.undone] == [0, 0, 0]
     back = connect_all(node, chain, *branch(chain, old[-1], 7, "e"))
-    assert [len(undone.transfers) for undone in back.undone] == [0, 0, 0, 0, 1, 1]
+    assert [len(undone.disconnected) for undone in back.undone] == [0, 0, 0, 0, 1, 1]
 
 
 # Reorganisations that fail
