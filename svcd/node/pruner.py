@@ -48,8 +48,6 @@ class Pruner:
     _evaluated: Callable[[], int] | None = field(default=None, init=False)
     _transfers: int = field(default=_FIRST_TRANSFERS, init=False)
     """How many transfers the next job deletes."""
-    _least_lag: int | None = field(default=None, init=False)
-    """The fewest blocks that were left to delete in this run."""
     _unwritten: int = field(default=_TRANSFERS_TO_CHECKPOINT, init=False)
     """How many transfers were deleted since the log was last brought into the file; enough for that at the start."""
     _running: bool = field(default=False, init=False)
@@ -81,11 +79,13 @@ class Pruner:
 
     @property
     def _below(self) -> int:
-        """The height below which blocks are deleted."""
+        """The height below which blocks are deleted; for any thread."""
         below = self.chain_manager.tip.height - self.keep + 1
         return below if self._evaluated is None else min(below, self._evaluated() + 1)
 
     async def _run(self) -> None:
+        # The fewest blocks that were left to delete in this run.
+        least_lag: int | None = None
         try:
             more = True
             while more and not self._stopping:
@@ -95,10 +95,10 @@ class Pruner:
                         return
                     self._unwritten = 0
                 lag = self._below - self.chain_manager.reader.prune_height()
-                self._least_lag = lag if self._least_lag is None else min(lag, self._least_lag)
+                least_lag = lag if least_lag is None else min(lag, least_lag)
                 room = max(_TRANSFERS_TO_CHECKPOINT // self._transfers, 1)
-                count = min(max(lag - self._least_lag, 0) + 1, room, _MAX_JOBS)
-                jobs = [self.writer.run(self._delete_some, self._below) for _ in range(count)]
+                count = min(max(lag - least_lag, 0) + 1, room, _MAX_JOBS)
+                jobs = [self.writer.run(self._delete_some) for _ in range(count)]
                 results: list[tuple[bool, Any]] = await DeferredList(jobs, consumeErrors=True)
                 for succeeded, result in results:
                     if not succeeded:
@@ -107,16 +107,17 @@ class Pruner:
         finally:
             self._running = False
 
-    def _delete_some(self, below: int) -> bool:
-        began = self.clock.seconds()
-        more = self.deletion.delete_some(self.chain_manager.params, below=below, at_most=self._transfers)
+    def _delete_some(self) -> bool:
+        began, budget = self.clock.seconds(), self._transfers
+        # As it is when the job begins: a new watch may have lowered the height since the job was queued.
+        deleted = self.deletion.delete_some(self.chain_manager.params, below=self._below, at_most=budget)
         took = self.clock.seconds() - began
-        self._unwritten += self._transfers
+        self._unwritten += deleted.transfers
         if took > _LONG_SECONDS:
-            self._transfers = max(self._transfers // 2, 1)
-        elif took < _SHORT_SECONDS:
-            self._transfers = min(self._transfers * 2, _MAX_TRANSFERS)
-        return more
+            self._transfers = max(budget // 2, 1)
+        elif took < _SHORT_SECONDS and deleted.transfers >= budget:
+            self._transfers = min(budget * 2, _MAX_TRANSFERS)
+        return deleted.more
 
     def _failed(self, failure: Failure) -> None:
         # The database's health has logged an error of the disk; the next block begins again.

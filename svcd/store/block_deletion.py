@@ -1,6 +1,9 @@
 """Deletes old blocks from the chain's database, some transfers to a commit (docs/operations.md "Storage")."""
 
+from sqlite3 import Connection
 from typing import Final
+
+from attrs import frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_canonical_transfer
@@ -11,6 +14,16 @@ _BYTES_OF_A_TRANSFER: Final = 512
 """About as much of a side block is deleted in the time of a transfer, which is in indexes, too."""
 
 
+@frozen
+class Deleted:
+    """What one commit has deleted."""
+
+    transfers: int
+    """How many transfers would have taken the same time."""
+    more: bool
+    """Whether something is left to delete."""
+
+
 class BlockDeletion(ChainWriter):
     """Deletes transfers, undo records, index rows and side blocks; headers, history nodes and accounts stay.
 
@@ -18,25 +31,31 @@ class BlockDeletion(ChainWriter):
     killed, is deleted by the next call.
     """
 
-    def delete_some(self, params: NetworkParams, *, below: int, at_most: int) -> bool:
-        """Delete in one commit of the blocks below height ``below``; gives whether something is left to delete.
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._branch: list[tuple[int, bytes]] = []
+        """Where the search for the end of a branch is, from its first block on: rows and hashes."""
 
-        About ``at_most`` transfers are deleted; a block counts as one, and 512 bytes of a side block count as one. The
-        commit leaves the log to :func:`svcd.store.database.checkpoint`.
+    def delete_some(self, params: NetworkParams, *, below: int, at_most: int) -> Deleted:
+        """Delete in one commit of the blocks below height ``below``.
+
+        About ``at_most`` transfers are deleted; a block counts as one, and so do 512 bytes of a side block and each
+        block that the search for the end of a branch passes. The commit leaves the log to
+        :func:`svcd.store.database.checkpoint`.
         """
+        left = at_most
         with database.without_checkpoint(self._db), self.commit():
-            while at_most > 0:
+            while left > 0:
                 height = self.prune_height()
                 if height:
-                    deleted = self._delete_some_of(params, self.existing(height - 1), at_most)
-                    if deleted >= at_most:
-                        return True
-                    at_most -= deleted
+                    left -= self._delete_some_of(params, self.existing(height - 1), left)
+                    if left <= 0:
+                        break
                 if height >= below:
-                    return False
+                    return Deleted(at_most - left, more=False)
                 self.set_prune_height(height + 1)
-                at_most -= 1
-        return True
+                left -= 1
+        return Deleted(at_most - left, more=True)
 
     def _delete_some_of(self, params: NetworkParams, block: StoredBlock, at_most: int) -> int:
         """Delete transfers of a canonical block, then the branches that lost to it; gives how much of ``at_most``."""
@@ -58,19 +77,27 @@ class BlockDeletion(ChainWriter):
     def _delete_side_blocks(self, block: StoredBlock, at_most: int) -> int:
         """Delete the branches beside a canonical block, their ends first: no reorganisation can lead there any more.
 
-        Gives how many transfers would have taken the same time.
+        A long branch takes several calls. Gives how many transfers would have taken the same time.
         """
-        deleted = 0
-        path: list[tuple[int, bytes]] = []
-        while deleted < at_most:
-            parent = path[-1][1] if path else block.parent
+        took, branch = 0, self._branch
+        # Since the last call the end of the branch may have been trimmed; a block goes after all that build on it.
+        while branch and not self._is_stored(*branch[-1]):
+            branch.pop()
+            took += 1
+        while took < at_most:
+            parent = branch[-1][1] if branch else block.parent
             child = self._db.execute(
                 "SELECT id, hash FROM block WHERE parent = ? AND id <> ? LIMIT 1", (parent, block.id)
             ).fetchone()
             if child is not None:
-                path.append(child)
-            elif path:
-                deleted += 1 + self._delete(path.pop()[0]) // _BYTES_OF_A_TRANSFER
+                branch.append(child)
+                took += 1
+            elif branch:
+                took += 1 + self._delete(branch.pop()[0]) // _BYTES_OF_A_TRANSFER
             else:
                 break
-        return deleted
+        return took
+
+    def _is_stored(self, number: int, block_hash: bytes) -> bool:
+        row = self._db.execute("SELECT 1 FROM block WHERE id = ? AND hash = ?", (number, block_hash)).fetchone()
+        return row is not None

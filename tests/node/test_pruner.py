@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,7 +42,8 @@ def deletion_of(node: Node) -> BlockDeletion:
 
 
 def delete(node: Node, below: int, at_most: int = 1_000) -> None:
-    while deletion_of(node).delete_some(TEST_PARAMS, below=below, at_most=at_most):
+    deletion = deletion_of(node)
+    while deletion.delete_some(TEST_PARAMS, below=below, at_most=at_most).more:
         pass
 
 
@@ -89,7 +91,7 @@ def test_a_pruned_store_answers_as_an_archive_does(tree: list[Sprout], data: st.
         reader, deletion = ChainReader(node.connections[1]), deletion_of(node)
         whole = [answers(reader, first, transfers) for first in range(len(blocks) + 1)]
         for _ in range(stop_after):
-            if not deletion.delete_some(TEST_PARAMS, below=below, at_most=at_most):
+            if not deletion.delete_some(TEST_PARAMS, below=below, at_most=at_most).more:
                 break
         # After each commit, the newest one of a node that was killed included.
         first = reader.prune_height()
@@ -287,11 +289,10 @@ def test_a_job_deletes_as_much_as_its_time_allows(node: Node, chain: ChainBuilde
     clock.took = 0.011
     pruner = pruner_of(node, InlineWorker(), keep=2, clock=clock)
     assert node.store.prune_height() == 19
-    few = pruner._transfers
-    assert few < 64
-    clock.took = 0.001
+    assert pruner._transfers < 64
+    clock.took, pruner._transfers = 0.001, 4
     node.submit(*blocks[20:])
-    assert pruner._transfers > few
+    assert pruner._transfers > 4
 
 
 def test_a_full_disk_is_tried_again_with_the_next_block(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
@@ -360,7 +361,98 @@ def test_a_large_side_block_takes_a_job_of_its_own(node: Node, chain: ChainBuild
     with node.store.commit():
         node.connections[0].execute("UPDATE block SET size = 1000000 WHERE side_work IS NOT NULL")
     delete(node, 3)
-    count = len(new) - 1
+    count, deletion = len(new) - 1, deletion_of(node)
     for left in range(count - 1, -1, -1):
-        deletion_of(node).delete_some(TEST_PARAMS, below=4, at_most=64)
+        deletion.delete_some(TEST_PARAMS, below=4, at_most=64)
         assert sum(node.store.point(block.header.hash) is not None for block in new[:-1]) == left
+
+
+def test_the_search_for_the_end_of_a_branch_takes_its_part_of_a_job(node: Node, chain: ChainBuilder) -> None:
+    """A long branch is passed once, and not again for each job that deletes some of its blocks."""
+    trunk, old, new = fork(chain, 30)
+    connect_all(node, chain, *trunk, *old)
+    connect(node, chain, *new[:-1])
+    delete(node, 3)
+    side = [block.header.hash for block in new[:-1]]
+    deletion, most, left = deletion_of(node), 0, [len(side)]
+    searched: list[str] = []
+    node.connections[0].set_trace_callback(lambda sql: searched.append(sql) if "id <> " in sql else None)
+    while deletion.delete_some(TEST_PARAMS, below=4, at_most=4).more:
+        most, left = max(most, len(searched)), [*left, sum(node.store.point(each) is not None for each in side)]
+        searched.clear()
+    node.connections[0].set_trace_callback(None)
+    assert left[-1] == 0
+    assert most <= 5
+    # Passing a block counts as one transfer, and deleting it as two or three.
+    assert len(left) <= len(side) + 3
+    assert max(before - after for before, after in pairwise(left)) <= 4
+
+
+def test_a_branch_that_was_trimmed_meanwhile_is_searched_from_what_is_left(node: Node, chain: ChainBuilder) -> None:
+    trunk, old, new = fork(chain, 12)
+    connect_all(node, chain, *trunk, *old)
+    connect(node, chain, *new[:-1])
+    delete(node, 3)
+    deletion = deletion_of(node)
+    deletion.delete_some(TEST_PARAMS, below=4, at_most=10)
+    with node.store.commit():
+        gone = node.store.stored(new[4].header.hash)
+        assert gone is not None
+        node.store.delete_with_descendants(gone)
+    while deletion.delete_some(TEST_PARAMS, below=4, at_most=1).more:
+        pass
+    assert not any(node.store.point(block.header.hash) for block in new)
+    assert all(node.store.point(block.header.hash) for block in old)
+
+
+def test_a_job_that_had_less_to_delete_does_not_make_the_next_one_larger(
+    node: Node, chain: ChainBuilder, pruner_of: PrunerOf
+) -> None:
+    pruner = pruner_of(node, InlineWorker(), keep=2)
+    for block in branch(chain, None, 12, "a"):
+        node.submit(block)
+    assert node.store.prune_height() == 11
+    assert pruner._transfers == 64
+
+
+def test_the_log_is_emptied_after_what_was_deleted_and_not_after_what_might_have_been(
+    node: Node, chain: ChainBuilder, pruner_of: PrunerOf
+) -> None:
+    disk = Stepped()
+    pruner = pruner_of(node, InlineWorker(), keep=2, disk=disk)
+    blocks = branch(chain, None, 40, "a")
+    node.submit(*blocks[:3])
+    disk.step()
+    for block in blocks[3:]:
+        node.submit(block)
+    assert node.store.prune_height() == 39
+    # A transfer and a height of each block.
+    assert (len(disk), pruner._unwritten) == (0, 2 * 38 + 1)
+
+
+def test_what_was_left_by_an_earlier_run_asks_for_one_job_at_a_time(
+    node: Node, chain: ChainBuilder, pruner_of: PrunerOf
+) -> None:
+    """The lag of a run that ended with nothing left is no measure of the next one."""
+    blocks, evaluated = branch(chain, None, 40, "a"), 3
+    worker = Stepped()
+    pruner_of(node, worker, keep=2, evaluated=lambda: evaluated)
+    node.submit(*blocks[:39])
+    worker.finish()
+    assert node.store.prune_height() == 4
+    evaluated = 39
+    node.submit(blocks[39])
+    assert len(worker) == 1
+    worker.finish()
+    assert node.store.prune_height() == 39
+
+
+def test_a_height_that_falls_while_a_job_waits_is_heeded(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
+    """As by a new watch over payments in old blocks."""
+    worker, evaluated = Stepped(), 12
+    pruner_of(node, worker, keep=2, evaluated=lambda: evaluated)
+    node.submit(*branch(chain, None, 12, "a"))
+    assert len(worker) == 1
+    evaluated = 4
+    worker.finish()
+    assert node.store.prune_height() == 5

@@ -102,7 +102,7 @@ def pruned(chain: Path, request: pytest.FixtureRequest) -> Path:
     """The database without the blocks below height 40; perhaps a kill has left something of the last one."""
     with closing(open_writer(chain)) as connection:
         deletion = BlockDeletion(connection)
-        while deletion.delete_some(DEVNET, below=40, at_most=1) and deletion.prune_height() < 40 - request.param:
+        while deletion.delete_some(DEVNET, below=40, at_most=1).more and deletion.prune_height() < 40 - request.param:
             pass
     return chain
 
