@@ -240,7 +240,7 @@ class StepContext:
 class ChainFollower:
     """Evaluates the watches as chain and mempool change; for one thread.
 
-    :attr:`unfinished` and :attr:`evaluated_height` may be read in any thread.
+    :attr:`unfinished` and :attr:`evaluated_height` may be read in any thread between two steps.
     """
 
     repository: WatchRepository
@@ -272,8 +272,12 @@ class ChainFollower:
     def _lookup_with_mempool(self) -> PaymentLookup:
         return PaymentLookup(self.params, self.reader, self.mempool, synced=lambda: self._synced)
 
-    evaluated_height: int = field(default=-1, init=False)
-    """The height up to which the payments of all watches have been looked at, as of the newest step; -1 before it."""
+    evaluated_height: int | None = field(default=None, init=False)
+    """The height up to which the payments of all watches have been looked at, as of the newest step; None if unknown.
+
+    A watch that was never evaluated has been looked at below the height from which on it looks for its payment. Without
+    such a height it is for a payment to come, above the height at which the other watches are.
+    """
 
     def step(self, context: StepContext) -> list[WatchQueue]:
         """Evaluate a share of the watches that changes may affect; returns the queues with new events.
@@ -281,6 +285,7 @@ class ChainFollower:
         Evaluates nothing while the chain is behind the cursor, the mempool behind a reorganisation, or another node is
         the leader. Raises NotLeader.
         """
+        self.evaluated_height = None
         self.note_mempool_changes(context.mempool_changes)
         self._synced = context.synced
         if context.term is None:
@@ -296,10 +301,18 @@ class ChainFollower:
                 delta = None
             queues = [] if delta is None else self._follow(delta, context)
             queues += self.repository.redeliveries_requested()
+            evaluated = (
+                None if delta is None else self._evaluated_up_to(delta.evaluated if self._plan else delta.tip.height)
+            )
         if delta is not None:
             self._committed(context.term)
-            self.evaluated_height = delta.evaluated if self._plan else delta.tip.height
+            self.evaluated_height = evaluated
         return queues
+
+    def _evaluated_up_to(self, height: int) -> int:
+        """The height up to which all watches have been looked at if the evaluated ones have been up to ``height``."""
+        since = self.repository.watches.least_since_height(NEVER_EVALUATED)
+        return height if since is None else min(height, since - 1)
 
     @contextmanager
     def _keeping_plan(self) -> Iterator[None]:
@@ -325,7 +338,7 @@ class ChainFollower:
         self._note_lag(delta)
         if delta is not None:
             # This node may become the leader, and evaluates the watches from there.
-            self.evaluated_height = min(delta.evaluated, delta.fork)
+            self.evaluated_height = self._evaluated_up_to(min(delta.evaluated, delta.fork))
 
     def _read_delta(self, context: StepContext) -> ChainDelta | None:
         """The difference between the cursor and the tip; None while the chain is behind the cursor.

@@ -168,6 +168,9 @@ class WebhookService(Service):
         self._failing = False
         self._dispatcher_stopped: Deferred[None] | None = None
         self._pauses = self._new_pauses()
+        self._evaluated = -1
+        self._lowered: int | None = None
+        """The least height to which ``_evaluated`` has been lowered since the newest step began; None if it was not."""
         self._tasks = TaskGroup()
         self._backlog = Backlog(0, None)
         self._registrations = Batches[WatchRequest, dict[str, object]](self._register_all)
@@ -203,6 +206,8 @@ class WebhookService(Service):
         """See svcd.node.chain_manager.ChainListener."""
         self._tip = change.tip
         self._reorganisations += bool(change.undone)
+        if change.undone:
+            self._lower_evaluated(change.undone[-1].point.height - 1)
         self.poll()
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
@@ -304,6 +309,10 @@ class WebhookService(Service):
 
     def _register_all(self, requests: Sequence[WatchRequest]) -> Deferred[list[dict[str, object] | Exception]]:
         context = self._step_context()
+        # Before the watches are stored: no block that they name may be deleted from now on.
+        for request in requests:
+            if request.terms.since_height is not None:
+                self._lower_evaluated(request.terms.since_height - 1)
         return self._worker.run(lambda: [*self._subscriptions.register(requests, context)])
 
     @property
@@ -352,8 +361,16 @@ class WebhookService(Service):
 
     @property
     def evaluated_height(self) -> int:
-        """The height up to which the payments of all watches have been looked at; -1 before the first step."""
-        return self._subscriptions.follower.evaluated_height
+        """The height up to which the payments of all watches have been looked at; -1 before the first step.
+
+        It falls with undone blocks, and by a new watch to the height from which on that looks for its payment, until
+        the watches have been evaluated at the new blocks, and the new watch for the first time.
+        """
+        return self._evaluated
+
+    def _lower_evaluated(self, height: int) -> None:
+        self._evaluated = min(self._evaluated, height)
+        self._lowered = height if self._lowered is None else min(self._lowered, height)
 
     def record(self) -> dict[str, object]:
         """Backlog and counts for the operator (docs/operations.md "Operator interface")."""
@@ -434,7 +451,11 @@ class WebhookService(Service):
                     self._dispatcher.enqueue(queues)
             await self._wait_for_mempool()
             context = self._step_context(self._pauses.pause)
+            # The step sees the watches that were registered before, whose thread it shares.
+            self._lowered = None
             queues = await self._worker.run(self._subscriptions.follower.step, context)
+            if (evaluated := self._subscriptions.follower.evaluated_height) is not None:
+                self._evaluated = evaluated if self._lowered is None else min(evaluated, self._lowered)
             # At once, but after the reads and deliveries of events that wait for the thread meanwhile.
             self._step_requested |= self._subscriptions.follower.unfinished
         except NotLeader as error:

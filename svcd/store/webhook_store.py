@@ -337,6 +337,16 @@ class WebhookStore:
         """The active watches that are to be woken at ``height`` or before."""
         return self._names("wake_height <= ?", height)
 
+    def least_since_height(self, wake_height: int) -> int | None:
+        """The lowest height from which on an active watch that is to be woken at ``wake_height`` looks for its payment.
+
+        None if no such watch names a height.
+        """
+        ((height,),) = self._db.execute(
+            "SELECT min(since_height) FROM watch WHERE ending IS NULL AND wake_height = ?", (wake_height,)
+        ).fetchall()
+        return None if height is None else int(height)
+
     def waking_at(self, now: int) -> list[WatchName]:
         """The active watches that are to be woken at ``now`` or before, the earliest first; at most PAGE."""
         return self._names("wake_at <= ? ORDER BY wake_at LIMIT ?", now, PAGE)

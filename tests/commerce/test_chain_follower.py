@@ -19,7 +19,14 @@ from twisted.logger import capturedLogs
 from svcd.chain.address import encode_address
 from svcd.chain.block import Block
 from svcd.commerce import chain_follower, subscriptions
-from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainDelta, advance_cursor, read_delta
+from svcd.commerce.chain_follower import (
+    CURSOR_BLOCKS,
+    ChainDelta,
+    ChainFollower,
+    StepContext,
+    advance_cursor,
+    read_delta,
+)
 from svcd.commerce.events import (
     DEFAULT_EVENTS,
     ChainIdentity,
@@ -54,6 +61,7 @@ from svcd.store.chain_store import ChainReader
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.pruned import Pruned
 from svcd.store.sql_connection import SqliteConnection
+from svcd.store.webhook_events import WatchQueue
 from svcd.store.webhook_store import FollowedBlock, WebhookStore
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
@@ -1314,8 +1322,8 @@ def test_a_block_is_evaluated_when_no_watch_is_left(watched: Watched, monkeypatc
     follower = watched.database.subscriptions.follower
     watched.node.take(blocks[2])
     while step() or follower.unfinished:
-        assert watched.webhooks.evaluated_height == (2 if follower.unfinished else 3)
-    assert watched.webhooks.evaluated_height == 3
+        assert follower.evaluated_height == (2 if follower.unfinished else 3)
+    assert follower.evaluated_height == 3
     # A kill between two shares: what was left is found again, and only then is the block evaluated.
     for block in blocks[3:]:
         watched.node.take(block)
@@ -1344,6 +1352,87 @@ def test_a_payment_is_told_before_its_block_is_deleted(tmp_path: Path, clock: Cl
     run(watched, blocks["b10"])
     assert reader.prune_height() == 9
     watched.close()
+
+
+def test_a_payment_in_a_branch_that_wins_is_told_before_its_block_is_deleted(tmp_path: Path, clock: Clock) -> None:
+    """The webhooks' database cannot be written while blocks are undone, nor when the new ones become old."""
+    watched = Watched(tmp_path, clock, keep_blocks=5)
+    watched.node_context.start_pruning(lambda: watched.webhooks.evaluated_height)
+    watched.register()
+    blocks = watched.node.builder.chain("genesis: b[1..6]\nb2: c[3..13]\nc4 pays 5000 from alice to bob for order-1")
+    reader = watched.node_context.chain_manager.reader
+    run(watched, *some(blocks, "b", 1, 6))
+    assert watched.webhooks.evaluated_height == 6
+    connection = watched.database.subscriptions.repository.watches._db.connection  # type: ignore[attr-defined]
+    connection.execute("PRAGMA query_only = 1")
+    assert run(watched, *some(blocks, "c", 3, 12)) == []
+    assert watched.node_context.chain_manager.tip.height == 12
+    assert (watched.webhooks.evaluated_height, reader.prune_height()) == (2, 3)
+    connection.execute("PRAGMA query_only = 0")
+    watched.poll()
+    assert settle(watched)[-1] == "confirmed: confirmed 9"
+    run(watched, blocks["c13"])
+    assert (watched.webhooks.evaluated_height, reader.prune_height()) == (13, 9)
+    watched.close()
+
+
+def test_blocks_undone_during_a_step_lower_the_height_that_it_has_reached(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.register()
+    blocks = chain(watched)
+    run(watched, *some(blocks, "b", 1, 5))
+    follower = watched.database.subscriptions.follower
+    step, heights, new = follower.step, list[int](), some(blocks, "c", 3, 7)
+
+    def stepping(context: StepContext) -> list[WatchQueue]:
+        heights.append(watched.webhooks.evaluated_height)
+        queues = step(context)
+        watched.node.take(*new)
+        new.clear()
+        return queues
+
+    monkeypatch.setattr(ChainFollower, "step", lambda _, context: stepping(context))
+    watched.node.take(blocks["b6"])
+    settle_only(watched)
+    assert heights[:2] == [5, 2]
+    assert watched.webhooks.evaluated_height == 7
+
+
+def test_the_blocks_of_a_new_watch_are_kept_until_it_is_evaluated(tmp_path: Path, clock: Clock) -> None:
+    """The node has so many blocks to connect that the watches wait."""
+    watched = Watched(tmp_path, clock, keep_blocks=5)
+    watched.node_context.start_pruning(lambda: watched.webhooks.evaluated_height)
+    watched.register("order-2")
+    blocks = watched.node.builder.chain("genesis: b[1..13]\nb3 pays 5000 from alice to bob for order-1")
+    run(watched, *some(blocks, "b", 1, 6))
+    assert watched.webhooks.evaluated_height == 6
+    watched.busy = True
+    watched.register(since=3)
+    assert run(watched, *some(blocks, "b", 7, 12)) == []
+    reader = watched.node_context.chain_manager.reader
+    assert reader.prune_height() == 3
+    watched.busy = False
+    watched.clock.advance(0.05)
+    assert settle(watched)[-1] == "confirmed: confirmed 10"
+    run(watched, blocks["b13"])
+    assert reader.prune_height() == 9
+    watched.close()
+
+
+def test_a_stored_watch_that_no_step_has_evaluated_holds_the_height(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(watched, *some(chain(watched), "b", 1, 6))
+    step, follower = held_steps(watched, monkeypatch), watched.database.subscriptions.follower
+    for number in range(5):
+        watched.register(required=4 + number, since=3 + number)
+    heights = []
+    while step() or follower.unfinished:
+        heights.append(follower.evaluated_height)
+    assert heights[0] == 4, "two of five were evaluated"
+    assert follower.evaluated_height == 6
+    assert heights == sorted(heights, key=lambda height: height or 0)
 
 
 def test_a_watch_says_from_which_height_this_node_has_blocks(tmp_path: Path, clock: Clock) -> None:

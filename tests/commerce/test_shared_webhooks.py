@@ -109,6 +109,24 @@ def test_a_node_that_stands_by_knows_what_the_leader_has_evaluated(pair: Pair) -
     assert pair.standby.webhooks.evaluated_height == 3
 
 
+def test_a_watch_that_was_begun_at_another_node_holds_the_height_until_the_leader_has_evaluated_it(pair: Pair) -> None:
+    """A node that may become the leader keeps the blocks that the watch needs."""
+    pair.standby.register("order-2")
+    pair.connect(*blocks(pair, "b1", "b2", "b3", "b4"))
+    pair.turn()
+    assert pair.standby.webhooks.evaluated_height == 4
+    pair.leader.busy = True
+    pair.leader.register(since=2)
+    for node in (pair.leader, pair.standby):
+        node.poll()
+        assert node.webhooks.evaluated_height == 1
+    pair.leader.busy = False
+    pair.clock.advance(0.05)
+    pair.turn()
+    pair.turn()
+    assert [node.webhooks.evaluated_height for node in (pair.leader, pair.standby)] == [4, 4]
+
+
 def test_a_watch_ends_and_an_event_is_sent_again_at_either_node(pair: Pair) -> None:
     watch = pair.standby.register()["id"]
     pair.connect(*blocks(pair, "b1", "b2", "b3"))
