@@ -41,7 +41,9 @@ def _reads(accounts: int, paid: Transfer) -> list[Read]:
         ),
         Read("/rpc/block, an empty block", ("/rpc/block/1",), _at_least(1.5)),
         Read(
-            "/rpc/commerce/payment, a paid order", (f"/rpc/commerce/payment/{paid.reference}?{order}",), _at_least(1.3)
+            "/rpc/commerce/payment, one order again and again",
+            (f"/rpc/commerce/payment/{paid.reference}?{order}",),
+            _at_least(1.3),
         ),
         Read("/rpc/transaction", (f"/rpc/transaction/{paid.txid.hex()}",), _at_least(1.3)),
         Read("the start page", ("/",), _PAGES),
