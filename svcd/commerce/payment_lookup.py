@@ -6,6 +6,8 @@ from functools import lru_cache
 from itertools import chain, islice
 from typing import Final
 
+from attrs import evolve
+
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_canonical_transfer, txid_of
@@ -16,9 +18,7 @@ from svcd.commerce.payment import (
     Mismatch,
     Observation,
     PaymentLocation,
-    PaymentState,
     observe,
-    payment_state,
 )
 from svcd.commerce.payment_list import GIVE_SINCE_HEIGHT
 from svcd.commerce.payment_request import PaymentTerms
@@ -47,8 +47,8 @@ class PaymentLookup:
 
     ``synced`` says whether the node's chain is the network's.
 
-    ``announced_tip`` gives the hash of the tip that the chain manager last announced. With it, results from the chain
-    are cached as long as that tip stays; without it, nothing is cached.
+    With a ``chain_manager``, to which ``reader`` belongs, results from the chain are cached until its tip changes;
+    without it, nothing is cached.
     """
 
     def __init__(
@@ -56,18 +56,17 @@ class PaymentLookup:
         params: NetworkParams,
         reader: ChainReader,
         mempool: "MempoolPaymentIndex",
-        announced_tip: Callable[[], bytes] | None = None,
+        chain_manager: ChainManager | None = None,
         *,
         synced: Callable[[], bool] = _always,
     ) -> None:
         self._params = params
         self._reader = reader
         self._mempool = mempool
-        self._announced_tip = announced_tip
+        self._chain_manager = chain_manager
         self._synced = synced
         self.costs = ReorgCosts(params, reader)
-        self._cached = lru_cache(CACHE_SIZE)(self._read)
-        self._cached_observation = lru_cache(CACHE_SIZE)(self._observe_chain)
+        self._cached = lru_cache(CACHE_SIZE)(self._observe_chain)
 
     @classmethod
     def subscribed(
@@ -76,7 +75,7 @@ class PaymentLookup:
         """The lookup of a running node whose mempool has been loaded; it follows the mempool from now on."""
         mempool = MempoolPaymentIndex(pool.mempool.entries())
         pool.subscribe(mempool)
-        return cls(chain_manager.params, chain_manager.reader, mempool, lambda: chain_manager.tip.hash, synced=synced)
+        return cls(chain_manager.params, chain_manager.reader, mempool, chain_manager, synced=synced)
 
     def find(self, terms: PaymentTerms) -> Observation:
         """The observation of the payment, in time that does not grow with chain and mempool.
@@ -84,7 +83,7 @@ class PaymentLookup:
         Raises Pruned if no transfer is found, and one may be in a block that this node does not have any more.
         """
         observation = self._find(terms)
-        if payment_state(terms, observation) is PaymentState.UNPAID:
+        if observation.txid is None:
             # After the search: blocks may be deleted in between.
             self.check_kept(terms)
         return observation
@@ -103,12 +102,12 @@ class PaymentLookup:
         return self._observe(terms, tip, self._with_deleted(locations, seen, tip), mismatches)
 
     def _find(self, terms: PaymentTerms) -> Observation:
-        if self._announced_tip is None:
+        if self._chain_manager is None:
             return self._observe(terms, *self._read(terms))
-        tip = self._announced_tip()
+        on_chain, observation = self._cached(terms, self._chain_manager.tip.hash)
         if terms in self._mempool:
-            return self._observe(terms, *self._cached(terms, tip))
-        return self._cached_observation(terms, tip, self._synced())
+            return self._observe(terms, *on_chain)
+        return observation if self._synced() else evolve(observation, synced=False)
 
     def find_at(self, terms: PaymentTerms, tip: ChainTip, seen: PaymentLocation | None = None) -> Observation:
         """The same as if ``tip``, a canonical block, were the newest; inside a snapshot of the chain."""
@@ -148,28 +147,21 @@ class PaymentLookup:
                 return found.txid
         return None
 
-    def _read(self, terms: PaymentTerms, _announced_tip: bytes = b"") -> OnChain:
-        found = self._reader.around_and_tip(
-            (terms.reference, terms.key),
-            terms.amount,
-            since=terms.since_height or 0,
-            counted=MAX_COUNTED,
-            missed=MAX_MISMATCHES,
-        )
-        if found is None:
-            with self._reader.snapshot():
-                return self._read_at(terms, self._tip())
-        height, tip, paid, missed = found
-        return self._on_chain(ChainTip(height, tip), paid, missed)
-
-    def _tip(self) -> ChainTip:
-        point = self._reader.existing_tip()
-        return ChainTip(point.height, point.hash)
+    def _read(self, terms: PaymentTerms) -> OnChain:
+        if self._chain_manager is not None:
+            # The chain manager mostly knows the tip without another statement.
+            (paid, missed), point = self._chain_manager.read(lambda _: self._around(terms))
+            return self._on_chain(ChainTip(point.height, point.hash), paid, missed)
+        with self._reader.snapshot():
+            point = self._reader.existing_tip()
+            return self._read_at(terms, ChainTip(point.height, point.hash))
 
     def _read_at(self, terms: PaymentTerms, tip: ChainTip) -> OnChain:
+        return self._on_chain(tip, *self._around(terms))
+
+    def _around(self, terms: PaymentTerms) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
         payee, since = (terms.reference, terms.key), terms.since_height or 0
-        paid, missed = self._reader.around(payee, terms.amount, since=since, counted=MAX_COUNTED, missed=MAX_MISMATCHES)
-        return self._on_chain(tip, paid, missed)
+        return self._reader.around(payee, terms.amount, since=since, counted=MAX_COUNTED, missed=MAX_MISMATCHES)
 
     def _on_chain(self, tip: ChainTip, paid: list[StoredTransfer], missed: list[StoredTransfer]) -> OnChain:
         return (
@@ -195,10 +187,11 @@ class PaymentLookup:
             work_of=self.costs.of,
         )
 
-    def _observe_chain(self, terms: PaymentTerms, announced_tip: bytes, synced: bool) -> Observation:
-        """The observation of a payment without transfers in the mempool, by far the most frequent case."""
-        tip, locations, mismatches = self._cached(terms, announced_tip)
-        return observe(terms, tip, locations=locations, mismatches=mismatches, synced=synced, work_of=self.costs.of)
+    def _observe_chain(self, terms: PaymentTerms, _announced_tip: bytes) -> tuple[OnChain, Observation]:
+        """What is on the chain, and the observation of it where nothing waits in the mempool, as for most orders."""
+        tip, locations, mismatches = on_chain = self._read(terms)
+        observation = observe(terms, tip, locations=locations, mismatches=mismatches, work_of=self.costs.of)
+        return on_chain, observation
 
     def _location(self, place: StoredTransfer) -> PaymentLocation:
         point = place.point

@@ -46,11 +46,15 @@ class ReorgCosts:
         self._reader = reader
         self._work_up_to = lru_cache(_CACHED)(self._read_work)
         self._work_before = lru_cache(_CACHED)(self._read_work_before)
+        self._of = lru_cache(_CACHED)(self._measure)
         # Read in a millisecond, and asked for by each payment that is evaluated at the same tip.
         self.recent = lru_cache(2)(self._read_recent)
 
     def of(self, block_hash: bytes, tip: ChainTip) -> PaymentWork | None:
         """The work from the block of a payment up to a tip above it; None if the node has dropped either of them."""
+        return self._of(block_hash, tip)
+
+    def _measure(self, block_hash: bytes, tip: ChainTip) -> PaymentWork | None:
         before, up_to = self._work_before(block_hash), self._work_up_to(tip.hash)
         if before is None or up_to is None:
             return None

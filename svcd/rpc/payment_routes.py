@@ -18,7 +18,7 @@ from svcd.commerce.payment import (
     ChainTip,
     Observation,
     PaymentState,
-    payment_record,
+    payment_json,
     payment_state,
 )
 from svcd.commerce.payment_list import (
@@ -230,9 +230,8 @@ class CommerceRoutes(ShowsChain):
 
 def _render_payment(terms: PaymentTerms, observation: Observation) -> Response:
     tip = tip_of(observation.tip.height, observation.tip.hash)
-    return Response(
-        json_body({"payment": payment_record(terms, observation, payment_state(terms, observation))}), tip=tip
-    )
+    payment = payment_json(terms, observation, payment_state(terms, observation))
+    return Response(f'{{"ok":true,"payment":{payment}}}'.encode("ascii"), tip=tip)
 
 
 class PaymentListRoutes(ShowsChain):

@@ -63,23 +63,22 @@ def stored_block(row: Sequence[object]) -> StoredBlock:
     return StoredBlock(number, parent, chain_point(point), header)  # type: ignore[arg-type]
 
 
-def chain_point(row: Sequence[object]) -> ChainPoint:
+def chain_point(row: Sequence[Any]) -> ChainPoint:
     """The chain variables after a block from the columns POINT."""
     block_hash, height, slot, clock, work, issued = row
     return ChainPoint(
-        hash=block_hash,  # type: ignore[arg-type]
-        height=height,  # type: ignore[arg-type]
-        slot=slot,  # type: ignore[arg-type]
-        difficulty_clock=clock,  # type: ignore[arg-type]
-        work=int.from_bytes(work, "big"),  # type: ignore[arg-type]
-        issued=issued,  # type: ignore[arg-type]
+        hash=block_hash,
+        height=height,
+        slot=slot,
+        difficulty_clock=clock,
+        work=int.from_bytes(work, "big"),
+        issued=issued,
     )
 
 
-def stored_transfer(row: Sequence[object]) -> StoredTransfer:
+def stored_transfer(row: Sequence[Any]) -> StoredTransfer:
     """A transfer from the columns position, body and POINT."""
-    position, body, *point = row
-    return StoredTransfer(chain_point(point), position, body)  # type: ignore[arg-type]
+    return StoredTransfer(chain_point(row[2:]), row[0], row[1])
 
 
 _JOINED: Final = (
@@ -110,18 +109,11 @@ PAYMENTS: Final = (
     "ORDER BY p.height, p.position LIMIT ?"
 )
 OF_PAYEE: Final = (
-    f"SELECT p.amount, p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM payment_place "
-    f"WHERE reference = ? AND recipient = ? AND height >= {_PRUNE_HEIGHT} "
-    f"ORDER BY amount, height, position LIMIT ?) p {_JOINED}"
+    f"SELECT p.amount, p.position, x.body, {POINT} FROM payment_place p LEFT {_JOINED.replace(' JOIN', ' LEFT JOIN')} "
+    f"WHERE p.reference = ? AND p.recipient = ? AND p.height >= {_PRUNE_HEIGHT} "
+    "ORDER BY p.amount, p.height, p.position LIMIT ?"
 )
-OF_PAYEE_AND_TIP: Final = (
-    f"SELECT t.height, t.hash, p.amount, p.position, x.body, {POINT} FROM canonical n JOIN block t ON t.id = n.block "
-    "LEFT JOIN payment_place p ON p.reference = ? AND p.recipient = ? "
-    f"AND p.height >= {_PRUNE_HEIGHT} LEFT JOIN canonical c ON c.height = p.height "
-    "LEFT JOIN block b ON b.id = c.block LEFT JOIN block_transaction x ON x.block = b.id AND x.position = p.position "
-    "WHERE n.height = (SELECT max(height) FROM canonical) LIMIT ?"
-)
-"""At least one row, for the tip; not sorted, for another query is used if there are more than a few rows."""
+"""With LEFT JOIN, SQLite begins with the index, and LIMIT counts the rows that it finds there."""
 _BESIDE_AMOUNT: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
     "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
@@ -501,26 +493,12 @@ class ChainReader:
 
     # Payments: their time does not grow with the chain (docs/operations.md)
 
-    def around_and_tip(
-        self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
-    ) -> tuple[int, bytes, list[StoredTransfer], list[StoredTransfer]] | None:
-        """Height and hash of the tip, and the result of :meth:`around`, in one statement and so of one commit.
-
-        None if there are too many transfers for that, or no chain.
-        """
-        rows = self._db.execute(OF_PAYEE_AND_TIP, (*payee, MAX_TOGETHER + 1)).fetchall()
-        if not rows or len(rows) > MAX_TOGETHER:
-            return None
-        height, tip = rows[0][:2]
-        places = [row[2:] for row in rows if row[2] is not None]
-        return height, tip, *_split_by_amount(places, amount, since=since, counted=counted, missed=missed)
-
     def around(
         self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
     ) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
         """The results of :meth:`payments` with the limit ``counted`` and :meth:`near_misses` with the limit ``missed``.
 
-        In one statement in place of three if there are few transfers, as for most orders.
+        In one statement in place of three if there are few transfers, as for most orders. Raises Corrupt.
         """
         rows = self._db.execute(OF_PAYEE, (*payee, MAX_TOGETHER + 1)).fetchall()
         if len(rows) > MAX_TOGETHER:
@@ -568,17 +546,17 @@ def _check_hash(block: StoredBlock, found: bytes) -> None:
 def _split_by_amount(
     rows: list[Sequence[Any]], amount: int, *, since: int, counted: int, missed: int
 ) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
-    """The payments of ``amount``, and the nearest others, from rows that begin with an amount."""
-    places = [(row[0], place) for row in rows if (place := stored_transfer(row[1:])).point.height >= since]
-    places.sort(key=_by_amount_and_position)
-    less = [place for paid, place in places if paid < amount]
-    more = [place for paid, place in places if paid > amount]
-    return [place for paid, place in places if paid == amount][:counted], less[-missed:] + more[:missed]
-
-
-def _by_amount_and_position(row: tuple[int, StoredTransfer]) -> tuple[int, int, int]:
-    amount, place = row
-    return amount, place.point.height, place.position
+    """The payments of ``amount``, and the nearest others, from the rows of OF_PAYEE; raises Corrupt."""
+    less: list[StoredTransfer] = []
+    exact: list[StoredTransfer] = []
+    more: list[StoredTransfer] = []
+    for row in rows:
+        if row[2] is None:
+            raise Corrupt("a transfer that the index of payments names is missing")
+        place, paid = stored_transfer(row[1:]), row[0]
+        if place.point.height >= since:
+            (exact if paid == amount else less if paid < amount else more).append(place)
+    return exact[:counted], less[-missed:] + more[:missed]
 
 
 class ChainWriter(ChainReader):

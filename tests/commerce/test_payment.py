@@ -1,8 +1,10 @@
 """States of payments, from every combination of matching transfers."""
 
+import json
 from itertools import permutations
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,10 @@ from svcd.commerce.payment import (
     Mismatch,
     PaymentLocation,
     PaymentState,
+    PaymentWork,
     observe,
+    payment_json,
+    payment_record,
     payment_state,
 )
 from svcd.commerce.payment_request import PaymentTerms
@@ -120,3 +125,35 @@ def test_the_nearest_mismatches_are_shown() -> None:
 @pytest.mark.parametrize("order", list(permutations([miss(4999), miss(4999, 60)])))
 def test_a_mismatch_on_the_chain_is_shown_with_its_height(order: tuple[Mismatch, ...]) -> None:
     assert observe(TERMS, TIP, mismatches=order).mismatches == (miss(4999, 60),)
+
+
+# The API's form
+
+
+@given(
+    st.lists(st.builds(location, st.integers(1, 100), st.integers(0, 3)), max_size=2),
+    st.lists(st.binary(min_size=32, max_size=32), max_size=2),
+    st.lists(
+        st.builds(Mismatch, st.binary(min_size=32, max_size=32), st.integers(1, 2**53), st.none() | st.integers(0, 100))
+    ),
+    st.none() | st.builds(PaymentWork, st.integers(0, 2**80), st.integers(1, 2**40)),
+    st.none() | st.integers(0, 100),
+    st.booleans(),
+)
+def test_the_json_is_what_an_encoder_would_write(
+    locations: list[PaymentLocation],
+    pending: list[bytes],
+    mismatches: list[Mismatch],
+    work: PaymentWork | None,
+    since: int | None,
+    synced: bool,
+) -> None:
+    terms = evolve(TERMS, since_height=since)
+    seen = evolve(
+        observe(terms, TIP, locations=locations, pending=pending, mismatches=mismatches, synced=synced), work=work
+    )
+    state = payment_state(terms, seen)
+    record = payment_record(terms, seen, state)
+    assert json.dumps(record, separators=(",", ":")) == payment_json(terms, seen, state)
+    assert (record["state"], record["confirmations"]) == (state.value, seen.confirmations)
+    assert ("work" in record, "sinceHeight" in record) == (work is not None, since is not None)

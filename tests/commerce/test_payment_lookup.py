@@ -16,7 +16,6 @@ from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES, ChainTip, Mismatc
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.node.mempool import MempoolEntry
-from svcd.store import chain_store
 from svcd.store.chain_store import ChainReader
 from tests.chains import ChainBuilder, address_of
 from tests.rpc.conftest import present
@@ -69,9 +68,7 @@ class Meddling(ChainReader):
         return tip
 
 
-def test_tip_and_payments_are_of_one_commit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few are read by the statement that reads the tip; here they are too many for that."""
-    monkeypatch.setattr(chain_store, "MAX_TOGETHER", 0)
+def test_tip_and_payments_are_of_one_commit(node: Node) -> None:
     blocks = node.builder.chain("genesis: b[1..2]\nb2 pays 5000 from alice to bob for order-1")
     waiting: list[Block] = list(blocks.values())
     node.take(waiting.pop(0))

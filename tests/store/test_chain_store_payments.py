@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from svcd.chain.errors import Corrupt
 from svcd.store import chain_store
 from svcd.store.chain_store import (
     ABOVE_AMOUNT,
     BELOW_AMOUNT,
     MAX_SCANNED,
     OF_PAYEE,
-    OF_PAYEE_AND_TIP,
     PAYMENTS,
     RECEIVED,
     UNDER_REFERENCE,
@@ -109,25 +109,18 @@ def test_both_are_found_at_once_where_there_are_few(
                 paid, missed = store.around(PAYEE, amount, since=since, counted=limit, missed=9)
                 assert at(paid) == payments(store, amount, since=since, limit=limit)
                 assert set(at(missed)) == misses(store, amount, since=since)
-                with_tip = store.around_and_tip(PAYEE, amount, since=since, counted=limit, missed=9)
-                assert with_tip == ((*tip_of(store), paid, missed) if few == 9 else None)
-
-
-def tip_of(store: ChainReader) -> tuple[int, bytes]:
-    tip = store.tip()
-    assert tip is not None
-    return tip.height, tip.hash
-
-
-def test_the_tip_comes_alone_where_there_is_no_payment(store: ChainReader) -> None:
-    found = store.around_and_tip(("order-3", PAYEE[1]), 5000, since=0, counted=9, missed=9)
-    assert found == (*tip_of(store), [], [])
 
 
 def test_of_few_near_misses_the_nearest_are_kept(store: ChainReader) -> None:
     _, missed = store.around(PAYEE, 5000, since=0, counted=9, missed=1)
     assert at(missed) in ([(2, 0), (2, 1)], [(3, 2), (2, 1)])
     assert store.around(("order-3", PAYEE[1]), 5000, since=0, counted=9, missed=9) == ([], [])
+
+
+def test_a_transfer_that_is_only_in_the_index_is_damage(connection: sqlite3.Connection, store: ChainReader) -> None:
+    pay_often(connection, 9, range(4000, 4001))
+    with pytest.raises(Corrupt, match="the index of payments names"):
+        store.around(PAYEE, 5000, since=0, counted=9, missed=9)
 
 
 def test_near_misses_begin_at_a_height(store: ChainReader) -> None:
@@ -174,17 +167,11 @@ def test_every_table_is_searched_by_its_key(
 ) -> None:
     steps = plan(connection, statement, values)
     searches = [step for step in steps if step.startswith("SEARCH") and not step.startswith("SEARCH prune ")]
-    table = "p" if statement in (PAYMENTS, UNDER_REFERENCE) else "payment_place"
+    table = "p" if statement in (OF_PAYEE, PAYMENTS, UNDER_REFERENCE) else "payment_place"
     assert searches[0] == f"SEARCH {table} USING PRIMARY KEY {index}"
     assert len(searches) == 4
     # What is scanned are the few rows that the search has found.
     assert {step for step in steps if step.startswith("SCAN")} <= {"SCAN p", "SCAN (subquery-1)", "SCAN (subquery-2)"}
-
-
-def test_few_payments_and_the_tip_are_searched_by_their_keys(connection: sqlite3.Connection) -> None:
-    steps = plan(connection, OF_PAYEE_AND_TIP, (*PAYEE, 9))
-    assert [step for step in steps if step.startswith("SEARCH p ") and "(reference=? AND recipient=?)" in step]
-    assert not [step for step in steps if step.startswith(("SCAN", "MATERIALIZE", "USE TEMP"))]
 
 
 def steps_of(connection: sqlite3.Connection, store: ChainReader, since: int = 0) -> int:
