@@ -1,4 +1,7 @@
-"""Opens SQLite databases: settings, schema files, one writer, read-only readers, a marker of unclean shutdowns."""
+"""Opens SQLite databases: settings, schema files, a marker of unclean shutdowns.
+
+One writer changes rows; readers cannot; a checkpointer brings commits of the writer from the log into the file.
+"""
 
 import os
 import sqlite3
@@ -60,6 +63,8 @@ class DatabaseKind:
     """A command that may repair it, to be tried first."""
     refused: str = ""
     """The alarm while it cannot be written."""
+    temp_store: str = "MEMORY"
+    """Where SQLite keeps the pages to which a savepoint returns: "MEMORY", or "FILE" for a file in /var/tmp."""
 
     @property
     def remedy(self) -> str:
@@ -74,6 +79,8 @@ CHAIN: Final = DatabaseKind(
     "restore it from a backup, or move it away and the node fetches the chain again",
     tool="svc db rebuild",
     refused="the chain's database cannot be written",
+    # A long reorganisation changes gigabytes of pages. In memory SQLite also passes all of them after each statement.
+    temp_store="FILE",
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
 WEBHOOKS: Final = DatabaseKind(
@@ -150,6 +157,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
     _tune(connection)
+    connection.execute(f"PRAGMA temp_store = {kind.temp_store}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
     _migrate(connection, path, kind)

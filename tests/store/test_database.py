@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -115,6 +117,60 @@ def test_a_checkpoint_gives_way_to_a_commit_under_way(writer: sqlite3.Connection
         assert not checkpoint(other)
         writer.execute("COMMIT")
         assert checkpoint(other)
+
+
+HOLDING = """
+import fcntl, struct, sys
+with open(sys.argv[1], "r+b") as index:
+    # The byte that SQLite locks during a checkpoint (sqlite.org/walformat.html 2.3.1).
+    fcntl.lockf(index, fcntl.LOCK_EX, 1, 121)
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_checkpoint_gives_way_to_another_one(writer: sqlite3.Connection, path: Path) -> None:
+    """Of the writer, or of another program, such as a backup."""
+    write(writer, "a")
+    command = [sys.executable, "-c", HOLDING, str(path.with_name(f"{path.name}-shm"))]
+    with closing(open_checkpointer(path)) as other:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+            assert not checkpoint(other)
+            write(writer, "b")
+            assert process.stdin is not None
+            process.stdin.close()
+        assert checkpoint(other)
+    assert notes(writer) == ["a", "b"]
+
+
+LONG_ATTEMPT = """
+import sys
+from pathlib import Path
+from svcd.store.database import CHAIN, attempt, open_writer, transaction
+
+def peak():
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+connection = open_writer(Path(sys.argv[1]), CHAIN)
+connection.execute("PRAGMA cache_size = -1024")
+connection.execute("CREATE TABLE page (number INTEGER PRIMARY KEY, text BLOB NOT NULL) STRICT")
+with transaction(connection):
+    connection.executemany("INSERT INTO page VALUES (?, zeroblob(3000))", ((number,) for number in range(20_000)))
+before = peak()
+with transaction(connection), attempt(connection):
+    connection.execute("UPDATE page SET text = randomblob(3000)")
+print(peak() - before)
+"""
+
+
+def test_a_long_attempt_keeps_the_pages_to_which_it_may_return_on_the_disk(path: Path) -> None:
+    """A reorganisation of many blocks is one: in memory they would be gigabytes."""
+    command = [sys.executable, "-c", LONG_ATTEMPT, str(path)]
+    megabytes = int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert megabytes < 20, "of 80 that change"
 
 
 def test_a_new_file_gets_every_schema_file_and_every_table_is_strict(path: Path) -> None:
