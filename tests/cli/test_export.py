@@ -152,6 +152,16 @@ def test_a_wrong_file_of_prices_is_refused_before_the_node_is_asked(
     assert terminal.failure("export", ADDRESS, "--prices", prices).startswith(f"{prices}, line 5: ")
 
 
+def test_a_node_without_the_first_blocks_is_told_before_anything_is_printed(traded: Node, terminal: Terminal) -> None:
+    """An export that began later than asked for would look like the whole."""
+    traded.keep_from(3)
+    here = "this node has only blocks from height 3 on"
+    for words in ((), ("--json",), ("--from", "2026-10-01")):
+        assert here in terminal.failure("export", ADDRESS, *words)
+    began = DEVNET.slot_time(traded.node_context.chain_manager.reader.existing(3).point.slot)
+    assert f"give its time, {began}, as from" in terminal.failure("export", ADDRESS)
+
+
 @pytest.mark.parametrize("date", ["2026-13-01", "2026-1-1", "yesterday", "2026-11-01T00:00"])
 def test_a_date_that_is_none(terminal: Terminal, date: str) -> None:
     assert "must be a date such as 2026-11-30, in UTC" in terminal.misuse("export", ADDRESS, "--from", date)

@@ -41,6 +41,7 @@ from svcd.rpc.payment_routes import CommerceRoutes, PaymentListRoutes
 from svcd.rpc.proof_routes import ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.rpc.statement_routes import StatementRoutes
+from svcd.store.block_deletion import BlockDeletion
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
@@ -154,6 +155,12 @@ class Node:
             [chain, mempool, commerce, listed, proofs, StatementRoutes(chain_manager)], public, peers=peers
         )
         self.operator: Site = self.sites.operator(self.operator_routes, SiteLimits())
+
+    def keep_from(self, height: int) -> None:
+        """Delete the blocks below ``height``, as a node with `keepBlocks` does."""
+        deletion = BlockDeletion(self.node_context.chain.chainstate.store._db)
+        while deletion.delete_some(self.params, below=height, at_most=1_000).more:
+            pass
 
     def _peer_routes(self, settings: Settings) -> list[object]:
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool

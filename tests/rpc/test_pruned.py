@@ -21,9 +21,7 @@ FIRST = 4
 def pruned(node: Node) -> dict[str, Any]:
     """The blocks of a chain of which the node has only those from height FIRST on."""
     blocks = node.grow(CHAIN)
-    store = node.node_context.chain.chainstate.store
-    with store.commit():
-        store.set_prune_height(FIRST)
+    node.keep_from(FIRST)
     return dict(blocks)
 
 

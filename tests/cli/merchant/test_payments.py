@@ -274,3 +274,17 @@ def test_a_price_that_is_too_high_is_answered_with_the_highest(terminal: Termina
     result = terminal.invoke("confirmations", "1", "--coin-price", "90071992.54740992")
     assert result.exit_code == 2
     assert "at most 90071992.54740991" in result.stderr
+
+
+# A node that keeps only the newest blocks
+
+
+def test_a_payment_below_the_blocks_of_the_node_is_not_called_unpaid(node: Node, terminal: Terminal, paid: str) -> None:
+    terminal.ok("node", "mine", 5)
+    node.keep_from(4)
+    here = "this node has only blocks from height 4 on; "
+    for words in ((), ("--json",), ("--since-height", 3), ("--trustless",)):
+        told = terminal.failure("verify", *ORDER, *words)
+        assert "order-1" in told
+        assert here in told
+    assert rows(terminal.ok("verify", *ORDER, "--since-height", 4).out)["state"] == "unpaid"

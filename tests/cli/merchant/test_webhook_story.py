@@ -25,7 +25,7 @@ from svcd.commerce.events import EventType
 from svcd.commerce.payment import PaymentState
 from svcd.interfaces import milliseconds
 from svcd.store.webhook_events import BreakerRow
-from tests.cli.merchant.conftest import READ_ONLY
+from tests.cli.merchant.conftest import READ_ONLY, TOKEN
 from tests.cli.terminal import Fixed, Terminal, site_of
 from tests.commerce.watched import Watched
 from tests.submitting import submitted
@@ -33,6 +33,7 @@ from tests.submitting import submitted
 SVC = str(Path(sys.executable).parent / "svc")
 DEADLINE = 120.0
 READING = {"SVC_MANAGE_TOKEN": READ_ONLY}
+MANAGING = {"SVC_MANAGE_TOKEN": TOKEN}
 WATCH = "svcwh_" + "5b1f7d26" * 4
 EVENT = "svcevt_" + "0" * 32
 NOW = 1_795_132_801_000
@@ -65,6 +66,17 @@ def last(text: str) -> str:
 
 
 # The story of a watch
+
+
+def test_a_watch_below_the_blocks_of_the_node_is_refused(terminal: Terminal, watched: Watched) -> None:
+    blocks = watched.node.builder.chain(FORK)
+    take(watched, *(blocks[f"b{number}"] for number in range(1, 7)))
+    watched.node.keep_from(4)
+    register = ("webhook", "register", "order-1", watched.node.address("bob"), "0.00005")
+    words = (*register, "--callback", "https://shop.example.com/paid", "--since-height")
+    told = terminal.failure(*words, 3, env=MANAGING)
+    assert "payments from block 3 on: this node has only blocks from height 4 on" in told
+    assert "order-1" in terminal.ok(*words, 4, env=MANAGING).out
 
 
 def test_a_payment_that_is_confirmed_undone_and_confirmed_again(terminal: Terminal, watched: Watched) -> None:

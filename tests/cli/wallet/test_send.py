@@ -648,3 +648,12 @@ def test_a_transfer_that_the_node_lost_is_resent(rich: Node, terminal: Terminal)
     assert bytes.fromhex(sent["txid"]) in rich.node_context.transaction_pool.mempool
     (kept,) = json.loads(terminal.ok("wallet", "history", "--json").out)["waiting"]
     assert kept["state"] == "waiting"
+
+
+def test_an_order_that_may_be_paid_below_the_blocks_of_the_node_is_not_paid(rich: Node, terminal: Terminal) -> None:
+    terminal.ok("node", "mine", 5)
+    rich.keep_from(4)
+    unknown = "whether an earlier block has the payment of order-17: this node has only blocks from height 4 on"
+    for words in ((), ("--yes",)):
+        assert unknown in terminal.failure(*PAY, *words, env=KNOWN)
+    assert waiting(rich) == []
