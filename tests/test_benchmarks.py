@@ -232,3 +232,20 @@ def test_synchronisation_is_measured_behind_a_line(tmp_path: Path, option: str) 
     assert done.returncode == 0, done.stderr
     (found,) = load(tmp_path / "rows")
     assert found.ratio
+
+
+@pytest.mark.slow
+def test_the_disk_of_a_pruned_node_is_measured(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.pruning",
+        "--quick",
+        "--behind=10000",
+        "--json",
+        str(tmp_path / "rows"),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (found,) = load(tmp_path / "rows")
+    assert found.verdict == "ok"
