@@ -137,6 +137,8 @@ def test_the_way_back_twice(watched: Watched) -> None:
 
 
 def test_a_locked_wallet_asks_nothing_of_its_account(wallet: WalletPage) -> None:
+    # The open wallet asks until its page is left.
+    wallet.page.goto("about:blank")
     before = len(wallet.watched.asked)
     wallet.go(wallet_path(payment_uri(fresh("locked"))))
     wallet.view("unlock")
