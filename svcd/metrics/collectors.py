@@ -79,17 +79,13 @@ class ChainMetrics(Collector):
             self._reorganisations += 1
             self._depths.observe(len(change.undone))
 
-    @property
-    def _prune_height(self) -> int:
-        return self._chain_manager.reader.prune_height()
-
     def collect(self) -> Iterator[Metric]:
         """Collect the metrics."""
-        tip, history = self._chain_manager.tip, self._status.history
+        tip, prune_height, history = self._chain_manager.tip, self._chain_manager.prune_height, self._status.history
         age = (milliseconds(self._clock) - self._chain_manager.params.slot_time(tip.slot)) / 1000
         yield from _gauges(
             ("svcd_chain_height", "Height of the tip.", tip.height),
-            ("svcd_chain_prune_height", "Lowest height from which on there are blocks.", self._prune_height),
+            ("svcd_chain_prune_height", "Lowest height from which on there are blocks.", prune_height),
             ("svcd_chain_tip_age_seconds", "Time since the slot of the tip began.", age),
             ("svcd_chain_unchanged_seconds", "Time since the tip changed, or the node started.", history.still_seconds),
             ("svcd_chain_on_demand", "1 if blocks are made on demand only.", self._on_demand),

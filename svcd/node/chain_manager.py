@@ -80,6 +80,8 @@ class ChainManager:
         self.reader, self.long_reads = chain.reader, chain.long_reads
         head = chain.chainstate.head
         self.tip = head.point
+        self.prune_height = chain.reader.prune_height()
+        """As :meth:`svcd.store.chain_store.ChainReader.prune_height`, without a query; for the reactor's thread."""
         self._chain, self._verifier, self._clock = chain, verifier, clock
         self._listeners: list[ChainListener] = []
         self._parse_lock = DeferredLock()
@@ -147,10 +149,15 @@ class ChainManager:
         try:
             change = await self._chain.writer.run(self._chain.chainstate.adopt, staging)
             if change is not None:
+                self.update_prune_height()
                 self._publish(change)
             return change is not None
         finally:
             self._connecting -= 1
+
+    def update_prune_height(self) -> None:
+        """Read :attr:`prune_height` after a commit that may have raised it."""
+        self.prune_height = self.reader.prune_height()
 
     def keeps(self, work: int) -> bool:
         """Whether a side block is kept for so much cumulative work, its own or that of the chain it belongs to.

@@ -94,12 +94,13 @@ class Pruner:
                         # A long read keeps the log from being emptied; it must not grow. The next block begins again.
                         return
                     self._unwritten = 0
-                lag = self._below - self.chain_manager.reader.prune_height()
+                lag = self._below - self.chain_manager.prune_height
                 least_lag = lag if least_lag is None else min(lag, least_lag)
                 room = max(_TRANSFERS_TO_CHECKPOINT // self._transfers, 1)
                 count = min(max(lag - least_lag, 0) + 1, room, _MAX_JOBS)
                 jobs = [self.writer.run(self._delete_some) for _ in range(count)]
                 results: list[tuple[bool, Any]] = await DeferredList(jobs, consumeErrors=True)
+                self.chain_manager.update_prune_height()
                 for succeeded, result in results:
                     if not succeeded:
                         result.raiseException()

@@ -308,7 +308,7 @@ class Status:
     def revision(self) -> tuple[bytes, int, NetworkView]:
         """A key that changes whenever :meth:`node_status` does, apart from its time."""
         manager = self._chain_manager
-        return manager.tip.hash, manager.reader.prune_height(), self._peers.network_view()
+        return manager.tip.hash, manager.prune_height, self._peers.network_view()
 
     def node_status(self) -> dict[str, object]:
         """The ``status`` of GET /rpc/status.
@@ -330,7 +330,7 @@ class Status:
             "hash": tip.hash.hex(),
             "stateRoot": header.state_root.hex(),
             "consensusRoot": header.consensus_root.hex(),
-            "pruneHeight": str(self._chain_manager.reader.prune_height()),
+            "pruneHeight": str(self._chain_manager.prune_height),
             "nodeId": self.node_id,
             "knownPeerCount": around.known_peers,
             "bestKnownPeerHeight": str(around.best_height),

@@ -262,7 +262,7 @@ class PeerRoutes:
         status = {
             **claims,
             "cumulativeWork": str(node.chain_manager.tip.work),
-            "pruneHeight": str(node.chain_manager.reader.prune_height()),
+            "pruneHeight": str(node.chain_manager.prune_height),
             "peers": len(self._peers.all()),
             "time": str(now),
             "snapshots": [

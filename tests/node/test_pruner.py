@@ -234,7 +234,7 @@ def test_the_newest_blocks_are_kept(node: Node, chain: ChainBuilder, pruner_of: 
     pruner_of(node, InlineWorker(), keep=5)
     for height, block in enumerate(branch(chain, None, 12, "a"), 1):
         assert node.submit(block) == [CONNECTED]
-        assert node.store.prune_height() == max(height - 4, 0)
+        assert node.store.prune_height() == node.chain_manager.prune_height == max(height - 4, 0)
 
 
 def test_it_goes_on_where_it_was(make_node: MakeNode, chain: ChainBuilder, pruner_of: PrunerOf) -> None:

@@ -214,7 +214,7 @@ def test_the_adopted_chain_is_that_of_all_other_nodes(
         assert served(node.connections[0], height) == served(other.connections[0], height)
         assert contents(node.connections[0], STAGING) == contents(other.connections[0], STAGING)
         node.check()
-        assert node.store.prune_height() == height + 1
+        assert node.store.prune_height() == node.chain_manager.prune_height == height + 1
         later = blocks[height:] or grow(chain, 3, blocks[-1])
         assert node.submit(*later) == other.submit(*later) == [BlockStatus.CONNECTED] * len(later)
         node.check()

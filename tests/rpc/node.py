@@ -161,6 +161,7 @@ class Node:
         deletion = BlockDeletion(self.node_context.chain.chainstate.store._db)
         while deletion.delete_some(self.params, below=height, at_most=1_000).more:
             pass
+        self.node_context.chain_manager.update_prune_height()
 
     def _peer_routes(self, settings: Settings) -> list[object]:
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
