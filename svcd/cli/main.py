@@ -123,7 +123,7 @@ def node() -> None:
 
 @svc.group(cls=LazyGroup)
 def db() -> None:
-    """Check, verify and rebuild the databases of a stopped node.
+    """Check, verify, rebuild and compact the databases of a stopped node.
 
     The exit status is 0 if there is no problem, 1 if there is one, and 2 if the command was called incorrectly.
 
@@ -289,6 +289,10 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         "verify": (
             "operator.database:verify",
             "Verify the participation work of the chain in DATA_DIR again, on all cores.",
+        ),
+        "compact": (
+            "operator.database:compact",
+            "Give the free space in the chain database in DATA_DIR back to the system.",
         ),
         "rebuild": ("operator.database:rebuild_", "Rebuild the chain database in DATA_DIR from its blocks."),
     },

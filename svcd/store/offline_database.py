@@ -6,7 +6,7 @@ The queries here are those that a running node never makes: whether every row th
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,8 @@ from svcd.store.database import (
 from svcd.store.database_copy import sync
 from svcd.store.undo_records import unpack
 
+_STEPS_OF_SQLITE: Final = 1_000_000
+"""Instructions of SQLite's virtual machine between two looks at the progress; some hundredths of a second."""
 INDEXES = ("transaction_place", "address_place", "payment_place")
 
 _COMPANIONS: Final = ("-wal", "-shm", "-tree")
@@ -155,6 +157,45 @@ class Inspector(ChainReader):
             "WHERE NOT EXISTS (SELECT 1 FROM canonical c WHERE c.block = b.id) ORDER BY b.height, b.id"
         )
         return map(stored_block, rows)
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """How large the file of a database would be without free pages."""
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def copy_used(connection: sqlite3.Connection, fresh: Path, step: Callable[[int], object]) -> None:
+    """Copy a database of :func:`open_offline` to the new file ``fresh``, without its free pages.
+
+    ``step`` is called with the number of further bytes written. Raises sqlite3.Error and OSError.
+    """
+    # SQLite would create a file that all users can read.
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    written = 0
+
+    def tell() -> None:
+        nonlocal written
+        size = fresh.stat().st_size
+        step(size - written)
+        written = size
+
+    # It would forbid writing to the copy, too.
+    connection.execute("PRAGMA query_only = 0")
+    connection.set_progress_handler(tell, _STEPS_OF_SQLITE)
+    connection.execute("VACUUM INTO ?", (str(fresh),))
+    connection.set_progress_handler(None, 0)
+    tell()
+
+
+def exchange_database(path: Path, fresh: Path) -> None:
+    """Let the closed database ``fresh`` take the place of the closed one at ``path``; raises OSError."""
+    fresh.chmod(stat.S_IMODE(path.stat().st_mode))
+    sync(fresh)
+    fresh.replace(path)
+    sync(path.parent)
 
 
 def replace_database(path: Path, fresh: Path) -> Path:

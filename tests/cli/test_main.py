@@ -60,6 +60,7 @@ def test_the_command_tree() -> None:
         "db check",
         "db verify",
         "db rebuild",
+        "db compact",
         "node status",
         "node mine",
         "node faucet",

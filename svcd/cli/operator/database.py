@@ -32,7 +32,16 @@ from svcd.store.database import (
     open_writer,
 )
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
-from svcd.store.offline_database import Inspector, discard, integrity, open_offline, replace_database
+from svcd.store.offline_database import (
+    Inspector,
+    copy_used,
+    discard,
+    exchange_database,
+    integrity,
+    open_offline,
+    replace_database,
+    used_bytes,
+)
 from svcd.store.optional_postgresql import postgresql_at
 
 if TYPE_CHECKING:
@@ -165,6 +174,49 @@ def rebuild_(session: Session, data_dir: Path | None) -> None:
     session.print_result(record, property_table(rows))
 
 
+@click.command()
+@data_dir_argument
+@options.json_option
+@click.pass_obj
+def compact(session: Session, data_dir: Path | None) -> None:
+    """Give the free space in the chain database in DATA_DIR back to the system.
+
+    A node that has deleted old blocks ([chain] keepBlocks) uses their space for new ones, and its file stays as large
+    as it was. The rows are copied into a new file, which then replaces the old one. This needs as much free disk space
+    as the new file, and changes nothing until that is complete. DATA_DIR defaults to that of --data-dir.
+
+    \b
+    Example:
+      svc db compact data
+    """
+    data_dir = data_dir or Path(session.data_dir)
+    with locked_database(data_dir) as path:
+        before = path.stat().st_size
+        _compact(session, path)
+        after = path.stat().st_size
+    record = {"bytesBefore": before, "bytes": after}
+    session.print_result(record, f"{data_dir / path.name} has {_megabytes(after)} instead of {_megabytes(before)}")
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def _compact(session: Session, path: Path) -> None:
+    new = path.with_name(f"{path.name}.new")
+    discard(new)
+    try:
+        with (
+            open_offline(path) as connection,
+            _explaining_full_disk(new, "as the database will have"),
+            session.progress_bar(used_bytes(connection), "Copying the database") as bar,
+        ):
+            copy_used(connection, new, bar.update)
+        exchange_database(path, new)
+    finally:
+        discard(new)
+
+
 @contextmanager
 def locked_database(data_dir: Path) -> Iterator[Path]:
     """Hold the lock of a data directory as its owner (see `become_owner`); yields the path of the chain database.
@@ -250,7 +302,7 @@ def _rebuild(session: Session, path: Path) -> tuple[ReindexResult, Path]:
                 )
             # Errors of the old file are Corrupt from here on; sqlite3.Error is an error of the new one.
             with (
-                _explaining_full_disk(new),
+                _explaining_full_disk(new, "as the old file uses"),
                 closing(open_writer(new)) as writing,
                 _block_progress(session, 0 if tip is None else tip.height) as step,
             ):
@@ -261,15 +313,18 @@ def _rebuild(session: Session, path: Path) -> tuple[ReindexResult, Path]:
 
 
 @contextmanager
-def _explaining_full_disk(new: Path) -> Iterator[None]:
-    """Raise CommandError if the disk fails while ``new`` is written, so that the old file is not blamed."""
+def _explaining_full_disk(new: Path, needed: str) -> Iterator[None]:
+    """Raise CommandError if the disk fails while ``new`` is written, so that the old file is not blamed.
+
+    ``needed`` says how much space it needs.
+    """
     try:
         yield
     except sqlite3.Error as error:
         if not is_disk_trouble(error):
             raise
         raise CommandError(
-            f"{new} cannot be written: {error}. Nothing has been changed; it needs as much space as the old file uses"
+            f"{new} cannot be written: {error}. Nothing has been changed; it needs as much space {needed}"
         ) from error
 
 

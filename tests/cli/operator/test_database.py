@@ -1,8 +1,9 @@
-"""`svc db check`, `verify` and `rebuild` on a devnet's data directory, sound and with damage in every table."""
+"""`svc db check`, `verify`, `rebuild` and `compact` on a devnet's data directory, sound and damaged in every table."""
 
 import json
 import os
 import re
+import resource
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -95,6 +96,67 @@ def test_damage_is_found_and_named(chain: Path, terminal: Terminal, statement: s
     assert result.stderr.endswith("Error: data is damaged; restore a backup, or try: svc db rebuild data\n")
     record = json.loads(terminal.invoke("db", "check", "data", "--json").stdout)
     assert (record["sound"], len(record["problems"]) > 0) == (False, True)
+
+
+# compact
+
+
+def test_compacting_gives_the_space_of_deleted_blocks_back(chain: Path, terminal: Terminal) -> None:
+    with closing(open_writer(chain)) as connection:
+        connection.execute("CREATE TABLE filler (text BLOB)")
+        connection.execute("INSERT INTO filler VALUES (zeroblob(3000000))")
+        connection.execute("DROP TABLE filler")
+        deletion = BlockDeletion(connection)
+        while deletion.delete_some(DEVNET, below=40, at_most=100).more:
+            pass
+    chain.chmod(0o640)
+    before, size = contents(chain), chain.stat().st_size
+    assert size > 3_000_000
+    told = json.loads(terminal.ok("db", "compact", "data", "--json").out)
+    assert told == {"bytesBefore": size, "bytes": chain.stat().st_size}
+    assert told["bytes"] < size - 3_000_000
+    assert contents(chain) == before
+    assert chain.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+    assert terminal.ok("db", "check", "data").out == "data is sound: 71 blocks and all derived data\n"
+    megabytes = f"{told['bytes'] / 1e6:.1f} MB"
+    assert terminal.ok("db", "compact", "data").out == f"data/chain.sqlite has {megabytes} instead of {megabytes}\n"
+    with closing(open_writer(chain)) as connection:
+        assert BlockDeletion(connection).prune_height() == 40
+
+
+def test_what_a_killed_node_has_left_in_the_log_is_in_the_compacted_file(chain: Path, terminal: Terminal) -> None:
+    with closing(open_writer(chain)) as writer:
+        writer.execute("UPDATE prune SET height = 1")
+        for path in (chain, chain.with_name("chain.sqlite-wal")):
+            shutil.copy(path, terminal.folder)
+    for name in ("chain.sqlite", "chain.sqlite-wal"):
+        shutil.copy(terminal.folder / name, chain.parent)
+    terminal.ok("db", "compact", "data")
+    with closing(sqlite3.connect(chain)) as connection:
+        assert connection.execute("SELECT height FROM prune").fetchall() == [(1,)]
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+def test_a_disk_without_room_for_the_copy_changes_nothing(chain: Path, terminal: Terminal) -> None:
+    before = chain.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        told = terminal.failure("db", "compact", "data")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert told.startswith("data/chain.sqlite.new cannot be written: ")
+    assert told.endswith("Nothing has been changed; it needs as much space as the database will have")
+    assert chain.read_bytes() == before
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+def test_a_damaged_database_is_not_compacted(chain: Path, terminal: Terminal) -> None:
+    spoil(chain, "block_transaction")
+    before = chain.read_bytes()
+    assert "data/chain.sqlite cannot be opened as a database" in terminal.failure("db", "compact", "data")
+    assert chain.read_bytes() == before
 
 
 @pytest.fixture(params=[0, 3], ids=["all deleted", "some of a block left"])
@@ -204,7 +266,7 @@ def killed(chain: Path, terminal: Terminal) -> None:
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("command", ["check", "rebuild"])
+@pytest.mark.parametrize("command", ["check", "rebuild", "compact"])
 def test_checking_after_a_kill_does_not_make_the_log_look_lost(chain: Path, terminal: Terminal, command: str) -> None:
     """The command checkpoints the logs; a node with webhooks refuses to start if logs are lost."""
     killed(chain, terminal)
@@ -243,7 +305,7 @@ def test_unusable_directories_are_reported(chain: Path, terminal: Terminal) -> N
     change_version(chain, 99)
     assert "was written by a newer svcd (schema 99, this program knows" in terminal.failure("db", "check", "data")
     lock = lock_directory(chain.parent)
-    for command in ("check", "rebuild"):
+    for command in ("check", "rebuild", "compact"):
         assert f"is in use by another node (process {os.getpid()})" in terminal.failure("db", command, "data")
     os.close(lock)
 
