@@ -28,7 +28,7 @@ from svcd.store.block_deletion import BlockDeletion
 from svcd.store.database import open_writer
 from tests.chains import TEST_PARAMS
 deletion = BlockDeletion(open_writer(Path(sys.argv[1])))
-while deletion.delete_some(TEST_PARAMS, below=int(sys.argv[2]), at_most=1).more:
+while sys.stdin.readline() and deletion.delete_some(TEST_PARAMS, below=int(sys.argv[2]), at_most=1).more:
     print(flush=True)
 """
 
@@ -36,8 +36,12 @@ while deletion.delete_some(TEST_PARAMS, below=int(sys.argv[2]), at_most=1).more:
 def delete_until_killed(path: Path, commits: int) -> None:
     """Let a process delete, and kill it after so many commits, in the middle of what follows."""
     command = [sys.executable, "-c", PROGRAM, str(path), str(BELOW)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
+        # One commit more than are waited for, which the kill interrupts or not.
+        process.stdin.write(b"\n" * (commits + 1))
+        process.stdin.flush()
         for _ in range(commits):
             if not process.stdout.readline():
                 break
