@@ -26,7 +26,7 @@ from svcd.commerce.reorg_cost import ReorgCosts
 from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
-from svcd.store.chain_store import ChainReader, StoredTransfer
+from svcd.store.chain_store import ChainReader, PaidTransfer
 
 CACHE_SIZE: Final = 1_024
 """Orders whose result is cached until tip or mempool change it, since shops ask for the same order repeatedly."""
@@ -131,8 +131,8 @@ class PaymentLookup:
         """
         payee, since = (terms.reference, terms.key), terms.since_height or 0
         paid, missed = self._reader.around(payee, terms.amount, since=since, counted=limit, missed=limit)
-        places = [place for place in (*paid, *missed) if place.point.height <= tip.height]
-        places.sort(key=lambda place: (place.point.height, place.position))
+        places = [place for place in (*paid, *missed) if place.height <= tip.height]
+        places.sort(key=lambda place: (place.height, place.position))
         return [parse_canonical_transfer(place.body, self._params) for place in places]
 
     def spent_by(self, transfer: Transfer) -> bytes | None:
@@ -159,15 +159,15 @@ class PaymentLookup:
     def _read_at(self, terms: PaymentTerms, tip: ChainTip) -> OnChain:
         return self._on_chain(tip, *self._around(terms))
 
-    def _around(self, terms: PaymentTerms) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
+    def _around(self, terms: PaymentTerms) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
         payee, since = (terms.reference, terms.key), terms.since_height or 0
         return self._reader.around(payee, terms.amount, since=since, counted=MAX_COUNTED, missed=MAX_MISMATCHES)
 
-    def _on_chain(self, tip: ChainTip, paid: list[StoredTransfer], missed: list[StoredTransfer]) -> OnChain:
+    def _on_chain(self, tip: ChainTip, paid: list[PaidTransfer], missed: list[PaidTransfer]) -> OnChain:
         return (
             tip,
-            tuple([self._location(place) for place in paid if place.point.height <= tip.height]),
-            tuple([self._mismatch(place) for place in missed if place.point.height <= tip.height]),
+            tuple([self._location(place) for place in paid if place.height <= tip.height]),
+            tuple([self._mismatch(place) for place in missed if place.height <= tip.height]),
         )
 
     def _observe(
@@ -193,15 +193,16 @@ class PaymentLookup:
         observation = observe(terms, tip, locations=locations, mismatches=mismatches, work_of=self.costs.of)
         return on_chain, observation
 
-    def _location(self, place: StoredTransfer) -> PaymentLocation:
-        point = place.point
-        # The chain has validated the transfer, so its id needs no full parse.
-        txid = txid_of(place.body, self._params)
-        return PaymentLocation(txid, point.hash, point.height, place.position, self._params.slot_time(point.slot))
+    def _location(self, place: PaidTransfer) -> PaymentLocation:
+        block_time = self._params.slot_time(place.slot)
+        return PaymentLocation(self._txid(place), place.block_hash, place.height, place.position, block_time)
 
-    def _mismatch(self, place: StoredTransfer) -> Mismatch:
-        transfer = parse_canonical_transfer(place.body, self._params)
-        return Mismatch(transfer.txid, transfer.amount, place.point.height)
+    def _mismatch(self, place: PaidTransfer) -> Mismatch:
+        return Mismatch(self._txid(place), place.amount, place.height)
+
+    def _txid(self, place: PaidTransfer) -> bytes:
+        # The chain has validated the transfer, so its id needs no full parse.
+        return txid_of(place.body, self._params)
 
 
 _Payee = tuple[str, bytes]

@@ -160,6 +160,9 @@ class NetworkObserver(Protocol):
     def network_view(self) -> NetworkView:
         """The view at present."""
 
+    def behind(self) -> str:
+        """``behind`` of the view alone, which is asked for with every payment."""
+
 
 @frozen
 class NoPeers:
@@ -170,7 +173,11 @@ class NoPeers:
 
     def network_view(self) -> NetworkView:
         """See :class:`NetworkObserver`."""
-        return NetworkView(0, 0, "" if self.accepted else NO_PEER_MET)
+        return NetworkView(0, 0, self.behind())
+
+    def behind(self) -> str:
+        """See :class:`NetworkObserver`."""
+        return "" if self.accepted else NO_PEER_MET
 
 
 def _nothing() -> str:
@@ -224,7 +231,7 @@ class Status:
     @property
     def behind(self) -> str:
         """Why the tip may not be the network's; "" if there is no reason."""
-        return self._peers.network_view().behind
+        return self._peers.behind()
 
     @property
     def current(self) -> bool:

@@ -186,12 +186,15 @@ class PeerNetwork:
     def network_view(self) -> NetworkView:
         """The present state, for the status; an unproven claim of more work has no effect on it."""
         peers, tip = self.peers, self.peers.node.chain_manager.tip
-        behind = peers.alarm or self._no_peer() or self.sync.behind()
         claims = [(peer.outbound, peer.status.height if peer.status else 0) for peer in peers.all()]
         best = max(self.sync.best_height(), min(max((height for _, height in claims), default=0), tip.height))
         outbound = sorted((height for outbound, height in claims if outbound), reverse=True)
         usual = outbound[len(outbound) // 2] if outbound else 0
-        return NetworkView(len(claims), best, behind, usual, peers.unreachable())
+        return NetworkView(len(claims), best, self.behind(), usual, peers.unreachable())
+
+    def behind(self) -> str:
+        """Why the node's tip may not be the network's; "" if there is no reason."""
+        return self.peers.alarm or self._no_peer() or self.sync.behind()
 
     def _no_peer(self) -> str:
         """Why the node is behind for want of a peer; "" if it is not."""

@@ -44,7 +44,7 @@ from svcd.node.node_context import NodeContext
 from svcd.rpc import fields, schemas
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.store.chain_store import ChainReader, StoredTransfer
+from svcd.store.chain_store import ChainReader, PaidTransfer
 from svcd.web.field_types import Hex, Int, or_null
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
 from svcd.web.routes import Field, Route, named_object, object_schema
@@ -297,7 +297,7 @@ def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
     paid = _first_payment(reader, terms)
     if paid is None:
         return None, tip_at(tip)
-    height = paid.point.height
+    height = paid.height
     body = render_genesis_proof(
         params,
         body=paid.body,
@@ -309,7 +309,7 @@ def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
     return body, tip_at(tip)
 
 
-def _first_payment(reader: ChainReader, terms: PaymentTerms) -> StoredTransfer | None:
+def _first_payment(reader: ChainReader, terms: PaymentTerms) -> PaidTransfer | None:
     paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
     return paid[0] if paid else None
 
@@ -322,7 +322,7 @@ def _excerpt(
     paid = _first_payment(reader, terms)
     if paid is None:
         return None, tip_at(tip)
-    height = paid.point.height
+    height = paid.height
     begin = height + 1 if first is None else first
     if begin <= height:
         sentence = f"from must be above {height}, the height of the block that holds the payment"

@@ -5,7 +5,7 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from attrs import frozen
 
@@ -45,6 +45,22 @@ class StoredTransfer:
     point: ChainPoint
     position: int
     body: bytes
+
+
+class PaidTransfer(NamedTuple):
+    """A canonical transfer that is found by its payee: its place, and what a payment tells of its block.
+
+    A tuple, which is made of a row in a tenth of the time of a StoredTransfer.
+    """
+
+    amount: int
+    """Base units."""
+    position: int
+    body: bytes
+    block_hash: bytes
+    height: int
+    slot: int
+    """Of the block."""
 
 
 @frozen
@@ -103,19 +119,21 @@ _ACCOUNTS_IN_RANGES: Final = """
     WHERE a.key BETWEEN substr(?1, range.value, 20) AND substr(?2, range.value, 20)"""
 """For the first keys of all ranges, the last keys of all, and where in them each range begins. One statement takes a
 quarter of the time of one for each range, and the interpreter is free for other threads meanwhile."""
+_PAID: Final = "p.amount, p.position, x.body, b.hash, b.height, b.slot"
+"""The columns of a PaidTransfer."""
 PAYMENTS: Final = (
-    f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
+    f"SELECT {_PAID} FROM payment_place p {_JOINED} "
     f"WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= max(?, {_PRUNE_HEIGHT}) "
     "ORDER BY p.height, p.position LIMIT ?"
 )
 OF_PAYEE: Final = (
-    f"SELECT p.amount, p.position, x.body, {POINT} FROM payment_place p LEFT {_JOINED.replace(' JOIN', ' LEFT JOIN')} "
+    f"SELECT {_PAID} FROM payment_place p LEFT {_JOINED.replace(' JOIN', ' LEFT JOIN')} "
     f"WHERE p.reference = ? AND p.recipient = ? AND p.height >= {_PRUNE_HEIGHT} "
     "ORDER BY p.amount, p.height, p.position LIMIT ?"
 )
 """With LEFT JOIN, SQLite begins with the index, and LIMIT counts the rows that it finds there."""
 _BESIDE_AMOUNT: Final = (
-    f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
+    f"SELECT {_PAID} FROM (SELECT amount, height, position FROM ("
     "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
     "ORDER BY amount {order} LIMIT ?) "
     f"WHERE height >= max(?, {_PRUNE_HEIGHT}) "
@@ -495,7 +513,7 @@ class ChainReader:
 
     def around(
         self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
-    ) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
+    ) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
         """The results of :meth:`payments` with the limit ``counted`` and :meth:`near_misses` with the limit ``missed``.
 
         In one statement in place of three if there are few transfers, as for most orders. Raises Corrupt.
@@ -506,20 +524,21 @@ class ChainReader:
                 self.payments(payee, amount, since=since, limit=counted),
                 self.near_misses(payee, amount, since=since, limit=missed),
             )
-        return _split_by_amount(rows, amount, since=since, counted=counted, missed=missed)
+        paid = [PaidTransfer._make(row) for row in rows]
+        return _split_by_amount(paid, amount, since=since, counted=counted, missed=missed)
 
-    def payments(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[StoredTransfer]:
+    def payments(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
         """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first.
 
         Only those at height ``since`` and above.
         """
         rows = self._db.execute(PAYMENTS, (*payee, amount, since, limit))
-        return [stored_transfer(row) for row in rows]
+        return [PaidTransfer._make(row) for row in rows]
 
-    def near_misses(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[StoredTransfer]:
+    def near_misses(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
         """The transfers to ``payee`` of the nearest other amounts, at most ``limit`` below and ``limit`` above."""
         return [
-            stored_transfer(row)
+            PaidTransfer._make(row)
             for statement in (BELOW_AMOUNT, ABOVE_AMOUNT)
             for row in self._db.execute(statement, (*payee, amount, MAX_SCANNED, since, limit))
         ]
@@ -544,18 +563,17 @@ def _check_hash(block: StoredBlock, found: bytes) -> None:
 
 
 def _split_by_amount(
-    rows: list[Sequence[Any]], amount: int, *, since: int, counted: int, missed: int
-) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
-    """The payments of ``amount``, and the nearest others, from the rows of OF_PAYEE; raises Corrupt."""
-    less: list[StoredTransfer] = []
-    exact: list[StoredTransfer] = []
-    more: list[StoredTransfer] = []
-    for row in rows:
-        if row[2] is None:
+    places: Iterable[PaidTransfer], amount: int, *, since: int, counted: int, missed: int
+) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
+    """The payments of ``amount``, and the nearest others, from the transfers of OF_PAYEE; raises Corrupt."""
+    less: list[PaidTransfer] = []
+    exact: list[PaidTransfer] = []
+    more: list[PaidTransfer] = []
+    for place in places:
+        if place.body is None:
             raise Corrupt("a transfer that the index of payments names is missing")
-        place, paid = stored_transfer(row[1:]), row[0]
-        if place.point.height >= since:
-            (exact if paid == amount else less if paid < amount else more).append(place)
+        if place.height >= since:
+            (exact if place.amount == amount else less if place.amount < amount else more).append(place)
     return exact[:counted], less[-missed:] + more[:missed]
 
 

@@ -42,6 +42,9 @@ class Known:
     def network_view(self) -> NetworkView:
         return self.around
 
+    def behind(self) -> str:
+        return self.around.behind
+
 
 def status_of(
     node: Node, peers: Known | NoPeers | None = None, endpoint: str = "", trouble: str = "", **reasons: Any

@@ -1,7 +1,7 @@
 """Payments are found by index: as quickly on a long chain as on a short one, however much somebody has sent."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ from svcd.store.chain_store import (
     UNDER_REFERENCE,
     ChainReader,
     ChainWriter,
+    PaidTransfer,
     StoredTransfer,
 )
 from svcd.store.database import open_writer
@@ -59,8 +60,10 @@ def store(connection: sqlite3.Connection) -> ChainReader:
     return store
 
 
-def at(places: list[StoredTransfer]) -> list[tuple[int, int]]:
-    return [(place.point.height, place.position) for place in places]
+def at(places: Sequence[PaidTransfer | StoredTransfer]) -> list[tuple[int, int]]:
+    return [
+        (place.height if isinstance(place, PaidTransfer) else place.point.height, place.position) for place in places
+    ]
 
 
 def payments(store: ChainReader, amount: int = 5000, *, since: int = 0, limit: int = 9) -> list[tuple[int, int]]:
@@ -88,7 +91,7 @@ def test_a_payment_comes_with_its_block_and_transfer(store: ChainReader) -> None
     (place,) = store.payments(PAYEE, 5001, since=0, limit=9)
     block = store.canonical(2)
     assert block is not None
-    assert place.point == block.point
+    assert (place.block_hash, place.height, place.slot) == (block.point.hash, block.point.height, block.point.slot)
     assert place.body == store.bodies(block)[1]
 
 
