@@ -31,6 +31,7 @@ BENCHMARKS: Final = {
     "verification": "benchmarks.verification",
     "trustless": "benchmarks.trustless",
     "pruning": "benchmarks.pruning",
+    "reorganisation": "benchmarks.reorganisation",
     "big": "benchmarks.big",
     "wallet-page": "benchmarks.wallet_page",
 }

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
     *("transfers", "empty-blocks", "headers", "state-root", "memory", "waiting"),
     *("latency", "sync", "watches", "many-watches", "callbacks", "two-merchants", "trustless", "pruning"),
+    "reorganisation",
 )
 
 
@@ -128,6 +129,8 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "in use on disk with 10 blocks whole",
         "the same after 40 further blocks",
         "file after 40 further blocks, pruned",
+        "memory for a reorganisation of 3 full blocks",
+        "the same, blocks undone and connected",
     ]
     assert all(row["figure"] > 0 and row["baseline"] != 0 for row in found.values())
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)
