@@ -44,6 +44,7 @@ from svcd.keyfile import Keyfile
 F = TypeVar("F", bound=Callable[..., Any])
 
 _INVALID: Final = 400
+_BLOCKS_DELETED: Final = 410
 _IN_A_BLOCK: Final = "in a block"
 
 
@@ -440,7 +441,16 @@ def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView,
         raise CommandError(
             "the node is still catching up and may not know that this order is paid; wait, or omit --yes"
         )
-    status = payment_status(node, payment.link.order.terms)
+    try:
+        status = payment_status(node, payment.link.order.terms)
+    except ErrorResponse as error:
+        if error.status != _BLOCKS_DELETED:
+            raise
+        unknown = f"this order may be paid in a block that the node does not have any more ({error})"
+        if payment.assume_yes and not payment.request.again:
+            raise CommandError(f"{unknown}; ask a node that has all blocks, or omit --yes") from None
+        click.echo(f"Warning: {unknown}.", err=True)
+        return
     state = status.text("state")
     if state == "unpaid" or status.text("txid") in {transfer.txid.hex() for transfer in same}:
         return

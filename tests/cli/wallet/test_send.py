@@ -650,10 +650,22 @@ def test_a_transfer_that_the_node_lost_is_resent(rich: Node, terminal: Terminal)
     assert kept["state"] == "waiting"
 
 
-def test_an_order_that_may_be_paid_below_the_blocks_of_the_node_is_not_paid(rich: Node, terminal: Terminal) -> None:
+def test_an_order_that_may_be_paid_below_the_blocks_of_the_node_is_paid_only_by_a_person(
+    rich: Node, terminal: Terminal
+) -> None:
+    """The node cannot know, and a program would pay twice."""
     terminal.ok("node", "mine", 5)
     rich.keep_from(4)
-    unknown = "whether an earlier block has the payment of order-17: this node has only blocks from height 4 on"
-    for words in ((), ("--yes",)):
-        assert unknown in terminal.failure(*PAY, *words, env=KNOWN)
+    unknown = (
+        "this order may be paid in a block that the node does not have any more (whether an earlier block has the "
+    )
+    here = "payment of order-17: this node has only blocks from height 4 on"
+    told = terminal.failure(*PAY, "--yes", env=KNOWN)
+    assert told.startswith(unknown + here)
+    assert told.endswith("; ask a node that has all blocks, or omit --yes")
     assert waiting(rich) == []
+    declined = terminal.invoke(*PAY, typed="n\n", env=KNOWN)
+    assert f"Warning: {unknown}{here}" in declined.stderr
+    assert (declined.exit_code, waiting(rich)) == (1, [])
+    terminal.ok(*PAY, typed="y\n", env=KNOWN)
+    assert len(waiting(rich)) == 1
