@@ -23,7 +23,7 @@ from svcd.commerce.events import EVENT_RULES, ChainIdentity
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.watch import EvaluationContext, Watch, next_evaluation
-from svcd.commerce.watch_repository import WatchRepository
+from svcd.commerce.watch_repository import EvaluatedWatch, WatchRepository
 from svcd.commerce.webhook_database import FILE, WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.interfaces import Worker, milliseconds
 from svcd.node.database_health import DatabaseHealth
@@ -72,6 +72,7 @@ def lay_watches(
     repository = WatchRepository(WebhookStore(sql), EventStore(sql, EVENT_RULES), ORIGIN)
     now = int(time.time() * 1000)
     context = EvaluationContext(now=now, tip_before=0, synced=True)
+    evaluated: list[EvaluatedWatch] = []
     with repository.watches.commit():
         repository.watches.follow(-1, [FollowedBlock(0, DEVNET.genesis_hash, work=0)], keep=CURSOR_BLOCKS)
         for number, terms in enumerate(orders):
@@ -85,7 +86,12 @@ def lay_watches(
                 created_at=now,
                 expires_at=now + _LASTS_MS,
             )
-            repository.add(watch, next_evaluation(watch, 0, context))
+            repository.add(watch)
+            stored = repository.watches.watch(watch.id)
+            if stored is None:
+                raise RuntimeError(f"watch {watch.id} was not stored")
+            evaluated.append(EvaluatedWatch(stored, watch, (), next_evaluation(watch, 0, context), 0))
+        repository.save(evaluated, now)
     connection.close()
 
 

@@ -22,6 +22,8 @@ from svcd.chain.signature import is_valid
 from svcd.chain.transaction import Known, Transfer, block_entry, parse_canonical_transfers, parse_transfer
 
 VERSION: Final = 4
+HEADER_ROOM: Final = 1_280
+"""More bytes than any block has without its transactions."""
 _HEADER_FIELDS: Final = frozenset(
     "version networkId height slot parentHash producerPublicKey multiplier baseTarget transactionsRoot "
     "transactionCount stateRoot consensusRoot workNonce signature".split()

@@ -56,7 +56,7 @@ def next_attempt(attempts: int, now: int, *, chance: float, retry_after: str | N
 def next_attempt_after_refusal(refusals: int, now: int, *, chance: float, followed: bool) -> int | None:
     """The time of the next attempt after ``refusals`` refusals; None if that was the last.
 
-    ``followed`` tells whether another event of the watch waits, which must not wait long.
+    ``followed`` says whether another event of the watch waits, which must not wait long.
     """
     if refusals >= MAX_REFUSALS:
         return None

@@ -302,9 +302,9 @@ class Subscriptions:
         rows = watches.of_payment(terms.reference, terms.recipient, terms.amount, request.merchant)
         return list(map(watch_of, rows))
 
-    def _count_telling(self, request: WatchRequest) -> int:
+    def _count_of_mismatches(self, request: WatchRequest) -> int:
         """The merchant's active watches with `payment.mismatched` under the reference, of any amount."""
-        rows = self.repository.watches.telling_mismatches(request.terms.reference, request.terms.recipient)
+        rows = self.repository.watches.with_mismatches(request.terms.reference, request.terms.recipient)
         return sum(row.merchant == request.merchant and row.ending is None for row in rows)
 
     def _check_limits(self, request: WatchRequest, of_payment: int) -> None:
@@ -315,10 +315,10 @@ class Subscriptions:
             raise TooManyWatches(
                 f"this payment has {MAX_WATCHES_OF_PAYMENT} active watches, the most; cancel some, or use one of them"
             )
-        if EventType.MISMATCHED in request.events and self._count_telling(request) >= MAX_WATCHES_OF_PAYMENT:
+        if EventType.MISMATCHED in request.events and self._count_of_mismatches(request) >= MAX_WATCHES_OF_PAYMENT:
             raise TooManyWatches(
-                f"this reference has {MAX_WATCHES_OF_PAYMENT} active watches that tell payment.mismatched, the most; "
-                "cancel some, or leave the event out"
+                f"this reference has {MAX_WATCHES_OF_PAYMENT} active watches with the event payment.mismatched, the "
+                "most; cancel some, or leave the event out"
             )
         active = MAX_CONFIRMED_FACTOR * limits.total
         if watches.count_active(request.merchant) >= active:

@@ -25,7 +25,7 @@ from svcd.store.webhook_store import WatchChange, WatchRow, WebhookStore
 _NEVER: Final = NextEvaluation(None, None)
 NEVER_EVALUATED: Final = -1
 """The height at which a new watch is to be woken."""
-NOT_EVALUATED: Final = NextEvaluation(NEVER_EVALUATED, None)
+_NOT_EVALUATED: Final = NextEvaluation(NEVER_EVALUATED, None)
 """The due time of a new watch: the leader, which may be another node, evaluates it in its next step."""
 
 
@@ -78,13 +78,13 @@ class WatchRepository:
         """Take the queues of events whose redelivery was requested on any of the nodes that share the database."""
         return self.events.take_redelivery_requests() if self.shared else []
 
-    def add(self, watch: Watch, due: NextEvaluation = NOT_EVALUATED) -> None:
-        """Store a new watch, to be evaluated in the leader's next step unless another time is given.
+    def add(self, watch: Watch) -> None:
+        """Store a new watch, to be evaluated in the leader's next step.
 
         The merchant's ended watches of the order leave mismatched transfers to it.
         """
-        self.watches.stop_telling_ended(watch.merchant, watch.terms.reference, watch.terms.recipient)
-        self.watches.add(_row_of(watch, due, None, None))
+        self.watches.stop_mismatches_of_ended(watch.merchant, watch.terms.reference, watch.terms.recipient)
+        self.watches.add(_row_of(watch, _NOT_EVALUATED, None, None))
 
     def save(self, evaluations: Sequence[EvaluatedWatch], now: int) -> list[WatchQueue]:
         """Store changed watches, none of them twice, and their new events; returns the queues of those that have any.

@@ -240,7 +240,7 @@ class WebhookMetrics(Collector):
             ("svcd_webhooks_broken_hosts", "Callback hosts and ports whose deliveries keep failing.", broken),
             ("svcd_webhooks_leader", "1 if this node follows the chain and delivers.", leads),
             ("svcd_webhooks_lease_age_seconds", "Time since the leader renewed its lease.", webhooks.lease_age),
-            ("svcd_webhooks_lag_blocks", "Blocks whose events have not been written.", webhooks.lag),
+            ("svcd_webhooks_lag_blocks", "Blocks that have not been evaluated for merchants.", webhooks.lag),
         )
         yield from _counters(
             ("svcd_webhooks_delivered", "Events delivered.", counts.delivered),

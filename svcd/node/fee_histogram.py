@@ -10,12 +10,11 @@ from typing import Final
 
 from attrs import define, evolve, field, frozen
 
+from svcd.chain.block import HEADER_ROOM
 from svcd.chain.params import NetworkParams
 
 RATE_SCALE: Final = 2**20
 """A factor on fees per byte that makes them integers."""
-HEADER_ROOM: Final = 1_280
-"""More bytes than any block has without its transactions."""
 _FRACTION_BITS: Final = 4
 _PARTS: Final = 1 << _FRACTION_BITS
 """Buckets from each power of two to the next."""

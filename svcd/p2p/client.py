@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from attrs import evolve, frozen
 
 from svcd.chain.accounts import Account
-from svcd.chain.block import Block, Header, parse_header
+from svcd.chain.block import HEADER_ROOM, Block, Header, parse_header
 from svcd.chain.encoding import (
     canonical,
     decimal_u53,
@@ -22,7 +22,6 @@ from svcd.interfaces import Worker
 from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, limit
 from svcd.net.calls import CallKind
 from svcd.node.fee_estimator import LARGEST_TRANSFER
-from svcd.node.fee_histogram import HEADER_ROOM
 from svcd.p2p.call_budget import CallReason
 from svcd.p2p.handshake import Hello, HelloRefused, parse_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerRequest, Transport
@@ -331,7 +330,9 @@ def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams,
     Each is found by the text of its header, and so never parsed as another block than the one that was requested.
     """
     begin = reply.find(_BLOCKS)
-    at = begin + len(_BLOCKS) if begin >= 0 else len(reply)
+    if begin < 0:
+        raise PeerCallFailed(FailureKind.MALFORMED, "its reply has no list of blocks in canonical JSON")
+    at = begin + len(_BLOCKS)
     blocks: list[Block] = []
     ends = reply[at : at + 1] == b"]"
     for header in () if ends else headers:
@@ -348,11 +349,15 @@ def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams,
                 FailureKind.INVALID, f"a block that it sent does not match its header: {violation.detail}"
             ) from violation
         blocks.append(block)
-        at, ends = end + 1, reply[end : end + 1] == b"]"
-        if ends or reply[end : end + 1] != b",":
+        at, after = end + 1, reply[end : end + 1]
+        ends = after == b"]"
+        if ends:
             break
+        if after != b",":
+            raise PeerCallFailed(FailureKind.MALFORMED, f"its reply has no comma after block {header.height}")
     if not ends:
-        raise PeerCallFailed(FailureKind.MALFORMED, "it did not send blocks that were asked for, in that order")
+        sentence = "its reply has a block that was not asked for, is out of order, or is not in canonical JSON"
+        raise PeerCallFailed(FailureKind.MALFORMED, sentence)
     return BlocksReply(blocks, sum([block.size for block in blocks]))
 
 
@@ -386,7 +391,10 @@ def _read_chunk(reply: bytes, manifest: Manifest, index: int) -> list[tuple[byte
 
 def _with_its_signature(header: Header, reply: bytes, at: int) -> Header:
     """The header with the signature that it has in a reply: the hash leaves it out, so honest peers may differ."""
-    begin = reply.find(_SIGNATURE, at, at + HEADER_ROOM) + len(_SIGNATURE)
+    found = reply.find(_SIGNATURE, at, at + HEADER_ROOM)
+    if found < 0:
+        return header
+    begin = found + len(_SIGNATURE)
     try:
         signature = bytes.fromhex(reply[begin : begin + 128].decode("ascii"))
     except ValueError:

@@ -200,7 +200,7 @@ class PublicSite:
 class SiteFactory:
     """Builds the sites of a node; ``new_id`` makes the ids under which the log has unexpected errors.
 
-    ``is_damage`` tells whether an error means a damaged database, and if so stops the node.
+    ``is_damage`` says whether an error means a damaged database, and if so stops the node.
     """
 
     clock: Clock

@@ -387,7 +387,7 @@ class EventStore:
     ) -> WatchQueue | None:
         """An attempt failed; the next is ``due``, or the event is given up. Returns the queue unless it is empty.
 
-        ``status`` is the receiver's answer; ``counts`` tells whether this was one of the attempts that an event has.
+        ``status`` is the receiver's answer; ``counts`` says whether this was one of the attempts that an event has.
         If the merchant has asked for the event since it had ``asked_at``, the event is due at once.
         """
         assignments = "last_error = ?, attempts = attempts + ?, attempted_at = ?, last_status = ?, due = ?"

@@ -249,7 +249,7 @@ class WebhookStore:
     ) -> tuple[list[WatchRow], str | None]:
         """The newest ``limit`` watches of a merchant, and the id after which the next page begins.
 
-        ``state`` is as told by `lastState`; ``reference`` is that of the order, None for all. At most ``scan`` watches
+        ``state`` is a value of `lastState`; ``reference`` is that of the order, None for all. At most ``scan`` watches
         are looked at, so a page may have fewer than ``limit`` although others follow. Raises KeyError if the merchant
         has no watch ``after``.
         """
@@ -313,11 +313,11 @@ class WebhookStore:
             watches += [WatchName(*row) for rows in found for row in rows]
         return watches
 
-    def telling_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
+    def with_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
         """The watches, ended or not, with `payment.mismatched` events, oldest first."""
         return list(map(_watch, self._db.execute(f"SELECT {_COLUMNS} {_TELLING_OF_ORDER}", (reference, recipient))))
 
-    def stop_telling_ended(self, merchant: str, reference: str, recipient: str) -> None:
+    def stop_mismatches_of_ended(self, merchant: str, reference: str, recipient: str) -> None:
         """Stop the `payment.mismatched` events of a merchant's ended watches under a reference."""
         self._db.execute(
             "UPDATE watch SET told_mismatches = NULL WHERE told_mismatches IS NOT NULL AND ending IS NOT NULL "

@@ -358,7 +358,7 @@ def test_a_late_payment_is_told_unless_nobody_or_another_watch_waits_for_it(watc
         second = watched.register(ttl=600, events=QUIET)["id"]
         assert watched.show(identifier)["ending"] == "expired"
         assert (
-            watched.database.subscriptions.repository.watches.telling_mismatches("order-1", watched.node.address("bob"))
+            watched.database.subscriptions.repository.watches.with_mismatches("order-1", watched.node.address("bob"))
             == []
         )
         watched.events()
@@ -553,7 +553,7 @@ def test_dust_does_not_use_up_what_a_watch_tells_of_wrong_payments(watched: Watc
 def test_a_merchant_has_a_limited_number_of_watches_that_tell_mismatches_of_one_reference(watched: Watched) -> None:
     for amount in range(1, MAX_WATCHES_OF_PAYMENT + 1):
         watched.register(amount=amount, ttl=60)
-    with pytest.raises(TooManyWatches, match=r"32 active watches that tell payment\.mismatched"):
+    with pytest.raises(TooManyWatches, match=r"32 active watches with the event payment\.mismatched"):
         watched.register(amount=99)
     watched.register(amount=99, events=QUIET)
     watched.register(amount=99, merchant="books")

@@ -9,12 +9,11 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.chain.block import Block, Header
+from svcd.chain.block import HEADER_ROOM, Block, Header
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.transaction import Transfer
-from svcd.node.fee_histogram import HEADER_ROOM
 from svcd.node.mempool import MempoolEntry
 from svcd.node.miner import EXPIRY_MARGIN_SECONDS, BlockTemplate, WorkSearch, by_fee_rate, create_template
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of

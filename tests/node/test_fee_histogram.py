@@ -4,7 +4,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.node.fee_histogram import HEADER_ROOM, RATE_SCALE, FeeHistogram, fee_for_rate
+from svcd.chain.block import HEADER_ROOM
+from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, fee_for_rate
 from tests.chains import TEST_PARAMS
 
 SIZE = 500

@@ -178,11 +178,26 @@ def test_bodies_that_are_not_those_of_their_headers() -> None:
     assert trouble(client.blocks_by_hash(THERE, [paying.header, empty.header])) is FailureKind.INVALID
 
 
-@pytest.mark.parametrize("form", ["no block", "another version", "a blank", "keys in another order"])
+FORMS = (
+    "no list",
+    "no signature",
+    "no block",
+    "another version",
+    "a blank",
+    "keys in another order",
+    "no comma",
+    "a comma at the end",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_blocks_of_any_other_form(form: str) -> None:
     """A mistake of another program is no attack: it costs the answer, and no ban."""
     paying, empty = two_blocks()
     forms = {
+        "no signature": paying.wire().replace(b'"signature":"', b'"signed":"'),
+        "no comma": paying.wire() + empty.wire(),
+        "a comma at the end": paying.wire() + b",",
         "no block": b"{}",
         "another version": paying.wire().replace(b'"version":4', b'"version":5'),
         "a blank": paying.wire().replace(b'"version":4', b'"version": 4'),
@@ -190,7 +205,7 @@ def test_blocks_of_any_other_form(form: str) -> None:
             dict(reversed(json.loads(paying.wire()).items())), separators=(",", ":")
         ).encode(),
     }
-    client, _ = scripted(bodies_answer(forms[form]))
+    client, _ = scripted(b'{"ok":true,"height":"9"}' if form == "no list" else bodies_answer(forms[form]))
     assert trouble(client.blocks_by_hash(THERE, [paying.header, empty.header])) is FailureKind.MALFORMED
 
 

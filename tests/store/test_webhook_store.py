@@ -149,7 +149,7 @@ def test_watches_are_found_by_address_reference_and_state(watches: WebhookStore)
     watches.add(row("over", height=9, wake_height=1, wake_at=1, ending="cancelled", ended_at=NOW))
 
     assert not watches.is_idle()
-    assert watches.telling_mismatches("order-1", "svc1shop") == []
+    assert watches.with_mismatches("order-1", "svc1shop") == []
     assert ids(watches.of_payment("order-1", "svc1shop", 25, "default")) == ["low"]
     assert ids(watches.of_payments([("order-1", "svc1shop", 26), ("order-1", "svc1shop", 25)])) == ["high", "low"]
     assert ids(watches.followed(["over", "high", "unknown", "low"])) == ["high", "low"]
@@ -162,8 +162,8 @@ def test_watches_are_found_by_address_reference_and_state(watches: WebhookStore)
     assert ids(watches.waking_at(NOW + 5)) == ["high"]
     assert ids(list(watches.all_followed())) == ["low", "high", "elsewhere"]
     save(watches, row("over", ending="expired", ended_at=NOW + 1, told_mismatches=b""))
-    assert ids(watches.telling_mismatches("order-1", "svc1shop")) == ids(list(watches.all_followed()))[3:] == ["over"]
-    assert watches.telling_mismatches("order-1", "svc1shop")[0].ended_at == NOW, "the time of its end stays"
+    assert ids(watches.with_mismatches("order-1", "svc1shop")) == ids(list(watches.all_followed()))[3:] == ["over"]
+    assert watches.with_mismatches("order-1", "svc1shop")[0].ended_at == NOW, "the time of its end stays"
     watches.begin_epochs(7)
     assert [watch.epoch for watch in watches.all_followed()] == [7] * 4, "no id is used again after a restore"
     assert watches.count_active() == watches.count_unconfirmed("default") == 3
