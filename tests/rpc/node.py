@@ -81,6 +81,9 @@ class Shown:
     def network_view(self) -> NetworkView:
         return self.around
 
+    def behind(self) -> str:
+        return self.around.behind
+
 
 class NobodyThere:
     """A network on which every call fails."""
