@@ -47,7 +47,11 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
     for start in range(0, count, PER_BLOCK):
         height = start // PER_BLOCK + 1
         bodies = list(map(body_of, range(start, min(start + PER_BLOCK, count))))
-        insert(connection, "block_transaction", [(blocks[height], at, body) for at, (_, body) in enumerate(bodies)])
+        insert(
+            connection,
+            "block_transaction",
+            [((blocks[height] << 16) + at, body) for at, (_, body) in enumerate(bodies)],
+        )
         transactions += [(txid, height, at) for at, (txid, _) in enumerate(bodies)]
     insert(connection, "transaction_place", sorted(transactions))
     places = [(number, number // PER_BLOCK + 1, number % PER_BLOCK) for number in range(count)]

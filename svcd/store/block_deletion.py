@@ -60,14 +60,17 @@ class BlockDeletion(ChainWriter):
     def _delete_some_of(self, params: NetworkParams, block: StoredBlock, at_most: int) -> int:
         """Delete transfers of a canonical block, then the branches that lost to it; gives how much of ``at_most``."""
         rows = self._db.execute(
-            "SELECT position, body FROM block_transaction WHERE block = ? ORDER BY position LIMIT ?",
+            "SELECT position, body FROM block_transaction "
+            "WHERE id BETWEEN (?1 << 16) AND (?1 << 16) + 65535 ORDER BY id LIMIT ?2",
             (block.id, at_most),
         ).fetchall()
         if rows:
             first, last = rows[0][0], rows[-1][0]
             transfers = [parse_canonical_transfer(body, params) for _, body in rows]
             self._delete_places(transfers, block.point.height, first)
-            self._db.execute("DELETE FROM block_transaction WHERE block = ? AND position <= ?", (block.id, last))
+            self._db.execute(
+                "DELETE FROM block_transaction WHERE id BETWEEN (?1 << 16) AND (?1 << 16) + ?2", (block.id, last)
+            )
         deleted = len(rows)
         deleted += self._delete_side_blocks(block, at_most - deleted)
         if deleted < at_most:

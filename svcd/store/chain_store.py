@@ -97,9 +97,12 @@ def stored_transfer(row: Sequence[Any]) -> StoredTransfer:
     return StoredTransfer(chain_point(row[2:]), row[0], row[1])
 
 
+TRANSFERS_OF: Final = "BETWEEN ({block} << 16) AND ({block} << 16) + 65535"
+"""The ids in block_transaction of the transfers of a block."""
+_OF_CANONICAL: Final = f"x.id {TRANSFERS_OF.format(block='c.block')}"
 _JOINED: Final = (
     "JOIN canonical c ON c.height = p.height JOIN block b ON b.id = c.block "
-    "JOIN block_transaction x ON x.block = b.id AND x.position = p.position"
+    "JOIN block_transaction x ON x.id = (c.block << 16) + p.position"
 )
 
 _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
@@ -108,7 +111,7 @@ _WORK: Final = "SELECT b.work FROM canonical c JOIN block b ON b.id = c.block WH
 _TRANSACTION: Final = (
     f"SELECT t.position, x.body, {POINT} FROM transaction_place t "
     "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
-    "JOIN block_transaction x ON x.block = b.id AND x.position = t.position "
+    "JOIN block_transaction x ON x.id = (c.block << 16) + t.position "
     f"WHERE t.txid = ? AND t.height >= {_PRUNE_HEIGHT}"
 )
 _HAS_TRANSACTION: Final = "SELECT 1 FROM transaction_place WHERE txid = ?"
@@ -153,17 +156,18 @@ PRODUCERS: Final = (
 )
 FEES_IN: Final = (
     "SELECT ifnull(sum(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)), 0) "
-    "FROM canonical c JOIN block_transaction x ON x.block = c.block WHERE c.height = ?"
+    f"FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} WHERE c.height = ?"
 )
 NEWEST_FEES: Final = (
-    "SELECT json_extract(CAST(x.body AS TEXT), '$.fee') FROM canonical c JOIN block_transaction x ON x.block = c.block "
+    "SELECT json_extract(CAST(x.body AS TEXT), '$.fee') "
+    f"FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} "
     "WHERE c.height > (SELECT max(height) FROM canonical) - ?"
 )
 """In SQLite, so that the interpreter is free for other threads meanwhile."""
 FIGURES: Final = (
     "SELECT ifnull(sum(length(x.body)), 0), "
     "json_group_array(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)) "
-    "FROM block_transaction x WHERE x.block = ?"
+    f"FROM block_transaction x WHERE x.id {TRANSFERS_OF.format(block='?1')}"
 )
 REPLACED_BLOCKS: Final = f"""
     WITH RECURSIVE side (id) AS (
@@ -175,7 +179,7 @@ REPLACED_BLOCKS: Final = f"""
 """By the parents, since there is no index of blocks by height."""
 _PLACED: Final = (
     f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
-    "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
+    "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.id = (c.block << 16) + a.position "
     f"WHERE a.key = ? AND a.height >= {_PRUNE_HEIGHT} "
     "AND (a.height, a.position) {side} (?, ?) ORDER BY a.height {order}, a.position {order} LIMIT ?"
 )
@@ -353,10 +357,7 @@ class ChainReader:
 
     def bodies(self, block: StoredBlock) -> list[bytes]:
         """The canonical JSON of a block's transfers, in order; raises Pruned."""
-        rows = self._db.execute("SELECT body FROM block_transaction WHERE block = ? ORDER BY position", (block.id,))
-        bodies = [body for (body,) in rows]
-        self._check_block(block)
-        return bodies
+        return self.some_bodies(block, first=0, limit=1 << 16)
 
     def _check_block(self, block: StoredBlock) -> None:
         self.check_kept(block.point.height, f"block {block.point.height}")
@@ -364,8 +365,9 @@ class ChainReader:
     def some_bodies(self, block: StoredBlock, *, first: int, limit: int) -> list[bytes]:
         """The canonical JSON of a block's transfers from position ``first`` on; raises Pruned."""
         rows = self._db.execute(
-            "SELECT body FROM block_transaction WHERE block = ? AND position >= ? ORDER BY position LIMIT ?",
-            (block.id, first, limit),
+            "SELECT body FROM block_transaction WHERE id BETWEEN (?1 << 16) + ?2 AND (?1 << 16) + 65535 "
+            "ORDER BY id LIMIT ?3",
+            (block.id, min(first, 65_536), limit),
         )
         bodies = [body for (body,) in rows]
         self._check_block(block)
@@ -634,7 +636,7 @@ class ChainWriter(ChainReader):
             database.insert(
                 self._db,
                 "block_transaction",
-                [(number, position, transfer.wire) for position, transfer in enumerate(block.transfers)],
+                [((number << 16) + position, transfer.wire) for position, transfer in enumerate(block.transfers)],
             )
         return StoredBlock(number, parent, point, text)
 
@@ -678,7 +680,7 @@ class ChainWriter(ChainReader):
 
     def _delete(self, number: int) -> int:
         """Delete a block and its transfers; gives its size."""
-        self._db.execute("DELETE FROM block_transaction WHERE block = ?", (number,))
+        self._db.execute(f"DELETE FROM block_transaction WHERE id {TRANSFERS_OF.format(block='?1')}", (number,))
         (size,) = self._db.execute("DELETE FROM block WHERE id = ? RETURNING size", (number,)).fetchone()
         return int(size)
 

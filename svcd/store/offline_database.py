@@ -18,7 +18,7 @@ from svcd.chain.errors import Corrupt
 from svcd.chain.history import Node
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_canonical_transfer
-from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block
+from svcd.store.chain_store import POINT, TRANSFERS_OF, ChainReader, StoredBlock, stored_block
 from svcd.store.database import (
     CHAIN,
     DatabaseError,
@@ -111,7 +111,8 @@ class Inspector(ChainReader):
     def being_deleted(self, params: NetworkParams) -> list[Transfer]:
         """The transfers that are left of the block below the prune height."""
         rows = self._db.execute(
-            "SELECT x.body FROM canonical c JOIN block_transaction x ON x.block = c.block WHERE c.height = ?",
+            f"SELECT x.body FROM canonical c JOIN block_transaction x ON x.id {TRANSFERS_OF.format(block='c.block')} "
+            "WHERE c.height = ? ORDER BY x.id",
             (self.prune_height() - 1,),
         )
         return [parse_canonical_transfer(body, params) for (body,) in rows]
