@@ -41,11 +41,15 @@ def test_faults_are_found(tmp_path: Path) -> None:
     shutil.copy(ROOT / TOOLS / "installed", tmp_path / TOOLS)
     static = tmp_path / "svcd" / "pages" / "static"
     static.mkdir(parents=True)
+    client = tmp_path / "clients" / "javascript" / "src" / "light"
+    client.mkdir(parents=True)
+    (client / "shared.mjs").write_text("export {};\n")
     size = "export const size = (text) => text.length;\n"
     (static / "right.mjs").write_text("/** @type {(text: string) => number} */\n" + size)
     assert checked(tmp_path, **os.environ).returncode == 0
     (static / "untyped.mjs").write_text(size)
-    (static / "unused.mjs").write_text('import { size } from "./right.mjs";\n')
+    (client / "unused.mjs").write_text('import { size } from "./right.mjs";\n')
+    (static / "unused.mjs").symlink_to(client / "unused.mjs")
     (static / "wrong.mjs").write_text('import { size } from "./right.mjs";\nexport const wrong = size(1);\n')
     done = checked(tmp_path, **os.environ)
     assert done.returncode > 0

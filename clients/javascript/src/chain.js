@@ -1,7 +1,10 @@
 // Networks, addresses, amounts and references (docs/protocol.md 1 to 4).
 
-import { bytesOf, canonical, hexOf, sha256, taggedHash, utf8 } from "./bytes.js";
+import { bytesOfSize, canonical } from "./encodings.js";
 import { InvalidInput } from "./errors.js";
+import { checksum, KEY_SYMBOLS, SYMBOLS } from "./light/bech32.mjs";
+import { hexOf, sha256, taggedHash, utf8 } from "./light/bytes.mjs";
+import { keyOf } from "./light/key-hash.mjs";
 
 /** Base units of one coin. */
 export const COIN = 100_000_000n;
@@ -29,10 +32,6 @@ export const DEVNET = Object.freeze({
   genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
 });
 export const NETWORKS = Object.freeze([MAINNET, DEVNET]);
-
-const SYMBOLS = "qpzry9x8gf2tvdw0s3jn54khce6mua7l";
-const GENERATORS = [0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3];
-const BECH32M = 0x2bc830a3;
 
 export function must(truth, sentence) {
   if (!truth) throw new InvalidInput(sentence);
@@ -86,25 +85,11 @@ export async function refundReference(reference, txid) {
   return `refund:${reference.slice(0, 40)}.${hexOf(await sha256(utf8(reference))).slice(0, 16)}`;
 }
 
-/** The six last symbols of bech32m (BIP-350). */
-function checksum(prefix, symbols) {
-  const codes = Array.from(prefix, (character) => character.charCodeAt(0));
-  const values = [...codes.map((code) => code >> 5), 0, ...codes.map((code) => code & 31), ...symbols];
-  let state = 1;
-  for (const value of [...values, 0, 0, 0, 0, 0, 0]) {
-    const top = state >>> 25;
-    state = ((state & 0x1ffffff) << 5) ^ value;
-    GENERATORS.forEach((generator, bit) => {
-      if ((top >> bit) & 1) state ^= generator;
-    });
-  }
-  return [25, 20, 15, 10, 5, 0].map((shift) => ((state ^ BECH32M) >>> shift) & 31);
-}
-
 /** The address of a 32-byte Ed25519 public key. */
 export async function addressOf(publicKey, network) {
   const hash = BigInt(`0x${hexOf(await taggedHash("svc/address/v1", publicKey)).slice(0, 40)}`);
-  const symbols = Array.from({ length: 33 }, (_, place) => Number((hash >> BigInt(160 - 5 * place)) & 31n));
+  const symbolAt = (place) => Number((hash >> BigInt(160 - 5 * place)) & 31n);
+  const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) => symbolAt(place));
   const all = [...symbols, ...checksum(network.prefix, symbols)];
   return `${network.prefix}1${all.map((symbol) => SYMBOLS[symbol]).join("")}`;
 }
@@ -119,15 +104,6 @@ export function networkOf(address) {
     return network;
   }
   throw new InvalidInput("an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow");
-}
-
-/** The 20-byte key hash of an address with this prefix as a number, or null if the text is no such address. */
-export function keyOf(text, prefix) {
-  if (!text.startsWith(`${prefix}1q`)) return null;
-  const symbols = Array.from(text.slice(prefix.length + 1), (character) => SYMBOLS.indexOf(character));
-  if (symbols.length !== 39 || symbols.includes(-1)) return null;
-  const right = checksum(prefix, symbols.slice(0, 33)).every((symbol, at) => symbol === symbols[33 + at]);
-  return right ? symbols.slice(0, 33).reduce((sum, symbol) => (sum << 5n) | BigInt(symbol), 0n) : null;
 }
 
 /** `address` if it is one of `network`. */
@@ -155,7 +131,7 @@ export function checkOrder(order) {
 /** The 32-byte txid of a transfer, signed or not: what its sender signs. */
 export function txidOf(transaction, network) {
   const { signature: _, ...unsigned } = transaction;
-  return taggedHash("svc/tx/v2", bytesOf(network.genesisHash, 32), utf8(canonical(unsigned)));
+  return taggedHash("svc/tx/v2", bytesOfSize(network.genesisHash, 32), utf8(canonical(unsigned)));
 }
 
 /** Whether the hostname of a URL is this computer. */

@@ -1,9 +1,9 @@
 // The Ed25519 key pair of a seed, in WebCrypto (RFC 8032; JWK as in RFC 8037).
 
-import { bytesOf, hexOf, joined } from "./bytes.js";
+import { bytesOf, hexOf, joined } from "./light/bytes.mjs";
 
 const NAME = "Ed25519";
-const X25519_START = bytesOf("302e020100300506032b656e04220420", 16); // PKCS #8 up to the key (RFC 8410)
+const X25519_START = bytesOf("302e020100300506032b656e04220420"); // PKCS #8 up to the key (RFC 8410)
 const X25519_BASE = Uint8Array.of(9, ...new Uint8Array(31));
 const PRIME = 2n ** 255n - 19n;
 
@@ -63,7 +63,7 @@ async function ordinateOf(seed) {
   const point = new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: base }, own, 256));
   const u = BigInt(`0x${hexOf(point.reverse())}`);
   const y = ((u + PRIME - 1n) * power(u + 1n, PRIME - 2n)) % PRIME;
-  return bytesOf(y.toString(16).padStart(64, "0"), 32).reverse();
+  return bytesOf(y.toString(16).padStart(64, "0")).reverse();
 }
 
 function power(base, exponent) {

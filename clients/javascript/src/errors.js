@@ -1,12 +1,8 @@
 // What can go wrong; the message of every error is one sentence for a person.
 
-/** Every error of this package. */
-export class SvcPayError extends Error {
-  constructor(message) {
-    super(message);
-    this.name = new.target.name;
-  }
-}
+import { InvalidProof, SvcPayError } from "./light/errors.mjs";
+
+export { InvalidProof, SvcPayError };
 
 /** A value that this program was given does not have the required form. */
 export class InvalidInput extends SvcPayError {}
@@ -51,6 +47,3 @@ export class InvalidSignature extends SvcPayError {}
 
 /** There is no rate that may be used now: do not sell until there is one. */
 export class RateRefused extends SvcPayError {}
-
-/** A proof does not prove the payment, the account or the chain. */
-export class InvalidProof extends SvcPayError {}

@@ -2,14 +2,14 @@
 //
 // Argon2id, which WebCrypto does not have, comes from hash-wasm, or from the program that uses this package.
 
-import { checkAccount, parseAccountProof } from "./account-proof.js";
-import { checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, WORK_SALT } from "./chain-proof.js";
-import { genesisOf, RULES, slotTime } from "./chain-rules.js";
 import { checkNames, checkOrder, MINIMUM_FEE, must as checkInput, networkOf, NETWORKS } from "./chain.js";
 import { Client, questionsOf } from "./client.js";
 import { ApiError, InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
+import { checkAccount, parseAccountProof } from "./light/account-proof.mjs";
+import { checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, WORK_SALT } from "./light/chain-proof.mjs";
+import { genesisOf, RULES, slotTime } from "./light/chain-rules.mjs";
+import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./light/strict-json.mjs";
 import { checkTransfer } from "./proof.js";
-import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.js";
 
 /** How far the newest block may be in the future of the own clock, in milliseconds. */
 const AHEAD = 300_000n;

@@ -4,10 +4,10 @@
 // never paid twice. And every transfer is an entry of the journal before it is sent; of all processes one gets each
 // place in the journal, so that a payout has one nonce, and a nonce one payout.
 
-import { bytesOf, hexOf } from "./bytes.js";
 import { checkAddress, checkNames, checkReference, DEFAULT_CONFIRMATIONS, integer, must } from "./chain.js";
 import { MAXIMUM_FEE, questionsOf } from "./client.js";
 import { verifySignature } from "./ed25519.js";
+import { bytesOfSize } from "./encodings.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, PayoutRefused } from "./errors.js";
 import {
   checkTerms,
@@ -21,6 +21,7 @@ import {
   transferOf,
   validOf,
 } from "./ledger.js";
+import { hexOf } from "./light/bytes.mjs";
 import { signTransfer } from "./wallet.js";
 
 /** Nonces of an account that a mempool holds. */
@@ -351,11 +352,11 @@ export class Payouts {
     const { version, networkId, type, senderPublicKey, senderAddress, nonce, fee, timestamp, payload, signature } =
       record;
     const fields = { version, networkId, type, senderPublicKey, senderAddress, nonce, fee, timestamp, payload };
-    const signed = bytesOf(signature, 64);
+    const signed = bytesOfSize(signature, 64);
     const formed = signed !== null && senderPublicKey === hexOf(this.#key.publicKey) && NUMBER.test(nonce);
     if (!formed || typeof nonce !== "string" || Object.values(fields).includes(undefined)) return null;
     const transfer = await transferOf({ ...fields, signature }, this.#network);
-    const right = await verifySignature(this.#key.publicKey, bytesOf(transfer.txid, 32), signed);
+    const right = await verifySignature(this.#key.publicKey, bytesOfSize(transfer.txid, 32), signed);
     return right ? transfer : null;
   }
 }

@@ -4,10 +4,11 @@
 // payment to the transfer with its signature. What only matters without one (difficulty, consensus roots,
 // participation work, which is Argon2id and not in WebCrypto) is not checked; `svc verify --proof` checks it too.
 
-import { bytesOf, canonical, hexOf, joined, sha256, taggedHash, utf8 } from "./bytes.js";
 import { addressOf, checkOrder, must as checkInput, networkOf, txidOf } from "./chain.js";
 import { verifySignature } from "./ed25519.js";
+import { bytesOfSize, canonical } from "./encodings.js";
 import { InvalidAnswer, InvalidProof } from "./errors.js";
+import { hexOf, joined, sha256, taggedHash, utf8 } from "./light/bytes.mjs";
 import { members, parseJson } from "./members.js";
 
 const MAX_PATH = 64;
@@ -26,7 +27,7 @@ async function hashesOf(headers) {
     const follows = BigInt(header.height) === BigInt(headers[0].height) + BigInt(place);
     must(follows, "the heights of the headers do not follow each other");
     const { workNonce, signature: _, ...core } = header;
-    const nonce = bytesOf(workNonce, 8);
+    const nonce = bytesOfSize(workNonce, 8);
     must(nonce, "workNonce must be 8 bytes in hex");
     const coreHash = await taggedHash("svc/block/v4", utf8(canonical(core)));
     hashes.push(hexOf(await taggedHash("svc/block-id/v4", coreHash, nonce)));
@@ -52,15 +53,15 @@ async function rootOf(leaf, index, size, path) {
 export async function checkTransfer(proof, network) {
   const { transaction, header, index, path } = proof;
   members(header, "header", { transactionCount: "count", transactionsRoot: "text" });
-  const publicKey = bytesOf(transaction.senderPublicKey, 32);
-  const signature = bytesOf(transaction.signature, 64);
+  const publicKey = bytesOfSize(transaction.senderPublicKey, 32);
+  const signature = bytesOfSize(transaction.signature, 64);
   must(publicKey && signature, "senderPublicKey and signature must be 32 and 64 bytes in hex");
   const sender = await addressOf(publicKey, network);
   must(transaction.senderAddress === sender, "senderAddress is not the address of senderPublicKey");
   const txid = await txidOf(transaction, network);
   const signed = await verifySignature(publicKey, txid, signature);
   must(signed, "the signature of the transfer is not its sender's");
-  const steps = path.map((step) => bytesOf(step, 32));
+  const steps = path.map((step) => bytesOfSize(step, 32));
   must(steps.length <= MAX_PATH && !steps.includes(null), `path must be an array of at most ${MAX_PATH} hashes`);
   const root = await rootOf(joined(txid, signature), index, header.transactionCount, steps);
   const leads = root !== null && hexOf(root) === header.transactionsRoot;

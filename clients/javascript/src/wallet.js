@@ -1,6 +1,5 @@
 // Keys from 24 words or a seed, and signed transfers (docs/wallets.md). A shop's server needs none of this.
 
-import { hexOf, joined, sha256, utf8 } from "./bytes.js";
 import {
   addressOf,
   checkAddress,
@@ -14,6 +13,7 @@ import {
 } from "./chain.js";
 import { pairOf } from "./ed25519.js";
 import { ImpossibleAmount, InvalidInput } from "./errors.js";
+import { hexOf, joined, sha256, utf8 } from "./light/bytes.mjs";
 
 const NAME = "Ed25519";
 const WORD_COUNT = 24;

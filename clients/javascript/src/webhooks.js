@@ -1,8 +1,9 @@
 // Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events.
 
-import { bytesOfBase64, joined, utf8 } from "./bytes.js";
 import { checkOrder, formatAmount, must, networkOf } from "./chain.js";
+import { bytesOfBase64 } from "./encodings.js";
 import { InvalidAnswer, InvalidSignature } from "./errors.js";
+import { joined, utf8 } from "./light/bytes.mjs";
 import { members, parseJson, payment } from "./members.js";
 
 const TOLERANCE_SECONDS = 300;

@@ -13,7 +13,8 @@ import { canonical } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Key } from "./ed25519.mjs" */
-/** @import { Network, NetworkName } from "./networks.mjs" */
+/** @import { NetworkName } from "./chain-rules.mjs" */
+/** @import { Network } from "./networks.mjs" */
 /**
  * @typedef {object} Keyfile
  * @property {string} address

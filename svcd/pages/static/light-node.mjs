@@ -4,7 +4,7 @@ import { checkAccount, parseAccountProof } from "./account-proof.mjs";
 import { ChainReader, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, parseHeader } from "./chain-proof.mjs";
 import { genesisOf, RULES, slotTime } from "./chain-rules.mjs";
 import { elements, exactFields, must, strictJson } from "./strict-json.mjs";
-import { Unproved } from "./unproved.mjs";
+import { InvalidProof } from "./errors.mjs";
 
 /** @import { ProvenAccount } from "./account-proof.mjs" */
 /** @import { Evaluate, Head, ReadChain } from "./chain-proof.mjs" */
@@ -45,7 +45,7 @@ function proofIn(text) {
   return proof;
 }
 
-/** The account of an address after the newest block of a node, and that block; throws Unproved or Unanswered.
+/** The account of an address after the newest block of a node, and that block; throws InvalidProof or Unanswered.
  * @type {(address: string, questions: Questions) => Promise<{ account: ProvenAccount | null, known: Known }>} */
 export async function provenAccount(address, questions) {
   const { network, ask } = questions;
@@ -65,7 +65,7 @@ async function provenBlock(hash, height, questions) {
       return await checked(await extended(known, gap, hash, questions), questions);
     } catch (problem) {
       // The whole chain decides: it may have been reorganised, or the node may serve no headers here.
-      if (!(problem instanceof Unproved || problem instanceof Unanswered)) throw problem;
+      if (!(problem instanceof InvalidProof || problem instanceof Unanswered)) throw problem;
     }
   }
   const proof = parseChainProof(proofIn(await questions.ask(`/rpc/proof/chain?tip=${hash}`)), network);

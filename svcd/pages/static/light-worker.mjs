@@ -5,10 +5,10 @@ import { argon2id } from "./argon2.mjs";
 import { WORK_SALT } from "./chain-proof.mjs";
 import { provenAccount, Unanswered } from "./light-node.mjs";
 import { NETWORKS } from "./networks.mjs";
-import { Unproved } from "./unproved.mjs";
+import { InvalidProof } from "./errors.mjs";
 
 /** @import { Known } from "./light-node.mjs" */
-/** @import { NetworkName } from "./networks.mjs" */
+/** @import { NetworkName } from "./chain-rules.mjs" */
 /** @import { Told } from "./wallet-checking.mjs" */
 /** @typedef {{ network: NetworkName, address: string, balance: bigint, nonce: bigint, tip: string }} Claim of the node,
  * with the hash of the block after which it is so, or "". */
@@ -72,7 +72,7 @@ const evaluate = (password, memorySize) =>
 /** @type {(one: { balance: bigint, nonce: bigint }, other: { balance: bigint, nonce: bigint }) => boolean} */
 const isSame = (one, other) => one.balance === other.balance && one.nonce === other.nonce;
 
-/** The account on the chain; throws Unproved, Unanswered or what the database throws.
+/** The account on the chain; throws InvalidProof, Unanswered or what the database throws.
  * @type {(claim: Claim, database: IDBDatabase) => Promise<{ proven: { balance: bigint, nonce: bigint }, tip: string }>} */
 async function provenBy({ network, address }, database) {
   /** @type {Known | undefined} */
@@ -111,7 +111,7 @@ function failed(problem) {
   failedAt = Date.now();
   const reason = problem instanceof Error ? problem.message : String(problem);
   const key = "wallet-script.unchecked";
-  if (problem instanceof Unproved) tell({ kind: "problem", key: "wallet-script.unproved", values: { reason } });
+  if (problem instanceof InvalidProof) tell({ kind: "problem", key: "wallet-script.unproved", values: { reason } });
   else tell({ kind: misses >= PATIENCE ? "problem" : "line", key, values: { reason } });
 }
 

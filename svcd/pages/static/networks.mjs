@@ -1,6 +1,6 @@
 // The networks of docs/protocol.md 1. The values are frozen, so a node that says otherwise is on another network.
 
-/** @typedef {"mainnet" | "devnet"} NetworkName */
+/** @import { NetworkName } from "./chain-rules.mjs" */
 /**
  * @typedef {object} Network
  * @property {NetworkName} name

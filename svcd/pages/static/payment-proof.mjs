@@ -46,7 +46,7 @@ const TRANSFER = [
   "signature",
 ];
 
-/** The payment that the text of an answer with `chain=1` proves; throws Unproved.
+/** The payment that the text of an answer with `chain=1` proves; throws InvalidProof.
  * @type {(text: string, tools: Tools) => Promise<ProvenPayment>} */
 export async function provenPayment(text, { evaluate, progress, clock }) {
   const { ok, proof, next } = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "proof", "next"], "the answer");
@@ -58,7 +58,7 @@ export async function provenPayment(text, { evaluate, progress, clock }) {
   return payment;
 }
 
-/** The payment in the member `proof` of an answer, and the headers whose work is not checked yet; throws Unproved.
+/** The payment in the member `proof` of an answer, and the headers whose work is not checked yet; throws InvalidProof.
  * @type {(value: unknown, demands?: Demands) =>
  *   Promise<{ payment: ProvenPayment, network: Network, headers: ShownHeader[] }>} */
 export async function paymentIn(value, demands = {}) {
@@ -97,7 +97,7 @@ export async function paymentIn(value, demands = {}) {
   return { payment, network, headers };
 }
 
-/** A transfer that has the form of its network, and may be in a block of this slot; throws Unproved.
+/** A transfer that has the form of its network, and may be in a block of this slot; throws InvalidProof.
  * @type {(value: unknown, network: Network, slot: bigint) => Transfer} */
 function transferIn(value, network, slot) {
   const fields = exactFields(value, TRANSFER, "transaction");
@@ -122,7 +122,7 @@ function transferIn(value, network, slot) {
   return /** @type {Transfer} */ (value);
 }
 
-/** The txid of a transfer that its sender has signed; throws Unproved.
+/** The txid of a transfer that its sender has signed; throws InvalidProof.
  * @type {(transfer: Transfer, network: Network) => Promise<Bytes>} */
 async function checkedTxid(transfer, network) {
   const key = bytesOfHex(transfer.senderPublicKey);

@@ -4,7 +4,7 @@ import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
 import { WORK_SALT } from "./chain-proof.mjs";
 import { provenPayment } from "./payment-proof.mjs";
-import { Unproved } from "./unproved.mjs";
+import { InvalidProof } from "./errors.mjs";
 
 /** @import { Told } from "./proof.mjs" */
 
@@ -24,6 +24,6 @@ addEventListener("message", async ({ data }) => {
     tell({ kind: "proven", payment, amount: coins(payment.amount) });
   } catch (problem) {
     const reason = problem instanceof Error ? problem.message : String(problem);
-    tell({ kind: problem instanceof Unproved ? "refused" : "failed", reason });
+    tell({ kind: problem instanceof InvalidProof ? "refused" : "failed", reason });
   }
 });

@@ -9,11 +9,11 @@ import { argon2id } from "hash-wasm";
 import { DEVNET, InvalidProof, NETWORKS } from "svc-pay";
 import { checkChainProof } from "svc-pay/light";
 
-import { checkAccount, parseAccountProof } from "./node_modules/svc-pay/src/account-proof.js";
-import { checkChain, checkWork, parseChainProof, WORK_SALT } from "./node_modules/svc-pay/src/chain-proof.js";
-import { blockWork, effectiveTarget, issuedAfter, nextTarget, RULES } from "./node_modules/svc-pay/src/chain-rules.js";
+import { checkAccount, parseAccountProof } from "./node_modules/svc-pay/src/light/account-proof.mjs";
+import { checkChain, checkWork, parseChainProof, WORK_SALT } from "./node_modules/svc-pay/src/light/chain-proof.mjs";
+import { blockWork, effectiveTarget, issuedAfter, nextTarget, RULES } from "./node_modules/svc-pay/src/light/chain-rules.mjs";
 import { paymentIn } from "./node_modules/svc-pay/src/light.js";
-import { strictJson } from "./node_modules/svc-pay/src/strict-json.js";
+import { strictJson } from "./node_modules/svc-pay/src/light/strict-json.mjs";
 
 const vectors = JSON.parse(readFileSync(process.env.SVC_VECTORS, "utf8"));
 const bytes = (hex) => new Uint8Array(Buffer.from(hex, "hex"));

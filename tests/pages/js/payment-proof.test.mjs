@@ -5,8 +5,8 @@ import { test } from "node:test";
 
 import { argon2id } from "../../../svcd/pages/static/argon2.mjs";
 import { checkWork, WORK_SALT } from "../../../svcd/pages/static/chain-proof.mjs";
+import { InvalidProof } from "../../../svcd/pages/static/errors.mjs";
 import { paymentIn, provenPayment } from "../../../svcd/pages/static/payment-proof.mjs";
-import { Unproved } from "../../../svcd/pages/static/unproved.mjs";
 import { vectors } from "./vectors.mjs";
 
 const { paymentProofs } = vectors("svc_protocol");
@@ -16,7 +16,7 @@ const evaluate = (password, memorySize) => argon2id({ ...fixed, password, memory
 for (const { why, proof, confirmations, rule, recent, samples } of paymentProofs)
   test(`payment: ${why}`, async () => {
     const found = () => paymentIn(proof, { recent, samples });
-    if (rule !== undefined) return assert.rejects(found(), Unproved);
+    if (rule !== undefined) return assert.rejects(found(), InvalidProof);
     const { payment, network, headers } = await found();
     await checkWork(headers, network, { evaluate });
     const { recipient, amount, paymentReference = null } = proof.transaction.payload;
@@ -48,12 +48,12 @@ for (const [what, change, sentence] of changes)
     const proof = structuredClone(whole.proof);
     change(proof);
     const found = paymentIn(proof, { recent: whole.recent, samples: whole.samples });
-    await assert.rejects(found, (problem) => problem instanceof Unproved && sentence.test(problem.message));
+    await assert.rejects(found, (problem) => problem instanceof InvalidProof && sentence.test(problem.message));
   });
 
 test("a file is an answer of a node", async () => {
   const tools = { evaluate, progress: () => {}, clock: Date.now };
   const texts = ["", "{}", "[]", '{"ok":true}', JSON.stringify({ ok: false, error: "no" })];
   texts.push(JSON.stringify({ ok: true, proof: whole.proof, next: "7" }), JSON.stringify(whole.proof));
-  for (const text of texts) await assert.rejects(provenPayment(text, tools), Unproved, text);
+  for (const text of texts) await assert.rejects(provenPayment(text, tools), InvalidProof, text);
 });

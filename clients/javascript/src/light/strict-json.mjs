@@ -1,6 +1,6 @@
 // JSON in which each value has exactly one form (docs/protocol.md 2), as proofs have it.
 
-import { InvalidProof as Unproved } from "./errors.js";
+import { InvalidProof } from "./errors.mjs";
 
 /** @typedef {Record<string, unknown>} Fields of an object, which may hold anything. */
 
@@ -8,13 +8,13 @@ const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
 const COLON = /[ \t\r\n]*:/y;
 const GREATEST = (1n << 53n) - 1n;
 
-/** Throw Unproved unless `truth` holds.
+/** Throw InvalidProof unless `truth` holds.
  * @type {(truth: unknown, sentence: string) => asserts truth} */
 export function must(truth, sentence) {
-  if (!truth) throw new Unproved(sentence);
+  if (!truth) throw new InvalidProof(sentence);
 }
 
-/** The value of a strict JSON text of at most so many characters; throws Unproved.
+/** The value of a strict JSON text of at most so many characters; throws InvalidProof.
  * @type {(text: string, most: number) => unknown} */
 export function strictJson(text, most) {
   must(text.length <= most, `the answer has ${text.length} characters, more than ${most}`);
@@ -22,13 +22,13 @@ export function strictJson(text, most) {
   try {
     value = JSON.parse(text);
   } catch {
-    throw new Unproved("the answer is not JSON");
+    throw new InvalidProof("the answer is not JSON");
   }
   checkForms(text);
   return value;
 }
 
-/** Throw Unproved if JSON has a key twice in one object, or a number with a fraction or an exponent.
+/** Throw InvalidProof if JSON has a key twice in one object, or a number with a fraction or an exponent.
  * @type {(text: string) => void} */
 function checkForms(text) {
   /** @type {Set<string>[]} */
@@ -48,7 +48,7 @@ function checkForms(text) {
   }
 }
 
-/** The members of an object that has exactly these; throws Unproved.
+/** The members of an object that has exactly these; throws InvalidProof.
  * @type {(value: unknown, names: readonly string[], what: string) => Fields} */
 export function exactFields(value, names, what) {
   must(typeof value === "object" && value !== null && !Array.isArray(value), `${what} must be an object`);
@@ -59,14 +59,14 @@ export function exactFields(value, names, what) {
   return /** @type {Fields} */ (value);
 }
 
-/** The elements of an array; throws Unproved.
+/** The elements of an array; throws InvalidProof.
  * @type {(value: unknown, what: string) => unknown[]} */
 export function elements(value, what) {
   must(Array.isArray(value), `${what} must be an array`);
   return value;
 }
 
-/** The number in a decimal string of at most 2^53 − 1; throws Unproved.
+/** The number in a decimal string of at most 2^53 − 1; throws InvalidProof.
  * @type {(value: unknown, what: string) => bigint} */
 export function decimal(value, what) {
   const right = typeof value === "string" && /^(?:0|[1-9][0-9]{0,15})$/.test(value);
@@ -74,14 +74,14 @@ export function decimal(value, what) {
   return BigInt(value);
 }
 
-/** An integer of JSON from 0 on; throws Unproved.
+/** An integer of JSON from 0 on; throws InvalidProof.
  * @type {(value: unknown, what: string) => number} */
 export function whole(value, what) {
   must(typeof value === "number" && Number.isSafeInteger(value) && value >= 0, `${what} must be a whole number`);
   return value;
 }
 
-/** The lower-case hex of so many bytes; throws Unproved.
+/** The lower-case hex of so many bytes; throws InvalidProof.
  * @type {(value: unknown, size: number, what: string) => string} */
 export function hex(value, size, what) {
   const right = typeof value === "string" && value.length === 2 * size && /^[0-9a-f]*$/.test(value);

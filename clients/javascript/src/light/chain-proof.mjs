@@ -3,14 +3,13 @@
 // The check reads the chain from the genesis to the tip, as headers and as nodes of the history tree for the blocks in
 // between. Without the participation work of the headers (`checkWork`), which comes last, a proof proves nothing.
 
-import { hexOf, joined, taggedHash, utf8 } from "./bytes.js";
-import { RULES, blockWork, effectiveTarget, issuedAfter, lesser, LIMIT, nextTarget, targetAt } from "./chain-rules.js";
-import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.js";
-import { InvalidProof as Unproved } from "./errors.js";
+import { hexOf, joined, taggedHash, utf8 } from "./bytes.mjs";
+import { RULES, blockWork, effectiveTarget, issuedAfter, lesser, LIMIT, nextTarget, targetAt } from "./chain-rules.mjs";
+import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
+import { InvalidProof } from "./errors.mjs";
 
-/** @import { Bytes } from "./bytes.js" */
-/** @import { ChainRules } from "./chain-rules.js" */
-/** @import { Network } from "./index.js" */
+/** @import { Bytes } from "./bytes.mjs" */
+/** @import { ChainRules, NetworkParams } from "./chain-rules.mjs" */
 /** @typedef {{ digest: string, work: bigint, slot: bigint, clock: bigint }} HistoryNode whose digest is 64 hex. */
 /**
  * @typedef {object} Header as far as proofs have it; the other fields follow from the chain before it.
@@ -67,16 +66,16 @@ const TURN = 50;
 
 // Parsing
 
-/** The chain proof in the member `proof` of an answer; throws Unproved.
- * @type {(value: unknown, network: Network) => ChainProof} */
+/** The chain proof in the member `proof` of an answer; throws InvalidProof.
+ * @type {(value: unknown, network: NetworkParams) => ChainProof} */
 export function parseChainProof(value, network) {
   const fields = exactFields(value, ["chainId", "genesisHash", "tip", "headers", "nodes"], "proof");
   checkNetwork(fields, network);
   return parseChain(fields);
 }
 
-/** Throw Unproved unless a proof is of a network.
- * @type {(fields: Record<string, unknown>, network: Network) => void} */
+/** Throw InvalidProof unless a proof is of a network.
+ * @type {(fields: Record<string, unknown>, network: NetworkParams) => void} */
 export function checkNetwork({ chainId, genesisHash }, network) {
   must(chainId === network.chainId, `the proof is of another network; it must be of ${network.chainId}`);
   const same = hex(genesisHash, 32, "genesisHash") === network.genesisHash;
@@ -92,7 +91,7 @@ function parseChain({ tip, headers, nodes }) {
   };
 }
 
-/** The header in a JSON object with exactly the members of a proof; throws Unproved.
+/** The header in a JSON object with exactly the members of a proof; throws InvalidProof.
  * @type {(value: unknown, what: string) => Header} */
 export function parseHeader(value, what) {
   const fields = exactFields(value, HEADER, what);
@@ -190,7 +189,7 @@ export class ChainReader {
   head;
 
   /** Begins at the genesis, or above `head`, a block that was proven before.
-   * @param {Network} network
+   * @param {NetworkParams} network
    * @param {HistoryNode[]} nodes over the blocks between the headers
    * @param {Head} [head] */
   constructor(network, nodes, head) {
@@ -201,7 +200,7 @@ export class ChainReader {
     this.head = head ?? { hash: network.genesisHash, height: 0n, slot: 0n, clock: 0n, work: 0n, mountains: [genesis] };
   }
 
-  /** Read a header, and before it the nodes up to it; throws Unproved.
+  /** Read a header, and before it the nodes up to it; throws InvalidProof.
    * @type {(header: Header) => Promise<void>} */
   async read(header) {
     must(header.height > this.head.height, "the heights of the headers must ascend from 1");
@@ -209,7 +208,7 @@ export class ChainReader {
     await this.#show(header);
   }
 
-  /** Throw Unproved if nodes are left over, or if the last block is not `tip`.
+  /** Throw InvalidProof if nodes are left over, or if the last block is not `tip`.
    * @type {(tip: string) => void} */
   finish(tip) {
     const left = this.#nodes.length;
@@ -317,8 +316,8 @@ function isPossible(rules, before, { slot, clock, work }, blocks) {
   return work >= counted * blockWork(targetAt(rules, lag));
 }
 
-/** All that a proof shows, but the work of its headers; throws Unproved.
- * @type {(proof: ChainProof, network: Network, demands?: Demands) => Promise<ReadChain>} */
+/** All that a proof shows, but the work of its headers; throws InvalidProof.
+ * @type {(proof: ChainProof, network: NetworkParams, demands?: Demands) => Promise<ReadChain>} */
 export async function checkChain(proof, network, { minimumWork = 0n, recent = RECENT, samples = SAMPLES } = {}) {
   const reader = new ChainReader(network, proof.nodes);
   for (const header of proof.headers) await reader.read(header);
@@ -358,10 +357,10 @@ async function draws(tip, { total, below, samples }) {
   return drawn;
 }
 
-/** Check the participation work of headers, the last one first; throws Unproved.
+/** Check the participation work of headers, the last one first; throws InvalidProof.
  *
  * `checked` has the hashes of the headers whose work was found to be right before, and gets those of these.
- * @type {(headers: ShownHeader[], network: Network, options: { evaluate: Evaluate, checked?: Set<string>,
+ * @type {(headers: ShownHeader[], network: NetworkParams, options: { evaluate: Evaluate, checked?: Set<string>,
  *   progress?: (done: number, total: number) => void }) => Promise<void>} */
 export async function checkWork(headers, { name }, { evaluate, checked = new Set(), progress = () => {} }) {
   const { memoryKiB } = RULES[name];
@@ -370,7 +369,7 @@ export async function checkWork(headers, { name }, { evaluate, checked = new Set
   for (const [done, { hash, coreHash, workNonce, target }] of left.entries()) {
     progress(done, left.length);
     const value = numberOf(await evaluate(joined(coreHash, bytesOfHex(workNonce)), memoryKiB));
-    if (value >= target) throw new Unproved(`the work of block ${hash} does not reach its target`);
+    if (value >= target) throw new InvalidProof(`the work of block ${hash} does not reach its target`);
     checked.add(hash);
     if (performance.now() - began < TURN) continue;
     await new Promise((resolve) => setTimeout(resolve));

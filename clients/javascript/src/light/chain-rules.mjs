@@ -1,6 +1,14 @@
 // What the rules of a network say about headers (docs/protocol.md 1 and 5 to 9), for clients that check proofs.
 
-/** @import { NetworkName } from "./index.js" */
+/** @typedef {"mainnet" | "devnet"} NetworkName */
+/**
+ * @typedef {object} NetworkParams as far as the checks need them.
+ * @property {NetworkName} name
+ * @property {number} networkId
+ * @property {string} chainId
+ * @property {string} prefix of addresses
+ * @property {string} genesisHash
+ */
 /**
  * @typedef {object} ChainRules of a network, in which slots, heights, amounts and targets are whole numbers.
  * @property {string} rulesHash 64 hex
