@@ -1,4 +1,7 @@
-"""One script for a page: a module together with all modules that it imports, so that a browser asks only once."""
+"""One script for a page: a module together with all modules that it imports, so that a browser asks only once.
+
+Scripts and style sheets go to browsers without comments and indentation, which only readers need.
+"""
 
 import re
 from collections.abc import Mapping
@@ -30,6 +33,11 @@ def bundle(sources: Mapping[str, str], entry: str) -> str:
     order: list[str] = []
     _visit(sources, entry, (), order)
     return "".join(_module(name, sources[name]) for name in order[:-1]) + f"{{\n{_body(entry, sources[entry])}}}\n"
+
+
+def style_sheet(source: str) -> str:
+    """A style sheet without comments that fill lines, empty lines and indentation."""
+    return _MARGIN.sub("", _BLOCK_COMMENT.sub("", source))
 
 
 def _visit(sources: Mapping[str, str], name: str, importers: tuple[str, ...], order: list[str]) -> None:

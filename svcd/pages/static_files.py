@@ -15,7 +15,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from svcd.pages.bundles import bundle, imported_modules
+from svcd.pages.bundles import bundle, imported_modules, style_sheet
 from svcd.pages.layout import Layout
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.representations import Negotiated
@@ -71,15 +71,24 @@ class StaticFiles:
         return self._served[name]
 
     def url(self, name: str) -> str:
-        """The path of a file, which changes with its content; a module is served there as a bundle."""
+        """The path of a file, which changes with its content; a module is served there as a bundle.
+
+        Neither a bundle nor a style sheet has comments there.
+        """
         if name not in self._urls:
-            source = bundle(self._modules, name).encode() if name in self._modules else self._sources[name]
-            data = self._linked(source)
+            data = self._linked(self._to_run(name))
             stem, _, ending = name.rpartition(".")
             hashed = f"{stem}.{sha256(data).hexdigest()[:16]}.{ending}"
             self._served[hashed] = _negotiated(name, data, _HASHED)
             self._urls[name] = _PREFIX + hashed
         return self._urls[name]
+
+    def _to_run(self, name: str) -> bytes:
+        """A file as browsers need it."""
+        if name in self._modules:
+            return bundle(self._modules, name).encode()
+        data = self._sources[name]
+        return style_sheet(data.decode()).encode() if name.endswith(".css") else data
 
     def html(self, name: str) -> str:
         """The page called ``name`` from the folder of this module, with the paths of its files as they are now."""

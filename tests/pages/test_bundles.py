@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from svcd import pages
-from svcd.pages.bundles import bundle, imported_modules
+from svcd.pages.bundles import bundle, imported_modules, style_sheet
 from svcd.pages.static_files import static_files
 from tests.programs import needs
 
@@ -91,6 +91,12 @@ def test_a_licence_stays_with_the_code() -> None:
 def test_syntax_that_cannot_be_bundled_is_refused(source: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         bundle({**MODULES, "entry.mjs": source}, "entry.mjs")
+
+
+def test_a_style_sheet_keeps_its_rules_and_loses_comments_and_margins() -> None:
+    source = "/* What there is:\n\n   .row   a row */\n\n/*! A licence. */\n"
+    source += ".row {\n  /* Why. */\n  color: red; /* kept */\n}\n"
+    assert style_sheet(source) == "/*! A licence. */\n.row {\ncolor: red; /* kept */\n}\n"
 
 
 def test_imports_are_found_in_order() -> None:
