@@ -22,6 +22,7 @@ from svcd.config.loader import load
 from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
 from svcd.config.types import unix_milliseconds
 from svcd.endpoint_description import EndpointDescription
+from svcd.p2p.snapshot_start import StartMode
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -84,6 +85,11 @@ def test_all_blocks_are_kept_unless_a_number_is_set() -> None:
     assert load().chain.keep_blocks == 0
     assert set_to("chain.keepBlocks=0").chain.keep_blocks == 0
     assert set_to("chain.keepBlocks=10080").chain.keep_blocks == 10_080
+
+
+def test_how_a_node_without_a_chain_begins() -> None:
+    assert StartMode(load().chain.start) is StartMode.AUTOMATIC
+    assert [set_to(f"chain.start={mode}").chain.start for mode in StartMode] == list(StartMode)
 
 
 def test_defaults_of_devnet() -> None:

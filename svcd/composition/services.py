@@ -44,6 +44,7 @@ from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
+from svcd.p2p.snapshot_start import StartMode, StartSettings
 from svcd.p2p.transport import open_transport
 from svcd.pages.link_policy import LinkPolicy
 from svcd.pages.resource import PageHosts, pages_resource
@@ -444,6 +445,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
         settings=settings,
         snapshots=snapshots,
         forwards=clients.untrusted.forwards,
+        start=StartSettings(StartMode(config.chain.start), node_context.staging, node_context.chain.writer),
     )
 
 

@@ -95,6 +95,8 @@ class ChainSettings:
 
     keep_blocks: Annotated[int, types.ZeroOrAtLeast(MIN_KEPT_BLOCKS)] = 0
     """How many of the newest are kept whole; 0 for all."""
+    start: Annotated[str, OneOf(("automatic", "blocks", "snapshot"))] = "automatic"
+    """How a node without a chain begins; see :class:`svcd.p2p.snapshot_start.StartMode`."""
 
 
 @frozen

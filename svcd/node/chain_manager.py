@@ -80,8 +80,8 @@ class ChainManager:
         self.reader, self.long_reads = chain.reader, chain.long_reads
         head = chain.chainstate.head
         self.tip = head.point
-        self.prune_height = chain.reader.prune_height()
-        """As :meth:`svcd.store.chain_store.ChainReader.prune_height`, without a query; for the reactor's thread."""
+        self.prune_height, self.proven_work = chain.reader.prune_height(), chain.reader.proven_work()
+        """As the methods of :class:`svcd.store.chain_store.ChainReader`, without a query; for the reactor's thread."""
         self._chain, self._verifier, self._clock = chain, verifier, clock
         self._listeners: list[ChainListener] = []
         self._parse_lock = DeferredLock()
@@ -157,7 +157,7 @@ class ChainManager:
 
     def update_prune_height(self) -> None:
         """Read :attr:`prune_height` after a commit that may have raised it."""
-        self.prune_height = self.reader.prune_height()
+        self.prune_height, self.proven_work = self.reader.prune_height(), self.reader.proven_work()
 
     def keeps(self, work: int) -> bool:
         """Whether a side block is kept for so much cumulative work, its own or that of the chain it belongs to.

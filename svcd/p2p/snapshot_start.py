@@ -60,7 +60,7 @@ _CHECK_SECONDS: Final = 1.0
 class StartMode(StrEnum):
     """``[chain] start``: how a node without a chain begins."""
 
-    AUTOMATIC = ""
+    AUTOMATIC = "automatic"
     """From a snapshot if headers show more than MIN_BLOCKS blocks, otherwise with all blocks."""
     BLOCKS = "blocks"
     SNAPSHOT = "snapshot"
@@ -120,13 +120,16 @@ class SnapshotStart:
         self._stopping = False
         self._gauge: _Gauge | None = None
         self._said = 0.0
-        self.proven_work = 0
+
+    # State
+
+    @property
+    def proven_work(self) -> int:
         """The cumulative work that the headers have shown, of which the state that was adopted has a part.
 
         No chain with less is followed: it may leave this one below the blocks that are here.
         """
-
-    # State
+        return self._node.chain_manager.proven_work
 
     @property
     def running(self) -> bool:
@@ -191,7 +194,6 @@ class SnapshotStart:
                 return
             self._gauge = None
             self.log.info("the state is complete; it becomes the chain")
-            self.proven_work = (await self._write(self._staging.tip)).work
             if await self._node.chain_manager.adopt_snapshot(self._staging):
                 tip = self._node.chain_manager.tip
                 self.log.info(
@@ -228,13 +230,13 @@ class SnapshotStart:
         if now - self._said >= _LOG_SECONDS:
             self._said = now
             rate = gauge.rate(now)
+            pace = f", {rate:.1f}/s, {(gauge.target - gauge.done) / rate:.0f} s left" if rate else ""
             self.log.info(
-                "starting from a snapshot: {done} of {target} {what}, {rate} a second, {left} s left",
+                "starting from a snapshot: {done} of {target} {what}{pace}",
                 done=gauge.done,
                 target=gauge.target,
                 what=what,
-                rate=round(rate, 1),
-                left=round((gauge.target - gauge.done) / rate) if rate else "?",
+                pace=pace,
             )
 
     # Headers

@@ -189,8 +189,7 @@ RECEIVED_MORE: Final = "SELECT 1 FROM payment_place WHERE reference = ? AND reci
 RECEIVED: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT height, position FROM payment_place WHERE reference = ? "
     f"AND recipient = ? AND height >= {_PRUNE_HEIGHT} AND (height, position) > (?, ?) "
-    f"ORDER BY height, position LIMIT ?) p {_JOINED} "
-    "ORDER BY p.height, p.position"
+    f"ORDER BY height, position LIMIT ?) p {_JOINED} ORDER BY p.height, p.position"
 )
 MAX_SCANNED: Final = limit(1_000, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
@@ -228,8 +227,11 @@ class ChainReader:
 
     def prune_height(self) -> int:
         """The lowest height from which on all blocks are here whole, and not their headers only; 0 if all are."""
-        ((height,),) = self._db.execute("SELECT height FROM prune WHERE row = 1").fetchall()
-        return int(height)
+        return int(self._db.execute("SELECT height FROM prune WHERE row = 1").fetchone()[0])
+
+    def proven_work(self) -> int:
+        """The cumulative work that headers had shown when the chain began from a snapshot; 0 if it did not."""
+        return int.from_bytes(self._db.execute("SELECT proven_work FROM prune WHERE row = 1").fetchone()[0], "big")
 
     def check_kept(self, height: int, asked: str, advice: str = "ask for those") -> None:
         """Raise Pruned, with ``asked`` and ``advice`` in its sentence, if the block at ``height`` is not here whole.

@@ -189,6 +189,10 @@ class SnapshotStaging:
             "WHERE height <= ? ORDER BY height",
             (_LEVELS, height),
         )
+        self._db.execute(
+            "UPDATE prune SET proven_work = (SELECT work FROM snapshot_header ORDER BY height DESC LIMIT 1) "
+            "WHERE row = 1"
+        )
         # Of blocks that were here whole before.
         self._db.execute("DELETE FROM block_transaction WHERE block IN (SELECT block FROM canonical)")
         self._db.execute("DELETE FROM undo")

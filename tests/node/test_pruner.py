@@ -124,7 +124,7 @@ def test_headers_history_and_accounts_stay(node: Node, chain: ChainBuilder) -> N
     connect_all(node, chain, *blocks)
     before = contents(node.connections[0], KEPT)
     delete(node, 7, at_most=1)
-    assert contents(node.connections[0], KEPT) == {**before, "prune": [(1, 7)]}
+    assert contents(node.connections[0], KEPT) == {**before, "prune": [(1, 7, b"")]}
     more = branch(chain, blocks[-1], 3, "a")
     connect_all(node, chain, *more)
     node.chainstate.load()

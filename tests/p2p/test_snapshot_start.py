@@ -138,6 +138,8 @@ def test_a_restart_goes_on_where_it_was(
     remote.scripts = {}
     again.meet(remote)
     assert followed(again, chain, within=20.0)
+    proven = again.node_context.chain_manager.proven_work
+    assert proven == builder.point_after(chain[-1]).work
     assert prune_height(again) == AT + 1
     assert has_state_after(again, chain[-1])
     if stage == HEADERS:
@@ -147,6 +149,9 @@ def test_a_restart_goes_on_where_it_was(
         assert f"{PATH}/3" in chunks_asked(again, remote)
         assert not before & set(chunks_asked(again, remote))
     again.close()
+    last = Node(tmp_path, transport, Setting(start=StartMode.BLOCKS), builder)
+    assert last.node_context.chain_manager.proven_work == proven
+    last.close()
 
 
 def test_a_short_chain_is_fetched_block_by_block(fresh: Node, chain: list[Block]) -> None:

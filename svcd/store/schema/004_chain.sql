@@ -85,11 +85,12 @@ CREATE TABLE payment_place (
 -- One row. Every block at this height or above has its transfers and its undo record. A block below has its header and its
 -- history nodes; its other rows are deleted step by step.
 CREATE TABLE prune (
-    row    INTEGER PRIMARY KEY CHECK (row = 1),
-    height INTEGER NOT NULL
+    row         INTEGER PRIMARY KEY CHECK (row = 1),
+    height      INTEGER NOT NULL,
+    proven_work BLOB NOT NULL
 ) STRICT;
 
-INSERT INTO prune VALUES (1, 0);
+INSERT INTO prune VALUES (1, 0, x'');
 
 -- A start from a snapshot that is under way, beside the chain. The headers of the chain with the most work from height 1
 -- on, each with the nodes of the history tree that its block completes above its leaf, from the lowest.
