@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +16,7 @@ from benchmarks.prepared_chain import build_blocks
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.signature import public_key_of
+from svcd.chain.snapshot import SNAPSHOT_BLOCKS
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from tests.process_level.conftest import DEVNET as ON_DEMAND
 from tests.process_level.conftest import Nodes
@@ -90,10 +91,10 @@ def copy_database(database: Path, data_dir: Path) -> None:
     shutil.copy(database, data_dir / "chain.sqlite")
 
 
-def start(nodes: Nodes, name: str, port: int, *seeds: int) -> RunningNode:
-    """A node that can be called at its port and knows of those at others."""
+def start(nodes: Nodes, name: str, port: int, *seeds: int, more: Sequence[str] = ()) -> RunningNode:
+    """A node that can be called at its port and knows of those at others; ``more`` are further options."""
     known = ",".join(f'"http://127.0.0.1:{seed}"' for seed in seeds)
-    options = (f"--set=http.publicUrl=http://127.0.0.1:{port}", f"--set=p2p.seeds=[{known}]")
+    options = (f"--set=http.publicUrl=http://127.0.0.1:{port}", f"--set=p2p.seeds=[{known}]", *more)
     return nodes.start(*ON_DEMAND, *options, name=name, port=port)
 
 
@@ -153,6 +154,37 @@ def test_three_nodes(nodes: Nodes, long_chain: Path) -> None:
     nodes.stop()
     books = [audited(node) for node in network]
     assert {(len(each.transactions), len(each.payments)) for each in books} == {(5_001, 2_501)}
+
+
+@pytest.mark.deadline(300)
+def test_a_node_that_is_killed_again_and_again_starts_from_a_snapshot(nodes: Nodes) -> None:
+    """It has the same state as the node that executed every block, and says from which block on it has transfers."""
+    ports, random = [free_port(), free_port()], Random(1)
+    length = 2 * SNAPSHOT_BLOCKS + 10
+    (nodes.folder / "archive").mkdir(mode=0o700)
+    build_blocks(nodes.folder / "archive" / "chain.sqlite", [*bodies(5, TRANSFERS), *[()] * (length - 5)], gap=GAP)
+    archive = start(nodes, "archive", ports[0])
+
+    def served() -> list[str]:
+        return [each["height"] for each in archive.ok(archive.get("/p2p/status"))["status"]["snapshots"]]
+
+    wait_until(lambda: str(SNAPSHOT_BLOCKS) in served(), "a snapshot")
+    more = ("--set=chain.start=snapshot",)
+    for _ in range(4):
+        node = start(nodes, "fresh", ports[1], ports[0], more=more)
+        # At any instant, not when something has happened.
+        time.sleep(random.uniform(0.0, 2.0))
+        node.kill()
+    fresh = start(nodes, "fresh", ports[1], ports[0], more=more)
+    wait_until(lambda: height(fresh) == length, "the whole chain", seconds=PATIENCE)
+    assert agree([archive, fresh])
+    first = SNAPSHOT_BLOCKS + 1
+    assert (archive.status()["pruneHeight"], fresh.status()["pruneHeight"]) == ("0", str(first))
+    assert fresh.measured("svcd_chain_prune_height") == first
+    assert (fresh.get("/rpc/block/1").status, fresh.get(f"/rpc/block/{first}").status) == (410, 200)
+    (block,) = archive.mine(1)
+    wait_until(lambda: fresh.status()["hash"] == block, "the next block")
+    assert agree([archive, fresh])
 
 
 def broadcast(node: RunningNode, transfer: Transfer, network: list[RunningNode]) -> None:
