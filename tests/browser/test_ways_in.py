@@ -337,6 +337,8 @@ def test_a_page_that_nobody_sees_asks_nothing(wallet: WalletPage, account: Accou
     }"""
     page = wallet.page
     page.wait_for_selector("#home-transfers li")
+    # The script of the worker is no question of the page: it comes even if the page is hidden meanwhile.
+    wallet.checked()
     page.evaluate(hide, True)
     # It does not even go on with a round of questions that it has begun; then it is quiet for longer than between two.
     before = list(wallet.watched.asked)

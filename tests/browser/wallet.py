@@ -6,7 +6,9 @@ from attrs import define
 from playwright.sync_api import Page
 
 from tests.browser.chain import PASSWORD, wallet_path
-from tests.browser.watching import Watched
+from tests.browser.watching import Watched, wait_for_true
+
+_CHECKED = "/^Checked against the chain: [0-5] seconds? ago/.test(document.getElementById('home-checked').textContent)"
 
 
 @define
@@ -96,6 +98,10 @@ class WalletPage:
             self.page.click(button)
         download.value.save_as(to)
         return to.read_bytes()
+
+    def checked(self) -> None:
+        """Wait until the balance was checked in the last seconds: for some more, the worker asks nothing."""
+        wait_for_true(self.page, _CHECKED)
 
     def bring(self, keyfile: Path) -> None:
         """Open a keyfile."""
