@@ -24,7 +24,7 @@ CREATE INDEX side_block ON block (side_work, size) WHERE side_work IS NOT NULL;
 -- What builds on a block is forgotten with it.
 CREATE INDEX block_by_parent ON block (parent);
 
--- One number for block and position: a table with two would have bodies in its inner pages, and of 10^6 transfers eight
+-- One number for block and position: a table with two would have bodies in its inner pages, and of 10^6 transfers seven
 -- levels instead of three.
 CREATE TABLE block_transaction (
     id       INTEGER PRIMARY KEY,
