@@ -92,6 +92,11 @@ def test_how_a_node_without_a_chain_begins() -> None:
     assert [set_to(f"chain.start={mode}").chain.start for mode in StartMode] == list(StartMode)
 
 
+def test_a_block_that_the_operator_knows() -> None:
+    assert load().chain.expect == ""
+    assert set_to(f"chain.expect=7:{'AB' * 32}").chain.expect == f"7:{'ab' * 32}"
+
+
 def test_defaults_of_devnet() -> None:
     config = set_to("network=devnet")
     assert config.http.listen == "tcp:18645:interface=127.0.0.1"
@@ -226,6 +231,14 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
         (
             "[chain]\nkeepBlocks = false",
             "[chain] keepBlocks = false: must be 0 or an integer of at least 10080, without quotes",
+        ),
+        *(
+            (
+                f"[chain]\nexpect = '{text}'",
+                f'[chain] expect = "{text}": must be the height of a block, a colon and the 64 hex digits of its hash, '
+                "as the explorer of a node that you trust shows them, or empty",
+            )
+            for text in ("7", "7:abcd", "0:" + 64 * "a", "-1:" + 64 * "a", 64 * "a", "7: " + 63 * "a")
         ),
         ("[p2p]\noutbound = true", "[p2p] outbound = true: must be an integer from 0 to 64, without quotes"),
         ("[p2p]\noutbound = 65", "[p2p] outbound = 65: must be an integer from 0 to 64, without quotes"),

@@ -53,6 +53,7 @@ from svcd.net.trust import TrustError
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeThreads, open_node
+from svcd.node.pinned_block import PinnedBlock
 from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
 from svcd.process.certificates import CertificateError
 from svcd.process.datadir import DataDirectory, SeedFileError
@@ -150,6 +151,7 @@ async def open_chain_and_webhooks(
         mempool=mempool,
         clock=reactor,
         keep_blocks=config.chain.keep_blocks,
+        expect=PinnedBlock.parse(config.chain.expect) if config.chain.expect else None,
     )
     return await open_databases(chain, webhooks_opener(config, pools.webhooks, threads, reactor))
 

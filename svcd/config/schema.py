@@ -97,6 +97,8 @@ class ChainSettings:
     """How many of the newest are kept whole; 0 for all."""
     start: Annotated[str, OneOf(("automatic", "blocks", "snapshot"))] = "automatic"
     """How a node without a chain begins; see :class:`svcd.p2p.snapshot_start.StartMode`."""
+    expect: Annotated[str, types.BlockAtHeight()] = ""
+    """The height and hash of a block that the chain must have, ``HEIGHT:HASH``; empty for none."""
 
 
 @frozen

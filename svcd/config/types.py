@@ -22,6 +22,7 @@ from svcd.net.targets import BadTarget, Endpoint
 
 # Twisted has no annotation of it.
 _parse_server_endpoint: Callable[[object, str], object] = serverFromString
+_BLOCK = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", re.IGNORECASE)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _MERCHANT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _WEB_HOST = re.compile(r"([^:]+)(?::[0-9]{1,5})?")
@@ -117,6 +118,21 @@ class ZeroOrAtLeast:
         if type(value) is not int or not (value == 0 or self.minimum <= value < 2**53):
             raise BadValue(f"must be 0 or an integer of at least {self.minimum}, without quotes")
         return value
+
+
+@frozen
+class BlockAtHeight:
+    """The height of a block and its hash, `HEIGHT:HASH`; empty for none."""
+
+    def read(self, value: object) -> str:
+        """Return the text, the hash in lower case."""
+        text = String().read(value)
+        if text and not _BLOCK.fullmatch(text):
+            raise BadValue(
+                "must be the height of a block, a colon and the 64 hex digits of its hash, as the explorer of a node "
+                "that you trust shows them, or empty"
+            )
+        return text.lower()
 
 
 @frozen

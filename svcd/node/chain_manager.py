@@ -22,6 +22,7 @@ from svcd.interfaces import Clock, Timer, milliseconds
 from svcd.limits import FUTURE_BLOCKS, SIDE_BLOCKS, limit
 from svcd.node.chainstate import OpenChain, invalid_ancestor, least_side_work
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange, CheckedBlock, HeaderCheck
+from svcd.node.pinned_block import ChainPin, PinnedBlock
 from svcd.node.tasks import TaskGroup
 from svcd.node.verifier import REMEMBERED_HEADERS, Parser, Verdict, Verifier
 from svcd.store.chain_store import ChainReader
@@ -75,8 +76,12 @@ class ChainManager:
 
     log = Logger()
 
-    def __init__(self, chain: OpenChain, verifier: Verifier, clock: Clock) -> None:
+    def __init__(
+        self, chain: OpenChain, verifier: Verifier, clock: Clock, *, expect: PinnedBlock | None = None
+    ) -> None:
+        """No chain is followed that does not have the block ``expect``, if there is one."""
         self.params = chain.params
+        self.pin = ChainPin(expect, clock)
         self.reader, self.long_reads = chain.reader, chain.long_reads
         head = chain.chainstate.head
         self.tip = head.point
@@ -246,6 +251,8 @@ class ChainManager:
                 return heads, violation
             if header.slot > latest:
                 return heads, NotYet(Wait.EARLY, f"slot {header.slot} lies in the future")
+            if (refusal := self.pin.refusal(parent.point)) is not None:
+                return heads, refusal
             heads.append(parent)
         return heads, None
 
@@ -310,6 +317,8 @@ class ChainManager:
             return violation
         except NotYet as reason:
             return reason
+        if (refusal := self.pin.refusal(head.point)) is not None:
+            return refusal
         if (too_far := self._future.too_far(header.slot)) is not None:
             return too_far
         proven_work = max(batch.proven_work, self._wanted.get(header.hash, 0))

@@ -1,6 +1,6 @@
 """Opens the databases of a node, builds everything that works on the chain, and closes it again in order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
@@ -12,12 +12,14 @@ from twisted.logger import Logger
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import check_library
+from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Clock, Worker
 from svcd.limits import limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
 from svcd.node.mempool import Mempool
+from svcd.node.pinned_block import PinnedBlock
 from svcd.node.pruner import Pruner
 from svcd.node.state_tree_keeper import StateTreeKeeper
 from svcd.node.threads import InlineWorker
@@ -27,6 +29,7 @@ from svcd.store.block_deletion import BlockDeletion
 from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import (
     MEMPOOL,
+    DatabaseError,
     UncleanShutdownMarker,
     explaining_errors,
     explaining_os_errors,
@@ -123,29 +126,31 @@ class NodeContext:
 
 
 async def open_node(
-    params: NetworkParams, path: Path, *, threads: NodeThreads, mempool: Mempool, clock: Clock, keep_blocks: int = 0
+    params: NetworkParams,
+    path: Path,
+    *,
+    threads: NodeThreads,
+    mempool: Mempool,
+    clock: Clock,
+    keep_blocks: int = 0,
+    expect: PinnedBlock | None = None,
 ) -> NodeContext:
     """Open or create the chain's database at ``path`` and the mempool's beside it, and load both; ``mempool`` is empty.
 
     Only the newest ``keep_blocks`` blocks are kept whole after :meth:`NodeContext.start_pruning`; all if it is 0.
-    Raises DatabaseError or Corrupt, with a text for the operator.
+    No chain is followed without the block ``expect``. Raises DatabaseError, also if the chain here does not have that
+    block, or Corrupt, with a text for the operator.
     """
     check_library()
     markers = [UncleanShutdownMarker(path), UncleanShutdownMarker(path.with_name(FILE))]
-    for marker in markers:
-        if marker.log_is_missing:
-            _LOG.warn(
-                "{log} is missing although the last run did not end by itself: the newest blocks or waiting transfers "
-                "are lost with it, and are fetched again",
-                log=str(marker.log),
-            )
+    _warn_of_missing_logs(markers)
     # Damage shows where a page is read, which may be long after the file was opened.
     with explaining_errors(path):
         connection = await threads.writer.run(open_writer, path)
         tree_file = StateTreeFile(path)
         chainstate = Chainstate(params, ChainWriter(connection), tree_file)
         with explaining_os_errors(path), markers[0].opening(connection):
-            tip = await threads.writer.run(chainstate.load)
+            tip = await threads.writer.run(_load, chainstate, path, expect)
         reading = open_reader(path, threads.health.is_damage)
         long_reading = open_reader(path, threads.health.is_damage, cache_kib=_LONG_READS_CACHE_KIB)
         long_reads = LongReads(threads.reader, long_reading)
@@ -158,7 +163,7 @@ async def open_node(
             capacity=VERIFIER_CAPACITY,
             known=mempool.transfer,
         )
-        chain_manager = ChainManager(chain, verifier, clock)
+        chain_manager = ChainManager(chain, verifier, clock, expect=expect)
         health = threads.health.of(MEMPOOL)
         transaction_pool = TransactionPool(
             chain,
@@ -200,6 +205,28 @@ async def open_node(
 
     parts = threads, state_tree_keeper, SnapshotStaging(connection, params), pruner
     return NodeContext(chain, chain_manager, transaction_pool, verifier, clock, *parts, close)
+
+
+def _warn_of_missing_logs(markers: Iterable[UncleanShutdownMarker]) -> None:
+    for marker in markers:
+        if marker.log_is_missing:
+            _LOG.warn(
+                "{log} is missing although the last run did not end by itself: the newest blocks or waiting transfers "
+                "are lost with it, and are fetched again",
+                log=str(marker.log),
+            )
+
+
+def _load(chainstate: Chainstate, path: Path, expect: PinnedBlock | None) -> ChainPoint:
+    """The tip of the chain on disk; raises DatabaseError if it has another block than the operator expects."""
+    tip = chainstate.load()
+    stored = None if expect is None else chainstate.store.canonical(expect.height)
+    if expect is not None and stored is not None and (refusal := expect.refusal(stored.point)) is not None:
+        raise DatabaseError(
+            f"the chain in {path} is refused: {refusal.detail}; correct the setting, or move the file away, and the "
+            "node fetches the chain that has this block"
+        )
+    return tip
 
 
 def _open_mempool_store(params: NetworkParams, marker: UncleanShutdownMarker) -> MempoolStore:

@@ -394,6 +394,8 @@ class ChainSync:
             if chain.end is ChainEnd.INVALID:
                 self._ban(peer, chain.fault)
                 return
+            if chain.end is ChainEnd.UNEXPECTED:
+                raise FalseClaim(chain.fault)
             if chain.end is ChainEnd.EARLY:
                 # No lie: one of the two clocks may be a little wrong, and the header is due soon.
                 peer.pause_claims(self._node.params.slot_seconds)

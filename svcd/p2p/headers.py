@@ -17,6 +17,7 @@ from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.limits import ENDLESS_ANSWER, limit
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import HeaderCheck
+from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.client import MAX_HEADERS, HeadersReply
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Peer
@@ -88,6 +89,8 @@ class ChainEnd(StrEnum):
     """The next header breaks a rule."""
     EARLY = "early"
     """The next header lies in a future slot, by this node's clock."""
+    UNEXPECTED = "unexpected"
+    """The next header is not that of the block which the operator expects there."""
     ABANDONED = "abandoned"
     """The source is asked for no further headers."""
 
@@ -110,7 +113,7 @@ class HeaderChain:
     """The last header that is in the window, or was."""
     end: ChainEnd = ChainEnd.RUNNING
     fault: str = ""
-    """Which rule the next header breaks, if the end is INVALID."""
+    """Which rule the next header breaks, if the end is INVALID, or what is expected, if it is UNEXPECTED."""
 
     @fork.default
     def _at_the_head(self) -> ChainPoint:
@@ -152,6 +155,8 @@ class HeaderChain:
         match check.failure:
             case None:
                 self.end = ChainEnd.COMPLETE if reply.is_last else ChainEnd.RUNNING
+            case UnexpectedBlock() as refusal:
+                self.end, self.fault = ChainEnd.UNEXPECTED, refusal.detail
             case NotYet():
                 self.end = ChainEnd.EARLY
             case RuleViolation() as violation:

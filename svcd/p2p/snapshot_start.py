@@ -23,6 +23,7 @@ from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
 from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.interfaces import Worker
 from svcd.limits import limit
+from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.block_download import DownloadFailed, Wakeup
 from svcd.p2p.client import MAX_HEADERS, HeadersReply, SnapshotClaim
 from svcd.p2p.headers import FalseClaim, check_count
@@ -116,6 +117,8 @@ class SnapshotStart:
         self._download: SnapshotDownload | None = None
         self._refused: set[SnapshotClaim] = set()
         """Snapshots that could not be had."""
+        self._unexpected: set[str] = set()
+        """Endpoints of peers whose chain does not have the block that the operator expects."""
         self._wakeup = Wakeup(self._node.clock)
         self._stopping = False
         self._gauge: _Gauge | None = None
@@ -269,6 +272,9 @@ class SnapshotStart:
         tip = await self._write(self._staging.tip)
         if self._mode is not StartMode.SNAPSHOT and tip.height <= MIN_BLOCKS:
             raise _NotFromSnapshot(f"the headers show {tip.height} blocks, which is not more than {MIN_BLOCKS}")
+        expected = self._node.chain_manager.pin.block
+        if expected is not None and tip.height < expected.height:
+            raise _NotFromSnapshot(f"no headers reach block {expected.height} of [chain] expect")
         if not prefers(tip, self._node.chain_manager.tip):
             raise _NotFromSnapshot("the headers show no more work than there is here")
 
@@ -279,7 +285,7 @@ class SnapshotStart:
             for peer in self._peers.in_relay_order()
             if peer.status is not None
             and peer.status.work > tip.work
-            and not (peer.is_paused or peer.claims_are_paused)
+            and not (peer.is_paused or peer.claims_are_paused or peer.endpoint in self._unexpected)
         ]
         return min(able, key=lambda peer: (peer.unproven_claims, not peer.outbound), default=None)
 
@@ -288,6 +294,7 @@ class SnapshotStart:
         return any(
             peer.status is not None and peer.status.work > tip.work and peer.unproven_claims < MAX_TRIES
             for peer in self._peers.all()
+            if peer.endpoint not in self._unexpected
         )
 
     async def _headers_from(self, peer: Peer, tip: ChainPoint) -> bool:
@@ -361,6 +368,9 @@ class SnapshotStart:
         if isinstance(failure, RuleViolation):
             self._peers.reject_claim(peer, failure.detail)
             self._peers.ban(peer, failure.detail)
+        elif isinstance(failure, UnexpectedBlock):
+            self._unexpected.add(peer.endpoint)
+            self._peers.reject_claim(peer, failure.detail)
         else:
             # No lie: one of the two clocks may be a little wrong, and the header is due soon.
             peer.pause_claims(self._node.params.slot_seconds)

@@ -17,6 +17,7 @@ from svcd.chain.params import DEVNET
 from svcd.node import transaction_pool as pool_module
 from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
+from svcd.node.pinned_block import PinnedBlock
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store.database import DatabaseError, UncleanShutdownMarker
@@ -41,8 +42,9 @@ class Brake(Stepped):
 class Bench:
     """An open node and the threads it lives on."""
 
-    def __init__(self, path: Path, keep_blocks: int = 0) -> None:
+    def __init__(self, path: Path, keep_blocks: int = 0, expect: PinnedBlock | None = None) -> None:
         self.path = path
+        self.expect = expect
         self.keep_blocks = keep_blocks
         self.writer = Brake()
         self.checker = Brake()
@@ -59,6 +61,7 @@ class Bench:
             mempool=mempool,
             clock=self.clock,
             keep_blocks=self.keep_blocks,
+            expect=self.expect,
         )
         node_context = result_of(Deferred.fromCoroutine(opening))
         node_context.start_pruning()
@@ -321,6 +324,25 @@ def test_closing_waits_for_a_transfer_that_is_being_verified(
     bench.checker.held = False
     bench.node_context = bench.open()
     assert [entry.transfer.txid for entry in bench.node_context.transaction_pool.mempool.entries()] == [transfer.txid]
+
+
+# A block that the operator knows
+
+
+def test_a_chain_on_disk_without_the_expected_block_is_refused(path: Path, chain: ChainBuilder) -> None:
+    blocks = branch(chain, None, 4, "a")
+    bench = Bench(path)
+    result_of(bench.submit(*blocks))
+    result_of(bench.close())
+    wrong = PinnedBlock(3, bytes(32))
+    with pytest.raises(DatabaseError) as refusal:
+        Bench(path, expect=wrong)
+    assert str(refusal.value) == (
+        f"the chain in {path} is refused: its block 3 is {blocks[2].header.hash.hex()}, and [chain] expect = {wrong}; "
+        "correct the setting, or move the file away, and the node fetches the chain that has this block"
+    )
+    for height, block_hash in ((3, blocks[2].header.hash), (5, bytes(32))):
+        result_of(Bench(path, expect=PinnedBlock(height, block_hash)).close())
 
 
 # Old blocks

@@ -19,6 +19,7 @@ from svcd.interfaces import Worker, milliseconds
 from svcd.node.changes import BlockStatus
 from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
+from svcd.node.pinned_block import PinnedBlock
 from svcd.node.status import Status
 from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
@@ -67,6 +68,7 @@ class Setting:
     alone: bool = False
     start: StartMode | None = None
     """How it begins without a chain; None for with all blocks."""
+    expect: PinnedBlock | None = None
     checker: Worker = field(factory=InlineWorker)
     writer: Worker = field(factory=InlineWorker)
     reader: Worker = field()
@@ -90,7 +92,9 @@ class Node:
         self.path = folder / "chain.sqlite"
         threads = NodeThreads(setting.writer, setting.checker, 2, setting.reader, setting.reader)
         mempool = Mempool(setting.params, max_transactions=50_000, max_bytes=1 << 26)
-        opening = open_node(setting.params, self.path, threads=threads, mempool=mempool, clock=self.clock)
+        opening = open_node(
+            setting.params, self.path, threads=threads, mempool=mempool, clock=self.clock, expect=setting.expect
+        )
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
         self.local = LocalNode(setting.params, self.node_context.chain_manager, self.key, self.clock)

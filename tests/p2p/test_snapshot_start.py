@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from svcd.chain.block import Block
-from svcd.chain.errors import Refusal
+from svcd.chain.errors import NotYet, Refusal
 from svcd.chain.snapshot import check_manifest
+from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.p2p import client as client_module
 from svcd.p2p import snapshot_start
 from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
@@ -19,6 +20,7 @@ from tests.p2p.conftest import MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
 from tests.p2p.memory_transport import Called, MemoryTransport
 from tests.p2p.remote_node import RemoteNode, silent
+from tests.support import result_of
 
 MOST, DEPTH, WEEK = 4, 10, 30
 LENGTH, AT = 60, 40
@@ -240,3 +242,70 @@ def test_blocks_of_the_chain_are_not_asked_for_before(fresh: Node, chain: list[B
     fresh.meet(remote)
     fresh.run(5.0)
     assert fresh.transport.calls_to(remote.endpoint, BLOCKS) == []
+
+
+# A block that the operator knows
+
+
+def block_at(chain: Sequence[Block], height: int) -> PinnedBlock:
+    return PinnedBlock(height, chain[height - 1].header.hash)
+
+
+@pytest.mark.parametrize("start", StartMode)
+@pytest.mark.parametrize("height", [5, AT, LENGTH])
+def test_the_chain_with_the_expected_block_is_followed_though_another_has_more_work(
+    make_node: MakeNode, builder: ChainBuilder, chain: list[Block], start: StartMode, height: int
+) -> None:
+    longer = grow(builder, LENGTH + 12, name="l")
+    node = make_node(start=start, expect=block_at(chain, height))
+    other, honest = archive(node, 1, longer), archive(node, 2, chain)
+    meet(node, other, honest)
+    assert followed(node, chain, within=10.0)
+    assert prune_height(node) == (0 if start is StartMode.BLOCKS else AT + 1)
+    assert not node.peers.is_banned(other.key.node_id)
+    node.run(30.0)
+    assert node.tip.hash == chain[-1].header.hash
+
+
+@pytest.mark.parametrize("start", StartMode)
+def test_a_chain_without_the_expected_block_is_followed_no_further_and_nobody_is_banned(
+    make_node: MakeNode, builder: ChainBuilder, chain: list[Block], start: StartMode
+) -> None:
+    node = make_node(start=start, expect=PinnedBlock(7, bytes(32)))
+    remote = archive(node, 1, chain)
+    node.meet(remote)
+    node.run(NOTHING_SECONDS + 30.0)
+    assert node.tip.height < 7
+    assert not node.peers.is_banned(remote.key.node_id)
+    outcomes = result_of(node.node_context.chain_manager.submit_blocks([chain[6].wire()]))
+    assert [type(outcome) for outcome in outcomes] == [UnexpectedBlock if node.tip.height == 6 else NotYet]
+
+
+def test_no_state_is_taken_of_a_chain_that_ends_before_the_expected_block(
+    make_node: MakeNode, chain: list[Block]
+) -> None:
+    """It may not get that block, and then the chain that has it could not be followed any more."""
+    node = make_node(start=StartMode.SNAPSHOT, expect=PinnedBlock(LENGTH + 1, bytes(32)))
+    node.meet(archive(node, 1, chain))
+    assert followed(node, chain, within=NOTHING_SECONDS + 20.0)
+    assert prune_height(node) == 0
+
+
+def test_a_restart_remembers_how_much_work_the_headers_have_shown(
+    tmp_path: Path, transport: MemoryTransport, builder: ChainBuilder, chain: list[Block]
+) -> None:
+    """A chain with more work than the state's block and less than the headers leaves the chain below the blocks."""
+    node = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
+    remote = archive(node, 1, chain, scripts={BLOCKS: silent})
+    node.meet(remote)
+    assert node.until(lambda: node.tip.height == AT, within=20.0)
+    node.close()
+    again = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
+    less = again.remote(2, blocks=grow(builder, AT + 3, name="x"))
+    again.meet(less)
+    again.run(20.0)
+    assert again.tip.hash == chain[AT - 1].header.hash
+    again.meet(remote)
+    remote.scripts = {}
+    assert followed(again, chain, within=30.0)
+    again.close()
