@@ -192,7 +192,17 @@ def copy_used(connection: sqlite3.Connection, fresh: Path, step: Callable[[int],
 
 
 def exchange_database(path: Path, fresh: Path) -> None:
-    """Let the closed database ``fresh`` take the place of the closed one at ``path``; raises OSError."""
+    """Let the closed database ``fresh`` take the place of the closed one at ``path``; raises OSError.
+
+    Raises DatabaseError, and changes nothing, while the old one has a write-ahead log: another program has it open, or
+    its last commits could not be written to the file. SQLite would apply that log to the new file.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists():
+        raise DatabaseError(
+            f"{path} is unchanged, because {log.name} is in use: end every program that has the database open, and try "
+            "again"
+        )
     fresh.chmod(stat.S_IMODE(path.stat().st_mode))
     sync(fresh)
     fresh.replace(path)

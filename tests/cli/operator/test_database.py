@@ -138,6 +138,19 @@ def test_what_a_killed_node_has_left_in_the_log_is_in_the_compacted_file(chain: 
     assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
 
 
+def test_a_database_that_another_program_has_open_is_not_compacted(chain: Path, terminal: Terminal) -> None:
+    before = contents(chain)
+    with closing(open_writer(chain)) as other:
+        other.execute("UPDATE prune SET height = 1")
+        refusal = "data/chain.sqlite is unchanged, because chain.sqlite-wal is in use: end every program that has the "
+        assert terminal.failure("db", "compact", "data") == f"{refusal}database open, and try again"
+        other.execute("UPDATE prune SET height = 2")
+    terminal.ok("db", "compact", "data")
+    assert contents(chain) == before
+    with closing(sqlite3.connect(chain)) as connection:
+        assert connection.execute("SELECT height FROM prune").fetchall() == [(2,)]
+
+
 def test_a_disk_without_room_for_the_copy_changes_nothing(chain: Path, terminal: Terminal) -> None:
     before = chain.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
