@@ -53,7 +53,7 @@ class EndReason(StrEnum):
 
 @frozen(kw_only=True)
 class Watch:
-    """One subscription; times are Unix milliseconds."""
+    """One watch; times are Unix milliseconds."""
 
     id: str
     """``svcwh_`` and 32 hex characters."""

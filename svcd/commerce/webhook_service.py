@@ -234,15 +234,15 @@ class WebhookService(Service):
     # For merchants
 
     async def register(self, request: WatchRequest) -> dict[str, object]:
-        """Begin a watch; returns the subscription. Raises TooManyWatches or Pruned."""
+        """Begin a watch; returns its record. Raises TooManyWatches or Pruned."""
         return await self._tasks.start(self._register(request))
 
     async def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
-        """A subscription and its newest events; None if the merchant has none of this id."""
+        """A watch and its newest events; None if the merchant has none of this id."""
         return await self._worker.run(self._subscriptions.show, merchant, identifier)
 
     async def cancel(self, merchant: str, identifier: str) -> dict[str, object] | None:
-        """End a watch; returns the subscription, None if the merchant has none of this id."""
+        """End a watch; returns its record, None if the merchant has none of this id."""
         now = milliseconds(self._context.clock)
         record = await self._worker.run(self._subscriptions.cancel, merchant, identifier, now)
         if record is not None:
@@ -250,7 +250,7 @@ class WebhookService(Service):
         return record
 
     async def page(self, merchant: str, selection: Selection) -> WatchPage:
-        """A page of a merchant's subscriptions; raises UnknownWatch."""
+        """A page of a merchant's watches; raises UnknownWatch."""
         return await self._worker.run(self._subscriptions.page, merchant, selection)
 
     async def redeliver(self, merchant: str, identifier: str, event_id: str) -> dict[str, object] | None:

@@ -48,7 +48,7 @@ class StoredTransfer:
 
 
 class PaidTransfer(NamedTuple):
-    """A canonical transfer that is found by its payee: its place, and what a payment tells of its block.
+    """A canonical transfer that is found by its payee: its place, and what a payment reports of its block.
 
     A tuple, which is made of a row in a tenth of the time of a StoredTransfer.
     """
