@@ -161,7 +161,7 @@ class ChainManager:
             self._connecting -= 1
 
     def update_prune_height(self) -> None:
-        """Read :attr:`prune_height` after a commit that may have raised it."""
+        """Read :attr:`prune_height` and :attr:`proven_work` again after a commit that may have raised them."""
         self.prune_height, self.proven_work = self.reader.prune_height(), self.reader.proven_work()
 
     def keeps(self, work: int) -> bool:
