@@ -1,7 +1,7 @@
 // What a node proves of an account, from the genesis hash or from the newest block that was proven before.
 
 import { checkAccount, parseAccountProof } from "./account-proof.mjs";
-import { ChainReader, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, parseHeader } from "./chain-proof.mjs";
+import { ChainReader, checkChain, checkWork, HEADER_FIELDS, MAX_PROOF_BYTES, parseChainProof, parseHeader } from "./chain-proof.mjs";
 import { genesisOf, RULES, slotTime } from "./chain-rules.mjs";
 import { elements, exactFields, must, strictJson } from "./strict-json.mjs";
 import { InvalidProof } from "./errors.mjs";
@@ -23,17 +23,6 @@ import { InvalidProof } from "./errors.mjs";
 /** So many blocks on top of the known one are read from headers; for more, a proof of the whole chain is smaller. */
 const FEW = 400n;
 const AHEAD = 300_000n;
-const HEADER = [
-  "height",
-  "slot",
-  "parentHash",
-  "producerPublicKey",
-  "multiplier",
-  "transactionsRoot",
-  "transactionCount",
-  "stateRoot",
-  "workNonce",
-];
 
 /** The node gives no answer that says something of proofs. */
 export class Unanswered extends Error {}
@@ -81,7 +70,7 @@ async function extended({ head }, gap, hash, { ask, network }) {
   const fields = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "headers", "from", "height"], "the answer");
   const reader = new ChainReader(network, [], head);
   for (const [at, each] of elements(fields.headers, "headers").entries()) {
-    const given = Object.entries(Object(each)).filter(([name]) => HEADER.includes(name));
+    const given = Object.entries(Object(each)).filter(([name]) => HEADER_FIELDS.some((field) => field === name));
     await reader.read(parseHeader(Object.fromEntries(given), `headers[${at}]`));
   }
   reader.finish(hash);

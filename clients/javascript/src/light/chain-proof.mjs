@@ -49,7 +49,8 @@ export const MAX_PROOF_BYTES = 4 * 1024 * 1024;
 /** The salt of participation work. */
 export const WORK_SALT = utf8("svc/work/v4/salt");
 
-const HEADER = /** @type {const} */ ([
+/** The names of the fields of a header in a chain proof. */
+export const HEADER_FIELDS = /** @type {const} */ ([
   "height",
   "slot",
   "parentHash",
@@ -94,7 +95,7 @@ function parseChain({ tip, headers, nodes }) {
 /** The header in a JSON object with exactly the members of a proof; throws InvalidProof.
  * @type {(value: unknown, what: string) => Header} */
 export function parseHeader(value, what) {
-  const fields = exactFields(value, HEADER, what);
+  const fields = exactFields(value, HEADER_FIELDS, what);
   return {
     height: decimal(fields.height, `height of ${what}`),
     slot: decimal(fields.slot, `slot of ${what}`),
