@@ -56,7 +56,7 @@ def test_one_line_names_all_that_is_missing(tmp_path: Path) -> None:
     )
 
 
-def test_where_nothing_is_missing_no_line_says_so(tmp_path: Path) -> None:
+def test_without_missing_programs_there_is_no_closing_line(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text('<testsuites><testcase><skipped message="for another reason"/></testcase></testsuites>')
     assert list(programs.skips(report)) == ["for another reason"]

@@ -371,7 +371,7 @@ def test_the_work_of_a_payment() -> None:
         (ORDER_17, {"payment": {"canonical": False}}, True, False),
     ],
 )
-def test_which_order_an_event_concerns_and_settles(
+def test_an_event_concerns_and_settles_only_the_order_that_it_pays(
     order: Order, changes: dict[str, Any], concerned: bool, settled: bool
 ) -> None:
     [shown] = [

@@ -147,7 +147,7 @@ def test_a_reorganisation_is_a_change(node: Node) -> None:
         ({"recipient": BOB.upper()}, "recipient must be in lower case: it begins with svcd1q"),
     ],
 )
-def test_what_is_refused(node: Node, query: dict[str, object], sentence: str) -> None:
+def test_an_invalid_wait_query_is_refused(node: Node, query: dict[str, object], sentence: str) -> None:
     assert public_client(node).refusal(target(**{"state": "unpaid", **query})) == sentence  # type: ignore[arg-type]
 
 

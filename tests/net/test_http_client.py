@@ -405,7 +405,7 @@ async def test_an_early_1xx_is_passed_over(serve: Serve, caller: PinnedClient) -
     assert (await read_whole(caller, "GET", target_of(server), limits=LIMITS)).body == b"ok"
 
 
-async def test_when_to_come_again_is_handed_on(serve: Serve, caller: PinnedClient) -> None:
+async def test_the_retry_after_header_is_returned_to_the_caller(serve: Serve, caller: PinnedClient) -> None:
     fields = (b"Retry-After: 99999999999999999999", b"Set-Cookie: a=b")
     server = serve(saying(answer(b"", *fields, status=b"429 Too Many Requests")))
     reply = await caller.call("POST", target_of(server), limits=LIMITS)

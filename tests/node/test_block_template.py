@@ -144,7 +144,7 @@ def test_transfers_that_depend_on_an_omitted_one_take_no_room(make_node: MakeNod
 
 
 @pytest.mark.parametrize("left", [299_999, 300_000])
-def test_where_transfers_live_for_ten_minutes_the_last_five_are_left_out(make_node: MakeNode, left: int) -> None:
+def test_a_template_omits_transfers_in_the_last_half_of_a_ten_minute_lifetime(make_node: MakeNode, left: int) -> None:
     params = evolve(TEST_PARAMS, transaction_past_seconds=600)
     chain, node = ChainBuilder(params), make_node(params=params)
     template = propose(node, [expiring(chain, "alice", left)], slot=LATE)

@@ -153,7 +153,7 @@ def test_a_roll_back_that_is_refused_does_not_stop_the_next(node: Node, chain: C
 
 
 @pytest.mark.parametrize("statement", [5, 30, 50])
-def test_what_another_rolls_back_after_a_refused_roll_back(node: Node, chain: ChainBuilder, statement: int) -> None:
+def test_a_refused_rollback_is_completed_by_the_next_writer(node: Node, chain: ChainBuilder, statement: int) -> None:
     """The next to write is not always the chainstate: transfers that wait are written in transactions of their own."""
     shaken = Shaken.on(node, chain)
     before = node.state()

@@ -316,7 +316,7 @@ def test_transfers_may_be_dropped(bench: Bench) -> None:
     assert not any(bench.node.store.transaction(txid) for txid in dropped)
 
 
-def test_again_and_again(bench: Bench) -> None:
+def test_repeated_reorganisations_never_make_the_same_block(bench: Bench) -> None:
     bench.pay()
     bench.mine(10)
     seen = set(bench.hashes())

@@ -21,7 +21,9 @@ from tests.chains import ChainBuilder, key_of
         (Refusal.FEE, 5, False),
     ],
 )
-def test_what_a_later_block_may_mend(chain: ChainBuilder, code: Refusal, nonce: int, mended: bool) -> None:
+def test_only_violations_that_a_later_block_can_lift_may_become_valid(
+    chain: ChainBuilder, code: Refusal, nonce: int, mended: bool
+) -> None:
     transfer = chain.transfer("alice", "bob", 1, nonce=nonce)
     assert may_become_valid(RuleViolation(code, "no"), transfer, Account(nonce=5)) is mended
 
@@ -38,7 +40,7 @@ def tried(pool: DisconnectedTransfers, *names: str) -> list[Transfer]:
     return [item.transfer for item in pool.retry({key_of(name).hash: Account() for name in names})]
 
 
-def test_what_is_put_is_there_until_it_is_taken(chain: ChainBuilder) -> None:
+def test_a_disconnected_transfer_is_held_until_it_is_taken(chain: ChainBuilder) -> None:
     pool, transfers = DisconnectedTransfers(), [chain.transfer("alice", "bob", 1) for _ in range(3)]
     assert put(pool, *transfers, transfers[0]) == [True] * 4
     assert held(pool) == transfers

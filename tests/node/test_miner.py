@@ -534,7 +534,7 @@ def test_starting_twice_is_starting_once(bench: Bench) -> None:
     assert len(bench.hands) == 1
 
 
-def test_starting_again(bench: Bench) -> None:
+def test_a_restarted_miner_makes_blocks(bench: Bench) -> None:
     bench.producer.startService()
     stopped = bench.stop()
     bench.hands.finish()

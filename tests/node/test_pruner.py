@@ -430,9 +430,7 @@ def test_the_log_is_emptied_after_what_was_deleted_and_not_after_what_might_have
     assert (len(disk), pruner._unwritten) == (0, 2 * 38 + 1)
 
 
-def test_what_was_left_by_an_earlier_run_asks_for_one_job_at_a_time(
-    node: Node, chain: ChainBuilder, pruner_of: PrunerOf
-) -> None:
+def test_a_new_pruning_run_begins_with_one_job_at_a_time(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
     """The lag of a run that ended with nothing left is no measure of the next one."""
     blocks, evaluated = branch(chain, None, 40, "a"), 3
     worker = Stepped()

@@ -281,7 +281,7 @@ def test_a_shallower_one_is_none(node: Node, alarms: ChainAlarms, fork: Fork, wa
     assert (alarms.deep_reorganisation(), alarms.deep_reorganisations, warnings) == ("", 0, [])
 
 
-def test_how_long_the_tip_has_been_the_same(node: Node, alarms: ChainAlarms, fork: Fork) -> None:
+def test_still_seconds_counts_from_the_last_change_of_the_tip(node: Node, alarms: ChainAlarms, fork: Fork) -> None:
     node.clock.advance(70)
     assert alarms.still_seconds == 70
     node.submit(*fork(1)[0])
@@ -333,7 +333,7 @@ def test_an_alarm_is_said_when_it_begins_and_when_it_is_over(lines: list[str]) -
     ]
 
 
-def test_why_a_node_is_not_ready_is_said_once_unless_it_was_for_a_moment(lines: list[str]) -> None:
+def test_a_lasting_reason_for_not_being_ready_is_logged_once(lines: list[str]) -> None:
     shown = Shown("no peer")
     log = AlarmLog(lambda: shown.behind, shown.alarms)
     for shown.behind in ("no peer", "no peer yet", "", "a block is on its way", "", "far behind", "far", "still", ""):

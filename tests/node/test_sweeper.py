@@ -73,7 +73,7 @@ def test_the_balance_is_swept_down_to_the_holding_minimum() -> None:
         (rich(160), rich(160), 60 * COIN // FEE_SHARE + 1, Held.FEE),
     ],
 )
-def test_when_a_sweep_is_due(now: Account, deep: Account, fee: int, held: Held | None) -> None:
+def test_a_sweep_is_due_at_its_amount_and_depth(now: Account, deep: Account, fee: int, held: Held | None) -> None:
     found = planned(now, deep, fee=fee)
     assert found is held if held else isinstance(found, Sweep)
 

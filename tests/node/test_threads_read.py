@@ -95,9 +95,7 @@ def switching() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("switching")
-def test_what_a_thread_reads_is_one_state_while_the_reactor_changes_the_mempool(
-    node: Node, chain: ChainBuilder
-) -> None:
+def test_a_thread_reads_one_state_while_the_reactor_changes_the_mempool(node: Node, chain: ChainBuilder) -> None:
     transfers = [chain.transfer(name, "dave", 5) for _ in range(16) for name in ("alice", "bob")]
     before, after = transfers[:16], transfers[16:]
     assert [node.send(transfer) for transfer in before] == ["accepted"] * 16

@@ -267,7 +267,7 @@ def test_if_it_does_not_answer_three_times_the_other_gets_its_place() -> None:
 
 
 @pytest.mark.parametrize("how", ["forgotten", "failing"])
-def test_who_is_gone_meanwhile_gets_nobody_s_place(how: str) -> None:
+def test_an_endpoint_that_is_gone_does_not_displace_another(how: str) -> None:
     book = crowded_book()
     book.forget(NEWEST) if how == "forgotten" else book.failed(NEWEST, NOW)
     for _ in range(3):
@@ -321,7 +321,7 @@ def test_the_longest_unseen_of_the_group_gives_way_first_and_remains_a_hint() ->
     assert {entry.endpoint for entry in book.verified()} == {*crowd[gone:], *others}
 
 
-def test_who_gave_way_to_another_group_does_not_come_back_at_its_cost() -> None:
+def test_a_displaced_endpoint_does_not_displace_the_other_group() -> None:
     book = new_book()
     crowds(book)
     for number in range(20):

@@ -296,9 +296,7 @@ def test_a_banned_peer_is_dropped_at_once(operator: Operator, way: Callable[[Rem
 
 
 @each_way
-def test_when_the_ban_is_lifted_it_is_met_again(
-    operator: Operator, way: Callable[[RemoteNode], dict[str, object]]
-) -> None:
+def test_an_unbanned_peer_is_met_again(operator: Operator, way: Callable[[RemoteNode], dict[str, object]]) -> None:
     node, remote = operator.node, operator.node.remote(1)
     node.meet(remote)
     operator.ok("/ban", way(remote))

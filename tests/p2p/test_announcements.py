@@ -367,7 +367,7 @@ def test_one_peer_does_not_take_the_places_of_other_announcers(node: Node, paid:
     assert node.tip.hash == paid.header.hash
 
 
-def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(node: Node, paid: Block) -> None:
+def test_all_peers_are_asked_for_their_chains_if_no_announcer_delivers(node: Node, paid: Block) -> None:
     liar, honest = make_peers(node)
     node.run(2)
     liar.scripts, honest.blocks = {BLOCKS: lambda _: blocks_reply([])}, [paid]

@@ -58,7 +58,7 @@ def test_behind_a_translator_a_ban_is_of_one_ipv4_host() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "node.example", "192.0.2.0/24", "192.0.2.1/32", "2001:db8::/56", "2001:db8::/32"])
-def test_what_is_no_address(text: str) -> None:
+def test_a_text_that_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         address_name(text)
 
@@ -282,7 +282,7 @@ def test_a_restored_ban_ends_by_the_clock_that_is_set_right_after_the_start(wron
         assert not bans.is_banned(name, start + 600)
 
 
-def test_what_is_saved_after_the_clock_was_set_ends_at_the_right_time_in_the_next_run() -> None:
+def test_a_ban_saved_after_a_clock_change_ends_on_time_in_the_next_run() -> None:
     """The first run begins in 1970, as on a computer without a battery."""
     leads = [0.0]
     first = lead_of(leads)

@@ -301,7 +301,7 @@ def cut_at(remote: RemoteNode, most: int) -> Script:
     return script
 
 
-def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
+def test_the_rest_of_a_full_answer_is_requested_from_the_same_peer_at_once(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Estimates may be too small; a full answer says nothing about the blocks that found no room."""
@@ -546,7 +546,7 @@ def test_news_wake() -> None:
     assert clock.getDelayedCalls() == []
 
 
-def test_time_wakes_too() -> None:
+def test_a_wakeup_fires_after_ten_seconds() -> None:
     clock = Clock()
     done = waiting(Wakeup(clock))
     clock.advance(9.9)

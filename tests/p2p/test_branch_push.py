@@ -168,7 +168,7 @@ def test_a_peer_that_refuses_more_is_left_alone_for_a_minute(node: Node, grow: G
     assert heights(remote)[5:] == [3, 4, 5, 6]
 
 
-def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(node: Node, grow: Grow) -> None:
+def test_a_branch_from_before_the_meeting_is_pushed_without_a_new_block(node: Node, grow: Grow) -> None:
     node.take(*grow(5, on=grow(10), name="ours"))
     remote = node.remote(blocks=grow(3, on=grow(10), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)

@@ -95,7 +95,7 @@ def test_a_lost_node_is_called_often_however_many_names_it_had(budget: CallBudge
     assert sum(map(budget.take, tries)) == LOST_CALLS_PER_HOUR
 
 
-def test_what_the_operator_has_named_is_called_whatever_others_name_there(budget: CallBudget) -> None:
+def test_endpoints_of_the_operator_have_a_budget_of_their_own(budget: CallBudget) -> None:
     assert taken(budget, call(name="other.example")) == 12
     assert taken(budget, call(reason=CallReason.OPERATOR)) == 12
     assert taken(budget, call(name="b.example", reason=CallReason.OPERATOR)) == 12

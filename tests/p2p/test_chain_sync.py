@@ -88,7 +88,7 @@ def test_the_rule_for_ties_chooses_between_chains_of_the_same_work(node: Node, g
     assert is_clean(node, remote)
 
 
-def test_how_far_it_has_come_is_known(node: Node, grow: Grow) -> None:
+def test_the_progress_of_a_synchronisation_is_reported(node: Node, grow: Grow) -> None:
     chain = grow(160, pays=8)
     remote = node.remote(blocks=chain)
     node.transport.latency[remote.endpoint] = 0.4

@@ -228,7 +228,7 @@ def test_a_hello_without_an_endpoint_names_no_place() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["node.example", "http://node.example/", "http://nöde.example"])
-def test_what_is_no_endpoint(endpoint: str) -> None:
+def test_a_hello_with_an_invalid_endpoint_is_refused(endpoint: str) -> None:
     """All forms: tests/net/test_targets.py."""
     assert "endpoint must " in format_fault({**hello().message(), "endpoint": endpoint})
 

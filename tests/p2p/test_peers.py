@@ -831,7 +831,7 @@ def test_a_peer_that_gives_its_place_up_is_dropped_where_there_is_no_inbound_pla
         assert len(node.peers.all()) == 4
 
 
-def test_what_is_known_is_kept(make_node: MakeNode, tmp_path: Path) -> None:
+def test_verified_endpoints_anchors_and_bans_are_saved(make_node: MakeNode, tmp_path: Path) -> None:
     node, path = make_node(outbound=3), tmp_path / "peers.json"
     remotes = [node.remote(number) for number in range(3)]
     with served(node, path, [remote.endpoint for remote in remotes]):
@@ -935,7 +935,7 @@ def times(node: Node, remote: RemoteNode, path: str) -> list[float]:
     return [round(later - earlier, 1) for earlier, later in pairwise(asked)]
 
 
-def test_how_often_peers_of_our_choice_are_asked(make_node: MakeNode) -> None:
+def test_outbound_peers_are_polled_every_five_seconds(make_node: MakeNode) -> None:
     node = make_node(outbound=1)
     remote = node.remote()
     node.meet(remote)
@@ -963,7 +963,7 @@ def test_a_peer_that_falls_behind_is_greeted_once_more(make_node: MakeNode, grow
     assert greetings(node, remote.endpoint) == 2
 
 
-def test_how_often_acquaintances_are_asked(make_node: MakeNode) -> None:
+def test_acquaintances_are_polled_every_minute(make_node: MakeNode) -> None:
     node = make_node(outbound=0)
     remote = node.remote()
     node.meet(remote, outbound=False)
@@ -1283,7 +1283,7 @@ def test_a_node_that_may_be_alone_first_asks_its_seeds(make_node: MakeNode, tmp_
         assert node.until(lambda: node.status.synced, within=2)
 
 
-def test_what_peers_show_is_known(node: Node, grow: Grow) -> None:
+def test_the_network_view_has_the_best_height_of_the_peers(node: Node, grow: Grow) -> None:
     node.take(*grow(9))
     node.meet(node.remote(1, blocks=grow(9)), node.remote(2, blocks=grow(4)))
     around = node.network.network_view()

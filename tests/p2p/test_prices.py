@@ -300,7 +300,7 @@ def test_a_peer_that_obeys_retry_after_is_never_banned(poster: Poster) -> None:
     assert poster.banned() == 0
 
 
-def test_what_is_read_counts_for_nothing_there(poster: Poster) -> None:
+def test_an_empty_read_bucket_bans_nobody(poster: Poster) -> None:
     """Who catches up keeps the bucket empty for long, and one mistake is no flood."""
     for _ in range(100):
         poster.node.limiter.buckets["p2p"].owe(SOMEBODY, BURST, poster.node.clock.seconds())

@@ -286,7 +286,9 @@ def test_a_node_that_was_away_for_a_day_is_met_when_it_returns(make_node: MakeNo
     assert node.until(lambda: node.knows(remote), within=40)
 
 
-def test_where_a_node_has_answered_is_kept(make_node: MakeNode, network: DialledTransport, tmp_path: Path) -> None:
+def test_the_address_at_which_a_node_answered_is_saved(
+    make_node: MakeNode, network: DialledTransport, tmp_path: Path
+) -> None:
     node, path = make_node(), tmp_path / "peers.json"
     remote = named(network, node, 1)
     network.listen(remote, VICTIM)

@@ -755,7 +755,7 @@ def test_invalid_locators(client: Client, bad: object) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, MAX_HEADERS + 1, "5", True, None])
-def test_what_is_no_limit(client: Client, bad: object) -> None:
+def test_an_invalid_limit_is_refused(client: Client, bad: object) -> None:
     sentence = f"limit: must be a whole number from 1 to {MAX_HEADERS}"
     assert client.refusal("/p2p/headers", {"locator": ["ab" * 32], "limit": bad}) == sentence
 

@@ -256,9 +256,7 @@ def test_a_pause_is_obeyed_and_is_no_failure(node: Node, chain: list[Block]) -> 
 # Liars
 
 
-def test_who_sends_a_false_chunk_is_named_and_banned_and_the_chunk_comes_from_another(
-    node: Node, chain: list[Block]
-) -> None:
+def test_a_peer_that_sends_a_false_chunk_is_banned_and_another_sends_the_chunk(node: Node, chain: list[Block]) -> None:
     bench = Bench(node, chain, peers=3)
     liar, *others = bench.remotes
     sends_bent_chunks(liar)
@@ -310,7 +308,7 @@ def false_manifest(manifest: Manifest) -> Manifest:
     return evolve(manifest, chunks=(evolve(first, root=sha256(first.root).digest()), *manifest.chunks[1:]))
 
 
-def test_who_claims_a_false_manifest_is_banned(node: Node, chain: list[Block]) -> None:
+def test_a_peer_that_claims_a_false_manifest_is_banned(node: Node, chain: list[Block]) -> None:
     bench = Bench(node, chain)
     (liar,) = bench.remotes
     manifest, chunks = liar.snapshots[HEIGHT]

@@ -104,7 +104,9 @@ async def test_a_post(serve: Serve, make_network: MakeNetwork) -> None:
     ("said", "seconds"),
     [(b"7", 7.0), (b"0", 0.0), (b"-7", 0.0), (b"9" * 400, 0.0), (b"Fri, 20 Nov 2026 14:00:00 GMT", 0.0)],
 )
-async def test_when_to_ask_again(serve: Serve, make_network: MakeNetwork, said: bytes, seconds: float) -> None:
+async def test_retry_after_is_read_in_seconds(
+    serve: Serve, make_network: MakeNetwork, said: bytes, seconds: float
+) -> None:
     server = serve(saying(answer(b"{}", b"Retry-After: " + said, status=b"429 Too Many Requests")))
     assert await make_network().call(at(server), STATUS) == PeerReply(429, b"{}", seconds)
 

@@ -59,7 +59,7 @@ def test_waiting_transfers_are_found_and_shown(shown: Shown) -> None:
     assert f"/tx/{txid}" not in shown.see(f"/address/{bob}?before=2-0").links
 
 
-def test_what_is_wrong_with_a_payment_of_an_order(shown: Shown) -> None:
+def test_the_page_of_a_reference_names_each_mismatch(shown: Shown) -> None:
     shown.node.grow("""
         genesis: b[1..12]
         b1 pays 150000000 from alice to bob for order-1

@@ -154,7 +154,9 @@ def test_removed_or_replaced(
     assert formatEvent(event).startswith(f"{path} was removed or replaced while the node uses it. ")
 
 
-def test_what_comes_later_is_watched_from_then_on(path: Path, expected_errors: Callable[..., list[LogEvent]]) -> None:
+def test_a_file_that_appears_later_is_watched_from_then_on(
+    path: Path, expected_errors: Callable[..., list[LogEvent]]
+) -> None:
     calls: list[str] = []
     log = path.with_name("chain.sqlite-wal")
     watch = FileWatch([path, log], lambda: calls.append("stop"))

@@ -312,7 +312,7 @@ def test_stopping_what_never_started_is_nothing(group: Sequential, events: list[
     assert events == []
 
 
-def test_it_starts_again(group: Sequential, events: list[str]) -> None:
+def test_a_stopped_group_of_services_starts_again(group: Sequential, events: list[str]) -> None:
     group.addService(Child("a", events))
     for _ in range(2):
         result_of(group.startService())

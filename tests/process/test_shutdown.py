@@ -119,7 +119,7 @@ def ended(program: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("missing", ["", "sys.__stdout__ = None", "sys.__stdout__ = sys.__stderr__ = None"])
-def test_what_was_written_is_there_and_nothing_else_is_done(missing: str) -> None:
+def test_exit_now_keeps_written_output_and_skips_atexit(missing: str) -> None:
     program = f"""
 import atexit, sys
 from svcd.process.shutdown import exit_now
@@ -168,7 +168,7 @@ reactor.run()
     assert ended(program) == (3, "True\n", "")
 
 
-def test_what_ends_the_process_before_the_reactor_runs_ends_it_once_it_does() -> None:
+def test_an_exit_before_the_reactor_runs_takes_effect_when_it_runs() -> None:
     program = """
 from twisted.internet import reactor
 from svcd.process.shutdown import graceful_exit
@@ -179,7 +179,7 @@ print("stopped")
     assert ended(program) == (3, "stopped\n", "")
 
 
-def test_what_is_cut_off_may_fail_later_but_not_unheard(expected_errors: Callable[..., object]) -> None:
+def test_a_late_failure_of_work_that_was_cut_off_is_logged(expected_errors: Callable[..., object]) -> None:
     clock = Clock()
     for failure in (CancelledError(), KeyError("late")):
         deadline = StopDeadline(clock, 3)

@@ -166,7 +166,7 @@ def test_no_sign_of_life_when_the_question_fails(
     expected_errors(OSError)
 
 
-def test_how_it_fares_is_sent_when_it_has_changed_and_some_seconds_have_passed(manager: Manager, address: str) -> None:
+def test_a_changed_status_is_sent_to_systemd_after_five_seconds(manager: Manager, address: str) -> None:
     clock, line = Clock(), "height 1"
     service = SystemdService(Notifier(address, 0), clock, lives, lambda: line)
     service.startService()

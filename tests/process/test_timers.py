@@ -96,7 +96,7 @@ def test_stopping_what_never_started_is_nothing() -> None:
     assert Periodic(Clock(), 1, int, what="nothing").stopService() is None
 
 
-def test_it_starts_again() -> None:
+def test_a_stopped_timer_starts_again() -> None:
     clock, times = Clock(), []
     periodic = beats(clock, lambda: times.append(clock.seconds()))
     periodic.stopService()

@@ -370,7 +370,7 @@ def test_limit_outside_its_range(still: Client, limit: str) -> None:
     assert still.refusal(target) == "limit: must be a whole number from 1 to 100"
 
 
-def test_limit_that_stands_twice(still: Client) -> None:
+def test_a_duplicate_limit_is_refused(still: Client) -> None:
     target = f"/rpc/address/{FAUCET}/transactions?limit=1&limit=2"
     assert still.refusal(target) == "limit occurs more than once in the query; give it once"
 

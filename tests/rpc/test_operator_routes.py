@@ -395,7 +395,7 @@ def test_on_and_off(node: Node) -> None:
     assert not lever.enabled
 
 
-def test_what_it_waits_for(node: Node) -> None:
+def test_switched_on_participation_names_what_it_waits_for(node: Node) -> None:
     node.peers.around = NetworkView(0, 0, NO_PEER_MET)
     operator = participant(node, Lever())
     assert operator.ok(PATH, {"enabled": True}) == {"enabled": True, "waitsFor": NO_PEER_MET}
@@ -490,7 +490,7 @@ def test_a_backup_holds_the_chain(backup_operator: BackupOperator, tmp_path: Pat
     again.close()
 
 
-def test_what_is_refused(backup_operator: BackupOperator, tmp_path: Path) -> None:
+def test_a_backup_needs_the_absolute_path_of_a_new_folder(backup_operator: BackupOperator, tmp_path: Path) -> None:
     for path in ("copy", "", "./copy", "~/copy", "/copy\0", 7, "/" * 5000):
         sentence = backup_operator.client.refusal("/operator/backup", {"path": path})
         assert sentence == (

@@ -120,7 +120,7 @@ def test_pages_have_every_transfer_once(
     assert every_page(client, limit=limit, **reference) == whole
 
 
-def test_what_is_wrong_with_each_transfer(paid: Node, client: Client) -> None:
+def test_each_transfer_of_a_reference_is_listed_with_its_mismatch(paid: Node, client: Client) -> None:
     for amount in ({"amount": "0.00005"}, {"amountBaseUnits": 5000}):
         found = listed(client, reference="order-1", **amount)
         assert [each["mismatch"] for each in found] == [None, "too-little", "too-much", "duplicate", "duplicate"]

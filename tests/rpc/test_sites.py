@@ -150,7 +150,7 @@ def test_reads_have_one_rate_and_broadcasts_another(open_node: OpenNode, clock: 
     client.ok("/rpc/consensus")
 
 
-def test_list_costs_twice(open_node: OpenNode) -> None:
+def test_a_list_costs_two_reads(open_node: OpenNode) -> None:
     client = public_client(open_node(rates={**UNLIMITED, "read": Rate(0.5, 3), "broadcast": Rate(1, 1)}))
     client.ok(f"/rpc/address/{FAUCET}/transactions")
     response = client.get(f"/rpc/address/{FAUCET}/transactions")

@@ -72,15 +72,13 @@ def cut_off(world: World) -> None:
     assert maker.tip.height + 3 == hidden.tip.height
 
 
-def test_what_it_made_while_it_was_cut_off_arrives_though_it_makes_no_more(world: World) -> None:
+def test_a_branch_made_behind_nat_arrives_without_another_block(world: World) -> None:
     cut_off(world)
     tip = world.nodes[4].tip
     world.run_until(lambda: {node.tip.hash for node in world.nodes} == {tip.hash}, within=120)
 
 
-def test_what_it_made_while_it_was_cut_off_arrives_though_it_is_far_below_the_tip(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_branch_made_behind_nat_arrives_from_far_below_the_tip(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others do not keep its first blocks before the headers of all have shown more work than their own chain."""
     monkeypatch.setattr(chainstate, "SIDE_DEPTH", 2)
     cut_off(world)
@@ -88,9 +86,7 @@ def test_what_it_made_while_it_was_cut_off_arrives_though_it_is_far_below_the_ti
     world.run_until(lambda: {node.tip.hash for node in world.nodes} == {tip.hash}, within=120)
 
 
-def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_branch_made_behind_nat_arrives_in_rounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others show their own chain until they have more of the longer one than is handed in at a time."""
     monkeypatch.setattr(branch_push, "ROUND_BYTES", 3 * branch_push.MIN_BLOCK_BYTES)
     cut_off(world)

@@ -46,7 +46,7 @@ def test_a_step_that_is_not_taken_back_is_a_leak(figure: str, count: int) -> Non
     assert grown([0.0 if number < count * 0.7 else 1.01 * SLACK[figure] for number in range(count)], figure)
 
 
-def test_what_sqlite_may_keep_of_its_files_is_no_leak_but_twice_of_that_is() -> None:
+def test_growth_by_the_caches_of_sqlite_is_no_leak_and_by_twice_that_is() -> None:
     for times, said in ((CACHES, False), (2 * CACHES, True)):
         values = [float(number * times * MIB) for number in range(60)]
         assert grown(values, "memory", databases=MIB) is said

@@ -322,7 +322,9 @@ def test_accounts_are_read_within_bounds(store: ChainWriter) -> None:
 # Transfers of undone blocks
 
 
-def test_what_fell_out_is_kept_in_order_until_it_is_forgotten(store: ChainWriter, chain: ChainBuilder) -> None:
+def test_disconnected_transfers_are_kept_in_order_until_they_are_forgotten(
+    store: ChainWriter, chain: ChainBuilder
+) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
     last = store.save_disconnected([transfers[0], transfers[1]])
     assert store.save_disconnected([transfers[2]]) == last + 1
@@ -331,7 +333,9 @@ def test_what_fell_out_is_kept_in_order_until_it_is_forgotten(store: ChainWriter
     assert [body for _, body in store.disconnected()] == [transfers[2].wire]
 
 
-def test_what_fell_out_again_is_not_forgotten_with_the_first_time(store: ChainWriter, chain: ChainBuilder) -> None:
+def test_a_transfer_that_is_disconnected_again_survives_forgetting_the_first_time(
+    store: ChainWriter, chain: ChainBuilder
+) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
     first = store.save_disconnected(transfers)
     assert store.save_disconnected([transfers[2], transfers[0]]) > first

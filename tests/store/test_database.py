@@ -391,7 +391,7 @@ def test_an_attempt_within_an_attempt(writer: sqlite3.Connection) -> None:
     assert notes(writer) == ["outer"]
 
 
-def test_what_an_inner_attempt_kept_goes_with_the_outer_one(writer: sqlite3.Connection) -> None:
+def test_a_rolled_back_outer_attempt_undoes_the_inner_one(writer: sqlite3.Connection) -> None:
     def outer() -> None:
         with attempt(writer):
             write(writer, "kept by the inner one")

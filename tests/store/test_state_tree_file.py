@@ -23,7 +23,7 @@ def names(file: StateTreeFile) -> list[str]:
     return sorted(each.name for each in file.path.parent.iterdir())
 
 
-def test_what_was_written_is_read(file: StateTreeFile) -> None:
+def test_a_written_state_tree_is_read_back(file: StateTreeFile) -> None:
     file.write(TREE)
     assert file.read() == TREE
     assert names(file) == ["chain.sqlite-tree"]

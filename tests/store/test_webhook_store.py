@@ -617,7 +617,7 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     assert events.redeliver("w1", "svcevt_3", NOW + 8) == WatchQueue("w1", "shop.example.com:443", NOW + 8)
 
 
-def test_what_shops_act_on_and_what_is_asked_for_is_urgent(watches: WebhookStore, events: EventStore) -> None:
+def test_confirmed_reorged_and_redelivered_events_are_urgent(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
     names = ("pending", "confirming", "confirmed", "reorged", "expired")
     urgent = {
@@ -644,7 +644,7 @@ def test_redelivery_of_a_waiting_event_is_immediate(watches: WebhookStore, event
 
 @pytest.mark.parametrize("fails", ["failed", "refused"])
 @pytest.mark.parametrize("due", [NOW + 50_000, None])
-def test_what_is_asked_for_during_an_attempt_is_sent_at_once_after_it(
+def test_a_redelivery_requested_during_an_attempt_follows_it_at_once(
     watches: WebhookStore, events: EventStore, fails: str, due: int | None
 ) -> None:
     followed = {} if fails == "failed" else {"due_if_followed": NOW + 500}

@@ -125,7 +125,7 @@ def test_compacting_gives_the_space_of_deleted_blocks_back(chain: Path, terminal
         assert BlockDeletion(connection).prune_height() == 40
 
 
-def test_what_a_killed_node_has_left_in_the_log_is_in_the_compacted_file(chain: Path, terminal: Terminal) -> None:
+def test_compaction_includes_the_write_ahead_log_of_a_killed_node(chain: Path, terminal: Terminal) -> None:
     with closing(open_writer(chain)) as writer:
         writer.execute("UPDATE prune SET height = 1")
         for path in (chain, chain.with_name("chain.sqlite-wal")):
