@@ -162,6 +162,11 @@ def _timers() -> list[Any]:
     return reactor.getDelayedCalls()
 
 
+def _priority() -> int:
+    """The nice value of this thread."""
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def _left_behind(before: list[Any]) -> list[Any]:
     """Timers that were not there before; a closing connection gets a moment to cancel its own."""
     from twisted.internet import reactor
@@ -181,7 +186,7 @@ def _nothing_unseen(request: pytest.FixtureRequest) -> Iterator[LoggedErrors]:
         # Made before all else, for it is removed after the test and everything in it must have been closed by then.
         request.getfixturevalue("tmp_path")
     errors = LoggedErrors()
-    timers = _timers()
+    timers, priority = _timers(), _priority()
     globalLogPublisher.addObserver(errors.observe)
     yield errors
     left = _left_behind(timers)
@@ -192,6 +197,9 @@ def _nothing_unseen(request: pytest.FixtureRequest) -> Iterator[LoggedErrors]:
     globalLogPublisher.removeObserver(errors.observe)
     problems = ["logged an error nobody expected:\n" + _describe(event) for event in errors.events]
     problems += [f"left a timer behind: {timer}" for timer in left]
+    if _priority() != priority:
+        # All tests after it would be starved by the programs beside them.
+        problems.append(f"left its thread at priority {_priority()}, not {priority}")
     if problems:
         pytest.fail("the test " + "\nand ".join(problems), pytrace=False)
 

@@ -307,10 +307,10 @@ def test_a_node_that_is_led_to_itself(make_node: MakeNode, take_out: TakeOut, de
 
 
 class Hands(InlineWorker):
-    """Threads that search for work in the test's own thread."""
+    """Threads that search for work in the test's own thread, which must not stay at low priority."""
 
-    def run(self, function: Any, *args: Any, **kwargs: Any) -> "Deferred[Any]":
-        return super().run(function.__self__.run, *args, **kwargs)
+    def run(self, function: Any, *args: Any, **_: Any) -> "Deferred[Any]":
+        return super().run(function.__self__.run, *args)
 
 
 @contextmanager
