@@ -14,16 +14,19 @@ SOAK_MINUTES ?= 30
 # The slow tests that coverage needs: some code runs only in whole node processes.
 WHOLE = tests/cli/operator tests/cli/test_process.py tests/operating/test_operator_interface.py $(addprefix tests/process_level/test_, \
 	starting.py mainnet.py operator_port.py joining.py)
-# About half of the work of the quick and of the slow tests, to split it between two processes.
+# About half of the work of the quick tests, to split it between two processes.
 HALF = tests/p2p tests/simulation tests/node
-SLOW_HALF = tests/browser tests/process_level
+# About a third of the slow tests each, of which the second is behind the long ones. They wait as much as they work.
+SLOW_FIRST = tests/browser
+SLOW_SECOND = tests/cluster tests/faults tests/simulation
 SLOW = slow and not story and not long
 # `$(call with,PATTERN)`: the test files that contain PATTERN, to import only these where few tests of all are wanted.
 with = $(sort $(shell grep -rlE --include='test_*.py' '$(1)' tests))
 STORY_FILES = $(call with,mark\.story)
 LONG_FILES = $(call with,mark\.long|hypothesis)
 SLOW_FILES = $(call with,mark\.slow)
-SLOW_HALF_FILES = $(filter $(addsuffix /%,$(SLOW_HALF)),$(SLOW_FILES))
+SLOW_FIRST_FILES = $(filter $(addsuffix /%,$(SLOW_FIRST)),$(SLOW_FILES))
+SLOW_SECOND_FILES = $(filter $(addsuffix /%,$(SLOW_SECOND)),$(SLOW_FILES))
 # What shows that svcd works with a version of its dependencies: not the rules of the chain and of the network between
 # nodes, which use none of them.
 DEPENDENT = tests/cli tests/clients tests/composition tests/examples tests/metrics tests/net tests/pages tests/process tests/rpc \
@@ -32,7 +35,7 @@ DEPENDENT = tests/cli tests/clients tests/composition tests/examples tests/metri
 	$(addprefix tests/commerce/test_,delivery_wire.py dispatcher.py webhook_service.py) \
 	$(addprefix tests/node/test_,node_context.py threads.py) $(addprefix tests/p2p/test_,service.py transport.py)
 REPORTS = $(addprefix build/,stories.xml half.xml quick.xml)
-ALL_REPORTS = $(addprefix build/,long.xml half-slow.xml slow.xml)
+ALL_REPORTS = $(addprefix build/,long.xml slow-first.xml slow-second.xml slow.xml)
 # `beside NAME OPTION…`, for the background: runs pytest with its report in build/NAME.log and build/NAME.xml.
 # The tests start hundreds of Python programs, which share the bytecode cache instead of compiling svcd each.
 BESIDE = mkdir -p build; unset PYTHONDONTWRITEBYTECODE; \
@@ -62,11 +65,13 @@ test: .venv/installed-test ## run the quick tests and the main stories, in at mo
 	$(BIN)/python -m tests.programs $(REPORTS); exit $$((stories || half || quick))
 
 test-all: test ## run make test, then all other tests: what must pass before a merge
-	@echo "Half of the slow tests, and the long ones, run in parallel; their reports come at the end."; rm -f $(ALL_REPORTS); $(BESIDE); \
-	beside long -m 'long or (hypothesis and not slow)' $(LONG_FILES) & long=$$!; beside half-slow -m '$(SLOW)' $(SLOW_HALF_FILES) & half=$$!; \
-	$(BIN)/pytest --junitxml=build/slow.xml -m '$(SLOW)' $(filter-out $(SLOW_HALF_FILES),$(SLOW_FILES)); slow=$$?; \
-	wait $$long; long=$$?; wait $$half; half=$$?; cat build/long.log build/half-slow.log; \
-	$(BIN)/python -m tests.programs $(REPORTS) $(ALL_REPORTS); exit $$((slow || half || long))
+	@echo "Two thirds of the slow tests, and the long ones, run in parallel; their reports come at the end."; rm -f $(ALL_REPORTS); $(BESIDE); \
+	beside slow-first -m '$(SLOW)' $(SLOW_FIRST_FILES) & first=$$!; \
+	{ beside long -m 'long or (hypothesis and not slow)' $(LONG_FILES); long=$$?; \
+		beside slow-second -m '$(SLOW)' $(SLOW_SECOND_FILES); exit $$((long || $$?)); } & second=$$!; \
+	$(BIN)/pytest --junitxml=build/slow.xml -m '$(SLOW)' $(filter-out $(SLOW_FIRST_FILES) $(SLOW_SECOND_FILES),$(SLOW_FILES)); slow=$$?; \
+	wait $$first; first=$$?; wait $$second; second=$$?; cat build/slow-first.log build/long.log build/slow-second.log; \
+	$(BIN)/python -m tests.programs $(REPORTS) $(ALL_REPORTS); exit $$((slow || first || second))
 
 check: .venv/installed-test ## check style, types, the JavaScript of the pages and the rules of the architecture
 	$(BIN)/ruff check
