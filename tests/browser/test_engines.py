@@ -60,9 +60,14 @@ def liar(node: RunningNode) -> Iterator[Between]:
         yield server
 
 
+CHROMIUM = pytest.param("chromium", marks=needs("chromium"))
+in_one_engine = pytest.mark.parametrize("tab", [CHROMIUM], indirect=True)
+"""For what does not depend on the engine: which proofs convince, and what a wallet says of the others."""
+
+
 @pytest.fixture(
     params=[
-        pytest.param("chromium", marks=needs("chromium")),
+        CHROMIUM,
         pytest.param("firefox", marks=needs("firefox-esr")),
         pytest.param("webkit", marks=needs("WebKitWebDriver", "Xvfb")),
     ]
@@ -213,6 +218,7 @@ def test_the_balance_is_checked_against_the_chain(tab: Tab, chain: Chain, liar: 
     assert [path for path in asked if path.startswith("/rpc/proof/chain")] == []
 
 
+@in_one_engine
 def test_a_forged_balance_is_told(tab: Tab, chain: Chain, liar: Between) -> None:
     forged: list[str] = ["/rpc/balance/"]
 
@@ -246,6 +252,7 @@ def test_a_forged_balance_is_told(tab: Tab, chain: Chain, liar: Between) -> None
     checked(tab)
 
 
+@in_one_engine
 def test_a_forged_chain_is_told(tab: Tab, liar: Between) -> None:
     def lie(path: str, node: Callable[[], Reply]) -> Reply | None:
         if path.startswith("/p2p/headers"):
