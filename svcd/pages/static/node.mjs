@@ -47,7 +47,7 @@ function countIn(record, name) {
   return count;
 }
 
-/** Where a transfer stands on the chain, from a record of it.
+/** The place of a transfer in the chain, from a record of it.
  * @type {(record: Fields) => Place} */
 export const placeOf = (record) => ({
   confirmations: countIn(record, "confirmations"),
@@ -173,16 +173,14 @@ export class Node {
   /** The fee that the node suggests for a transfer now, in base units; throws `fee` if it is out of all reason.
    * @type {() => Promise<bigint>} */
   async fee() {
-    const fees = await this.#get("/rpc/fees", "fees");
-    // A node of an earlier version suggests none.
-    const fee = fees === null ? MINIMUM_FEE : numberIn(fees, "suggestedFee");
+    const fee = numberIn(await this.#get("/rpc/fees", "fees"), "suggestedFee");
     const [least, most] = [MINIMUM_FEE, MAXIMUM_FEE].map(coins);
     const sentence = message("wallet-script.fee-unreasonable", { fee: coins(fee), least, most });
     must(fee >= MINIMUM_FEE && fee <= MAXIMUM_FEE, "fee", sentence);
     return fee;
   }
 
-  /** Where a transfer stands on the chain, or null if no block holds it.
+  /** The place of a transfer in the chain, or null if no block holds it.
    * @type {(txid: string) => Promise<Place | null>} */
   async transaction(txid) {
     const found = await this.#get(`/rpc/transaction/${txid}`, "transaction");

@@ -54,7 +54,7 @@ export class Devnet {
     if (pathname === "/rpc/status")
       return [200, { status: { slot: `${this.#slot()}`, ...this.status, height: `${this.height}`, time: `${this.now}` } }];
     if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
-    if (pathname === "/rpc/fees") return this.fees ? [200, { fees: this.fees }] : [404, { ok: false, error: "no path" }];
+    if (pathname === "/rpc/fees") return [200, { fees: this.fees }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
     if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
     if (pathname.startsWith("/rpc/address/")) return [200, { transactions: this.#records(), next: null }];
