@@ -138,7 +138,7 @@ async def open_node(
     """Open or create the chain's database at ``path`` and the mempool's beside it, and load both; ``mempool`` is empty.
 
     Only the newest ``keep_blocks`` blocks are kept whole after :meth:`NodeContext.start_pruning`; all if it is 0.
-    No chain is followed without the block ``expect``. Raises DatabaseError, also if the chain here does not have that
+    No chain is followed without the block ``expect``. Raises DatabaseError, even if the chain here does not have that
     block, or Corrupt, with a text for the operator.
     """
     check_library()

@@ -46,8 +46,9 @@ class Backoff:
 class Peer:
     """A node that answered our call with the key that it claims; times are Unix seconds.
 
-    It has its own record of what it did not answer, prove or take in time. What it lacks of one chain, and how fast it
-    delivers that, is noted by the download of the chain; how calls to its endpoint end, by the address book.
+    It has its own record of what it did not answer, prove or take in time. The download of a chain notes what the peer
+    lacks of that chain, and how fast it delivers; the download of a snapshot notes its pauses and false chunks, and the
+    start from a snapshot a chain without the expected block; the address book notes how calls to its endpoint end.
     """
 
     _clock: Clock
