@@ -98,7 +98,7 @@ async def started(fixture: Fixture, watches: Path | str, reactor: Any) -> AsyncI
                 readmission_done=node_context.transaction_pool.readmission_done,
             )
             webhooks = WebhookService(
-                webhook_database.subscriptions, webhook_database.worker, dispatcher=post, context=context
+                webhook_database.operations, webhook_database.worker, dispatcher=post, context=context
             )
             node_context.chain_manager.subscribe(webhooks)
             webhooks.startService()

@@ -21,8 +21,8 @@ from svcd.chain.transaction import Transfer
 from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainFollower
 from svcd.commerce.events import EVENT_RULES, ChainIdentity
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.watch import EvaluationContext, Watch, next_evaluation
+from svcd.commerce.watch_operations import WatchLimits
 from svcd.commerce.watch_repository import EvaluatedWatch, WatchRepository
 from svcd.commerce.webhook_database import FILE, WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.interfaces import Worker, milliseconds

@@ -18,7 +18,7 @@ from benchmarks.prepared_chain import Signer, build_blocks, create_chain
 from benchmarks.processes import DATABASE, receiver
 from benchmarks.program import main, on_reactor
 from svcd.chain.transaction import Transfer
-from svcd.commerce.subscriptions import MAX_WATCHES_OF_PAYMENT
+from svcd.commerce.watch_operations import MAX_WATCHES_OF_PAYMENT
 from svcd.commerce.webhook_database import FILE
 from svcd.commerce.webhook_service import WebhookService
 from svcd.interfaces import milliseconds

@@ -131,7 +131,7 @@ class Fixture:
                 busy=lambda: node_context.chain_manager.busy,
                 readmission_done=node_context.transaction_pool.readmission_done,
             )
-            webhooks = WebhookService(database.subscriptions, database.worker, dispatcher=post, context=context)
+            webhooks = WebhookService(database.operations, database.worker, dispatcher=post, context=context)
             node_context.chain_manager.subscribe(webhooks)
             webhooks.startService()
             await until(reactor, lambda: bool(steps.begun))

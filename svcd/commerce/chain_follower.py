@@ -32,7 +32,7 @@ from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import (
-    MAX_TOLD_MISMATCHES,
+    MAX_REPORTED_MISMATCHES,
     EvaluationContext,
     NextEvaluation,
     Watch,
@@ -601,13 +601,13 @@ class ChainFollower:
         self, watch: Watch, observation: Observation, *, initial: bool
     ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
         """Emit an event for each transfer on the chain that is not the payment, once."""
-        told = watch.told_mismatches
+        told = watch.reported_mismatches
         if told is None:
             return watch, ()
         paid_by = None if observation.location is None else observation.location.txid
         found = []
         # They include the payment, and transfers that have had their event.
-        for transfer in self.lookup.received_at(watch.terms, observation.tip, MAX_TOLD_MISMATCHES + 1):
+        for transfer in self.lookup.received_at(watch.terms, observation.tip, MAX_REPORTED_MISMATCHES + 1):
             kind = mismatch_kind(watch, transfer, paid_by)
             if kind is not None and transfer.txid not in told:
                 sender = encode_address(transfer.sender, self.params.address_prefix)

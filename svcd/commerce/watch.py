@@ -28,9 +28,9 @@ from svcd.limits import WRONG_PAYMENTS, limit
 _MIN_BLOCKS_AFTER_CONFIRMATION: Final = 30
 """The blocks for which a confirmed payment is watched at least."""
 
-MAX_TOLD_MISMATCHES: Final = limit(16, "mismatched transfers that a watch reports", "transfers", WRONG_PAYMENTS)
+MAX_REPORTED_MISMATCHES: Final = limit(16, "mismatched transfers that a watch reports", "transfers", WRONG_PAYMENTS)
 """`payment.mismatched` events of a watch at most, so that no sender can make a shop's node send without end."""
-MAX_TOLD_BEFORE_SMALL: Final = limit(
+MAX_REPORTED_BEFORE_SMALL: Final = limit(
     8, "mismatched transfers after which a watch reports no small ones", "transfers", WRONG_PAYMENTS
 )
 """After so many, small ones are ignored: transfers that cost little must not hide a customer's mistake."""
@@ -82,7 +82,7 @@ class Watch:
     close_height: int | None = None
     """Set on confirmation: the height at which the watch may close."""
     ending: EndReason | None = None
-    told_mismatches: tuple[bytes, ...] | None = None
+    reported_mismatches: tuple[bytes, ...] | None = None
     """The txids that have had a `payment.mismatched`; None if no such event is wanted, or none any more."""
 
     @property
@@ -246,7 +246,7 @@ def emit_mismatches(
 ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
     """The watch after the events for ``transfers``, and the events; the payment's state does not change."""
     events: list[WebhookEvent] = []
-    remaining = MAX_TOLD_MISMATCHES - len(watch.told_mismatches or ())
+    remaining = MAX_REPORTED_MISMATCHES - len(watch.reported_mismatches or ())
     for number, transfer in enumerate(transfers, 1):
         event = _unchanged(watch, EventType.MISMATCHED, observation, initial=initial)
         watch = evolve(watch, sequence=event.sequence)
@@ -280,19 +280,19 @@ def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> st
 def choose_mismatches(watch: Watch, found: Sequence[MismatchedTransfer]) -> list[MismatchedTransfer]:
     """The transfers of ``found``, in their order, for which the watch may still emit events."""
     chosen: list[MismatchedTransfer] = []
-    told = len(watch.told_mismatches or ())
+    reported = len(watch.reported_mismatches or ())
     for transfer in found:
-        number = told + len(chosen)
+        number = reported + len(chosen)
         small = transfer.amount * SMALL_PART < watch.terms.amount
-        if number < (MAX_TOLD_BEFORE_SMALL if small else MAX_TOLD_MISMATCHES):
+        if number < (MAX_REPORTED_BEFORE_SMALL if small else MAX_REPORTED_MISMATCHES):
             chosen.append(transfer)
     return chosen
 
 
 def note_mismatches(watch: Watch, txids: Sequence[bytes]) -> Watch:
-    """The watch with ``txids`` noted; after MAX_TOLD_MISMATCHES it emits no more `payment.mismatched`."""
-    told = (*(watch.told_mismatches or ()), *txids)
-    return evolve(watch, told_mismatches=told if len(told) < MAX_TOLD_MISMATCHES else None)
+    """The watch with ``txids`` noted; after MAX_REPORTED_MISMATCHES it emits no more `payment.mismatched`."""
+    reported = (*(watch.reported_mismatches or ()), *txids)
+    return evolve(watch, reported_mismatches=reported if len(reported) < MAX_REPORTED_MISMATCHES else None)
 
 
 def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -> NextEvaluation:

@@ -108,10 +108,10 @@ class WatchRepository:
         if row is None:
             return
         if row.ending is None:
-            ended = _row_of(evolve(watch_of(row), ending=reason, told_mismatches=None), _NEVER, now, None)
+            ended = _row_of(evolve(watch_of(row), ending=reason, reported_mismatches=None), _NEVER, now, None)
             self.watches.save([WatchChange(row, ended)])
-        elif row.told_mismatches is not None:
-            self.watches.save([WatchChange(row, evolve(row, told_mismatches=None))])
+        elif row.reported_mismatches is not None:
+            self.watches.save([WatchChange(row, evolve(row, reported_mismatches=None))])
         self.events.drop_waiting(identifier)
 
     def _told(self, watch: Watch, events: Sequence[WebhookEvent], now: int) -> list[NewEvent]:
@@ -157,7 +157,7 @@ def watch_of(row: WatchRow) -> Watch:
         sequence=row.sequence,
         close_height=row.close_height,
         ending=None if row.ending is None else EndReason(row.ending),
-        told_mismatches=None if row.told_mismatches is None else _txids_in(row.told_mismatches),
+        reported_mismatches=None if row.reported_mismatches is None else _txids_in(row.reported_mismatches),
     )
 
 
@@ -199,6 +199,6 @@ def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None, evaluated_h
         wake_height=due.height,
         wake_at=due.at,
         ended_at=ended_at,
-        told_mismatches=None if watch.told_mismatches is None else b"".join(watch.told_mismatches),
+        reported_mismatches=None if watch.reported_mismatches is None else b"".join(watch.reported_mismatches),
         evaluated_height=evaluated_height,
     )

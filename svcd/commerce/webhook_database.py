@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from svcd.chain.params import NetworkParams
 from svcd.commerce.chain_follower import ChainFollower
 from svcd.commerce.events import EVENT_RULES, ChainIdentity
-from svcd.commerce.subscriptions import Subscriptions, WatchLimits
+from svcd.commerce.watch_operations import WatchLimits, WatchOperations
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
@@ -61,7 +61,7 @@ class WatchSettings:
 class WebhookDatabase:
     """The open database; to be closed before the chain."""
 
-    subscriptions: Subscriptions
+    operations: WatchOperations
     worker: Worker
     """The thread in which all access to it happens, in order."""
     disk: DiskProbe
@@ -106,7 +106,7 @@ async def open_webhook_database(
         opened.close()
 
     return WebhookDatabase(
-        Subscriptions(follower, settings.new_id, settings.limits),
+        WatchOperations(follower, settings.new_id, settings.limits),
         ReportingWorker(worker, own, log=False, recovers=not is_file),
         DiskProbe(own, worker, opened.sql.probe),
         is_file,

@@ -25,11 +25,11 @@ from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
-from svcd.commerce.subscriptions import (
+from svcd.commerce.watch_operations import (
     ENDED_KEPT_MS,
     Backlog,
     Selection,
-    Subscriptions,
+    WatchOperations,
     WatchPage,
     WatchRequest,
 )
@@ -148,9 +148,9 @@ class WebhookService(Service):
     log = Logger()
 
     def __init__(
-        self, subscriptions: Subscriptions, worker: Worker, *, dispatcher: Dispatcher, context: WebhookContext
+        self, operations: WatchOperations, worker: Worker, *, dispatcher: Dispatcher, context: WebhookContext
     ) -> None:
-        self._subscriptions = subscriptions
+        self._operations = operations
         self._worker = worker
         self._dispatcher = dispatcher
         self._context = context
@@ -239,24 +239,24 @@ class WebhookService(Service):
 
     async def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
         """A watch and its newest events; None if the merchant has none of this id."""
-        return await self._worker.run(self._subscriptions.show, merchant, identifier)
+        return await self._worker.run(self._operations.show, merchant, identifier)
 
     async def cancel(self, merchant: str, identifier: str) -> dict[str, object] | None:
         """End a watch; returns its record, None if the merchant has none of this id."""
         now = milliseconds(self._context.clock)
-        record = await self._worker.run(self._subscriptions.cancel, merchant, identifier, now)
+        record = await self._worker.run(self._operations.cancel, merchant, identifier, now)
         if record is not None:
             self._dispatcher.cancel(identifier)
         return record
 
     async def page(self, merchant: str, selection: Selection) -> WatchPage:
         """A page of a merchant's watches; raises UnknownWatch."""
-        return await self._worker.run(self._subscriptions.page, merchant, selection)
+        return await self._worker.run(self._operations.page, merchant, selection)
 
     async def redeliver(self, merchant: str, identifier: str, event_id: str) -> dict[str, object] | None:
         """Send an event again; returns it, None if the merchant has none of this id. Raises NotRedeliverable."""
         now = milliseconds(self._context.clock)
-        redelivery = await self._worker.run(self._subscriptions.redeliver, merchant, identifier, event_id, now)
+        redelivery = await self._worker.run(self._operations.redeliver, merchant, identifier, event_id, now)
         if redelivery is None:
             return None
         if self.shared:
@@ -295,11 +295,11 @@ class WebhookService(Service):
     def _waiting_of(
         self, now: int, added: Sequence[str], removed: Sequence[str]
     ) -> tuple[list[WatchQueue], list[BreakerRow], dict[str, Kept]]:
-        queues, count = self._subscriptions.queues(now), self._subscriptions.repository.watches.count_active
+        queues, count = self._operations.queues(now), self._operations.repository.watches.count_active
         undelivered = Counter(queue.merchant for queue in queues)
         resumed = [queue for queue in queues if queue.merchant in added]
         kept = {name: Kept(count(name), undelivered[name]) for name in removed}
-        return resumed, self._subscriptions.breakers(resumed), kept
+        return resumed, self._operations.breakers(resumed), kept
 
     async def _register(self, request: WatchRequest) -> dict[str, object]:
         await self._wait_for_mempool()
@@ -313,12 +313,12 @@ class WebhookService(Service):
         for request in requests:
             if request.terms.since_height is not None:
                 self._lower_evaluated(request.terms.since_height - 1)
-        return self._worker.run(lambda: [*self._subscriptions.register(requests, context)])
+        return self._worker.run(lambda: [*self._operations.register(requests, context)])
 
     @property
     def shared(self) -> bool:
         """Whether the leader, which may be another node, will act on a change by a request."""
-        return self._subscriptions.repository.shared
+        return self._operations.repository.shared
 
     # For the operator
 
@@ -340,7 +340,7 @@ class WebhookService(Service):
     @property
     def ready(self) -> bool:
         """Whether this node may be the leader: its chain is the network's, and not behind the cursor."""
-        lag = self._subscriptions.follower.lag
+        lag = self._operations.follower.lag
         return self._context.synced() and not (lag is not None and lag.behind)
 
     @property
@@ -356,7 +356,7 @@ class WebhookService(Service):
     @property
     def lag(self) -> int:
         """How many blocks of this node's chain are above the cursor, as of the last step."""
-        lag = self._subscriptions.follower.lag
+        lag = self._operations.follower.lag
         return 0 if lag is None else lag.blocks
 
     @property
@@ -404,7 +404,7 @@ class WebhookService(Service):
     async def _refresh_backlog(self) -> None:
         # The next step logs that the database does not answer.
         with suppress(DatabaseUnavailable):
-            self._backlog = await self._worker.run(self._subscriptions.backlog)
+            self._backlog = await self._worker.run(self._operations.backlog)
 
     async def _clean_up(self) -> None:
         # The earlier of two clocks: setting the computer's clock forward must not abandon events.
@@ -413,7 +413,7 @@ class WebhookService(Service):
         with suppress(DatabaseUnavailable, NotLeader):
             while self.running and not done and (term := self._context.leadership.term) is not None:
                 result = await self._worker.run(
-                    self._subscriptions.clean_up,
+                    self._operations.clean_up,
                     now - _UNDELIVERED_KEPT_MS,
                     now - ENDED_KEPT_MS,
                     now - self._context.keep_days * _DAY_MS,
@@ -435,7 +435,7 @@ class WebhookService(Service):
             self._stepping = False
 
     async def _step(self) -> None:
-        if not self._subscriptions.follower.unfinished:
+        if not self._operations.follower.unfinished:
             # Once for all shares of a change.
             await self._wait_while_busy()
             self._pauses = self._new_pauses()
@@ -443,8 +443,8 @@ class WebhookService(Service):
         try:
             if term is not None and self._resumed_in is None:
                 now = milliseconds(self._context.clock)
-                queues = await self._worker.run(self._subscriptions.queues, now)
-                breakers = await self._worker.run(self._subscriptions.breakers, queues)
+                queues = await self._worker.run(self._operations.queues, now)
+                breakers = await self._worker.run(self._operations.breakers, queues)
                 if self._context.leadership.term == term:
                     self._resumed_in = term
                     self._dispatcher.restore(breakers)
@@ -453,11 +453,11 @@ class WebhookService(Service):
             context = self._step_context(self._pauses.pause)
             # The step sees the watches that were registered before, whose thread it shares.
             self._lowered = None
-            queues = await self._worker.run(self._subscriptions.follower.step, context)
-            if (evaluated := self._subscriptions.follower.evaluated_height) is not None:
+            queues = await self._worker.run(self._operations.follower.step, context)
+            if (evaluated := self._operations.follower.evaluated_height) is not None:
                 self._evaluated = evaluated if self._lowered is None else min(evaluated, self._lowered)
             # At once, but after the reads and deliveries of events that wait for the thread meanwhile.
-            self._step_requested |= self._subscriptions.follower.unfinished
+            self._step_requested |= self._operations.follower.unfinished
         except NotLeader as error:
             self._context.leadership.lost(error.term)
             return
@@ -535,9 +535,9 @@ def build_webhooks(
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
     leadership, clock = leadership or SoleLeader(), clock or node.clock
-    outbox = WebhookOutbox(database.subscriptions.repository, database.worker)
+    outbox = WebhookOutbox(database.operations.repository, database.worker)
     service = WebhookService(
-        database.subscriptions,
+        database.operations,
         database.worker,
         dispatcher=WebhookDispatcher(outbox, sender, clock=clock, chance=chance, leadership=leadership),
         context=WebhookContext(

@@ -16,7 +16,7 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
-from svcd.commerce.subscriptions import WatchLimits
+from svcd.commerce.watch_operations import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import BACKLOG_SECONDS, CLEANUP_SECONDS, POLL_SECONDS, WebhookService, build_webhooks
 from svcd.composition.resources import NodeResources
@@ -214,7 +214,7 @@ class MerchantServices:
         return None if self.webhooks is None else self.webhooks.record
 
     def _build_tester(self, database: WebhookDatabase, sender: WebhookSender) -> CallbackTester:
-        chain = database.subscriptions.repository.chain
+        chain = database.operations.repository.chain
         return CallbackTester(sender, chain, self._clock, new_id=lambda: secrets.token_hex(16))
 
     def _build_webhooks(self, database: WebhookDatabase, sender: WebhookSender, status: Status) -> WebhookService:

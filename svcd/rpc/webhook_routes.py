@@ -12,8 +12,8 @@ from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
 from svcd.commerce.sender import MAX_TESTS, TEST_EVENT, CallbackTester, TooManyTests
 from svcd.commerce.signing import SigningKeys
-from svcd.commerce.subscriptions import NotRedeliverable, Selection, TooManyWatches, UnknownWatch, WatchRequest
 from svcd.commerce.watch import EndReason
+from svcd.commerce.watch_operations import NotRedeliverable, Selection, TooManyWatches, UnknownWatch, WatchRequest
 from svcd.commerce.webhook_service import WebhookService
 from svcd.net.calls import CallFailed
 from svcd.net.http_client import PinnedClient

@@ -36,7 +36,7 @@ AT_ONCE: Final = 500
 COLUMNS: Final = {
     "watch": ("number", *WATCH_COLUMNS, "due"),
     "event": ("number", "watch", *EVENT_COLUMNS),
-    "trail": ("height", "hash", "work", "evaluated"),
+    "followed_block": ("height", "hash", "work", "evaluated"),
     "alarm": ("id", "kind", "sentence", "ends_at"),
     "watch_count": ("merchant", "host", "active", "unconfirmed"),
 }

@@ -44,7 +44,7 @@ class WatchRow:
     wake_height: int | None
     wake_at: int | None
     ended_at: int | None
-    told_mismatches: bytes | None
+    reported_mismatches: bytes | None
     evaluated_height: int | None = None
     """Of the tip at the last evaluation that changed the watch."""
     pay_until: int | None = None
@@ -93,10 +93,10 @@ _VALUES: Final = attrgetter(*WATCH_COLUMNS)
 _CHANGED_VALUES: Final = attrgetter(*_CHANGING, "id")
 _MAX_NUMBER: Final = 2**63 - 1
 _NAMES: Final = "SELECT id, merchant FROM watch WHERE ending IS NULL"
-_TELLING: Final = "FROM watch WHERE told_mismatches IS NOT NULL"
+_WITH_MISMATCHES: Final = "FROM watch WHERE reported_mismatches IS NOT NULL"
 _IS_OF_PAYMENT: Final = "reference = ? AND recipient = ? AND amount = ?"
-_TELLING_OF_ORDER: Final = f"{_TELLING} AND reference = ? AND recipient = ? ORDER BY number"
-_FOLLOWED: Final = "(ending IS NULL OR told_mismatches IS NOT NULL)"
+_WITH_MISMATCHES_OF_ORDER: Final = f"{_WITH_MISMATCHES} AND reference = ? AND recipient = ? ORDER BY number"
+_FOLLOWED: Final = "(ending IS NULL OR reported_mismatches IS NOT NULL)"
 """Active, or ended with `payment.mismatched` events still possible."""
 
 
@@ -146,7 +146,7 @@ class WebhookStore:
     def steps_down(self, at_once: int = _STEPS_READ) -> Iterator[FollowedBlock]:
         """The followed blocks, newest first; reads ``at_once``, then more each time."""
         below = _MAX_NUMBER
-        query = "SELECT height, hash, work, evaluated FROM trail WHERE height < ? ORDER BY height DESC LIMIT ?"
+        query = "SELECT height, hash, work, evaluated FROM followed_block WHERE height < ? ORDER BY height DESC LIMIT ?"
         while rows := self._db.execute(query, (below, at_once)).fetchall():
             for height, block_hash, work, evaluated in rows:
                 yield FollowedBlock(height, block_hash, int.from_bytes(work, "big"), evaluated)
@@ -154,21 +154,23 @@ class WebhookStore:
 
     def follow(self, fork: int, steps: Sequence[FollowedBlock], *, keep: int) -> None:
         """Replace the followed blocks above height ``fork`` by ``steps``, and keep the newest ``keep``."""
-        self._db.execute("DELETE FROM trail WHERE height > ?", (fork,))
+        self._db.execute("DELETE FROM followed_block WHERE height > ?", (fork,))
         self._db.executemany(
-            "INSERT INTO trail (height, hash, work) VALUES (?, ?, ?)",
+            "INSERT INTO followed_block (height, hash, work) VALUES (?, ?, ?)",
             [(step.height, step.hash, step.work.to_bytes(32, "big")) for step in steps],
         )
         if steps:
-            self._db.execute("DELETE FROM trail WHERE height <= ?", (steps[-1].height - keep,))
+            self._db.execute("DELETE FROM followed_block WHERE height <= ?", (steps[-1].height - keep,))
 
     def note_evaluated(self, height: int | None) -> None:
         """Note the height up to which all watches have been evaluated; None if it is that of the newest followed block.
 
         No other followed block has such a note.
         """
-        self._db.execute("UPDATE trail SET evaluated = NULL WHERE evaluated IS NOT NULL")
-        self._db.execute("UPDATE trail SET evaluated = ? WHERE height = (SELECT max(height) FROM trail)", (height,))
+        self._db.execute("UPDATE followed_block SET evaluated = NULL WHERE evaluated IS NOT NULL")
+        self._db.execute(
+            "UPDATE followed_block SET evaluated = ? WHERE height = (SELECT max(height) FROM followed_block)", (height,)
+        )
 
     # Watches
 
@@ -220,7 +222,7 @@ class WebhookStore:
 
     def is_idle(self) -> bool:
         """Whether no watch can have an event."""
-        return self.count_active() == 0 and not self._db.execute(f"SELECT id {_TELLING} LIMIT 1").fetchall()
+        return self.count_active() == 0 and not self._db.execute(f"SELECT id {_WITH_MISMATCHES} LIMIT 1").fetchall()
 
     def count_active(self, merchant: str = "") -> int:
         """The number of active watches; of ``merchant``, if it is given."""
@@ -303,24 +305,26 @@ class WebhookStore:
     def of_transfers(self, transfers: Sequence[tuple[str, str, int]]) -> list[WatchName]:
         """The watches of transfers with these references, recipients and amounts.
 
-        The active ones of the payments, then those that tell of transfers of any amount; a watch may be in both.
+        The active ones of the payments, then those with `payment.mismatched` events; a watch may be in both.
         """
         watches = self.of_payments(transfers)
         # Most shops do not ask for it.
-        if self._db.execute(f"SELECT id {_TELLING} LIMIT 1").fetchone() is not None:
+        if self._db.execute(f"SELECT id {_WITH_MISMATCHES} LIMIT 1").fetchone() is not None:
             orders = dict.fromkeys(transfer[:2] for transfer in transfers)
-            found = self._db.select_each(f"SELECT id, merchant {_TELLING_OF_ORDER}", orders)
+            found = self._db.select_each(f"SELECT id, merchant {_WITH_MISMATCHES_OF_ORDER}", orders)
             watches += [WatchName(*row) for rows in found for row in rows]
         return watches
 
     def with_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
         """The watches, ended or not, with `payment.mismatched` events, oldest first."""
-        return list(map(_watch, self._db.execute(f"SELECT {_COLUMNS} {_TELLING_OF_ORDER}", (reference, recipient))))
+        return list(
+            map(_watch, self._db.execute(f"SELECT {_COLUMNS} {_WITH_MISMATCHES_OF_ORDER}", (reference, recipient)))
+        )
 
     def stop_mismatches_of_ended(self, merchant: str, reference: str, recipient: str) -> None:
         """Stop the `payment.mismatched` events of a merchant's ended watches under a reference."""
         self._db.execute(
-            "UPDATE watch SET told_mismatches = NULL WHERE told_mismatches IS NOT NULL AND ending IS NOT NULL "
+            "UPDATE watch SET reported_mismatches = NULL WHERE reported_mismatches IS NOT NULL AND ending IS NOT NULL "
             "AND reference = ? AND recipient = ? AND merchant = ?",
             (reference, recipient, merchant),
         )

@@ -18,7 +18,7 @@ from twisted.logger import capturedLogs
 
 from svcd.chain.address import encode_address
 from svcd.chain.block import Block
-from svcd.commerce import chain_follower, subscriptions
+from svcd.commerce import chain_follower, watch_operations
 from svcd.commerce.chain_follower import (
     CURSOR_BLOCKS,
     ChainDelta,
@@ -44,12 +44,12 @@ from svcd.commerce.payment import (
     PaymentState,
 )
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS, PaymentTerms
-from svcd.commerce.subscriptions import (
+from svcd.commerce.watch_operations import (
     MAX_CONFIRMED_FACTOR,
     MAX_WATCHES_OF_PAYMENT,
-    Subscriptions,
     TooManyWatches,
     WatchLimits,
+    WatchOperations,
 )
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
@@ -358,8 +358,7 @@ def test_a_late_payment_is_told_unless_nobody_or_another_watch_waits_for_it(watc
         second = watched.register(ttl=600, events=QUIET)["id"]
         assert watched.show(identifier)["ending"] == "expired"
         assert (
-            watched.database.subscriptions.repository.watches.with_mismatches("order-1", watched.node.address("bob"))
-            == []
+            watched.database.operations.repository.watches.with_mismatches("order-1", watched.node.address("bob")) == []
         )
         watched.events()
     watched.node.take(blocks["b3"])
@@ -960,7 +959,7 @@ def test_no_repr_contains_a_callback_path(watched: Watched) -> None:
     """Its path and query may contain a secret of the shop's, and tracebacks contain reprs."""
     identifier = watched.register()["id"]
     watched.pay("5000 from alice to bob for order-1")
-    repository = watched.database.subscriptions.repository
+    repository = watched.database.operations.repository
     row = repository.watches.watch(identifier)
     assert row is not None
 
@@ -1111,7 +1110,7 @@ def test_mempool_changes_survive_a_registration_that_begins_no_watch(watched: Wa
 
 
 def test_watches_that_ended_a_month_ago_are_deleted(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "_CLEANUP_BATCH", 2)
+    monkeypatch.setattr(watch_operations, "_CLEANUP_BATCH", 2)
     over = [watched.register(f"order-{number}")["id"] for number in range(5)]
     for identifier in over:
         watched.cancel(identifier)
@@ -1155,7 +1154,7 @@ def test_queues_that_cannot_be_read_at_the_start_are_read_later(
     watched.register()
     watched.pay("5000 from alice to bob for order-1")
     with monkeypatch.context() as broken, capturedLogs() as logs:
-        broken.setattr(Subscriptions, "queues", _no_reading)
+        broken.setattr(WatchOperations, "queues", _no_reading)
         watched.again()
     assert watched.told() == []
     assert [event["why"] for event in logs if "why" in event] == ["disk I/O error"]
@@ -1164,14 +1163,14 @@ def test_queues_that_cannot_be_read_at_the_start_are_read_later(
     assert watched.told() == ["pending: pending 0"]
 
 
-def _no_reading(_: Subscriptions, __: int) -> NoReturn:
+def _no_reading(_: WatchOperations, __: int) -> NoReturn:
     raise sqlite3.OperationalError("disk I/O error")
 
 
 @pytest.mark.parametrize("watched", ["sqlite"], indirect=True)
 def test_a_full_disk_loses_nothing(watched: Watched) -> None:
     watched.register()
-    connection: sqlite3.Connection = watched.database.subscriptions.repository.watches._db
+    connection: sqlite3.Connection = watched.database.operations.repository.watches._db
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
     for number in range(40):
@@ -1281,7 +1280,7 @@ def held_steps(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     monkeypatch.setattr(watched.webhooks, "poll", lambda: None)
 
     def step() -> list[str]:
-        queues = watched.database.subscriptions.follower.step(watched.webhooks._step_context())
+        queues = watched.database.operations.follower.step(watched.webhooks._step_context())
         watched.queues.enqueue(queues)
         return sorted(queue.merchant for queue in queues)
 
@@ -1297,7 +1296,7 @@ def test_a_merchant_does_not_wait_for_the_many_watches_of_another(
     blocks = some(chain(watched), "b", 1, 4)
     run(watched, *blocks[:2])
     step = held_steps(watched, monkeypatch)
-    follower = watched.database.subscriptions.follower
+    follower = watched.database.operations.follower
 
     watched.node.take(blocks[2])
     assert step() == ["large", "small"], "in the first share"
@@ -1319,7 +1318,7 @@ def test_a_block_is_evaluated_when_no_watch_is_left(watched: Watched, monkeypatc
     run(watched, *blocks[:2])
     assert watched.webhooks.evaluated_height == 2
     step = held_steps(watched, monkeypatch)
-    follower = watched.database.subscriptions.follower
+    follower = watched.database.operations.follower
     watched.node.take(blocks[2])
     while step() or follower.unfinished:
         assert follower.evaluated_height == (2 if follower.unfinished else 3)
@@ -1342,7 +1341,7 @@ def test_a_payment_is_told_before_its_block_is_deleted(tmp_path: Path, clock: Cl
     blocks = watched.node.builder.chain("genesis: b[1..10]\nb3 pays 5000 from alice to bob for order-1")
     reader = watched.node_context.chain_manager.reader
     run(watched, *some(blocks, "b", 1, 2))
-    connection = watched.database.subscriptions.repository.watches._db.connection  # type: ignore[attr-defined]
+    connection = watched.database.operations.repository.watches._db.connection  # type: ignore[attr-defined]
     connection.execute("PRAGMA query_only = 1")
     assert run(watched, *some(blocks, "b", 3, 9)) == []
     assert reader.prune_height() == 3
@@ -1363,7 +1362,7 @@ def test_a_payment_in_a_branch_that_wins_is_told_before_its_block_is_deleted(tmp
     reader = watched.node_context.chain_manager.reader
     run(watched, *some(blocks, "b", 1, 6))
     assert watched.webhooks.evaluated_height == 6
-    connection = watched.database.subscriptions.repository.watches._db.connection  # type: ignore[attr-defined]
+    connection = watched.database.operations.repository.watches._db.connection  # type: ignore[attr-defined]
     connection.execute("PRAGMA query_only = 1")
     assert run(watched, *some(blocks, "c", 3, 12)) == []
     assert watched.node_context.chain_manager.tip.height == 12
@@ -1382,7 +1381,7 @@ def test_blocks_undone_during_a_step_lower_the_height_that_it_has_reached(
     watched.register()
     blocks = chain(watched)
     run(watched, *some(blocks, "b", 1, 5))
-    follower = watched.database.subscriptions.follower
+    follower = watched.database.operations.follower
     step, heights, new = follower.step, list[int](), some(blocks, "c", 3, 7)
 
     def stepping(context: StepContext) -> list[WatchQueue]:
@@ -1424,7 +1423,7 @@ def test_a_stored_watch_that_no_step_has_evaluated_holds_the_height(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(watched, *some(chain(watched), "b", 1, 6))
-    step, follower = held_steps(watched, monkeypatch), watched.database.subscriptions.follower
+    step, follower = held_steps(watched, monkeypatch), watched.database.operations.follower
     for number in range(5):
         watched.register(required=4 + number, since=3 + number)
     heights = []
@@ -1483,7 +1482,7 @@ def test_shares_change_no_event_whatever_comes_between_them(
                     patched.setattr(chain_follower, "advance_cursor", fail)
                     with suppress(sqlite3.OperationalError):
                         step()
-    while step() or watched.database.subscriptions.follower.unfinished:
+    while step() or watched.database.operations.follower.unfinished:
         hear()
     hear()
     for number, watch in enumerate(watches):
@@ -1520,7 +1519,7 @@ def test_a_reorganisation_between_two_shares_is_told_to_all_that_heard_of_the_bl
     step()
     told = watched.events()
     assert {body["subscriptionId"] for body in told if body["event"] == "payment.reorged"} == heard
-    assert not watched.database.subscriptions.follower.unfinished
+    assert not watched.database.operations.follower.unfinished
 
 
 def test_a_step_pauses_while_blocks_are_connected_but_not_for_ever(watched: Watched) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from svcd.commerce.subscriptions import WatchLimits
+from svcd.commerce.watch_operations import WatchLimits
 from svcd.commerce.webhook_database import (
     FILE,
     WatchSettings,

@@ -14,7 +14,7 @@ from svcd.commerce.dispatcher import WebhookDispatcher
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
-from svcd.commerce.subscriptions import Subscriptions, WatchRequest
+from svcd.commerce.watch_operations import WatchOperations, WatchRequest
 from svcd.commerce.webhook_service import (
     MAX_PAUSES_SECONDS,
     PAUSE_SECONDS,
@@ -48,7 +48,7 @@ class Disk:
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._connection: sqlite3.Connection = watched.database.subscriptions.repository.watches._db
+        self._connection: sqlite3.Connection = watched.database.operations.repository.watches._db
         self.blocks = iter(watched.node.builder.chain("genesis: b[1..10]").values())
 
     def let(self, writable: bool) -> None:
@@ -272,7 +272,7 @@ def test_a_stop_waits_for_deliveries_in_flight(watched: Watched) -> None:
         sleep=watched.pauses.append,
     )
     webhooks = WebhookService(
-        watched.database.subscriptions, watched.database.worker, dispatcher=dispatcher, context=context
+        watched.database.operations, watched.database.worker, dispatcher=dispatcher, context=context
     )
     webhooks.startService()
 
@@ -368,7 +368,7 @@ def test_a_database_that_does_not_answer_leaves_the_merchants_as_they_are(
     def fail(*_: object) -> None:
         raise DatabaseUnavailable("no connection")
 
-    monkeypatch.setattr(Subscriptions, "queues", fail)
+    monkeypatch.setattr(WatchOperations, "queues", fail)
     changing = watched.webhooks.change_merchants(lambda: pytest.fail("applied"), removed=("books",))
     with pytest.raises(DatabaseUnavailable):
         result_of(Deferred.fromCoroutine(changing))

@@ -185,7 +185,7 @@ def test_while_a_backup_is_restored_into_the_database_nothing_fails_but_for_a_wh
     watched = Watched(tmp_path, present(), postgresql=uri)
     watched.register("order-1")
     with closing(psycopg.connect(uri, autocommit=True)) as other:
-        tables = "watch", "event", "trail", "webhook_schema"
+        tables = "watch", "event", "followed_block", "webhook_schema"
         for table in tables:
             other.execute(f"ALTER TABLE {table} RENAME TO {table}_away".encode())
         for refused in (lambda: watched.register("order-2"), lambda: watched.show("svcwh_" + "0" * 32)):
@@ -234,7 +234,7 @@ def test_events_that_are_delivered_together_are_read_and_committed_together(tmp_
     identifiers = [watched.register(merchant=f"shop-{number}")["id"] for number in range(20)]
     watched.pay("5000 from alice to bob for order-1")
     worker = Busy()
-    repository = watched.database.subscriptions.repository
+    repository = watched.database.operations.repository
     outbox = WebhookOutbox(repository, worker)
     read = [outbox.head(identifier, 0) for identifier in identifiers]
     assert worker.finish() == 2, "the first alone, and all others while it was read"

@@ -15,7 +15,7 @@ from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.leadership import Leadership, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.commerce.subscriptions import WatchLimits, WatchRequest
+from svcd.commerce.watch_operations import WatchLimits, WatchRequest
 from svcd.commerce.webhook_database import WatchSettings, open_webhook_database
 from svcd.commerce.webhook_service import WebhookContext, WebhookService
 from svcd.composition.resources import OpenDatabases
@@ -137,9 +137,9 @@ class Watched:
             leadership=self.leadership,
         )
         self.webhooks = WebhookService(
-            self.database.subscriptions, self.database.worker, dispatcher=self.queues, context=context
+            self.database.operations, self.database.worker, dispatcher=self.queues, context=context
         )
-        self.outbox = WebhookOutbox(self.database.subscriptions.repository, self.database.worker)
+        self.outbox = WebhookOutbox(self.database.operations.repository, self.database.worker)
         tip = node_context.chain_manager.tip
         self.webhooks.load_mempool(node_context.transaction_pool.mempool.entries(), tip)
         node_context.chain_manager.subscribe(self.webhooks)

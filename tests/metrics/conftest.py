@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
-from svcd.commerce.subscriptions import WatchLimits
+from svcd.commerce.watch_operations import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import WebhookService, build_webhooks
 from svcd.interfaces import Worker

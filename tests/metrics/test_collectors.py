@@ -12,7 +12,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import Transfer
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.commerce.subscriptions import WatchRequest
+from svcd.commerce.watch_operations import WatchRequest
 from svcd.metrics.collectors import REASONS, WebMetrics
 from svcd.node.changes import BlockStage
 from svcd.p2p import block_download

@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys, verify
-from svcd.commerce.subscriptions import WatchLimits
+from svcd.commerce.watch_operations import WatchLimits
 from svcd.interfaces import milliseconds
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import Reply
@@ -83,7 +83,7 @@ def routes_of(
     callers = {merchant.name: caller for merchant in offer.merchants}
     rules = Rules.for_callbacks()
     sending = {merchant.name: SendingMerchant(receiver, merchant.keys) for merchant in offer.merchants}
-    chain = watched.database.subscriptions.repository.chain
+    chain = watched.database.operations.repository.chain
     tester = CallbackTester(WebhookSender(rules, sending), chain, watched.clock, new_id=lambda: "7" * 32)
     return WebhookRoutes(
         watched.node.params,

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
 from svcd.commerce.retry_policy import MAX_ATTEMPTS, MAX_REFUSALS, attempts_left
-from svcd.commerce.subscriptions import ENDED_KEPT_MS
+from svcd.commerce.watch_operations import ENDED_KEPT_MS
 from svcd.interfaces import milliseconds
 from svcd.store.webhook_events import BreakerRow
 from tests.commerce.watched import Watched
@@ -90,7 +90,7 @@ def test_the_content_of_an_event_outlives_its_body(watched: Watched, client: Cli
     take(watched, *(watched.node.builder.chain(FORK)[f"b{number}"] for number in (1, 2, 3)))
     before = shown(client, identifier)["events"]
     assert watched.events()[0]["event"] == "payment.mismatched"
-    watched.database.subscriptions.clean_up(0, 0, milliseconds(watched.clock) + 1)
+    watched.database.operations.clean_up(0, 0, milliseconds(watched.clock) + 1)
     (event,) = shown(client, identifier)["events"]
     assert event["content"] == before[0]["content"]
     mismatch = event["content"]["mismatch"]
@@ -168,7 +168,7 @@ def test_an_open_breaker_is_shown_and_moves_the_next_attempt(watched: Watched, c
     watched.pay("5000 from alice to bob for order-1")
     assert "breaker" not in shown(client, identifier)
     now = milliseconds(watched.clock)
-    repository = watched.database.subscriptions.repository
+    repository = watched.database.operations.repository
     with repository.watches.commit():
         repository.events.keep_breaker(BreakerRow("default", "shop.example.com:443", now - 9, now + 9000, 2))
         repository.events.keep_breaker(BreakerRow("books", "shop.example.com:443", now, now + 99_000, 2))

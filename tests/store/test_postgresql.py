@@ -40,7 +40,7 @@ def connection(uri: str) -> Iterator[PostgresqlConnection]:
 
 
 def blocks(connection: PostgresqlConnection) -> list[int]:
-    return [height for (height,) in connection.execute("SELECT height FROM trail ORDER BY height")]
+    return [height for (height,) in connection.execute("SELECT height FROM followed_block ORDER BY height")]
 
 
 def test_a_schema_is_made_once_and_by_one_node(uri: str) -> None:
@@ -96,7 +96,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(postgresql_server: Se
 
 
 def add_blocks(connection: PostgresqlConnection, *heights: int) -> None:
-    connection.executemany("INSERT INTO trail VALUES (?, ?, ?)", [(height, b"", b"") for height in heights])
+    connection.executemany("INSERT INTO followed_block VALUES (?, ?, ?)", [(height, b"", b"") for height in heights])
 
 
 def commit_blocks(connection: PostgresqlConnection, *heights: int) -> None:

@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
         watches, events = WebhookStore(file), EventStore(file, EVENT_RULES)
         with file.transaction():
             for number in range(WATCHES):
-                watches.add(row(f"w{number}", merchant=f"m{number % 3}", told_mismatches=b"t" * 32 * (number % 2)))
+                watches.add(row(f"w{number}", merchant=f"m{number % 3}", reported_mismatches=b"t" * 32 * (number % 2)))
             new = [NewEvent(f"w{number}", event(1, "payment.confirmed")) for number in range(0, WATCHES, 2)]
             events.append([*new, NewEvent("w4", event(2, "payment.reorged"))], NOW)
             events.failed("w2", 1, error="status 500", due=NOW + 5_000, now=NOW, status=500)
@@ -153,7 +153,7 @@ def test_a_node_that_is_started_during_a_move_writes_nothing(
 
 
 def test_a_target_with_webhooks_is_refused(path: Path, database: PostgresqlConnection) -> None:
-    database.execute("INSERT INTO trail (height, hash, work) VALUES (1, ?, ?)", (b"", b""))
+    database.execute("INSERT INTO followed_block (height, hash, work) VALUES (1, ?, ?)", (b"", b""))
     with pytest.raises(DatabaseError, match="is not empty; name a new one"):
         to_postgresql(path, database, quietly)
     with pytest.raises(DatabaseError, match=r"webhooks\.sqlite has webhooks of its own; move the file away"):

@@ -79,7 +79,7 @@ def row(identifier: str = "w1", **differing: object) -> WatchRow:
         wake_height=None,
         wake_at=NOW + 60_000,
         ended_at=None,
-        told_mismatches=None,
+        reported_mismatches=None,
     )
     return evolve(common, **differing)
 
@@ -161,7 +161,7 @@ def test_watches_are_found_by_address_reference_and_state(watches: WebhookStore)
     assert ids(watches.waking_at(NOW + 4)) == []
     assert ids(watches.waking_at(NOW + 5)) == ["high"]
     assert ids(list(watches.all_followed())) == ["low", "high", "elsewhere"]
-    save(watches, row("over", ending="expired", ended_at=NOW + 1, told_mismatches=b""))
+    save(watches, row("over", ending="expired", ended_at=NOW + 1, reported_mismatches=b""))
     assert ids(watches.with_mismatches("order-1", "svc1shop")) == ids(list(watches.all_followed()))[3:] == ["over"]
     assert watches.with_mismatches("order-1", "svc1shop")[0].ended_at == NOW, "the time of its end stays"
     watches.begin_epochs(7)
@@ -178,7 +178,7 @@ def test_watches_are_found_by_address_reference_and_state(watches: WebhookStore)
         ("height > 5", "watch_by_height"),
         ("wake_height <= 5", "watch_by_wake_height"),
         ("wake_at <= 5", "watch_by_wake_at"),
-        ("told_mismatches IS NOT NULL AND reference = 'r' AND recipient = 's'", "watch_telling_mismatches"),
+        ("reported_mismatches IS NOT NULL AND reference = 'r' AND recipient = 's'", "watch_with_mismatches"),
     ],
 )
 def test_no_question_walks_over_all_watches(connection: SqlConnection, question: str, index: str) -> None:

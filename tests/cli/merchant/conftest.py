@@ -49,7 +49,7 @@ def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
     rules = Rules.for_callbacks()
     callers = {"default": caller}
     sender = WebhookSender(rules, {"default": SendingMerchant(Answering(terminal), merchant.keys)})
-    tester = CallbackTester(sender, watched.database.subscriptions.repository.chain, terminal.clock, lambda: "7" * 32)
+    tester = CallbackTester(sender, watched.database.operations.repository.chain, terminal.clock, lambda: "7" * 32)
     routes = WebhookRoutes(
         watched.node.params,
         offer,

@@ -185,7 +185,7 @@ def test_a_failing_receiver_and_its_breaker(terminal: Terminal, watched: Watched
         r"\n    not delivered: 1 attempt, last error: status 500, next attempt (.*) \(2nd of 16\)", text
     )
     assert last(text).endswith(f"; the next delivery attempt of payment.pending at {due} (2nd of 16)")
-    repository = watched.database.subscriptions.repository
+    repository = watched.database.operations.repository
     now = milliseconds(watched.clock)
     with repository.watches.commit():
         repository.events.keep_breaker(BreakerRow("default", "shop.example.com:443", now, now + 90_000, 2))

@@ -125,7 +125,7 @@ class CleanupResult:
 
 
 @frozen
-class Subscriptions:
+class WatchOperations:
     """The merchants' operations, for the follower's thread; ``new_id`` returns a random id for a watch."""
 
     follower: ChainFollower
@@ -175,7 +175,7 @@ class Subscriptions:
             expires_at=now + request.ttl_ms,
             pay_until=None if request.pay_within_ms is None else now + request.pay_within_ms,
             events=request.events,
-            told_mismatches=() if EventType.MISMATCHED in request.events else None,
+            reported_mismatches=() if EventType.MISMATCHED in request.events else None,
         )
         self.repository.add(watch)
         return watch, False
@@ -284,7 +284,7 @@ class Subscriptions:
         record = self._record(watch)
         if row.ended_at is not None:
             record["endedAt"] = str(row.ended_at)
-            if row.told_mismatches is not None:
+            if row.reported_mismatches is not None:
                 record["mismatchesUntil"] = str(row.ended_at + ENDED_KEPT_MS)
         if breaker is not None:
             record["breaker"] = {"openedAt": str(breaker.opened_at), "nextProbeAt": str(breaker.probe_at)}
@@ -360,7 +360,7 @@ def _record(watch: Watch, observation: Observation) -> dict[str, object]:
         record["payUntil"] = str(watch.pay_until)
     if watch.active and watch.close_height is not None:
         record["closesAtHeight"] = str(watch.close_height)
-    if watch.active and EventType.MISMATCHED in watch.events and watch.told_mismatches is None:
+    if watch.active and EventType.MISMATCHED in watch.events and watch.reported_mismatches is None:
         record["moreMismatches"] = True
     if watch.ending is not None:
         record["ending"] = watch.ending.value

@@ -1,4 +1,4 @@
--- Watches over payments, the events they have to tell, how far the chain has been followed, and who leads.
+-- Watches over payments, their events, the blocks up to which the chain has been followed, and the lease of the leader.
 -- Schemas of lower numbers were never released. Times are Unix milliseconds; hashes are blobs of 32 bytes, work is 32
 -- bytes big-endian.
 
@@ -18,7 +18,7 @@ CREATE TABLE watch (
     expires_at       INTEGER NOT NULL,
     -- Until when the payment must have been seen; NULL if the watch has no such deadline.
     pay_until        INTEGER,
-    -- The names of the events that are told, in alphabetical order, separated by blanks.
+    -- The names of the wanted events, in alphabetical order, separated by blanks.
     events           TEXT NOT NULL,
     state            TEXT NOT NULL,
     epoch            INTEGER NOT NULL,
@@ -30,12 +30,12 @@ CREATE TABLE watch (
     height           INTEGER,
     position         INTEGER,
     block_time       INTEGER,
-    -- When the watch has something to say by itself.
+    -- The height and the time at which the watch is due without any new transfer.
     wake_height      INTEGER,
     wake_at          INTEGER,
     ended_at         INTEGER,
-    -- The txids that the watch has told in payment.mismatched, 32 bytes each; NULL if it tells none, or none any more.
-    told_mismatches  BLOB,
+    -- The txids of the payment.mismatched events of the watch, 32 bytes each; NULL if it has no further such events.
+    reported_mismatches BLOB,
     -- The height of the tip at the last evaluation that changed the watch; NULL before the first.
     evaluated_height INTEGER,
     -- When its next event may be sent; NULL if none waits.
@@ -54,7 +54,7 @@ CREATE INDEX watch_by_end ON watch (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX watch_pending ON watch (number) WHERE ending IS NULL AND state = 'pending';
 CREATE INDEX watch_wanting_alarms ON watch (merchant, callback_url, number)
     WHERE ending IS NULL AND events LIKE '%node.alarm%';
-CREATE INDEX watch_telling_mismatches ON watch (reference, recipient) WHERE told_mismatches IS NOT NULL;
+CREATE INDEX watch_with_mismatches ON watch (reference, recipient) WHERE reported_mismatches IS NOT NULL;
 
 -- How many watches each merchant and each of its callback hosts has, so that no registration and no step counts them.
 CREATE TABLE watch_count (
@@ -77,7 +77,7 @@ CREATE TABLE event (
     name             TEXT NOT NULL,
     -- Empty once the event is not sent any more, or a while after its delivery.
     body             BLOB NOT NULL,
-    -- What the event says, in short: JSON with the payment's state, its block and the tip. Kept as long as the event.
+    -- JSON with the payment's state, its block and the tip. Kept as long as the event.
     summary          TEXT NOT NULL,
     created_at       INTEGER NOT NULL,
     -- waiting, delivered, superseded, abandoned, refused or dropped
@@ -91,7 +91,7 @@ CREATE TABLE event (
     attempted_at     INTEGER,
     -- When the merchant asked for the event again; it waits behind events that have not been sent yet.
     redelivery_at    INTEGER,
-    -- When the merchant last asked for the event, also while it waited.
+    -- When the merchant last asked for the event, even if it waited then.
     asked_at         INTEGER,
     -- Attempts before that.
     earlier_attempts INTEGER NOT NULL DEFAULT 0,
@@ -105,8 +105,8 @@ CREATE INDEX event_waiting_since ON event (created_at) WHERE fate = 'waiting';
 CREATE INDEX event_with_kept_body ON event (coalesce(delivered_at, created_at))
     WHERE fate <> 'waiting' AND length(body) > 0;
 
--- The canonical blocks that have been followed, the newest few thousand; the highest is where the watches stand.
-CREATE TABLE trail (
+-- The canonical blocks that have been followed, the newest few thousand; the highest is the cursor of all watches.
+CREATE TABLE followed_block (
     height    INTEGER PRIMARY KEY,
     hash      BLOB NOT NULL,
     -- The cumulative work of the chain up to the block.
@@ -116,13 +116,13 @@ CREATE TABLE trail (
     evaluated INTEGER
 ) STRICT;
 
--- The alarms of the node that are on, which merchants have been told of.
+-- The active alarms of the node, for which events were created.
 CREATE TABLE alarm (
     -- The kind and what the alarm is about, such as the hash of a tip that a deep reorganisation undid.
     id       TEXT PRIMARY KEY,
     kind     TEXT NOT NULL,
     sentence TEXT NOT NULL,
-    -- NULL if the node tells when it is over.
+    -- NULL if the node reports its end.
     ends_at  INTEGER
 ) STRICT, WITHOUT ROWID;
 
@@ -146,13 +146,13 @@ CREATE TABLE lease (
     -- '' if the last leader has given the lease back.
     holder     TEXT NOT NULL,
     expires_at INTEGER NOT NULL,
-    -- What tells the PostgreSQL database that the nodes use from its copies; '' before the first node has noted it.
+    -- Identifies the PostgreSQL database among its copies; '' before the first node has noted it.
     server     TEXT NOT NULL
 ) STRICT;
 
 INSERT INTO lease VALUES (1, 0, '', 0, '');
 
--- What each node has last said of itself.
+-- The last report of each node.
 CREATE TABLE node_report (
     node     TEXT PRIMARY KEY,
     seen_at  INTEGER NOT NULL,
@@ -160,7 +160,7 @@ CREATE TABLE node_report (
     ready    INTEGER NOT NULL,
     -- The cumulative work of its chain.
     work     BLOB NOT NULL,
-    -- A digest of what all nodes should have in common in their configuration.
+    -- A digest of the settings that should be equal on all nodes.
     settings BLOB NOT NULL
 ) STRICT;
 
