@@ -87,12 +87,12 @@ def test_all_blocks_are_kept_unless_a_number_is_set() -> None:
     assert set_to("chain.keepBlocks=10080").chain.keep_blocks == 10_080
 
 
-def test_how_a_node_without_a_chain_begins() -> None:
+def test_each_start_mode_is_accepted_and_automatic_is_the_default() -> None:
     assert StartMode(load().chain.start) is StartMode.AUTOMATIC
     assert [set_to(f"chain.start={mode}").chain.start for mode in StartMode] == list(StartMode)
 
 
-def test_a_block_that_the_operator_knows() -> None:
+def test_an_expected_block_is_read_in_lower_case() -> None:
     assert load().chain.expect == ""
     assert set_to(f"chain.expect=7:{'AB' * 32}").chain.expect == f"7:{'ab' * 32}"
 

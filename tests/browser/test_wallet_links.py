@@ -129,7 +129,7 @@ def test_another_link_in_the_address_of_an_open_page(wallet: WalletPage) -> None
     wallet.may_sign()
 
 
-def test_the_way_back_twice(watched: Watched) -> None:
+def test_a_link_with_two_return_urls_is_refused(watched: Watched) -> None:
     back = "&returnUrl=https%3A%2F%2Fshop.example%2F"
     wallet = WalletPage.opened(watched, wallet_path(RIGHT) + 2 * back)
     wallet.view("stopped")

@@ -262,7 +262,7 @@ def test_down_to_the_genesis(bench: Bench) -> None:
     assert bench.hashes() == after
 
 
-def test_of_no_depth_it_is_one_empty_block(bench: Bench) -> None:
+def test_a_reorganisation_of_depth_0_adds_one_empty_block(bench: Bench) -> None:
     before = bench.mine(2)
     bench.pay()
     after = bench.reorganise(0)
@@ -271,7 +271,7 @@ def test_of_no_depth_it_is_one_empty_block(bench: Bench) -> None:
     assert len(bench.node.mempool) == 1
 
 
-def test_deeper_than_the_chain(bench: Bench) -> None:
+def test_a_reorganisation_deeper_than_the_chain_is_refused(bench: Bench) -> None:
     bench.mine(5)
     refused = refusal(bench.node, bench.demand.reorganise(6, SEED, drop_transactions=False))
     assert (refused.code, refused.detail) == (Refusal.HEIGHT, "depth must be at most 5, the height of the chain")

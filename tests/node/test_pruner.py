@@ -415,7 +415,7 @@ def test_a_job_that_had_less_to_delete_does_not_make_the_next_one_larger(
     assert pruner._transfers == 64
 
 
-def test_the_log_is_emptied_after_what_was_deleted_and_not_after_what_might_have_been(
+def test_the_write_ahead_log_is_written_back_after_deleted_rows_only(
     node: Node, chain: ChainBuilder, pruner_of: PrunerOf
 ) -> None:
     disk = Stepped()

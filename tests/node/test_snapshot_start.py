@@ -228,7 +228,9 @@ def test_listeners_are_told_once_after_the_commit(node: Node, chain: ChainBuilde
     assert (change.undone, change.applied) == ((), ())
 
 
-def test_it_is_loaded_again(tmp_path: Path, chain: ChainBuilder, blocks: list[Block]) -> None:
+def test_a_node_reopens_the_chain_that_began_with_a_snapshot(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block]
+) -> None:
     with running(tmp_path) as node:
         start_at(node, chain, blocks, 20)
         head = node.chainstate.head
@@ -238,7 +240,7 @@ def test_it_is_loaded_again(tmp_path: Path, chain: ChainBuilder, blocks: list[Bl
         assert node.submit(*blocks[20:]) == [BlockStatus.CONNECTED] * 20
 
 
-def test_a_second_start_in_the_same_database_finds_a_chain(
+def test_a_second_start_from_a_snapshot_in_the_same_database_is_refused(
     node: Node, chain: ChainBuilder, blocks: list[Block]
 ) -> None:
     """The tables that were given away are there again, and empty; a chain that has been pruned is not replaced."""

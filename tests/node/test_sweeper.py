@@ -401,7 +401,7 @@ def test_a_stop_that_is_cut_off_cancels_no_sweep_and_logs_no_error(bench: Bench)
     assert has_result(bench.sweeper.stopService())
 
 
-def test_an_account_as_it_was(bench: Bench) -> None:
+def test_the_account_of_every_earlier_height_is_read(bench: Bench) -> None:
     """At every height, of accounts that exist, that did not yet, and that never will."""
     bench.mine(14)
     bench.mine(4, "p")

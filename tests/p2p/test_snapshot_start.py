@@ -237,7 +237,7 @@ def test_a_header_that_breaks_a_rule_has_its_sender_banned(
     assert not fresh.peers.is_banned(honest.key.node_id)
 
 
-def test_blocks_of_the_chain_are_not_asked_for_before(fresh: Node, chain: list[Block]) -> None:
+def test_no_blocks_are_requested_before_the_snapshot_is_loaded(fresh: Node, chain: list[Block]) -> None:
     remote = archive(fresh, 1, chain, scripts={PATH: silent})
     fresh.meet(remote)
     fresh.run(5.0)
