@@ -212,7 +212,7 @@ class Overlay:
         self._base = base
         self.count = count
         self.changed: dict[bytes, Account | None] = {}
-        """Every account that was touched, as it is now; None if it does not exist."""
+        """Every account that was touched and is not on disk, as it is now; None if it does not exist."""
         self.levels: list[dict[int, Node]] = [{} for _ in range(base.depth + 1)]
         """The nodes that are not as in the tree below, by depth and index."""
         self._buckets: dict[int, tuple[bytes, ...]] = {}
@@ -236,6 +236,10 @@ class Overlay:
         copy.changed, copy.levels = dict(self.changed), [dict(level) for level in self.levels]
         copy._buckets, copy._rows = dict(self._buckets), dict(self._rows)
         return copy
+
+    def forget_accounts(self) -> None:
+        """Forget the accounts once they are on disk as they are here; the nodes stay."""
+        self.changed, self._buckets, self._rows = {}, {}, {}
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""

@@ -67,6 +67,8 @@ _STALE_SHARE: Final = 4
 """If more than one bucket in so many has changed since the tree was saved, it is computed from all accounts instead."""
 _FEW_STALE: Final = 1_000
 """So few may be all of them."""
+_MAX_PENDING_ACCOUNTS: Final = 100_000
+"""Accounts that a reorganisation keeps in memory, 70 MB of them; more are written before its commit."""
 _MAX_DISCONNECTED: Final = 50_000
 """Transfers of undone blocks that one reorganisation returns to the mempool; beyond that the newest are dropped."""
 
@@ -111,7 +113,9 @@ class PendingChange:
     head: ChainHead
     """The tip."""
     state: Overlay
-    """The accounts; written once, at the end of the transaction."""
+    """The accounts; written at the end of the transaction, or before if there are more than _MAX_PENDING_ACCOUNTS."""
+    wrote_accounts: bool = False
+    """Whether accounts were written before the end: the disk then agrees with no state that was committed."""
     undone: list[_PendingUndo] = field(factory=list)
     """Newest first."""
     applied: list[AppliedBlock] = field(factory=list)
@@ -167,7 +171,9 @@ class PendingChange:
 
     def as_change(self, newest: Block, undone: tuple[UndoneBlock, ...], *, last_disconnected: int) -> ChainChange:
         """The change for the listeners; ``newest`` is the block at the tip, ``undone`` are the blocks of that name."""
-        accounts = {key: account or Account() for key, account in self.state.changed.items()}
+        accounts: dict[bytes, Account] | None = None
+        if not self.wrote_accounts:
+            accounts = {key: account or Account() for key, account in self.state.changed.items()}
         applied, tip = tuple(self.applied), CommittedBlock.of(newest)
         return ChainChange(self.tip, undone, applied, accounts, newest=tip, last_disconnected=last_disconnected)
 
@@ -381,7 +387,7 @@ class Chainstate:
         self._trim_from, self._tree_is_stale = 0, False
         self._pending = PendingChange(head, Overlay(tree, count))
         self.steps += 1
-        return ChainChange(head.point, undone, (), {}, newest=None, last_disconnected=last, adopted=True)
+        return ChainChange(head.point, undone, (), None, newest=None, last_disconnected=last)
 
     def _set_tip(self, change: PendingChange) -> None:
         """Go on from a committed change; a failure here must not keep listeners from hearing of the commit."""
@@ -458,13 +464,35 @@ class Chainstate:
                 with self.store.attempt():
                     while self._pending.tip.hash != branch[0].parent:
                         self._disconnect_tip()
+                        self._write_many_accounts()
                     for at in branch:
                         self._connect_tip(at)
+                        self._write_many_accounts()
             except RuleViolation:
                 self._pending = saved
                 raise
         except RuleViolation as violation:
+            # A start from a saved tree has not read all accounts. If these are damaged, the block is not to blame.
+            if not (self._pending.wrote_accounts or self._tree.agrees_with_disk(self._touched(at))):
+                raise Corrupt(_damaged_accounts(self.tip)) from None
             self._delete_invalid(at, violation)
+
+    def _touched(self, stored: StoredBlock) -> set[bytes]:
+        """The keys of the accounts that a block changes."""
+        block = self._block_of(stored)
+        return touched(block.transfers, key_hash(block.header.producer_key))
+
+    def _block_of(self, stored: StoredBlock) -> Block:
+        candidate = self._batch.get(stored.point.hash)
+        return candidate.block if candidate else self.store.block(stored, self.params)
+
+    def _write_many_accounts(self) -> None:
+        """Write the changed accounts within the open savepoint if there are many, so that memory does not hold them."""
+        pending = self._pending
+        if len(pending.state.changed) > _MAX_PENDING_ACCOUNTS:
+            self.store.write_accounts(pending.state.changed)
+            pending.state.forget_accounts()
+            pending.wrote_accounts = True
 
     def _branch_to(self, target: StoredBlock) -> list[StoredBlock]:
         """The blocks from the first that is not canonical up to ``target``."""
@@ -489,15 +517,9 @@ class Chainstate:
     def _connect_tip(self, stored: StoredBlock) -> None:
         """Execute a block on the tip; raises RuleViolation if the state after it is not the one it commits to."""
         candidate, pending = self._batch.get(stored.point.hash), self._pending
-        block = candidate.block if candidate else self.store.block(stored, self.params)
+        block = self._block_of(stored)
         head = candidate.head if candidate else head_after(self.params, pending.head, block.header)
-        try:
-            effect = self._execute(block)
-        except RuleViolation:
-            # A start from a saved tree has not read all accounts. If these are damaged, the block is not to blame.
-            if not self._tree.agrees_with_disk(touched(block.transfers, key_hash(block.header.producer_key))):
-                raise Corrupt(_damaged_accounts(self.tip)) from None
-            raise
+        effect = self._execute(block)
         leaf = history_leaf(head.point, work=head.point.work - pending.tip.work)
         history = pending.head.history.completed_by(leaf)
         self.store.connect_block(stored, block.transfers, undo=effect.before, history=history)

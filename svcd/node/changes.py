@@ -114,10 +114,13 @@ class ChainChange:
     """Newest first."""
     applied: tuple[AppliedBlock, ...]
     """Oldest first."""
-    accounts: dict[bytes, Account]
-    """Every account that these blocks touched, as it is after the change."""
+    accounts: dict[bytes, Account] | None
+    """Every account that these blocks touched, as it is after the change; None if any account may have changed.
+
+    So it is if the state of a snapshot has become that of the tip, or a reorganisation touched too many accounts.
+    """
     newest: CommittedBlock | None = field(kw_only=True, repr=False)
-    """The block at the tip; None if ``adopted``."""
+    """The block at the tip; None if a snapshot has become the chain here."""
     txids: Set[bytes] | None = field(init=False, eq=False, repr=False)
     """The ids of all transfers in ``applied``, or None if they are not listed (AppliedBlock.txids).
 
@@ -130,8 +133,6 @@ class ChainChange:
 
     last_disconnected: int = field(default=0, kw_only=True)
     """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""
-    adopted: bool = field(default=False, kw_only=True)
-    """Whether the state of a snapshot has become that of the tip: any account may have changed."""
 
 
 @frozen

@@ -41,9 +41,9 @@ class StateTreeKeeper:
         """See :class:`svcd.node.chain_manager.ChainListener`."""
         self._dirty = True
         self._blocks += len(change.applied)
-        self._changed += len(change.accounts)
-        undone = any(block.point.height <= self._height for block in change.undone)
-        if change.adopted or undone or self._blocks >= MAX_BLOCKS or self._changed >= self._most_changed():
+        self._changed += len(change.accounts or ())
+        outdated = change.accounts is None or any(block.point.height <= self._height for block in change.undone)
+        if outdated or self._blocks >= MAX_BLOCKS or self._changed >= self._most_changed():
             self._save()
 
     def _most_changed(self) -> int:

@@ -374,8 +374,8 @@ class TransactionPool:
     def chain_changed(self, change: ChainChange) -> None:
         """Remove the transfers that the new blocks include or rule out, and queue those of undone blocks."""
         self._tip_slot = change.tip.slot
-        txids = self._included(change)
-        accounts = self._senders() if change.adopted else change.accounts
+        accounts = self._senders() if change.accounts is None else change.accounts
+        txids = self._included(change, accounts)
         self._delete(self._disconnected.take(txids))
         removed = self.mempool.follow_chain(txids, accounts, reorganised=bool(change.undone))
         uncovered = sorted((entry for entry, why in removed.items() if why is RemovalReason.REORG), key=_nonce)
@@ -387,16 +387,15 @@ class TransactionPool:
         self._remove(removed, keep_rows=uncovered)
         self._begin_readmission()
 
-    def _included(self, change: ChainChange) -> Set[bytes]:
+    def _included(self, change: ChainChange, accounts: Mapping[bytes, Account]) -> Set[bytes]:
         """The ids of the transfers in new blocks, at least of those that are in the mempool, queued or parked."""
         if change.txids is not None:
             return change.txids
         own = [entry.transfer for entry in self.mempool.entries()]
         own += self._disconnected.transfers()
-        accounts, reader = change.accounts, self._reader
         # A transfer is in a block only if its nonce is used; another transfer may have used it, which the disk shows.
         spent = [each for each in own if each.sender in accounts and each.nonce < accounts[each.sender].nonce]
-        return {each.txid for each in spent if reader.has_transaction(each.txid)}
+        return {each.txid for each in spent if self._reader.has_transaction(each.txid)}
 
     def _senders(self) -> dict[bytes, Account]:
         """The accounts of all senders of transfers that wait, in the mempool or parked."""

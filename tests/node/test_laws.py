@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from svcd.chain.block import Block
 from svcd.chain.errors import Wait
 from svcd.chain.forkchoice import tie_winner
+from svcd.node import chainstate
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, running
 from tests.node.connecting import sound, undoing
@@ -64,13 +65,17 @@ def hand_in(node: Node, blocks: list[Block], random: Random) -> None:
 
 
 @settings(max_examples=EXAMPLES)
-@given(tree=TREES, seed=st.integers(0, 2**32))
-def test_any_order_of_arrival_ends_at_the_same_chain(folder: Path, tree: list[Sprout], seed: int) -> None:
+@given(tree=TREES, seed=st.integers(0, 2**32), in_memory=st.sampled_from([0, 5, chainstate._MAX_PENDING_ACCOUNTS]))
+def test_any_order_of_arrival_ends_at_the_same_chain(
+    folder: Path, tree: list[Sprout], seed: int, in_memory: int
+) -> None:
+    """Even if a reorganisation keeps few changed accounts, ``in_memory``, until its commit."""
     chain = ChainBuilder()
     blocks = grow(chain, tree)
     valid = valid_blocks(chain, blocks)
     path = fresh(folder)
-    with running(path) as node:
+    with pytest.MonkeyPatch.context() as patch, running(path) as node:
+        patch.setattr(chainstate, "_MAX_PENDING_ACCOUNTS", in_memory)
         hand_in(node, blocks, Random(seed))
         node.check()
         most = max([chain.point_after(block).work for block in valid], default=0)

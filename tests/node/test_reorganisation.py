@@ -39,8 +39,18 @@ def state_by_hash(node: Node) -> dict[str, object]:
     return state
 
 
+@pytest.fixture
+def few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than three changed accounts are written before the commit."""
+    monkeypatch.setattr(chainstate, "_MAX_PENDING_ACCOUNTS", 3)
+
+
 @pytest.mark.parametrize("depth", [1, 10, 200])
-def test_a_reorganisation_is_one_transaction(make_node: MakeNode, chain: ChainBuilder, depth: int) -> None:
+@pytest.mark.parametrize("in_memory", [3, chainstate._MAX_PENDING_ACCOUNTS])
+def test_a_reorganisation_is_one_transaction(
+    make_node: MakeNode, chain: ChainBuilder, depth: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chainstate, "_MAX_PENDING_ACCOUNTS", in_memory)
     trunk, old, new = fork(chain, depth)
     node = make_node()
     connect_all(node, chain, *trunk, *old)
@@ -62,6 +72,7 @@ def test_a_change_says_how_every_account_is_now(node: Node, chain: ChainBuilder)
     connect_all(node, chain, *trunk, *old)
     change = connect(node, chain, *new).change
     assert change is not None
+    assert change.accounts is not None
     after = chain.accounts_after(new[-1])
     gone = {key_of(f"b{height}").hash for height in (3, 4, 5)} | {key_of("b").hash}
     assert gone <= change.accounts.keys()
@@ -71,6 +82,24 @@ def test_a_change_says_how_every_account_is_now(node: Node, chain: ChainBuilder)
     assert {key: after[key] for key in untouched} == {
         key: account for key, account in chain.accounts_after(trunk[-1]).items() if key in untouched
     }
+
+
+@pytest.mark.usefixtures("few_in_memory")
+def test_a_change_of_very_many_accounts_does_not_list_them(node: Node, chain: ChainBuilder) -> None:
+    """The mempool reads the accounts of its senders."""
+    included, kept = (chain.transfer("bob", "dave", 5, nonce=nonce) for nonce in (0, 1))
+    waits, uses_its_nonce = (chain.transfer("carol", "dave", amount, nonce=0) for amount in (5, 6))
+    old = branch(chain, None, 2, "b")
+    new = [chain.block(producer="n", transfers=[included, uses_its_nonce])]
+    new += branch(chain, new[0], 2, "n")
+    node.submit(*old)
+    for transfer in (included, kept, waits):
+        assert node.send(transfer) == "accepted"
+    node.submit(*new)
+    assert node.witness.changes[-1].accounts is None
+    assert [entry.transfer for entry in node.mempool.entries()] == [kept]
+    node.submit(chain.block(new[-1]))
+    assert node.witness.changes[-1].accounts is not None
 
 
 def test_the_tree_does_not_grow_with_every_reorganisation(node: Node, chain: ChainBuilder) -> None:
@@ -189,6 +218,21 @@ def test_a_reorganisation_whose_third_block_is_invalid_rolls_back_wholly(node: N
     assert node.state() == before
     assert node.root == root_before
     sound(node, chain, b["b4"])
+
+
+@pytest.mark.usefixtures("few_in_memory")
+def test_accounts_that_were_written_before_a_failure_roll_back(node: Node, chain: ChainBuilder) -> None:
+    test_a_reorganisation_whose_third_block_is_invalid_rolls_back_wholly(node, chain)
+
+
+@pytest.mark.usefixtures("few_in_memory")
+def test_an_invalid_block_after_a_reorganisation_that_wrote_accounts(node: Node, chain: ChainBuilder) -> None:
+    """In one batch: the disk does not agree with the committed state then, and is not damaged."""
+    trunk, old, new = fork(chain, 3)
+    connect_all(node, chain, *trunk, *old)
+    bad = chain.block(new[-1], break_=Refusal.STATE_ROOT)
+    assert codes(connect(node, chain, *new, bad))[-1] == Refusal.STATE_ROOT
+    sound(node, chain, new[-1])
 
 
 def test_a_failed_branch_is_forgotten_but_its_valid_parent_is_kept(node: Node, chain: ChainBuilder) -> None:
