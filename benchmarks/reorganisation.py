@@ -1,8 +1,12 @@
-"""The memory of a reorganisation of 250 full blocks: as many are undone as are connected."""
+"""The memory of a reorganisation of 250 full blocks: as many are undone as are connected.
+
+Each transfer that is connected pays a new account, so that no two blocks change the same accounts.
+"""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from shutil import copy
@@ -11,7 +15,7 @@ from typing import Final
 from attrs import frozen
 
 from benchmarks.figures import Goal, Row
-from benchmarks.prepared_chain import Signer, build_blocks, create_chain, draft_blocks
+from benchmarks.prepared_chain import Signer, build_blocks, create_chain, draft_blocks, unowned_key
 from benchmarks.processes import DATABASE
 from benchmarks.program import main
 from svcd.chain.address import encode_address
@@ -84,8 +88,10 @@ def _reorganised(folder: Path, blocks: int) -> _Reorganisation:
     create_chain(path, [signer.key for signer in signers])
     copy(path, other)
     body_of = _bodies(signers)
-    build_blocks(path, (body_of(nonce, 1) for nonce in range(blocks)))
-    branch = draft_blocks(other, (body_of(nonce, 2) for nonce in range(blocks + 1)))
+    old = [signer.key for signer in (*signers[1:], signers[0])]
+    new = map(unowned_key, count())
+    build_blocks(path, (body_of(nonce, old) for nonce in range(blocks)))
+    branch = draft_blocks(other, (body_of(nonce, new) for nonce in range(blocks + 1)))
     connection = open_writer(path)
     chainstate = Chainstate(DEVNET, ChainWriter(connection))
     chainstate.load()
@@ -95,17 +101,20 @@ def _reorganised(folder: Path, blocks: int) -> _Reorganisation:
         return process.submit(_reorganise, path, branch[-2:]).result()
 
 
-def _bodies(signers: list[Signer]) -> Callable[[int, int], Iterator[Transfer]]:
-    """``body_of(nonce, shift)``: a transfer from each signer to the one ``shift`` places on; nobody has signed them."""
+def _bodies(signers: list[Signer]) -> Callable[[int, Iterable[bytes]], Iterator[Transfer]]:
+    """``body_of(nonce, recipients)``: a transfer from each signer to the next of ``recipients``, key hashes.
+
+    Nobody has signed them.
+    """
     addresses = [encode_address(signer.key, DEVNET.address_prefix) for signer in signers]
     keys = [public_key_of(signer.seed).hex() for signer in signers]
 
-    def body_of(nonce: int, shift: int) -> Iterator[Transfer]:
-        for number, (address, key) in enumerate(zip(addresses, keys, strict=True)):
-            recipient = addresses[(number + shift) % len(addresses)]
+    def body_of(nonce: int, recipients: Iterable[bytes]) -> Iterator[Transfer]:
+        for address, key, paid in zip(addresses, keys, recipients, strict=False):
+            recipient = encode_address(paid, DEVNET.address_prefix)
             text = (
                 f'{{"fee":"{DEVNET.minimum_fee}","networkId":{DEVNET.network_id},"nonce":"{nonce}","payload":{{'
-                f'"amount":"1000","recipient":"{recipient}"}},"senderAddress":"{address}","senderPublicKey":"{key}",'
+                f'"amount":"{DEVNET.account_minimum}","recipient":"{recipient}"}},"senderAddress":"{address}","senderPublicKey":"{key}",'
                 f'"signature":"{"0" * 128}","timestamp":"{DEVNET.genesis_time}","type":1,"version":2}}'
             )
             yield parse_canonical_transfer(text.encode("ascii"), DEVNET)
