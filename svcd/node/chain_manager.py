@@ -5,7 +5,7 @@ and then connected, in the writer's thread, in one commit. Listeners are notifie
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Final, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from svcd.bounded_dict import BoundedDict
 from svcd.chain.block import Block, Header, parse_block, parse_posted_block
 from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainHead, ChainPoint, check_header
 from svcd.interfaces import Clock, Timer, milliseconds
 from svcd.limits import FUTURE_BLOCKS, SIDE_BLOCKS, limit
@@ -89,7 +90,8 @@ class ChainManager:
         """As the methods of :class:`svcd.store.chain_store.ChainReader`, without a query; for the reactor's thread."""
         self._chain, self._verifier, self._clock = chain, verifier, clock
         self._listeners: list[ChainListener] = []
-        self._parse_lock = DeferredLock()
+        self._waiting: Callable[[], Collection[Transfer]] = tuple
+        self._parse_lock, self._publish_lock = DeferredLock(), DeferredLock()
         self._tasks = TaskGroup()
         self._stopping = False
         self._connecting = 0
@@ -112,6 +114,10 @@ class ChainManager:
     def subscribe(self, listener: ChainListener) -> None:
         """Notify ``listener`` of every later change, after the listeners that subscribed before."""
         self._listeners.append(listener)
+
+    def list_changes_for(self, waiting: Callable[[], Collection[Transfer]]) -> None:
+        """List what became of the transfers that ``waiting`` returns, in a change too large to list everything."""
+        self._waiting = waiting
 
     def read(self, query: Callable[[ChainReader], T]) -> tuple[T, ChainPoint]:
         """The result of a short ``query`` and the tip of the commit that it read; for the reactor's thread."""
@@ -155,7 +161,7 @@ class ChainManager:
             change = await self._chain.writer.run(self._chain.chainstate.adopt, staging)
             if change is not None:
                 self.update_prune_height()
-                self._publish(change)
+                await self._publish_lock.run(self._publish, change)
             return change is not None
         finally:
             self._connecting -= 1
@@ -410,7 +416,8 @@ class ChainManager:
                 for block_hash, violation in result.invalid.items():
                     self._remember_invalid(block_hash, violation)
                 if result.change is not None:
-                    self._publish(result.change)
+                    # In the order of their commits.
+                    await self._publish_lock.run(self._publish, result.change)
             finally:
                 self._connecting -= 1
         for index, header in batch.duplicates.items():
@@ -425,7 +432,11 @@ class ChainManager:
         )
         return self._known_invalid(header.hash) or waits
 
-    def _publish(self, change: ChainChange) -> None:
+    async def _publish(self, change: ChainChange) -> None:
+        if not change.is_listed:
+            # In a thread: there may be ten thousand to look up. One that comes meanwhile is checked after the commit.
+            with self.log.failuresHandled("looking up the transfers of the mempool failed"):
+                change = await self.long_reads.ask(partial(change.listed_for, self._waiting()))
         self.tip = change.tip
         for listener in self._listeners:
             with self.log.failuresHandled("notifying {listener} of a change of the chain failed", listener=listener):

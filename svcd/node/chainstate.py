@@ -67,8 +67,8 @@ _STALE_SHARE: Final = 4
 """If more than one bucket in so many has changed since the tree was saved, it is computed from all accounts instead."""
 _FEW_STALE: Final = 1_000
 """So few may be all of them."""
-_MAX_PENDING_ACCOUNTS: Final = 100_000
-"""Accounts that a reorganisation keeps in memory, 70 MB of them; more are written before its commit."""
+_MAX_PENDING_ACCOUNTS: Final = 20_000
+"""Accounts that a reorganisation keeps in memory, 16 MB of them; more are written before its commit."""
 _MAX_DISCONNECTED: Final = 50_000
 """Transfers of undone blocks that one reorganisation returns to the mempool; beyond that the newest are dropped."""
 
@@ -114,8 +114,11 @@ class PendingChange:
     """The tip."""
     state: Overlay
     """The accounts; written at the end of the transaction, or before if there are more than _MAX_PENDING_ACCOUNTS."""
-    wrote_accounts: bool = False
-    """Whether accounts were written before the end: the disk then agrees with no state that was committed."""
+    tree: Commitment | None = None
+    """The state tree over accounts that were written before the end; None if none were.
+
+    With it, the disk agrees with no state that was committed.
+    """
     undone: list[_PendingUndo] = field(factory=list)
     """Newest first."""
     applied: list[AppliedBlock] = field(factory=list)
@@ -130,7 +133,9 @@ class PendingChange:
 
     def copy(self) -> "PendingChange":
         """A copy to return to."""
-        return evolve(self, state=self.state.copy(), undone=list(self.undone), applied=list(self.applied))
+        tree = None if self.tree is None else self.tree.copy()
+        undone, applied = list(self.undone), list(self.applied)
+        return evolve(self, state=self.state.copy(tree), tree=tree, undone=undone, applied=applied)
 
     @property
     def tip(self) -> ChainPoint:
@@ -172,7 +177,7 @@ class PendingChange:
     def as_change(self, newest: Block, undone: tuple[UndoneBlock, ...], *, last_disconnected: int) -> ChainChange:
         """The change for the listeners; ``newest`` is the block at the tip, ``undone`` are the blocks of that name."""
         accounts: dict[bytes, Account] | None = None
-        if not self.wrote_accounts:
+        if self.tree is None:
             accounts = {key: account or Account() for key, account in self.state.changed.items()}
         applied, tip = tuple(self.applied), CommittedBlock.of(newest)
         return ChainChange(self.tip, undone, applied, accounts, newest=tip, last_disconnected=last_disconnected)
@@ -393,6 +398,7 @@ class Chainstate:
         """Go on from a committed change; a failure here must not keep listeners from hearing of the commit."""
         self.head, self.account_count, self._tree_is_stale = change.head, change.state.count, True
         try:
+            self._tree = change.tree or self._tree
             self._tree.take(change.state)
         except MemoryError:
             self._log.failure("out of memory: the state tree is rebuilt with the next block")
@@ -473,7 +479,7 @@ class Chainstate:
                 raise
         except RuleViolation as violation:
             # A start from a saved tree has not read all accounts. If these are damaged, the block is not to blame.
-            if not (self._pending.wrote_accounts or self._tree.agrees_with_disk(self._touched(at))):
+            if self._pending.tree is None and not self._tree.agrees_with_disk(self._touched(at)):
                 raise Corrupt(_damaged_accounts(self.tip)) from None
             self._delete_invalid(at, violation)
 
@@ -491,8 +497,9 @@ class Chainstate:
         pending = self._pending
         if len(pending.state.changed) > _MAX_PENDING_ACCOUNTS:
             self.store.write_accounts(pending.state.changed)
-            pending.state.forget_accounts()
-            pending.wrote_accounts = True
+            pending.tree = pending.tree or self._tree.copy()
+            pending.tree.take(pending.state)
+            pending.state = Overlay(pending.tree, pending.state.count)
 
     def _branch_to(self, target: StoredBlock) -> list[StoredBlock]:
         """The blocks from the first that is not canonical up to ``target``."""

@@ -1,17 +1,18 @@
 """Values: the outcome of a submitted block, and a change of the canonical chain."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainHead, ChainPoint
+from svcd.store.chain_store import ChainReader
 
 MAX_LISTED: Final = 400_000
 """Transfers whose ids a change lists, 50 MB of them; only a reorganisation of hundreds of full blocks has more."""
@@ -115,16 +116,17 @@ class ChainChange:
     applied: tuple[AppliedBlock, ...]
     """Oldest first."""
     accounts: dict[bytes, Account] | None
-    """Every account that these blocks touched, as it is after the change; None if any account may have changed.
+    """Every account that these blocks touched, as it is after the change; None if there are too many to list.
 
-    So it is if the state of a snapshot has become that of the tip, or a reorganisation touched too many accounts.
+    So it is if the state of a snapshot has become that of the tip, and in the longest reorganisations. Listeners then
+    get the accounts of the senders in the mempool.
     """
     newest: CommittedBlock | None = field(kw_only=True, repr=False)
     """The block at the tip; None if a snapshot has become the chain here."""
-    txids: Set[bytes] | None = field(init=False, eq=False, repr=False)
+    txids: Set[bytes] | None = field(kw_only=True, eq=False, repr=False)
     """The ids of all transfers in ``applied``, or None if they are not listed (AppliedBlock.txids).
 
-    Built in the writer's thread, for there may be 400,000.
+    Built in the writer's thread, for there may be 400,000. Listeners get those that are in the mempool, if not all.
     """
 
     @txids.default
@@ -133,6 +135,23 @@ class ChainChange:
 
     last_disconnected: int = field(default=0, kw_only=True)
     """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it has all that it changed."""
+        return self.accounts is not None and self.txids is not None
+
+    def listed_for(self, transfers: Collection[Transfer], reader: ChainReader) -> "ChainChange":
+        """The change with what it did not list, as far as it concerns ``transfers``, read after its commit."""
+        accounts, txids = self.accounts, self.txids
+        if accounts is None:
+            senders = {transfer.sender for transfer in transfers}
+            accounts = {**dict.fromkeys(senders, Account()), **reader.accounts(senders)}
+        if txids is None:
+            # A transfer is in a block only if its nonce is used; another transfer may have used it.
+            spent = [each for each in transfers if each.nonce < accounts.get(each.sender, Account()).nonce]
+            txids = {each.txid for each in spent if reader.has_transaction(each.txid)}
+        return evolve(self, accounts=accounts, txids=txids)
 
 
 @frozen

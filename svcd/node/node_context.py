@@ -175,6 +175,7 @@ async def open_node(
             clock=clock,
         )
         chain_manager.subscribe(transaction_pool)
+        chain_manager.list_changes_for(transaction_pool.waiting)
         state_tree_keeper = StateTreeKeeper(chain, tree_file, threads.disk)
         chain_manager.subscribe(state_tree_keeper)
         count = await transaction_pool.load()

@@ -42,7 +42,7 @@ class StateTreeKeeper:
         self._dirty = True
         self._blocks += len(change.applied)
         self._changed += len(change.accounts or ())
-        outdated = change.accounts is None or any(block.point.height <= self._height for block in change.undone)
+        outdated = change.newest is None or any(block.point.height <= self._height for block in change.undone)
         if outdated or self._blocks >= MAX_BLOCKS or self._changed >= self._most_changed():
             self._save()
 

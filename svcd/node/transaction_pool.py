@@ -6,7 +6,7 @@ The transfers of undone blocks return in the same way.
 
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import Final, Protocol
@@ -119,6 +119,10 @@ class TransactionPool:
     def parked(self) -> list[Transfer]:
         """Disconnected transfers that the mempool has refused for now, for lack of cover above all."""
         return [item.transfer for item in self._disconnected.parked()]
+
+    def waiting(self) -> list[Transfer]:
+        """All transfers that a block may include or rule out: in the mempool, on their way back to it, and parked."""
+        return [entry.transfer for entry in self.mempool.entries()] + self._disconnected.transfers()
 
     @property
     def returned(self) -> frozenset[bytes]:
@@ -374,8 +378,7 @@ class TransactionPool:
     def chain_changed(self, change: ChainChange) -> None:
         """Remove the transfers that the new blocks include or rule out, and queue those of undone blocks."""
         self._tip_slot = change.tip.slot
-        accounts = self._senders() if change.accounts is None else change.accounts
-        txids = self._included(change, accounts)
+        accounts, txids = change.accounts or {}, change.txids or frozenset()
         self._delete(self._disconnected.take(txids))
         removed = self.mempool.follow_chain(txids, accounts, reorganised=bool(change.undone))
         uncovered = sorted((entry for entry, why in removed.items() if why is RemovalReason.REORG), key=_nonce)
@@ -386,23 +389,6 @@ class TransactionPool:
         self._last_disconnected = change.last_disconnected or self._last_disconnected
         self._remove(removed, keep_rows=uncovered)
         self._begin_readmission()
-
-    def _included(self, change: ChainChange, accounts: Mapping[bytes, Account]) -> Set[bytes]:
-        """The ids of the transfers in new blocks, at least of those that are in the mempool, queued or parked."""
-        if change.txids is not None:
-            return change.txids
-        own = [entry.transfer for entry in self.mempool.entries()]
-        own += self._disconnected.transfers()
-        # A transfer is in a block only if its nonce is used; another transfer may have used it, which the disk shows.
-        spent = [each for each in own if each.sender in accounts and each.nonce < accounts[each.sender].nonce]
-        return {each.txid for each in spent if self._reader.has_transaction(each.txid)}
-
-    def _senders(self) -> dict[bytes, Account]:
-        """The accounts of all senders of transfers that wait, in the mempool or parked."""
-        senders = {entry.transfer.sender for entry in self.mempool.entries()}
-        senders |= {transfer.sender for transfer in self.parked}
-        found = self._reader.accounts(senders)
-        return {sender: found.get(sender) or Account() for sender in senders}
 
     def _begin_readmission(self) -> None:
         if self._last_disconnected or not self._disconnected.is_queue_empty:

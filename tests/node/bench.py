@@ -225,6 +225,7 @@ def open_node(folder: Path, setting: Setting) -> Node:
         chain, mempool, store=on_disk, health=guard, worker=setting.writer, verifier=verifier, clock=clock
     )
     chain_manager.subscribe(pool)
+    chain_manager.list_changes_for(pool.waiting)
     node = Node(chain, store, verifier, chain_manager, pool, clock, (writing, reading), on_disk, guard)
     chain_manager.subscribe(node.witness)
     pool.subscribe(node.witness)

@@ -10,6 +10,7 @@ from twisted.logger import LogEvent
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, Wait
+from svcd.node import chainstate
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange
 from svcd.node.threads import InlineWorker
 from tests.chains import ChainBuilder
@@ -395,6 +396,38 @@ def test_listeners_are_told_in_the_order_of_their_subscription(node: Node, chain
         node.chain_manager.subscribe(Onlooker(lambda change, number=number: told.append(number)))  # type: ignore[misc]
     node.submit(chain.block())
     assert told == [0, 1, 2, 3, 4]
+
+
+def test_changes_that_are_completed_in_a_thread_keep_their_order(
+    bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chainstate, "MAX_LISTED", 0)
+    transfer = chain.transfer("alice", "bob", 5)
+    bench.node.send(transfer)
+    bench.finish()
+    own = chain.block(transfers=[transfer])
+    b = chain.chain("genesis: c[1..2]")
+    one, two = bench.to_the_work(own), bench.to_the_work(b["c1"], b["c2"])
+    bench.checker.finish()
+    bench.writer.finish()
+    assert (len(bench.checker), bench.node.witness.changes) == (1, []), "the transfers of the mempool are looked up"
+    assert not has_result(one)
+    bench.checker.step()
+    assert [change.tip.height for change in bench.node.witness.changes] == [1, 2]
+    assert (codes(one), codes(two)[-1]) == ([CONNECTED], CONNECTED)
+
+
+def test_a_change_is_published_even_if_the_disk_cannot_complete_it(
+    bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch, expected_errors: ExpectedErrors
+) -> None:
+    monkeypatch.setattr(chainstate, "MAX_LISTED", 0)
+    outcomes = bench.to_the_work(block := chain.block(transfers=[chain.transfer("alice", "bob", 5)]))
+    bench.checker.finish()
+    bench.writer.finish()
+    bench.checker.fail(sqlite3.OperationalError("disk I/O error"))
+    assert codes(outcomes) == [CONNECTED]
+    assert bench.node.witness.changes[-1].tip == chain.point_after(block) == bench.node.chain_manager.tip
+    assert len(expected_errors(sqlite3.OperationalError)) == 1
 
 
 def test_a_failing_listener_does_not_silence_the_next(

@@ -86,7 +86,7 @@ def test_a_change_says_how_every_account_is_now(node: Node, chain: ChainBuilder)
 
 @pytest.mark.usefixtures("few_in_memory")
 def test_a_change_of_very_many_accounts_does_not_list_them(node: Node, chain: ChainBuilder) -> None:
-    """The mempool reads the accounts of its senders."""
+    """Listeners get those of the senders in the mempool."""
     included, kept = (chain.transfer("bob", "dave", 5, nonce=nonce) for nonce in (0, 1))
     waits, uses_its_nonce = (chain.transfer("carol", "dave", amount, nonce=0) for amount in (5, 6))
     old = branch(chain, None, 2, "b")
@@ -96,10 +96,8 @@ def test_a_change_of_very_many_accounts_does_not_list_them(node: Node, chain: Ch
     for transfer in (included, kept, waits):
         assert node.send(transfer) == "accepted"
     node.submit(*new)
-    assert node.witness.changes[-1].accounts is None
+    assert set(node.witness.changes[-1].accounts or ()) == {key_of("bob").hash, key_of("carol").hash}
     assert [entry.transfer for entry in node.mempool.entries()] == [kept]
-    node.submit(chain.block(new[-1]))
-    assert node.witness.changes[-1].accounts is not None
 
 
 def test_the_tree_does_not_grow_with_every_reorganisation(node: Node, chain: ChainBuilder) -> None:

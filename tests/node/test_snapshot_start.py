@@ -224,7 +224,7 @@ def test_the_adopted_chain_is_that_of_all_other_nodes(
 def test_listeners_are_told_once_after_the_commit(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
     start_at(node, chain, blocks, 20)
     (change,) = node.witness.changes
-    assert (change.tip, change.accounts, change.newest) == (node.chain_manager.tip, None, None)
+    assert (change.tip, change.accounts, change.newest) == (node.chain_manager.tip, {}, None)
     assert (change.undone, change.applied) == ((), ())
 
 

@@ -506,8 +506,9 @@ def test_removals_that_cannot_be_written_are_made_up_for(
 
 @pytest.fixture(params=["listed", "not listed"])
 def max_listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change lists the ids of its transfers, or has too many of them."""
-    monkeypatch.setattr(chainstate, "MAX_LISTED", 100 if request.param == "listed" else 0)
+    """A change lists the ids of its transfers and the accounts that it touched, or has too many of them."""
+    for name in ("MAX_LISTED", "_MAX_PENDING_ACCOUNTS"):
+        monkeypatch.setattr(chainstate, name, 100 if request.param == "listed" else 0)
 
 
 @pytest.mark.usefixtures("max_listed")
