@@ -164,16 +164,7 @@ async def open_node(
             known=mempool.transfer,
         )
         chain_manager = ChainManager(chain, verifier, clock, expect=expect)
-        health = threads.health.of(MEMPOOL)
-        transaction_pool = TransactionPool(
-            chain,
-            mempool,
-            store=_open_mempool_store(params, markers[1]),
-            health=health,
-            worker=ReportingWorker(threads.disk, health),
-            verifier=verifier,
-            clock=clock,
-        )
+        transaction_pool = _open_pool(chain, mempool, markers[1], threads=threads, verifier=verifier, clock=clock)
         chain_manager.subscribe(transaction_pool)
         chain_manager.list_changes_for(transaction_pool.waiting)
         state_tree_keeper = StateTreeKeeper(chain, tree_file, threads.disk)
@@ -230,9 +221,19 @@ def _load(chainstate: Chainstate, path: Path, expect: PinnedBlock | None) -> Cha
     return tip
 
 
-def _open_mempool_store(params: NetworkParams, marker: UncleanShutdownMarker) -> MempoolStore:
-    path = marker.database
+def _open_pool(
+    chain: OpenChain,
+    mempool: Mempool,
+    marker: UncleanShutdownMarker,
+    *,
+    threads: NodeThreads,
+    verifier: Verifier,
+    clock: Clock,
+) -> TransactionPool:
+    path, health = marker.database, threads.health.of(MEMPOOL)
     with explaining_errors(path, MEMPOOL):
         connection = open_writer(path, MEMPOOL)
         with explaining_os_errors(path), marker.opening(connection):
-            return MempoolStore(connection, path, params)
+            store = MempoolStore(connection, path, chain.params)
+    worker = ReportingWorker(threads.disk, health)
+    return TransactionPool(chain, mempool, store=store, health=health, worker=worker, verifier=verifier, clock=clock)
