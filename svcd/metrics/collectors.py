@@ -23,6 +23,7 @@ from svcd.node.sweeper import Sweeper
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.progress import SyncStage, SyncStatus
 from svcd.p2p.service import PeerNetwork
+from svcd.p2p.snapshot_start import StartStage
 from svcd.web.request import Recorder
 from svcd.web.site import Site
 
@@ -200,6 +201,19 @@ class SyncMetrics(Collector):
             waited.add_metric((stage.value,), seconds)
         yield slowest
         yield waited
+        done = GaugeMetricFamily(
+            "svcd_sync_snapshot_done", "Headers, or chunks of the state, that have come.", labels=("stage",)
+        )
+        target = GaugeMetricFamily(
+            "svcd_sync_snapshot_target", "Headers, or chunks of the state, to be fetched.", labels=("stage",)
+        )
+        starting = self._network.sync.starting
+        for each in StartStage:
+            here = starting if starting is not None and starting.stage is each else None
+            done.add_metric((each.value,), 0 if here is None else here.done)
+            target.add_metric((each.value,), 0 if here is None else here.target)
+        yield done
+        yield target
         yield from _counters(
             ("svcd_sync_blocks", "Blocks connected while catching up.", progress.blocks),
             ("svcd_sync_transactions", "Transfers connected while catching up.", progress.transactions),

@@ -39,7 +39,7 @@ from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Backoff, Peer
 from svcd.p2p.peers import Peers
 from svcd.p2p.progress import SyncProgress
-from svcd.p2p.snapshot_start import SnapshotStart, StartSettings
+from svcd.p2p.snapshot_start import SnapshotStart, StageProgress, StartSettings
 from svcd.p2p.transport import PeerCallFailed
 
 T = TypeVar("T")
@@ -190,6 +190,11 @@ class ChainSync:
     def running(self) -> bool:
         """Whether the node is fetching a chain that is proven to have more work."""
         return self._following is not None
+
+    @property
+    def starting(self) -> StageProgress | None:
+        """The progress of a start from a snapshot; None if none is under way."""
+        return None if self._start is None else self._start.progress()
 
     def behind(self) -> str:
         """Why the tip may not be the network's; "" if nothing speaks against it."""

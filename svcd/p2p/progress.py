@@ -145,6 +145,7 @@ class SyncProgress:
                 transactions=round(state.transactions_per_second, 1),
                 stage=state.slowest_stage.value,
                 left="?" if state.seconds_left is None else round(state.seconds_left),
+                progress=state.height / max(state.target, 1),
             )
 
     def waited(self) -> dict[SyncStage, float]:

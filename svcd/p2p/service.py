@@ -207,12 +207,13 @@ class PeerNetwork:
 
     def record(self) -> dict[str, object]:
         """The JSON object of the operator's status."""
-        peers, state = self.peers, self.progress.snapshot()
+        peers, state, starting = self.peers, self.progress.snapshot(), self.sync.starting
         return {
             "verified": len(peers.all()),
             "outbound": len(peers.outbound()),
             "known": len(peers.book),
             "alarm": peers.alarm or None,
+            "snapshotStart": None if starting is None else starting.record(),
             "catchingUp": None if state is None else state.record(),
         }
 

@@ -53,7 +53,7 @@ BRANCH_HEADERS: Final = limit(
     10_000, "headers of a branch that wait for proof of more work", "headers", "Headers of little work without end"
 )
 """Headers of a chain that leaves the staged one, in memory until it has more work; further ones are fetched again."""
-_LOG_SECONDS: Final = 5.0
+_LOG_SECONDS: Final = 1.0
 _RATE_SECONDS: Final = 60
 _CHECK_SECONDS: Final = 1.0
 
@@ -81,22 +81,63 @@ class _NotFromSnapshot(Exception):
     """There is no start from a snapshot; the text says why."""
 
 
+class StartStage(StrEnum):
+    """What a start from a snapshot fetches; blocks follow, as in every synchronisation."""
+
+    HEADERS = "headers"
+    STATE = "state"
+
+    @property
+    def unit(self) -> str:
+        """What is counted in the stage."""
+        return "chunks" if self is StartStage.STATE else "headers"
+
+
+@frozen
+class StageProgress:
+    """How far a stage of a start from a snapshot has come."""
+
+    stage: StartStage
+    done: int
+    """Headers, or chunks of the state."""
+    target: int
+    per_second: float
+    """In the last minute."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None while nothing has come to estimate it by."""
+        return (self.target - self.done) / self.per_second if self.per_second else None
+
+    def record(self) -> dict[str, object]:
+        """The JSON object of the operator's status."""
+        left = self.seconds_left
+        return {
+            "stage": self.stage,
+            "done": str(self.done),
+            "target": str(self.target),
+            "perSecond": round(self.per_second, 1),
+            "secondsLeft": None if left is None else round(left),
+        }
+
+
 @define
 class _Gauge:
-    """How far one stage has come, for the log."""
+    """Counts what one stage has fetched."""
 
-    what: str
+    stage: StartStage
     done: int
     target: int
     _seen: deque[tuple[float, int]]
 
-    def rate(self, now: float) -> float:
-        """Units per second in the last minute."""
+    def read(self, now: float) -> StageProgress:
+        """The progress at a time in seconds."""
         self._seen.append((now, self.done))
         while now - self._seen[0][0] > _RATE_SECONDS:
             self._seen.popleft()
         began, first = self._seen[0]
-        return (self.done - first) / max(now - began, 1e-3)
+        rate = (self.done - first) / max(now - began, 1e-3)
+        return StageProgress(self.stage, self.done, self.target, rate)
 
 
 class SnapshotStart:
@@ -139,12 +180,16 @@ class SnapshotStart:
         """Whether a start from a snapshot is under way."""
         return self._running is not None
 
+    def progress(self) -> StageProgress | None:
+        """How far the present stage has come; None if none is under way."""
+        return None if self._gauge is None else self._gauge.read(self._node.now())
+
     def describe(self) -> str:
         """How far it has come; "" if none is under way."""
         if self._running is None:
             return ""
         gauge = self._gauge
-        how_far = "" if gauge is None else f", {gauge.done} of {gauge.target} {gauge.what}"
+        how_far = "" if gauge is None else f", {gauge.done} of {gauge.target} {gauge.stage.unit}"
         return f"the node starts from a snapshot of the state{how_far}"
 
     def begin(self) -> bool:
@@ -223,23 +268,24 @@ class SnapshotStart:
     def _write(self, job: Callable[..., T], *args: Any) -> Deferred[T]:
         return self._writer.run(job, *args)
 
-    def _note(self, what: str, done: int, target: int) -> None:
+    def _note(self, stage: StartStage, done: int, target: int) -> None:
         """Note how far a stage has come, and log it now and then."""
         now = self._node.now()
-        if self._gauge is None or self._gauge.what != what:
-            self._gauge = _Gauge(what, done, target, deque([(now, done)]))
+        if self._gauge is None or self._gauge.stage is not stage:
+            self._gauge = _Gauge(stage, done, target, deque([(now, done)]))
         gauge = self._gauge
         gauge.done, gauge.target = done, max(done, target)
         if now - self._said >= _LOG_SECONDS:
             self._said = now
-            rate = gauge.rate(now)
-            pace = f", {rate:.1f}/s, {(gauge.target - gauge.done) / rate:.0f} s left" if rate else ""
+            progress = gauge.read(now)
+            left = progress.seconds_left
             self.log.info(
                 "starting from a snapshot: {done} of {target} {what}{pace}",
                 done=gauge.done,
                 target=gauge.target,
-                what=what,
-                pace=pace,
+                what=stage.unit,
+                pace="" if left is None else f", {progress.per_second:.1f}/s, {left:.0f} s left",
+                progress=gauge.done / max(gauge.target, 1),
             )
 
     # Headers
@@ -317,7 +363,7 @@ class SnapshotStart:
                     return new
                 new = True
                 peer.note_proven_claim()
-                self._note("headers", head.point.height, reply.height)
+                self._note(StartStage.HEADERS, head.point.height, reply.height)
             if reply.is_last:
                 if not new:
                     raise FalseClaim("its headers have less work than it claims")
@@ -457,13 +503,13 @@ class SnapshotStart:
             await self._write(self._staging.begin_state, manifest)
             missing = tuple(range(len(manifest.chunks)))
         done = len(manifest.chunks) - len(missing)
-        self._note("chunks", done, len(manifest.chunks))
+        self._note(StartStage.STATE, done, len(manifest.chunks))
 
         async def add(index: int, accounts: Sequence[tuple[bytes, Account]]) -> None:
             nonlocal done
             await self._write(self._staging.add_chunk, index, accounts)
             done += 1
-            self._note("chunks", done, len(manifest.chunks))
+            self._note(StartStage.STATE, done, len(manifest.chunks))
 
         def accept(index: int, accounts: Sequence[tuple[bytes, Account]]) -> Deferred[None]:
             work: Coroutine[Any, Any, None] = add(index, accounts)

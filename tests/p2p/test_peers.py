@@ -1431,5 +1431,6 @@ def test_the_record(node: Node) -> None:
         "outbound": 1,
         "known": 3,
         "alarm": None,
+        "snapshotStart": None,
         "catchingUp": None,
     }

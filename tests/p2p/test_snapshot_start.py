@@ -99,6 +99,27 @@ def test_the_node_is_behind_while_it_starts(fresh: Node, chain: list[Block]) -> 
     assert fresh.tip.height == 0
 
 
+def test_the_progress_of_each_stage_is_reported(fresh: Node, chain: list[Block]) -> None:
+    remote = archive(fresh, 1, chain)
+    fresh.transport.latency[remote.endpoint] = 0.4
+    meet(fresh, remote)
+    stages: dict[str, dict[str, Any]] = {}
+
+    def note() -> bool:
+        record: Any = fresh.network.record()
+        if record["snapshotStart"] is not None:
+            stages[record["snapshotStart"]["stage"]] = record["snapshotStart"]
+        return fresh.tip.hash == chain[-1].header.hash
+
+    assert fresh.until(note, within=30.0)
+    assert list(stages) == ["headers", "state"]
+    for stage in stages.values():
+        assert 0 < int(stage["done"]) <= int(stage["target"])
+    assert stages["state"]["perSecond"] > 0
+    assert stages["state"]["secondsLeft"] is not None
+    assert fresh.network.record()["snapshotStart"] is None
+
+
 def test_a_liar_among_three_sources_is_banned(fresh: Node, chain: list[Block]) -> None:
     remotes = [archive(fresh, number, chain) for number in (1, 2, 3)]
     liar = remotes[1]
