@@ -1,7 +1,8 @@
 """One line of log for each event, for people (`text`) or for programs (`json`).
 
 Data is in an event's fields, never in its format string. Data from the network cannot forge a line: unprintable
-characters are escaped. In the text form a traceback follows its line, indented.
+characters are escaped. In the text form a traceback follows its line, indented. At a terminal, events with a field
+`progress`, from 0 to 1, are a bar below the other lines.
 """
 
 import json
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import Any, Final, cast
 
 from attrs import define
@@ -41,6 +43,8 @@ REPEATS: Final = limit(
 _FILE_BYTES: Final = 10_000_000
 _OLD_FILES: Final = 9
 """A full log file is rotated, and this many old ones are kept."""
+_ERASE_LINE: Final = "\r\x1b[K"
+_BAR_COLUMNS: Final = 20
 _MESSAGE_LENGTH, _FIELD_LENGTH, _TRACEBACK_LENGTH = 4_000, 1_000, 20_000
 # Keys that Twisted's older logging interface adds to every event.
 _LEGACY = {"debug", "failure", "format", "isError", "message", "printed", "system", "time", "why"}
@@ -52,7 +56,15 @@ class NodeLog:
 
     _log = Logger()
 
-    def __init__(self, form: str, level: str, write: Callable[[str], object], file: LogFile | None = None) -> None:
+    def __init__(
+        self,
+        form: str,
+        level: str,
+        write: Callable[[str], object],
+        file: LogFile | None = None,
+        *,
+        columns: Callable[[], int] | None = None,
+    ) -> None:
         """Make the log.
 
         Args:
@@ -60,10 +72,12 @@ class NodeLog:
             level: the least important level to write: "debug", "info", "warn", "error" or "critical".
             write: takes one finished line (with its traceback, in the text form) at a time, from any thread.
             file: where ``write`` writes; None for standard output.
+            columns: returns the width of the terminal that shows the log, if one does.
         """
         self._file = file
         self._level = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
-        self._lines = LineObserver({"text": text_line, "json": json_line}[form], write)
+        line = {"text": text_line, "json": json_line}[form]
+        self._lines = LineObserver(line, write) if columns is None else TerminalObserver(line, write, columns)
         # Any: mypy does not see that these classes provide the zope interfaces that the filter asks for.
         self.observer: Observer = FilteringLogObserver(cast(Any, self._lines), cast(Any, [self._level]))
 
@@ -81,7 +95,10 @@ class NodeLog:
         if file == "-" or (foreground and not file):
             # Not sys.stdout: twistd replaces that by a file that logs everything printed.
             stream = sys.__stdout__
-            return None if stream is None else cls(form, level, _writer_to(stream))
+            if stream is None:
+                return None
+            columns = _columns if form == "text" and stream.isatty() else None
+            return cls(form, level, _writer_to(stream), columns=columns)
         log: Any = LogFile.fromFullPath(  # type: ignore[no-untyped-call]
             file or "twistd.log", rotateLength=_FILE_BYTES, maxRotatedFiles=_OLD_FILES
         )
@@ -100,6 +117,10 @@ class NodeLog:
             moved = not os.path.exists(self._file.path) or not os.path.getsize(self._file.path)
             (self._file.reopen if moved else self._file.rotate)()  # type: ignore[no-untyped-call]
         self._log.info("SIGUSR1: the log begins a new file")
+
+
+def _columns() -> int:
+    return get_terminal_size().columns
 
 
 def _writer_to(stream: Any) -> Callable[[str], None]:
@@ -126,7 +147,33 @@ class LineObserver:
         """Write the event."""
         with self.lock:
             for admitted in self._repeats.admit(event):
-                self._write(self._line(admitted) + "\n")
+                self._show(admitted)
+
+    def _show(self, event: LogEvent) -> None:
+        self._write(self._line(event) + "\n")
+
+
+class TerminalObserver(LineObserver):
+    """Writes events as lines, and those with a field `progress` as a bar that the next event takes the place of."""
+
+    def __init__(
+        self, line: Callable[[LogEvent], str], write: Callable[[str], object], columns: Callable[[], int]
+    ) -> None:
+        super().__init__(line, write)
+        self._columns = columns
+        self._has_bar = False
+
+    def _show(self, event: LogEvent) -> None:
+        progress = event.get("progress")
+        shown = f"{self._line(event)}\n" if progress is None else self._bar(progress, _printable(_message(event)))
+        self._write(_ERASE_LINE + shown if self._has_bar else shown)
+        self._has_bar = progress is not None
+
+    def _bar(self, progress: float, text: str) -> str:
+        done = round(progress * _BAR_COLUMNS)
+        bar = f"[{'#' * done}{'-' * (_BAR_COLUMNS - done)}] {progress:4.0%} {text}"
+        # A bar of more than one line could not be erased.
+        return bar[: self._columns() - 1]
 
 
 def text_line(event: LogEvent) -> str:

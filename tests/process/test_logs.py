@@ -1,7 +1,10 @@
 """One line of log for each event."""
 
 import json
+import os
+import pty
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +24,7 @@ from svcd.process.logs import (
     LineObserver,
     NodeLog,
     RepeatFilter,
+    TerminalObserver,
     json_line,
     text_line,
 )
@@ -50,6 +54,56 @@ def failure() -> Failure:
 def logger(level: str = "info", form: str = "text") -> tuple[Logger, list[str]]:
     lines: list[str] = []
     return Logger("svcd.test", observer=NodeLog(form, level, lines.append).observer), lines
+
+
+# At a terminal
+
+
+def shown_at_a_terminal(*events: LogEvent, columns: int = 80) -> list[str]:
+    written: list[str] = []
+    observer = TerminalObserver(text_line, written.append, lambda: columns)
+    for each in events:
+        observer(each)
+    return written
+
+
+def test_progress_is_a_bar_which_the_next_event_erases() -> None:
+    line, first, second = event(), event(progress=0.25), event("block {height} of 8", progress=0.875)
+    assert shown_at_a_terminal(line, first, second, line) == [
+        f"{text_line(line)}\n",
+        "[#####---------------]  25% connected block 7",
+        "\r\x1b[K[##################--]  88% block 7 of 8",
+        f"\r\x1b[K{text_line(line)}\n",
+    ]
+
+
+def test_a_bar_is_shorter_than_a_line_of_the_terminal() -> None:
+    (shown,) = shown_at_a_terminal(event("x" * 200, progress=1.0), columns=40)
+    assert shown == "[####################] 100% xxxxxxxxxxxx"[:39]
+
+
+def test_data_in_a_bar_cannot_move_the_cursor() -> None:
+    (shown,) = shown_at_a_terminal(event("{name}", name="\r\x1b[2J", progress=0.0))
+    assert shown.isprintable()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_only_a_terminal_gets_a_bar(terminal: bool) -> None:
+    script = (
+        "from twisted.logger import Logger\n"
+        "from svcd.process.logs import NodeLog\n"
+        "log = Logger('n', observer=NodeLog.opened({'nodaemon': True}, 'text', 'info').observer)\n"
+        "log.info('half', progress=0.5)\n"
+        "log.info('over')\n"
+    )
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    with os.fdopen(ours, "rb") as read:
+        subprocess.run([sys.executable, "-c", script], stdout=theirs, check=True, timeout=60)
+        shown = os.read(read.fileno(), 10_000).decode("ascii")
+        os.close(theirs)
+    assert ("[##########----------]  50% half" in shown) is terminal
+    assert ("[n] half" in shown) is not terminal
+    assert "[n] over" in shown
 
 
 # Text
