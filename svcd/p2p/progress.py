@@ -104,6 +104,8 @@ class SyncProgress:
     def end(self) -> None:
         """Catching up has ended, or has been abandoned."""
         self._charge()
+        if self._target is not None and self._clock.seconds() - self._began >= _LOG_SECONDS:
+            self.log.info("the end of catching up: block {height}", height=self._height)
         self._target = None
 
     def sent_by(self, endpoint: str) -> None:

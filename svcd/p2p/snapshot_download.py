@@ -76,8 +76,12 @@ class SnapshotDownload:
 
     log = Logger()
 
-    def __init__(self, peers: Peers, claim: SnapshotClaim, state_root: bytes) -> None:
-        """``state_root`` is that of the verified header of the snapshot's block."""
+    def __init__(self, peers: Peers, claim: SnapshotClaim, state_root: bytes, liars: set[str]) -> None:
+        """``state_root`` is that of the verified header of the snapshot's block.
+
+        ``liars`` are the endpoints of peers that are not asked, even if they are not banned; those that send what is
+        false are added.
+        """
         self._peers = peers
         self._node = peers.node
         self.claim = claim
@@ -90,8 +94,7 @@ class SnapshotDownload:
         self._requests: list[_ChunkRequest] = []
         self._backoff: dict[str, float] = {}
         """By endpoint, until when (Unix seconds) nothing is requested."""
-        self._liars: set[str] = set()
-        """Endpoints of peers that sent what is false; even one that is not banned is asked no more."""
+        self._liars = liars
         self._failure: Exception | None = None
         self._wakeup = Wakeup(self._node.clock)
         self._idle_since = self._node.now()
@@ -137,12 +140,15 @@ class SnapshotDownload:
         """Raise why nothing more is fetched, if so."""
         if self._failure is not None:
             raise self._failure
-        if self._liars and not any(self._serves(peer) for peer in self._peers.all()):
-            raise DownloadFailed(f"whoever served the snapshot of block {self.claim.height} sent what is false")
+        if self._liars and not self.has_sources:
+            raise DownloadFailed("each peer that served it has sent something false")
         if self._node.now() - self._idle_since >= STALL_SECONDS:
-            raise DownloadFailed(
-                f"no peer has delivered of the snapshot of block {self.claim.height} for {STALL_SECONDS:g} s"
-            )
+            raise DownloadFailed(f"no peer has sent a chunk for {STALL_SECONDS:g} s")
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether a peer that has sent nothing false serves the snapshot."""
+        return any(self._serves(peer) for peer in self._peers.all())
 
     def _serves(self, peer: Peer) -> bool:
         claims = () if peer.status is None else peer.status.snapshots

@@ -157,7 +157,9 @@ class SnapshotStart:
         self._running: Deferred[None] | None = None
         self._download: SnapshotDownload | None = None
         self._refused: set[SnapshotClaim] = set()
-        """Snapshots that could not be had."""
+        """Snapshots that peers serve, and have not sent."""
+        self._liars: set[str] = set()
+        """Endpoints of peers that sent a false part of a snapshot."""
         self._unexpected: set[str] = set()
         """Endpoints of peers whose chain does not have the block that the operator expects."""
         self._wakeup = Wakeup(self._node.clock)
@@ -461,20 +463,24 @@ class SnapshotStart:
             claim = await self._choose()
             if claim is None:
                 if self._node.now() - began >= NOTHING_SECONDS:
-                    raise _NotFromSnapshot("no peer serves a snapshot that can be had")
+                    raise _NotFromSnapshot("no peer serves a usable snapshot")
                 await self._wakeup.wait(_CHECK_SECONDS)
                 continue
             header = await self._write(self._staging.header, claim.height)
-            download = self._download = SnapshotDownload(self._peers, claim, header.state_root)
+            download = self._download = SnapshotDownload(self._peers, claim, header.state_root, self._liars)
             try:
                 await self._fetch_snapshot(download)
                 return
             except DownloadFailed as failed:
                 if not self._stopping:
-                    self._refused.add(claim)
+                    if download.has_sources:
+                        # Otherwise liars served it, and the next peer that does may be honest.
+                        self._refused.add(claim)
                     began = self._node.now()
                     self.log.info(
-                        "the snapshot of block {height} cannot be had: {why}", height=claim.height, why=str(failed)
+                        "the download of the snapshot of block {height} failed: {why}",
+                        height=claim.height,
+                        why=str(failed),
                     )
             finally:
                 self._download = None
@@ -482,7 +488,8 @@ class SnapshotStart:
     async def _choose(self) -> SnapshotClaim | None:
         """The snapshot that was begun if a peer still serves it, else the best one."""
         progress, tip = await self._write(self._staging.progress), await self._write(self._staging.tip)
-        statuses = [peer.status for peer in self._peers.all() if peer.status is not None]
+        peers = [peer for peer in self._peers.all() if peer.endpoint not in self._liars]
+        statuses = [peer.status for peer in peers if peer.status is not None]
         claims = {claim for status in statuses for claim in status.snapshots}
         if progress is not None:
             manifest = progress.manifest

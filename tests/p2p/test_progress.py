@@ -193,6 +193,19 @@ def test_it_says_so_once_a_second_at_most(progress: SyncProgress, clock: Clock, 
     )
 
 
+@pytest.mark.parametrize(("seconds", "lines"), [(0.9, []), (1.0, ["the end of catching up: block 7"])])
+def test_the_end_is_logged_if_it_took_a_second(
+    progress: SyncProgress, clock: Clock, said: list[LogEvent], seconds: float, lines: list[str]
+) -> None:
+    progress.begin(0, lambda: 7)
+    progress.connected(7, 7)
+    said.clear()
+    clock.advance(seconds)
+    for _ in range(2):
+        progress.end()
+    assert [formatEvent(event) for event in said] == lines
+
+
 def test_it_says_nothing_of_blocks_that_come_by_themselves(progress: SyncProgress, said: list[LogEvent]) -> None:
     progress.connected(1, 1)
     assert said == []

@@ -177,6 +177,18 @@ def test_a_restart_goes_on_where_it_was(
     last.close()
 
 
+def test_a_liar_that_was_met_first_does_not_spoil_the_snapshot(fresh: Node, chain: list[Block]) -> None:
+    liar, honest = archive(fresh, 1, chain), archive(fresh, 2, chain)
+    manifest, chunks = liar.snapshots[AT]
+    liar.snapshots[AT] = manifest, [bytes(len(chunk)) or b"?" for chunk in chunks]
+    meet(fresh, liar)
+    assert fresh.until(lambda: fresh.peers.is_banned(liar.key.node_id), within=20.0)
+    fresh.run(NOTHING_SECONDS / 2)
+    fresh.meet(honest)
+    assert followed(fresh, chain, within=20.0)
+    assert prune_height(fresh) == AT + 1
+
+
 def test_a_short_chain_is_fetched_block_by_block(fresh: Node, chain: list[Block]) -> None:
     remote = archive(fresh, 1, chain[:WEEK], at=10)
     fresh.meet(remote)
