@@ -1,5 +1,7 @@
 """A start from a snapshot: headers and accounts wait beside the chain, and become the chain in one commit."""
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -339,6 +341,65 @@ def killing(connection: Connection, statements: int) -> None:
     connection.set_progress_handler(progress, 50)
 
 
+def go_on(node: Node, chain: ChainBuilder, blocks: Sequence[Block]) -> None:
+    """Do what is left of a start at block 20."""
+    staging = staging_of(node)
+    add_headers(staging, blocks, first=staging.tip().height, each=1)
+    add_state(staging, chain, blocks[19])
+    adopt(node, staging)
+
+
+def kill_while_it_starts(folder: Path, chain: ChainBuilder, blocks: Sequence[Block], steps: int) -> bool:
+    """Start in a process that is killed after so many steps of SQLite; whether it was not done by then."""
+    left = [steps]
+
+    def step() -> int:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    process = os.fork()
+    if not process:
+        try:
+            with running(folder) as node:
+                node.connections[0].set_progress_handler(step, 5)
+                go_on(node, chain, blocks)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(process, 0)
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.slow
+def test_kill_at_400_random_instants_costs_at_most_one_commit(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block]
+) -> None:
+    """Each start is killed again and again until it is done, and has then the accounts that all other nodes have."""
+    random, kills, starts = Random(400), 0, 0
+    while kills < 400:
+        folder, starts = tmp_path / str(starts), starts + 1
+        folder.mkdir()
+        seen = 0
+        while kill_while_it_starts(folder, chain, blocks, random.randrange(1, 3_000)):
+            kills += 1
+            with running(folder) as node:
+                staging, height = staging_of(node), node.chain_manager.tip.height
+                node.check()
+                assert height in (0, 20)
+                progress = staging.progress()
+                done = 0 if progress is None else len(progress.manifest.chunks) - len(progress.missing)
+                now = 1_000 if height else staging.tip().height + done
+                assert now >= seen
+                seen = now
+        with running(folder) as node:
+            assert node.chain_manager.tip.height == 20
+            assert node.accounts() == chain.accounts_after(blocks[19])
+            node.check()
+            assert node.submit(*blocks[20:]) == [BlockStatus.CONNECTED] * 20
+    assert starts > 10
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_start_goes_on_where_it_was(tmp_path: Path, chain: ChainBuilder, blocks: list[Block], seed: int) -> None:
     """However often it is interrupted: by a statement that ends in the middle of its work, and a new process."""
@@ -352,9 +413,7 @@ def test_a_start_goes_on_where_it_was(tmp_path: Path, chain: ChainBuilder, block
                 if instant is not None:
                     killing(node.connections[0], instant)
                 with suppress(OperationalError):
-                    add_headers(staging, blocks, first=seen, each=1)
-                    add_state(staging, chain, blocks[19])
-                    adopt(node, staging)
+                    go_on(node, chain, blocks)
                 node.connections[0].set_progress_handler(None, 0)
     with running(tmp_path) as node:
         assert node.chain_manager.tip.height == 20
