@@ -24,6 +24,7 @@ from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.service import SAVE_SECONDS, PeerNetwork, PeersService
+from svcd.p2p.snapshot_start import StartMode, StartSettings
 from svcd.p2p.transport import PeerReply, PeerRequest
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import BodyCaps, SiteLimits
@@ -36,6 +37,7 @@ from tests.simulation.network import Link, Network, ask_at_once
 from tests.support import result_of
 
 TICK_SECONDS = 1.0
+SNAPSHOT_SECONDS = 20.0
 RATES: dict[str, float] = {"read": 0, "p2p": 200}
 
 
@@ -69,6 +71,8 @@ class SimulatedNode:
         self.choose_slot = next_slot
         """How the node chooses the slot of its next block."""
         self.keep_blocks = keep_blocks
+        self.start_mode = StartMode.BLOCKS
+        """How it begins without a chain."""
         self._folder = settings.folder / str(number)
         self._seeds = settings.seeds
         self._node_context: NodeContext | None = None
@@ -106,6 +110,7 @@ class SimulatedNode:
         node_context.start_pruning()
         life.callLater(self.random.random(), self._keep_in_touch)
         life.callLater(SAVE_SECONDS, self._keep_notes)
+        life.callLater(SNAPSHOT_SECONDS, self._make_snapshots)
 
     def _join(self, node_context: NodeContext) -> PeerNetwork:
         home = LocalNode(self.params, node_context.chain_manager, self.key, self._life)
@@ -114,13 +119,15 @@ class SimulatedNode:
         known = node_context.transaction_pool.mempool.transfer
         client = PeerClient(self.params, self._link, InlineWorker(), known)
         self._clients = Clients()
+        self._snapshots = snapshots_beside(self._folder / "chain.sqlite", node_context.chain_manager)
         return PeerNetwork(
             home,
             client,
             transaction_pool=node_context.transaction_pool,
             book=book,
             settings=settings,
-            snapshots=snapshots_beside(self._folder / "chain.sqlite", node_context.chain_manager),
+            snapshots=self._snapshots,
+            start=StartSettings(self.start_mode, node_context.staging, node_context.chain.writer),
             forwards=self._clients.untrusted.forwards,
         )
 
@@ -135,6 +142,10 @@ class SimulatedNode:
         self.neighbours.tick()
         if self._hostile is not None:
             self._hostile.act()
+
+    def _make_snapshots(self) -> None:
+        self._life.callLater(SNAPSHOT_SECONDS, self._make_snapshots)
+        result_of(Deferred.fromCoroutine(self._snapshots.check()))
 
     def _keep_notes(self) -> None:
         self._life.callLater(SAVE_SECONDS, self._keep_notes)

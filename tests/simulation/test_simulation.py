@@ -13,7 +13,10 @@ import pytest
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
+from svcd.node import snapshots
+from svcd.p2p import snapshot_start
 from svcd.p2p.chain_sync import HOLD_SECONDS
+from svcd.p2p.snapshot_start import StartMode
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.hostile import KINDS
 from tests.simulation.network import Conditions
@@ -148,6 +151,50 @@ def test_nodes_are_switched_from_archive_to_pruned_and_back(make_world: MakeWorl
     reader = pruned.node_context.chain.reader
     for height in range(1, pruned.tip.height + 1):
         assert reader.wire(reader.existing(height))
+
+
+@pytest.fixture
+def small_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot every five blocks, and a start from one if there are more than twenty."""
+    for module, name, blocks in (
+        (snapshots, "SNAPSHOT_BLOCKS", 5),
+        (snapshots, "DEPTH", 2),
+        (snapshot_start, "SNAPSHOT_BLOCKS", 5),
+        (snapshot_start, "DEPTH", 5),
+        (snapshot_start, "MIN_BLOCKS", 20),
+    ):
+        monkeypatch.setattr(module, name, blocks)
+
+
+@pytest.mark.usefixtures("small_snapshots")
+@pytest.mark.parametrize("archives", [[], pytest.param([0, 2, 5], marks=pytest.mark.slow)])
+def test_new_nodes_start_from_snapshots_among_archive_and_pruned_nodes(
+    make_world: MakeWorld, archives: list[int]
+) -> None:
+    """Even where no node has all blocks any more."""
+    newcomers = (6, 7)
+    world = make_world(19, 8, pruned=[number for number in range(8) if number not in (*archives, *newcomers)])
+    others, late = world.nodes[:6], [world.nodes[number] for number in newcomers]
+    for node in late:
+        node.crash()
+        node.start_mode = StartMode.AUTOMATIC
+    world.run(2_400)
+    agree(world, others, depth=1)
+    for node in late:
+        node.start()
+        world.run(200)
+        agree(world, [*others, node], depth=1)
+        assert node.prune_height > 20
+        assert node.prune_height % 5 == 1
+    check_company(world)
+    # They make blocks, and take part in a reorganisation, as all others do.
+    endpoints = [node.endpoint for node in world.nodes]
+    world.network.part([[endpoints[0], endpoints[6]], [*endpoints[1:6], endpoints[7]]])
+    world.run(150)
+    world.network.part([])
+    world.run(150)
+    agree(world, world.nodes, depth=1)
+    check_company(world)
 
 
 def wait_for_the_next_slot(params: NetworkParams, tip: ChainPoint, now: int) -> int | None:
