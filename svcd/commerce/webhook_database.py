@@ -68,6 +68,8 @@ class WebhookDatabase:
     """Whether its disk can be written, or PostgreSQL answers."""
     is_file: bool
     """Whether it is a file in the data directory."""
+    had_watches: bool
+    """Whether it was a file with active watches when it was opened."""
     lease: LeaseStore | None
     """The lease by which one of the nodes that share it leads, on a connection of its own; None for a file."""
     _close: Callable[[], None]
@@ -99,6 +101,7 @@ async def open_webhook_database(
     identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
     fence = None if opened.lease is None else LeaseStore(opened.sql)
     repository = WatchRepository(WebhookStore(opened.sql), EventStore(opened.sql, EVENT_RULES), identity, fence)
+    had_watches = is_file and await worker.run(repository.watches.count_active) > 0
     follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
 
     def close() -> None:
@@ -110,6 +113,7 @@ async def open_webhook_database(
         ReportingWorker(worker, own, log=False, recovers=not is_file),
         DiskProbe(own, worker, opened.sql.probe),
         is_file,
+        had_watches,
         opened.lease,
         close,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twisted.application.service import Service
+from twisted.logger import Logger
 from twisted.web.resource import Resource
 
 from svcd.chain.address import decode_address, key_hash
@@ -77,6 +78,7 @@ from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 
+_LOG: Final = Logger()
 EXPIRY_SECONDS: Final = 60.0
 SAMPLED_PEERS: Final = 100
 """Entries of the address book that the page of the network shows."""
@@ -445,8 +447,21 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
         settings=settings,
         snapshots=snapshots,
         forwards=clients.untrusted.forwards,
-        start=StartSettings(StartMode(config.chain.start), node_context.staging, node_context.chain.writer),
+        start=StartSettings(start_mode(base), node_context.staging, node_context.chain.writer),
     )
+
+
+def start_mode(base: NodeResources) -> StartMode:
+    """How the node begins without a chain: as ``[chain] start`` says; if automatically, with all blocks for watches."""
+    mode, webhooks = StartMode(base.config.chain.start), base.databases.webhooks
+    if mode is not StartMode.AUTOMATIC or webhooks is None or not webhooks.had_watches:
+        return mode
+    if not base.node_context.chain_manager.tip.height:
+        _LOG.info(
+            "there are active watches: all blocks are fetched, so that no payment is missed; [chain] start = "
+            '"snapshot" begins with a snapshot all the same'
+        )
+    return StartMode.BLOCKS
 
 
 def page_hosts(config: Config) -> PageHosts:

@@ -372,3 +372,15 @@ def test_a_database_that_does_not_answer_leaves_the_merchants_as_they_are(
     changing = watched.webhooks.change_merchants(lambda: pytest.fail("applied"), removed=("books",))
     with pytest.raises(DatabaseUnavailable):
         result_of(Deferred.fromCoroutine(changing))
+
+
+def test_the_database_says_whether_it_had_active_watches_when_it_was_opened(watched: Watched) -> None:
+    assert not watched.database.had_watches
+    watch = watched.register()
+    watched.close_webhooks()
+    watched.open_webhooks()
+    assert watched.database.had_watches
+    watched.cancel(watch["id"])
+    watched.close_webhooks()
+    watched.open_webhooks()
+    assert not watched.database.had_watches
