@@ -161,14 +161,16 @@ class ChainManager:
             change = await self._chain.writer.run(self._chain.chainstate.adopt, staging)
             if change is not None:
                 self.update_prune_height()
+                # Nothing else changes it.
+                self.proven_work = self.reader.proven_work()
                 await self._publish_lock.run(self._publish, change)
             return change is not None
         finally:
             self._connecting -= 1
 
     def update_prune_height(self) -> None:
-        """Read :attr:`prune_height` and :attr:`proven_work` again after a commit that may have raised them."""
-        self.prune_height, self.proven_work = self.reader.prune_height(), self.reader.proven_work()
+        """Read :attr:`prune_height` again after a commit that may have raised it."""
+        self.prune_height = self.reader.prune_height()
 
     def keeps(self, work: int) -> bool:
         """Whether a side block is kept for so much cumulative work, its own or that of the chain it belongs to.
