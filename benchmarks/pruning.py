@@ -78,7 +78,7 @@ class TimedWorker:
 
 
 @frozen
-class _Size:
+class Size:
     """Megabytes of the database's file."""
 
     file: float
@@ -86,7 +86,8 @@ class _Size:
     """Without the pages that are free for new rows."""
 
     @classmethod
-    def of(cls, path: Path) -> "_Size":
+    def of(cls, path: Path) -> "Size":
+        """The size of the database at ``path`` now."""
         with closing(sqlite3.connect(path)) as connection:
             pages, free, size = (
                 connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -103,10 +104,10 @@ def _bodies(blocks: int, per_block: int) -> Iterator[list[Transfer]]:
         ]
 
 
-async def _pruned(node_context: NodeContext) -> None:
-    """Return when nothing is left to delete."""
+async def until_pruned(node_context: NodeContext, kept: int) -> None:
+    """Return when nothing is left to delete of a chain whose newest ``kept`` blocks are kept whole."""
     manager = node_context.chain_manager
-    while manager.reader.prune_height() < manager.tip.height - _KEPT + 1:
+    while manager.reader.prune_height() < manager.tip.height - kept + 1:
         await deferLater(cast(Any, node_context.clock), _POLL_SECONDS)
 
 
@@ -116,7 +117,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     path = folder / DATABASE
     lay_payments(path, transfers + _KEPT * PER_BLOCK, [Signer(number).key for number in range(further * per_block)])
     blocks = draft_blocks(path, _bodies(further, per_block))
-    sizes = [_Size.of(path)]
+    sizes = [Size.of(path)]
     writers: list[TimedWorker] = []
 
     def timed(worker: Worker) -> Worker:
@@ -129,17 +130,17 @@ def measure(folder: Path, quick: bool) -> list[Row]:
             seconds.clear()
             began = time.perf_counter()
             node_context.start_pruning()
-            await _pruned(node_context)
+            await until_pruned(node_context, _KEPT)
             took, jobs = time.perf_counter() - began, list(seconds)
-            sizes.append(_Size.of(path))
+            sizes.append(Size.of(path))
             began = time.perf_counter()
             await feed(
                 node_context.chain_manager,
                 (blocks[start : start + _BATCH] for start in range(0, further, _BATCH)),
             )
             connected = further * per_block / (time.perf_counter() - began)
-            await _pruned(node_context)
-        sizes.append(_Size.of(path))
+            await until_pruned(node_context, _KEPT)
+        sizes.append(Size.of(path))
         return jobs, took, connected
 
     jobs, took, connected = on_reactor(run)
@@ -196,7 +197,7 @@ def measure_behind(folder: Path, quick: bool, *, number: float) -> list[Row]:
     path = folder / DATABASE
     transfers = int(number)
     _lay_pruned_chain(path, transfers // _PER_BLOCK_BEHIND, _WEEK // 100 if quick else _WEEK)
-    size = _Size.of(path)
+    size = Size.of(path)
     return [
         Row(
             name=f"file of a pruned node with {transfers:,} transfers behind it",

@@ -252,3 +252,24 @@ def test_the_disk_of_a_pruned_node_is_measured(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (found,) = load(tmp_path / "rows")
     assert found.verdict == "ok"
+
+
+@pytest.mark.slow
+@pytest.mark.socket
+def test_a_start_from_a_snapshot_is_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.snapshot_start", "--quick", "--json", str(tmp_path / "rows")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = {row.name: row for row in load(tmp_path / "rows")}
+    assert list(found) == [
+        "a new node from a snapshot, 3,000 blocks, 36,000 transfers, 25 in a block",
+        "a new node from a snapshot, 3,000 blocks, 36,000 transfers, 25 in a block, processor time",
+        "the same from three peers, of which one sends false chunks and is banned",
+        "the same from three peers, of which one sends false chunks and is banned, processor time",
+        "svc verify --trustless at the new node",
+        "svc balance --trustless at the new node",
+        "file with the newest 1,500 blocks whole, after 40 further ones",
+        "in use with the newest 1,500 blocks whole, after 40 further ones",
+    ]
+    assert all(row.figure > 0 for row in found.values())
+    assert found["file with the newest 1,500 blocks whole, after 40 further ones"].verdict == "ok"
