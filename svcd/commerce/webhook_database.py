@@ -68,11 +68,16 @@ class WebhookDatabase:
     """Whether its disk can be written, or PostgreSQL answers."""
     is_file: bool
     """Whether it is a file in the data directory."""
-    had_watches: bool
-    """Whether it was a file with active watches when it was opened."""
     lease: LeaseStore | None
     """The lease by which one of the nodes that share it leads, on a connection of its own; None for a file."""
     _close: Callable[[], None]
+
+    async def oldest_watch(self) -> int | None:
+        """When the oldest active watch was registered, in Unix milliseconds; None without one, and on PostgreSQL.
+
+        Nodes that share PostgreSQL evaluate the watches for each other. Raises DatabaseError.
+        """
+        return await self.worker.run(self.operations.oldest_watch) if self.is_file else None
 
     async def close(self) -> None:
         """Close the files after all operations that have begun."""
@@ -101,7 +106,6 @@ async def open_webhook_database(
     identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
     fence = None if opened.lease is None else LeaseStore(opened.sql)
     repository = WatchRepository(WebhookStore(opened.sql), EventStore(opened.sql, EVENT_RULES), identity, fence)
-    had_watches = is_file and await worker.run(repository.watches.count_active) > 0
     follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
 
     def close() -> None:
@@ -113,7 +117,6 @@ async def open_webhook_database(
         ReportingWorker(worker, own, log=False, recovers=not is_file),
         DiskProbe(own, worker, opened.sql.probe),
         is_file,
-        had_watches,
         opened.lease,
         close,
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from twisted.application.service import Service
-from twisted.logger import Logger
 from twisted.web.resource import Resource
 
 from svcd.chain.address import decode_address, key_hash
@@ -78,7 +77,6 @@ from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 
-_LOG: Final = Logger()
 EXPIRY_SECONDS: Final = 60.0
 SAMPLED_PEERS: Final = 100
 """Entries of the address book that the page of the network shows."""
@@ -436,6 +434,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
         diverse=config.network == "mainnet",
         alone=config.participation.alone,
     )
+    webhooks = base.databases.webhooks
     home = LocalNode(params, node_context.chain_manager, key, base.reactor)
     client = PeerClient(params, dialling, base.pools.verifier, known=node_context.transaction_pool.mempool.transfer)
     book = AddressBook(secrets.token_bytes(32), secrets.SystemRandom().random)
@@ -447,21 +446,17 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
         settings=settings,
         snapshots=snapshots,
         forwards=clients.untrusted.forwards,
-        start=StartSettings(start_mode(base), node_context.staging, node_context.chain.writer),
+        start=StartSettings(
+            StartMode(config.chain.start),
+            node_context.staging,
+            node_context.chain.writer,
+            oldest_watch=no_watch if webhooks is None else webhooks.oldest_watch,
+        ),
     )
 
 
-def start_mode(base: NodeResources) -> StartMode:
-    """How the node begins without a chain: as ``[chain] start`` says; if automatically, with all blocks for watches."""
-    mode, webhooks = StartMode(base.config.chain.start), base.databases.webhooks
-    if mode is not StartMode.AUTOMATIC or webhooks is None or not webhooks.had_watches:
-        return mode
-    if not base.node_context.chain_manager.tip.height:
-        _LOG.info(
-            "there are active watches: all blocks are fetched, so that no payment is missed; [chain] start = "
-            '"snapshot" begins with a snapshot all the same'
-        )
-    return StartMode.BLOCKS
+async def no_watch() -> None:
+    """What a node without webhooks says of its oldest watch."""
 
 
 def page_hosts(config: Config) -> PageHosts:

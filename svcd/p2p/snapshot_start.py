@@ -5,7 +5,7 @@ chunks, each checked against the state root in that block's header. Blocks follo
 """
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -75,6 +75,8 @@ class StartSettings:
     staging: SnapshotStaging
     """For the thread of ``writer`` only."""
     writer: Worker
+    oldest_watch: Callable[[], Awaitable[int | None]]
+    """When the oldest active watch for a payment was registered, in Unix milliseconds; None if there is none."""
 
 
 class _NotFromSnapshot(Exception):
@@ -150,6 +152,7 @@ class SnapshotStart:
         self._peers = peers
         self._node = peers.node
         self._mode, self._staging, self._writer = settings.mode, settings.staging, settings.writer
+        self._oldest_watch = settings.oldest_watch
         self._own_errors = OwnErrors(peers.node.clock, "the start from a snapshot")
         self._ended = ended
         self._over = settings.mode is StartMode.BLOCKS
@@ -240,6 +243,10 @@ class SnapshotStart:
                 await self._fetch_state()
                 # The chain has grown meanwhile, or another one has been met that has more work.
                 await self._fetch_headers()
+            progress = await self._write(self._staging.progress)
+            if progress is not None:
+                # Another run of the node may have chosen it, or the start may have waited for long.
+                await self._check_watches(progress.manifest.height)
             if self._stopping:
                 return
             self._gauge = None
@@ -466,6 +473,7 @@ class SnapshotStart:
                     raise _NotFromSnapshot("no peer serves a usable snapshot")
                 await self._wakeup.wait(_CHECK_SECONDS)
                 continue
+            await self._check_watches(claim.height)
             header = await self._write(self._staging.header, claim.height)
             download = self._download = SnapshotDownload(self._peers, claim, header.state_root, self._liars)
             try:
@@ -484,6 +492,20 @@ class SnapshotStart:
                     )
             finally:
                 self._download = None
+
+    async def _check_watches(self, height: int) -> None:
+        """Raise _NotFromSnapshot if a watch may be for a payment up to ``height`` that nobody has looked at.
+
+        The payment of a watch comes after its registration. That of an older one may be in a block without its body.
+        """
+        if self._mode is StartMode.SNAPSHOT:
+            return
+        registered, point = await self._oldest_watch(), await self._write(self._staging.point, height)
+        if registered is not None and point is not None and registered < self._node.params.slot_time(point.slot + 1):
+            raise _NotFromSnapshot(
+                f"an active watch was registered before block {height}, and a payment of it in an earlier block "
+                'would be missed; [chain] start = "snapshot" accepts that'
+            )
 
     async def _choose(self) -> SnapshotClaim | None:
         """The snapshot that was begun if a peer still serves it, else the best one."""

@@ -231,6 +231,11 @@ class WebhookStore:
         ).fetchone()
         return 0 if row is None else int(row[0])
 
+    def oldest_active(self) -> int | None:
+        """When the oldest active watch was registered, in Unix milliseconds; None if there is none."""
+        ((registered,),) = self._db.execute("SELECT min(created_at) FROM watch WHERE ending IS NULL").fetchall()
+        return None if registered is None else int(registered)
+
     def count_unconfirmed(self, merchant: str, host: str = "") -> int:
         """The number of a merchant's active watches whose payment is not confirmed; at ``host``, if it is given."""
         row = self._db.execute(

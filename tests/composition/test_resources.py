@@ -44,7 +44,7 @@ def database_that(log: list[str], *, closes: bool = True) -> WebhookDatabase:
             raise OSError("no")
 
     nothing: Any = None
-    return WebhookDatabase(nothing, InlineWorker(), nothing, True, False, None, close)
+    return WebhookDatabase(nothing, InlineWorker(), nothing, True, None, close)
 
 
 def close(files: OpenDatabases) -> None:

@@ -1,6 +1,7 @@
 """A node under test with peers: everything is real but the clock, the threads and the other nodes."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -8,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
@@ -68,6 +69,8 @@ class Setting:
     alone: bool = False
     start: StartMode | None = None
     """How it begins without a chain; None for with all blocks."""
+    oldest_watch: int | None = None
+    """When its oldest watch was registered, in Unix milliseconds."""
     expect: PinnedBlock | None = None
     checker: Worker = field(factory=InlineWorker)
     writer: Worker = field(factory=InlineWorker)
@@ -127,7 +130,9 @@ class Node:
 
     def _start(self) -> StartSettings | None:
         mode, context = self.setting.start, self.node_context
-        return None if mode is None else StartSettings(mode, context.staging, context.chain.writer)
+        if mode is None:
+            return None
+        return StartSettings(mode, context.staging, context.chain.writer, partial(succeed, self.setting.oldest_watch))
 
     def _site(self) -> Site:
         node_context, setting = self.node_context, self.setting

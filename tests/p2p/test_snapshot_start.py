@@ -14,7 +14,7 @@ from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.p2p import client as client_module
 from svcd.p2p import snapshot_start
 from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
-from tests.chains import ChainBuilder
+from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.p2p.bench import Node, Setting
 from tests.p2p.conftest import MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
@@ -201,6 +201,62 @@ def test_nothing_but_blocks_if_the_operator_says_so(make_node: MakeNode, chain: 
     node.meet(archive(node, 1, chain))
     assert followed(node, chain)
     assert prune_height(node) == 0
+
+
+def missing_chunks(node: Node) -> Sequence[int]:
+    progress = node.node_context.staging.progress()
+    assert progress is not None
+    return progress.missing
+
+
+def end_of_slot(builder: ChainBuilder, block: Block) -> int:
+    return TEST_PARAMS.slot_time(builder.point_after(block).slot + 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "after", "begins"),
+    [
+        (StartMode.AUTOMATIC, -1, 0),
+        (StartMode.AUTOMATIC, 0, AT + 1),
+        (StartMode.SNAPSHOT, -1, AT + 1),
+    ],
+)
+def test_all_blocks_are_fetched_for_a_watch_that_was_registered_before_the_block_of_the_snapshot(
+    make_node: MakeNode, builder: ChainBuilder, chain: list[Block], start: StartMode, after: int, begins: int
+) -> None:
+    """Its payment may be in a block between the last one that was evaluated and that block."""
+    node = make_node(start=start, oldest_watch=end_of_slot(builder, chain[AT - 1]) + after)
+    remote = archive(node, 1, chain)
+    node.meet(remote)
+    assert followed(node, chain)
+    assert prune_height(node) == begins
+    assert bool(node.transport.calls_to(remote.endpoint, PATH)) is bool(begins)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_watches_are_looked_at_again_when_a_start_goes_on_after_a_restart(
+    tmp_path: Path, transport: MemoryTransport, builder: ChainBuilder, chain: list[Block], whole: bool
+) -> None:
+    """Even if the whole state is here."""
+    node = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
+    remote = archive(node, 1, chain, scripts={f"{PATH}/3": silent})
+    node.meet(remote)
+    node.run(5.0)
+    if whole:
+        # The node waits for the headers of a peer that claims more work.
+        node.meet(boaster(node, 2, silent))
+        remote.scripts = {}
+        assert node.until(lambda: not missing_chunks(node), within=30.0)
+    assert bool(missing_chunks(node)) is not whole
+    assert node.tip.height == 0
+    node.close()
+    setting = Setting(start=StartMode.AUTOMATIC, oldest_watch=end_of_slot(builder, chain[0]))
+    again = Node(tmp_path, transport, setting, builder)
+    remote.scripts = {}
+    again.meet(remote)
+    assert followed(again, chain, within=20.0)
+    assert prune_height(again) == 0
+    again.close()
 
 
 def test_a_snapshot_of_a_short_chain_if_the_operator_says_so(make_node: MakeNode, chain: list[Block]) -> None:

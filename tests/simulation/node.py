@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
@@ -127,7 +127,9 @@ class SimulatedNode:
             book=book,
             settings=settings,
             snapshots=self._snapshots,
-            start=StartSettings(self.start_mode, node_context.staging, node_context.chain.writer),
+            start=StartSettings(
+                self.start_mode, node_context.staging, node_context.chain.writer, partial(succeed, None)
+            ),
             forwards=self._clients.untrusted.forwards,
         )
 
