@@ -201,23 +201,31 @@ class SyncMetrics(Collector):
             waited.add_metric((stage.value,), seconds)
         yield slowest
         yield waited
-        done = GaugeMetricFamily(
-            "svcd_sync_snapshot_done", "Headers, or chunks of the state, that have come.", labels=("stage",)
-        )
-        target = GaugeMetricFamily(
-            "svcd_sync_snapshot_target", "Headers, or chunks of the state, to be fetched.", labels=("stage",)
-        )
-        starting = self._network.sync.starting
-        for each in StartStage:
-            here = starting if starting is not None and starting.stage is each else None
-            done.add_metric((each.value,), 0 if here is None else here.done)
-            target.add_metric((each.value,), 0 if here is None else here.target)
-        yield done
-        yield target
+        yield from self._starting()
         yield from _counters(
             ("svcd_sync_blocks", "Blocks connected while catching up.", progress.blocks),
             ("svcd_sync_transactions", "Transfers connected while catching up.", progress.transactions),
         )
+
+    def _starting(self) -> Iterator[Metric]:
+        """The stages of a start from a snapshot; those that are not under way are 0."""
+        starting = self._network.sync.starting
+        figures: dict[StartStage, tuple[float, float, float, float]] = dict.fromkeys(StartStage, (0, 0, 0, 0))
+        if starting is not None:
+            left = nan if starting.seconds_left is None else starting.seconds_left
+            figures[starting.stage] = starting.done, starting.target, starting.per_second, left
+        for index, (name, text) in enumerate(
+            (
+                ("done", "Headers, or chunks of the state, that have come."),
+                ("target", "Headers, or chunks of the state, to be fetched."),
+                ("per_second", "Headers, or chunks of the state, per second, over the last minute."),
+                ("left_seconds", "Estimated time until the stage is done; NaN if unknown."),
+            )
+        ):
+            family = GaugeMetricFamily(f"svcd_sync_snapshot_{name}", text, labels=("stage",))
+            for stage, values in figures.items():
+                family.add_metric((stage.value,), values[index])
+            yield family
 
     def _state(self, state: SyncStatus | None) -> Iterator[Metric]:
         """The current state; a node that is not catching up has reached its target."""

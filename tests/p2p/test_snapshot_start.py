@@ -10,6 +10,7 @@ import pytest
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal
 from svcd.chain.snapshot import check_manifest
+from svcd.metrics.collectors import SyncMetrics
 from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.p2p import client as client_module
 from svcd.p2p import snapshot_start
@@ -24,6 +25,7 @@ from tests.support import result_of
 
 MOST, DEPTH, WEEK = 4, 10, 30
 LENGTH, AT = 60, 40
+FIGURES = ("done", "target", "per_second", "left_seconds")
 PATH = f"/p2p/snapshot/{AT}"
 
 
@@ -99,16 +101,26 @@ def test_the_node_is_behind_while_it_starts(fresh: Node, chain: list[Block]) -> 
     assert fresh.tip.height == 0
 
 
+def stage_metrics(node: Node) -> dict[tuple[str, str], float]:
+    """By figure and stage, what the metrics say of a start from a snapshot."""
+    samples = [sample for family in SyncMetrics(node.network).collect() for sample in family.samples]
+    prefix = "svcd_sync_snapshot_"
+    found = [sample for sample in samples if sample.name.startswith(prefix)]
+    return {(sample.name.removeprefix(prefix), sample.labels["stage"]): sample.value for sample in found}
+
+
 def test_the_progress_of_each_stage_is_reported(fresh: Node, chain: list[Block]) -> None:
     remote = archive(fresh, 1, chain)
     fresh.transport.latency[remote.endpoint] = 0.4
     meet(fresh, remote)
     stages: dict[str, dict[str, Any]] = {}
+    shown: dict[str, dict[tuple[str, str], float]] = {}
 
     def note() -> bool:
         record: Any = fresh.network.record()
         if record["snapshotStart"] is not None:
             stages[record["snapshotStart"]["stage"]] = record["snapshotStart"]
+            shown[record["snapshotStart"]["stage"]] = stage_metrics(fresh)
         return fresh.tip.hash == chain[-1].header.hash
 
     assert fresh.until(note, within=30.0)
@@ -118,6 +130,15 @@ def test_the_progress_of_each_stage_is_reported(fresh: Node, chain: list[Block])
     assert stages["state"]["perSecond"] > 0
     assert stages["state"]["secondsLeft"] is not None
     assert fresh.network.record()["snapshotStart"] is None
+    # The metrics show the same.
+    for name, other in (("headers", "state"), ("state", "headers")):
+        stage = stages[name]
+        assert shown[name]["done", name] == int(stage["done"])
+        assert shown[name]["target", name] == int(stage["target"])
+        assert round(shown[name]["per_second", name], 1) == stage["perSecond"]
+        assert {shown[name][figure, other] for figure in FIGURES} == {0}
+    assert round(shown["state"]["left_seconds", "state"]) == stages["state"]["secondsLeft"]
+    assert set(stage_metrics(fresh).values()) == {0}
 
 
 def test_a_liar_among_three_sources_is_banned(fresh: Node, chain: list[Block]) -> None:
