@@ -138,16 +138,19 @@ class SyncProgress:
         now = self._clock.seconds()
         if now - self._said >= _LOG_SECONDS and (state := self.snapshot()) is not None:
             self._said = now
+            rate, left = round(state.blocks_per_second, 1), state.seconds_left
+            seconds = "?" if left is None else round(left)
             self.log.info(
                 "catching up: block {height} of {target}, {rate} blocks/s, {transactions} transactions/s, "
                 "mostly waiting for {stage}, {left} s left",
                 height=state.height,
                 target=state.target,
-                rate=round(state.blocks_per_second, 1),
+                rate=rate,
                 transactions=round(state.transactions_per_second, 1),
                 stage=state.slowest_stage.value,
-                left="?" if state.seconds_left is None else round(state.seconds_left),
+                left=seconds,
                 progress=state.height / max(state.target, 1),
+                _short=f"{state.height} of {state.target} blocks, {rate}/s, {seconds} s left",
             )
 
     def waited(self) -> dict[SyncStage, float]:

@@ -288,13 +288,15 @@ class SnapshotStart:
             self._said = now
             progress = gauge.read(now)
             left = progress.seconds_left
+            pace = "" if left is None else f", {progress.per_second:.1f}/s, {left:.0f} s left"
             self.log.info(
                 "starting from a snapshot: {done} of {target} {what}{pace}",
                 done=gauge.done,
                 target=gauge.target,
                 what=stage.unit,
-                pace="" if left is None else f", {progress.per_second:.1f}/s, {left:.0f} s left",
+                pace=pace,
                 progress=gauge.done / max(gauge.target, 1),
+                _short=f"{gauge.done} of {gauge.target} {stage.unit}{pace}",
             )
 
     # Headers

@@ -2,7 +2,7 @@
 
 Data is in an event's fields, never in its format string. Data from the network cannot forge a line: unprintable
 characters are escaped. In the text form a traceback follows its line, indented. At a terminal, events with a field
-`progress`, from 0 to 1, are a bar below the other lines.
+`progress`, from 0 to 1, are a bar below the other lines, with their field `_short` or the message.
 """
 
 import json
@@ -165,7 +165,10 @@ class TerminalObserver(LineObserver):
 
     def _show(self, event: LogEvent) -> None:
         progress = event.get("progress")
-        shown = f"{self._line(event)}\n" if progress is None else self._bar(progress, _printable(_message(event)))
+        if progress is None:
+            shown = f"{self._line(event)}\n"
+        else:
+            shown = self._bar(progress, _printable(str(event.get("_short") or _message(event))))
         self._write(_ERASE_LINE + shown if self._has_bar else shown)
         self._has_bar = progress is not None
 

@@ -10,6 +10,7 @@ from svcd.chain.params import DEVNET
 from svcd.chain.transition import genesis_point
 from svcd.node.changes import AppliedBlock, BlockStage, ChainChange, CommittedBlock
 from svcd.p2p.progress import WINDOW_SECONDS, SyncProgress, SyncStage, SyncStatus
+from svcd.process.logs import TerminalObserver, text_line
 
 
 @pytest.fixture
@@ -160,6 +161,17 @@ def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: SyncProgre
     progress.end()
     clock.advance(10)
     assert progress.waited() == {SyncStage.FETCH: 1, SyncStage.PARSE: 0, SyncStage.VERIFY: 0, SyncStage.CONNECT: 0}
+
+
+def test_a_terminal_shows_rate_and_time_left_in_80_columns(
+    progress: SyncProgress, clock: Clock, said: list[LogEvent]
+) -> None:
+    written: list[str] = []
+    progress.begin(1_000_000, lambda: 9_000_000)
+    clock.advance(3)
+    progress.connected(10_000, 1_010_000)
+    TerminalObserver(text_line, written.append, lambda: 80)(said[-1])
+    assert written == ["[##------------------]  11% 1010000 of 9000000 blocks, 3333.3/s, 2397 s left"]
 
 
 def test_the_record_for_the_operator(progress: SyncProgress, clock: Clock) -> None:

@@ -1,11 +1,13 @@
 """A node without a chain starts from a snapshot: headers, state, then blocks; and what may go wrong."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.logger import capturedLogs
 
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal
@@ -15,6 +17,7 @@ from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.p2p import client as client_module
 from svcd.p2p import snapshot_start
 from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
+from svcd.process.logs import TerminalObserver, text_line
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.p2p.bench import Node, Setting
 from tests.p2p.conftest import MakeNode
@@ -139,6 +142,21 @@ def test_the_progress_of_each_stage_is_reported(fresh: Node, chain: list[Block])
         assert {shown[name][figure, other] for figure in FIGURES} == {0}
     assert round(shown["state"]["left_seconds", "state"]) == stages["state"]["secondsLeft"]
     assert set(stage_metrics(fresh).values()) == {0}
+
+
+def test_a_terminal_of_80_columns_shows_rate_and_time_left(fresh: Node, chain: list[Block]) -> None:
+    remote = archive(fresh, 1, chain)
+    fresh.transport.latency[remote.endpoint] = 0.8
+    written: list[str] = []
+    terminal = TerminalObserver(text_line, written.append, lambda: 80)
+    with capturedLogs() as events:
+        meet(fresh, remote)
+        assert followed(fresh, chain, within=40.0)
+    for each in events:
+        terminal(each)
+    bars = [re.sub(r"^[^[]*(\x1b\[K)?\[[#-]{20}\] +", "", line) for line in written if "#" in line or "--]" in line]
+    assert re.fullmatch(r"100% 60 of 60 headers(, [0-9.]+/s, 0 s left)?", bars[0])
+    assert [bar for bar in bars if re.fullmatch(r"[0-9]+% [0-9]+ of [0-9]+ chunks, [0-9.]+/s, [0-9]+ s left", bar)]
 
 
 def test_a_liar_among_three_sources_is_banned(fresh: Node, chain: list[Block]) -> None:

@@ -77,14 +77,21 @@ def test_progress_is_a_bar_which_the_next_event_erases() -> None:
     ]
 
 
+def test_a_bar_has_the_short_form_of_its_event() -> None:
+    assert shown_at_a_terminal(event(progress=0.5, _short="7 of 14 blocks")) == [
+        "[##########----------]  50% 7 of 14 blocks"
+    ]
+
+
 def test_a_bar_is_shorter_than_a_line_of_the_terminal() -> None:
     (shown,) = shown_at_a_terminal(event("x" * 200, progress=1.0), columns=40)
     assert shown == "[####################] 100% xxxxxxxxxxxx"[:39]
 
 
 def test_data_in_a_bar_cannot_move_the_cursor() -> None:
-    (shown,) = shown_at_a_terminal(event("{name}", name="\r\x1b[2J", progress=0.0))
-    assert shown.isprintable()
+    for data in (event("{name}", name="\r\x1b[2J", progress=0.0), event(_short="\r\x1b[2J", progress=0.0)):
+        (shown,) = shown_at_a_terminal(data)
+        assert shown.isprintable()
 
 
 @pytest.mark.parametrize("terminal", [True, False])
