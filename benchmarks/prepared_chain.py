@@ -71,7 +71,7 @@ def create_chain(path: Path, keys: Iterable[bytes], *, params: NetworkParams = D
     head = genesis_head(params)
     accounts: Mapping[bytes, Account] = dict.fromkeys(sorted(keys), Account(FORTUNE))
     with store.commit():
-        store.write_accounts(accounts)
+        store.write_accounts(accounts, count=len(accounts))
         commitment.load(store.every_account(), len(accounts))
         root = consensus_root(params, head.point, History().root)
         header = genesis_header(params, state_root=commitment.root, consensus_root=root)

@@ -239,7 +239,7 @@ def _lay_block(store: ChainWriter, empty: Block, point: ChainPoint, *, deleted: 
     first = (height - 1) * _PER_BLOCK_BEHIND
     numbers = range(first, first + _PER_BLOCK_BEHIND)
     accounts = {unowned_key(number): Account(1_000_000 + number) for number in numbers}
-    store.write_accounts(accounts)
+    store.write_accounts(accounts, count=numbers.stop)
     transfers: tuple[Transfer, ...] = ()
     if height > deleted:
         transfers = tuple([parse_canonical_transfer(body_of(number)[1], DEVNET) for number in numbers])

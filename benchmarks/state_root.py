@@ -38,7 +38,7 @@ class State:
                 overlay.change(accounts, len(self.keys))
                 self.commitment.take(overlay)
                 seconds += thread_time() - began
-                self.store.write_accounts(accounts)
+                self.store.write_accounts(accounts, count=len(self.keys))
             count += len(keys)
         return seconds / count * 1e6
 

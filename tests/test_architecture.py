@@ -60,6 +60,7 @@ SQL = re.compile(
     r"\s*((SELECT|INSERT|REPLACE|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA) +\w|(BEGIN( IMMEDIATE)?|COMMIT|ROLLBACK)$)"
 )
 SQL_MODULES = {
+    "store.account_table",
     "store.chain_store",
     "store.block_deletion",
     "store.database_copy",

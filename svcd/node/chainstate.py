@@ -290,7 +290,7 @@ class Chainstate:
     def _write_genesis(self) -> None:
         accounts, head = genesis_accounts(self.params), genesis_head(self.params)
         with self.store.commit():
-            self.store.write_accounts(accounts)
+            self.store.write_accounts(accounts, count=len(accounts))
             self.account_count, self.saved_height = len(accounts), -1
             self._tree.load(self.store.every_account(), self.account_count)
             root = consensus_root(self.params, head.point, History().root)
@@ -344,7 +344,7 @@ class Chainstate:
             outcomes = [self._connect_block(block) for block in batch]
             pending = self._pending
             if pending.undone or pending.applied:
-                self.store.write_accounts(pending.state.changed)
+                self.store.write_accounts(pending.state.changed, count=pending.state.count)
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
                 undone = self._undone_blocks()
@@ -496,7 +496,7 @@ class Chainstate:
         """Write the changed accounts within the open savepoint if there are many, so that memory does not hold them."""
         pending = self._pending
         if len(pending.state.changed) > _MAX_PENDING_ACCOUNTS:
-            self.store.write_accounts(pending.state.changed)
+            self.store.write_accounts(pending.state.changed, count=pending.state.count)
             pending.tree = pending.tree or self._tree.copy()
             pending.tree.take(pending.state)
             pending.state = Overlay(pending.tree, pending.state.count)

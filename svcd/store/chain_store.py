@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,6 @@ from attrs import frozen
 from svcd.chain.accounts import Account
 from svcd.chain.address import key_hash
 from svcd.chain.block import Block, Header, block_wire, header_hash, parse_header
-from svcd.chain.commitment import Row
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
@@ -20,6 +19,7 @@ from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
 from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
+from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.pruned import Pruned
 from svcd.store.undo_records import pack, unpack
 
@@ -115,13 +115,6 @@ _TRANSACTION: Final = (
     f"WHERE t.txid = ? AND t.height >= {_PRUNE_HEIGHT}"
 )
 _HAS_TRANSACTION: Final = "SELECT 1 FROM transaction_place WHERE txid = ?"
-_ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
-_ACCOUNTS_AT_ONCE: Final = 256
-_ACCOUNTS_IN_RANGES: Final = """
-    SELECT a.key, balance, nonce, held FROM json_each(?3) range CROSS JOIN account a
-    WHERE a.key BETWEEN substr(?1, range.value, 20) AND substr(?2, range.value, 20)"""
-"""For the first keys of all ranges, the last keys of all, and where in them each range begins. One statement takes a
-quarter of the time of one for each range, and the interpreter is free for other threads meanwhile."""
 _PAID: Final = "p.amount, p.position, x.body, b.hash, b.height, b.slot"
 """The columns of a PaidTransfer."""
 PAYMENTS: Final = (
@@ -201,11 +194,8 @@ MAX_TOGETHER: Final = 10
 _PAGES_OF_A_BLOCK: Final = 64
 
 
-class ChainReader:
-    """Queries of the committed chain; each is one statement, and so consistent in itself."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
+class ChainReader(AccountReader):
+    """Queries of the committed chain; each is one statement, and so consistent in itself, unless it says otherwise."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which all queries see the same commit."""
@@ -375,11 +365,6 @@ class ChainReader:
         self._check_block(block)
         return bodies
 
-    def account(self, key: bytes) -> Account | None:
-        """One account after the tip."""
-        row = self._db.execute(_ACCOUNT, (key,)).fetchone()
-        return None if row is None else Account(*row)
-
     def account_after(self, key: bytes, height: int) -> Account | None:
         """One account as it was after the canonical block at ``height``, which need not be the tip.
 
@@ -398,37 +383,6 @@ class ChainReader:
         """The packed undo records of the canonical blocks above ``height`` that are here, ascending, each as a row."""
         later = "SELECT u.data FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ? ORDER BY c.height"
         return closing(self._db.execute(later, (height,)))
-
-    def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
-        """Those accounts of ``keys`` that exist after the tip."""
-        found = {}
-        wanted = sorted(keys)
-        for start in range(0, len(wanted), _ACCOUNTS_AT_ONCE):
-            some = wanted[start : start + _ACCOUNTS_AT_ONCE]
-            # Otherwise the result would have a copy of each key.
-            same = dict(zip(some, some, strict=True))
-            # A power of two, so that SQLite has few statements to prepare and cache.
-            size = 1 << (len(some) - 1).bit_length()
-            some += some[-1:] * (size - len(some))
-            sql = f"SELECT key, balance, nonce, held FROM account WHERE key IN ({','.join('?' * size)})"
-            for key, balance, nonce, held in self._db.execute(sql, some).fetchall():
-                found[same[key]] = Account(balance, nonce, held)
-        return found
-
-    def account_rows(self, ranges: Sequence[tuple[bytes, bytes]]) -> list[Row]:
-        """The accounts with first ≤ key hash ≤ last of any of ``ranges``, which do not overlap."""
-        firsts, lasts = (b"".join(bounds) for bounds in zip(*ranges, strict=True))
-        starts = str(list(range(1, len(firsts), 20)))
-        return self._db.execute(_ACCOUNTS_IN_RANGES, (firsts, lasts, starts)).fetchall()
-
-    def every_account(self) -> Iterator[Row]:
-        """All accounts, ascending by key hash."""
-        return iter(self._db.execute("SELECT key, balance, nonce, held FROM account ORDER BY key"))
-
-    def count_accounts(self) -> int:
-        """The number of accounts; a table scan, for the start and for checks only."""
-        (count,) = self._db.execute("SELECT count(*) FROM account").fetchone()
-        return int(count)
 
     def transaction(self, txid: bytes) -> StoredTransfer | None:
         """A canonical transfer by its id."""
@@ -702,18 +656,9 @@ class ChainWriter(ChainReader):
         """Note that blocks below ``height`` are not here whole any more; in the commit that deletes of them first."""
         self._db.execute("UPDATE prune SET height = ?1 WHERE row = 1 AND height < ?1", (height,))
 
-    def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
-        """Set accounts; None removes one that a block had created."""
-        # In the order of their keys, here and below: so each page of a table is looked up and changed once.
-        database.insert(
-            self._db,
-            "account",
-            [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(accounts.items()) if a is not None],
-            replace=True,
-        )
-        gone = [(key,) for key, account in accounts.items() if account is None]
-        if gone:
-            self._db.executemany("DELETE FROM account WHERE key = ?", gone)
+    def write_accounts(self, accounts: Mapping[bytes, Account | None], *, count: int) -> None:
+        """Set accounts, None for one that a block had created; ``count`` exist then."""
+        AccountWriter(self._db).write(accounts, count=count)
 
     def connect_block(
         self,

@@ -151,6 +151,11 @@ class Inspector(ChainReader):
         (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
         return int(count)
 
+    def stray_changes(self) -> int:
+        """The number of changes of accounts in runs that do not exist."""
+        query = "SELECT count(*) FROM recent_account WHERE run NOT IN (SELECT number FROM account_run)"
+        return int(self._db.execute(query).fetchone()[0])
+
     def side_blocks(self) -> Iterator[StoredBlock]:
         """The stored blocks that are not canonical, parents first."""
         rows = self._db.execute(

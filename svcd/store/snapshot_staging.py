@@ -199,5 +199,5 @@ class SnapshotStaging:
         self._db.execute("DROP TABLE account")
         self._db.execute("ALTER TABLE snapshot_account RENAME TO account")
         self._db.execute(_ACCOUNT_TABLE)
-        for table in ("snapshot_progress", "snapshot_chunk", "snapshot_header"):
+        for table in ("account_run", "recent_account", "snapshot_progress", "snapshot_chunk", "snapshot_header"):
             self._db.execute(f"DELETE FROM {table}")

@@ -43,7 +43,8 @@ def stored(builder: ChainBuilder, blocks: list[Block]) -> Iterator[ChainWriter]:
             store.connect_block(
                 store.add_block(block, builder.point_after(block)), block.transfers, undo={}, history=()
             )
-        store.write_accounts(dict(builder.accounts_after(blocks[-1] if blocks else None)))
+        accounts = dict(builder.accounts_after(blocks[-1] if blocks else None))
+        store.write_accounts(accounts, count=len(accounts))
         yield store
 
 

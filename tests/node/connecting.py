@@ -70,7 +70,7 @@ def undoing(node: Node) -> Iterator[Callable[[], bytes]]:
 
     def undo() -> bytes:
         chainstate._disconnect_tip()
-        node.store.write_accounts(pending.state.changed)
+        node.store.write_accounts(pending.state.changed, count=pending.state.count)
         return pending.state.root
 
     with suppress(_TakeBack), node.store.commit():

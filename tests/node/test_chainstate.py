@@ -86,7 +86,7 @@ def test_a_chain_of_earlier_rules_is_refused(tmp_path: Path) -> None:
 
 def test_accounts_that_do_not_give_the_state_root_are_refused(node: Node, chain: ChainBuilder) -> None:
     connect_all(node, chain, chain.block())
-    node.store.write_accounts({key_of("alice").hash: Account(1)})
+    node.store.write_accounts({key_of("alice").hash: Account(1)}, count=1)
     with pytest.raises(Corrupt, match="do not give the state root of block 1: try `svc db rebuild`"):
         Chainstate(TEST_PARAMS, node.store).load()
 

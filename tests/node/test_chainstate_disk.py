@@ -159,7 +159,7 @@ def test_a_refused_rollback_is_completed_by_the_next_writer(node: Node, chain: C
     before = node.state()
     shaken.get_stuck(statement)
     with shaken.chainstate.store.commit():
-        shaken.chainstate.store.write_accounts({bytes(20): None})
+        shaken.chainstate.store.write_accounts({bytes(20): None}, count=1)
     assert node.state() == before
     shaken.takes(branch(chain, shaken.old[-1], 1, "h")[0])
     shaken.stands_on(shaken.old[-1])

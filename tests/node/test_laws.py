@@ -1,5 +1,6 @@
 """What holds for any blocks in any order (docs/protocol.md 9, 10)."""
 
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, running
 from tests.node.connecting import sound, undoing
 from tests.node.trees import CHAINS, TREES, Sprout, grow
+from tests.store.account_runs import small_runs
 from tests.torture.audit import audit
 
 FOLDERS = count()
@@ -26,6 +28,13 @@ EXAMPLES = min(settings().max_examples, 2000)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("laws")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _accounts_in_runs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        small_runs(patch)
+        yield
 
 
 def fresh(folder: Path) -> Path:

@@ -189,12 +189,13 @@ def test_damaged_accounts_are_not_laid_to_a_block(node: Node, chain: ChainBuilde
     connect_all(node, chain, *blocks[:2])
     save(node, file)
     damaged = evolve(chain.account_after(blocks[1], "alice"), balance=10**6)
-    node.store.write_accounts({key_of("alice").hash: damaged})
+    alice, count = key_of("alice").hash, node.chainstate.account_count
+    node.store.write_accounts({alice: damaged}, count=count)
     again = opened(node, file)
     candidate = CheckedBlock(blocks[2], chain.head_after(blocks[2]))
     with pytest.raises(Corrupt, match="accounts on disk do not give the state root of block 2: try `svc db rebuild`"):
         again.connect([candidate])
-    node.store.write_accounts({key_of("alice").hash: chain.account_after(blocks[1], "alice")})
+    node.store.write_accounts({alice: chain.account_after(blocks[1], "alice")}, count=count)
     assert again.connect([candidate]).outcomes == [BlockStatus.CONNECTED]
 
 

@@ -254,12 +254,22 @@ def _canonical(db: sqlite3.Connection) -> Iterator[tuple[dict[str, Any], list[di
         yield json.loads(header), [json.loads(body) for (body,) in bodies], tuple(columns)
 
 
+_ACCOUNTS = """
+    SELECT key, balance, nonce, held FROM (
+        SELECT key, balance, nonce, held, max(run) FROM (
+            SELECT 0 AS run, key, balance, nonce, held FROM account
+            UNION ALL SELECT run, key, balance, nonce, held FROM recent_account
+        ) GROUP BY key
+    ) WHERE balance NOT NULL ORDER BY key"""
+"""Of each key the row of the newest run."""
+
+
 def _compare_tables(db: sqlite3.Connection, books: Books) -> None:
     accounts = [
         (key, account.balance, account.nonce, None if account.held == NEVER else account.held)
         for key, account in sorted(books.accounts.items())
     ]
-    agree(db.execute("SELECT * FROM account ORDER BY key").fetchall(), accounts, "accounts")
+    agree(db.execute(_ACCOUNTS).fetchall(), accounts, "accounts")
     for table, rows in {
         "transaction_place": books.transactions,
         "address_place": books.addresses,

@@ -183,6 +183,8 @@ def _state_problems(replay: Replay) -> list[str]:
     if stored != replay.state:
         wrong = sum(stored.get(key) != replay.state.get(key) for key in stored.keys() | replay.state.keys())
         problems.append(f"{wrong} of the accounts: not what the blocks make of them")
+    if stray := replay.reader.stray_changes():
+        problems.append(f"{stray} changes of accounts belong to no run")
     tip = replay.reader.existing(replay.at.point.height)
     commitment = Commitment(replay.reader.account_rows)
     commitment.load(replay.reader.every_account(), len(stored))

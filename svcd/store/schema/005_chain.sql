@@ -53,11 +53,31 @@ CREATE TABLE history (
     PRIMARY KEY (height, level)
 ) STRICT, WITHOUT ROWID;
 
+-- The state after the tip, but for accounts that have a row in a run (svcd/store/account_table.py).
 CREATE TABLE account (
     key     BLOB PRIMARY KEY,
     balance INTEGER NOT NULL,
     nonce   INTEGER NOT NULL,
     held    INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- Recent changes of accounts in the order of their keys, a run for each commit until it is merged into an older one.
+CREATE TABLE account_run (
+    number INTEGER PRIMARY KEY,
+    -- At most so many.
+    rows   INTEGER NOT NULL,
+    -- The older run into which it is being merged, 0 for the table of accounts.
+    target INTEGER
+) STRICT;
+
+CREATE TABLE recent_account (
+    run     INTEGER NOT NULL,
+    key     BLOB NOT NULL,
+    -- NULL: the account does not exist any more.
+    balance INTEGER,
+    nonce   INTEGER NOT NULL,
+    held    INTEGER,
+    PRIMARY KEY (run, key)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE transaction_place (
