@@ -163,7 +163,7 @@ class ChainManager:
                 self.update_prune_height()
                 # Nothing else changes it.
                 self.proven_work = self.reader.proven_work()
-                await self._publish_lock.run(self._publish, change)
+                await self._publish(change)
             return change is not None
         finally:
             self._connecting -= 1
@@ -418,8 +418,7 @@ class ChainManager:
                 for block_hash, violation in result.invalid.items():
                     self._remember_invalid(block_hash, violation)
                 if result.change is not None:
-                    # In the order of their commits.
-                    await self._publish_lock.run(self._publish, result.change)
+                    await self._publish(result.change)
             finally:
                 self._connecting -= 1
         for index, header in batch.duplicates.items():
@@ -435,10 +434,20 @@ class ChainManager:
         return self._known_invalid(header.hash) or waits
 
     async def _publish(self, change: ChainChange) -> None:
+        """Notify the listeners, in the order of the commits."""
+        if change.is_listed and not self._publish_lock.locked:
+            self._notify(change)
+        else:
+            await self._publish_lock.run(self._list_and_notify, change)
+
+    async def _list_and_notify(self, change: ChainChange) -> None:
         if not change.is_listed:
             # In a thread: there may be ten thousand to look up. One that comes meanwhile is checked after the commit.
             with self.log.failuresHandled("looking up the transfers of the mempool failed"):
                 change = await self.long_reads.ask(partial(change.listed_for, self._waiting()))
+        self._notify(change)
+
+    def _notify(self, change: ChainChange) -> None:
         self.tip = change.tip
         for listener in self._listeners:
             with self.log.failuresHandled("notifying {listener} of a change of the chain failed", listener=listener):
