@@ -96,6 +96,7 @@ async def started(fixture: Fixture, watches: Path | str, reactor: Any) -> AsyncI
                 synced=lambda: True,
                 busy=lambda: node_context.chain_manager.busy,
                 readmission_done=node_context.transaction_pool.readmission_done,
+                deletions_done=node_context.deletions_done,
             )
             webhooks = WebhookService(
                 webhook_database.operations, webhook_database.worker, dispatcher=post, context=context

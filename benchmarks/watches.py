@@ -130,6 +130,7 @@ class Fixture:
                 synced=lambda: True,
                 busy=lambda: node_context.chain_manager.busy,
                 readmission_done=node_context.transaction_pool.readmission_done,
+                deletions_done=node_context.deletions_done,
             )
             webhooks = WebhookService(database.operations, database.worker, dispatcher=post, context=context)
             node_context.chain_manager.subscribe(webhooks)

@@ -102,6 +102,8 @@ class WebhookContext:
     """Whether blocks are being connected; safe to call in any thread."""
     readmission_done: Callable[[], Awaitable[None]]
     """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
+    deletions_done: Callable[[], Awaitable[None]]
+    """Returns when no blocks are being deleted up to an earlier :attr:`WebhookService.evaluated_height`."""
     alarms: Callable[[], Sequence[ChainAlarm]] = tuple
     """Alarms for merchants, except deep reorganisations, which the follower detects itself."""
     keep_days: int = 7
@@ -171,6 +173,8 @@ class WebhookService(Service):
         self._evaluated = -1
         self._lowered: int | None = None
         """The least height to which ``_evaluated`` has been lowered since the newest step began; None if it was not."""
+        self._registering: int | None = None
+        """The height that holds ``evaluated_height`` down while new watches are stored; None if none are."""
         self._tasks = TaskGroup()
         self._backlog = Backlog(0, None)
         self._registrations = Batches[WatchRequest, dict[str, object]](self._register_all)
@@ -308,12 +312,21 @@ class WebhookService(Service):
         return record
 
     def _register_all(self, requests: Sequence[WatchRequest]) -> Deferred[list[dict[str, object] | Exception]]:
-        context = self._step_context()
-        # Before the watches are stored: no block that they name may be deleted from now on.
-        for request in requests:
-            if request.terms.since_height is not None:
-                self._lower_evaluated(request.terms.since_height - 1)
-        return self._worker.run(lambda: [*self._operations.register(requests, context)])
+        return Deferred.fromCoroutine(self._store_all(requests))
+
+    async def _store_all(self, requests: Sequence[WatchRequest]) -> list[dict[str, object] | Exception]:
+        named = [each.terms.since_height for each in requests if each.terms.since_height is not None]
+        if named:
+            # Whether these blocks are here is asked when none of them can be deleted any more.
+            self._registering = min(named) - 1
+        try:
+            if named:
+                await self._context.deletions_done()
+                self._lower_evaluated(min(named) - 1)
+            context = self._step_context()
+            return await self._worker.run(lambda: [*self._operations.register(requests, context)])
+        finally:
+            self._registering = None
 
     @property
     def shared(self) -> bool:
@@ -366,7 +379,7 @@ class WebhookService(Service):
         It falls with undone blocks, and by a new watch to the height from which on that looks for its payment, until
         the watches have been evaluated at the new blocks, and the new watch for the first time.
         """
-        return self._evaluated
+        return self._evaluated if self._registering is None else min(self._evaluated, self._registering)
 
     def _lower_evaluated(self, height: int) -> None:
         self._evaluated = min(self._evaluated, height)
@@ -546,6 +559,7 @@ def build_webhooks(
             synced=synced,
             busy=lambda: chain_manager.busy,
             readmission_done=pool.readmission_done,
+            deletions_done=node.deletions_done,
             keep_days=keep_days,
             alarms=alarms,
         ),

@@ -115,6 +115,11 @@ class NodeContext:
         if self._pruner is not None:
             self._pruner.begin(evaluated)
 
+    async def deletions_done(self) -> None:
+        """Wait for the deletions of blocks that may have read ``evaluated()`` of :meth:`start_pruning` before now."""
+        if self._pruner is not None:
+            await self._pruner.earlier_jobs_done()
+
     async def close(self) -> None:
         """Commit everything that has been submitted, then close the databases."""
         await self.chain_manager.stop()

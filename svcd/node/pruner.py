@@ -77,6 +77,10 @@ class Pruner:
         self._stopping = True
         return self._tasks.drained()
 
+    def earlier_jobs_done(self) -> Deferred[None]:
+        """Fires when every job is done that may have read the evaluated height before now."""
+        return self.writer.run(lambda: None)
+
     @property
     def _below(self) -> int:
         """The height below which blocks are deleted; for any thread."""

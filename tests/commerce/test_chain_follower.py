@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from attrs import define
+from attrs import define, evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
@@ -1417,6 +1417,23 @@ def test_the_blocks_of_a_new_watch_are_kept_until_it_is_evaluated(tmp_path: Path
     run(watched, blocks["b13"])
     assert reader.prune_height() == 9
     watched.close()
+
+
+def test_a_watch_is_stored_when_no_block_that_it_names_can_be_deleted_any_more(watched: Watched) -> None:
+    """A deletion that is under way may have read the evaluated height before the registration."""
+    blocks = chain(watched)
+    run(watched, *some(blocks, "b", 1, 5))
+    deleted: Deferred[None] = Deferred()
+    watched.webhooks._context = evolve(watched.webhooks._context, deletions_done=lambda: deleted)
+    registering = Deferred.fromCoroutine(watched.webhooks.register(watched.request(since=3)))
+    assert not has_result(registering)
+    assert watched.webhooks.evaluated_height == 2
+    run(watched, blocks["b6"])
+    assert watched.webhooks.evaluated_height == 2, "a step that does not see the watch does not raise it"
+    deleted.callback(None)
+    assert result_of(registering)["sinceHeight"] == "3"
+    settle(watched)
+    assert watched.webhooks.evaluated_height == 6
 
 
 def test_a_stored_watch_that_no_step_has_evaluated_holds_the_height(

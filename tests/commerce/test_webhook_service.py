@@ -269,6 +269,7 @@ def test_a_stop_waits_for_deliveries_in_flight(watched: Watched) -> None:
         synced=lambda: True,
         busy=lambda: False,
         readmission_done=watched.node_context.transaction_pool.readmission_done,
+        deletions_done=watched.node_context.deletions_done,
         sleep=watched.pauses.append,
     )
     webhooks = WebhookService(

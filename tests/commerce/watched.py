@@ -132,6 +132,7 @@ class Watched:
             synced=lambda: self.synced,
             busy=lambda: self.busy,
             readmission_done=node_context.transaction_pool.readmission_done,
+            deletions_done=node_context.deletions_done,
             sleep=self.pauses.append,
             alarms=lambda: self.alarms,
             leadership=self.leadership,

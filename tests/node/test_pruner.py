@@ -31,7 +31,7 @@ from tests.node.conftest import MakeNode
 from tests.node.connecting import CONNECTED, SIDE, branch, codes, connect, connect_all, fork
 from tests.node.trees import CHAINS, PEOPLE, Sprout, grow
 from tests.store.contents import contents
-from tests.support import result_of
+from tests.support import has_result, result_of
 
 ExpectedErrors = Callable[..., list[LogEvent]]
 KEPT = "block canonical history account prune disconnected_transfer".split()
@@ -428,6 +428,19 @@ def test_the_write_ahead_log_is_written_back_after_deleted_rows_only(
     assert node.store.prune_height() == 39
     # A transfer and a height of each block.
     assert (len(disk), pruner._unwritten) == (0, 2 * 38 + 1)
+
+
+def test_a_job_that_began_before_is_waited_for(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
+    writer = Stepped()
+    pruner = pruner_of(node, writer, keep=2)
+    node.submit(*branch(chain, None, 4, "a"))
+    assert len(writer) == 1
+    done = pruner.earlier_jobs_done()
+    assert (has_result(done), node.store.prune_height()) == (False, 0)
+    writer.step()
+    assert (has_result(done), node.store.prune_height()) == (False, 3)
+    writer.step()
+    assert has_result(done)
 
 
 def test_a_new_pruning_run_begins_with_one_job_at_a_time(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
