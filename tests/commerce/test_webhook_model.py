@@ -297,7 +297,8 @@ class WebhookModel(RuleBasedStateMachine):
         assert side.expired
         of_order = [each for pair in self.pairs for each in pair.sides if each.merchant == side.merchant]
         told = {body["mismatch"]["txid"] for each in of_order for body in each.heard if "mismatch" in body}
-        is_last = all(each.expired for each in of_order)
+        # A new watch takes over the late transfers of the ended ones, and a cancelled one reports none.
+        is_last = all(each.expired for each in of_order) and not of_order[-1].cancelled
         if is_last and payment["canonical"] and not side.was_confirmed:
             assert payment["txid"] in told, "what arrives after the end of the last watch is reported as late"
 
