@@ -456,7 +456,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
 
 
 async def no_watch() -> None:
-    """What a node without webhooks says of its oldest watch."""
+    """The oldest watch of a node without webhooks."""
 
 
 def page_hosts(config: Config) -> PageHosts:

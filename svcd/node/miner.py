@@ -235,7 +235,7 @@ class Miner(Service):
         self._settings = settings
         self._lock = DeferredLock()
         self._loop: Deferred[None] | None = None
-        """Fires when no more blocks are made and the threads are idle; None if that is so."""
+        """Fires when no more blocks are made and the threads are idle; None if it has fired."""
         self._search: WorkSearch | None = None
         self._renewal: Deferred[BlockTemplate | None] | None = None
         """The next template, which is assembled while the threads search with the last one."""

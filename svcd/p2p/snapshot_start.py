@@ -496,9 +496,9 @@ class SnapshotStart:
                 self._download = None
 
     async def _check_watches(self, height: int) -> None:
-        """Raise _NotFromSnapshot if a watch may be for a payment up to ``height`` that nobody has looked at.
+        """Raise _NotFromSnapshot if the payment of an active watch may be in a block up to ``height``.
 
-        The payment of a watch comes after its registration. That of an older one may be in a block without its body.
+        A payment comes after the registration of its watch. Blocks up to ``height`` come without their transfers.
         """
         if self._mode is StartMode.SNAPSHOT:
             return
