@@ -15,7 +15,7 @@ SOAK_MINUTES ?= 30
 WHOLE = tests/cli/operator tests/cli/test_process.py tests/operating/test_operator_interface.py $(addprefix tests/process_level/test_, \
 	starting.py mainnet.py operator_port.py joining.py)
 # About half of the work of the quick tests, to split it between two processes.
-HALF = tests/p2p tests/simulation tests/node
+HALF = tests/p2p tests/simulation tests/node tests/net tests/store
 # About a third of the slow tests each, of which the second is behind the long ones. They wait as much as they work.
 SLOW_FIRST = tests/browser
 SLOW_SECOND = tests/cluster tests/faults tests/simulation
