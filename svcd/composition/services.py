@@ -473,7 +473,8 @@ def _site_limits(limits: Limits) -> SiteLimits:
 
 
 def _sample(network: p2p.PeerNetwork) -> Sequence[PeerRow]:
+    node = network.peers.node
     return [
-        PeerRow(entry.node_id, entry.endpoint, entry.height, int(entry.last_seen * 1000))
+        PeerRow(entry.node_id, entry.endpoint, entry.height, node.unix_milliseconds(entry.last_seen))
         for entry in network.peers.book.sample(SAMPLED_PEERS)
     ]

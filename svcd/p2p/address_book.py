@@ -13,7 +13,7 @@ from ipaddress import ip_network
 from itertools import islice
 from typing import Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from svcd.ip_addresses import prefix
 from svcd.limits import limit
@@ -70,7 +70,7 @@ def group_of_endpoint(endpoint: str) -> str:
 
 @define(kw_only=True, eq=False)
 class AddressEntry:
-    """One known endpoint; times are Unix seconds."""
+    """One known endpoint; times are the node's seconds."""
 
     endpoint: Endpoint
     source: str
@@ -86,6 +86,13 @@ class AddressEntry:
     """The network group in which it answered; for a name, that of the address behind it; "" while unknown."""
     address: str = ""
     """The IP address at which it answered last; "" if it has not."""
+
+    def moved(self, seconds: float) -> "AddressEntry":
+        """The same by a clock that is ahead by so many seconds."""
+        if abs(seconds) < 1:
+            return self
+        last_seen, next_try = (moment + seconds if moment else 0.0 for moment in (self.last_seen, self.next_try))
+        return evolve(self, last_seen=last_seen, next_try=next_try)
 
     def best_group(self) -> str:
         """Its network group; for a name that has not been called yet, its domain."""
@@ -108,7 +115,7 @@ class AddressBook:
     _index: dict[str, AddressEntry] = field(factory=dict)
     _allowance: dict[str, tuple[float, int]] = field(factory=dict)
     _own: dict[str, float] = field(factory=dict)
-    """The endpoints of this node itself, and until when (Unix seconds) they are remembered."""
+    """The endpoints of this node itself, and until when (the node's seconds) they are remembered."""
     _tried_collisions: dict[Endpoint, Endpoint] = field(factory=dict)
     """By verified endpoint, the endpoint that gets its place if it does not answer."""
 

@@ -80,7 +80,7 @@ class _AnnouncedBlock:
 
     header: Header
     began: float
-    """When it was announced first (Unix seconds)."""
+    """When it was announced first (the node's seconds)."""
     sources: list[_BlockSource] = field(factory=list)
     """The peers that may deliver the block at present."""
     asked: dict[str, Peer] = field(factory=dict)
@@ -133,7 +133,7 @@ class Announcements:
         self._checks: dict[tuple[bytes, bytes], list[Deferred[HeaderCheck]]] = {}
         """The announcements that wait for the check of a header, by its hash and signature."""
         self._unreliable_until: BoundedDict[str, float] = BoundedDict(_REMEMBERED)
-        """Until when (Unix seconds) peers that did not deliver as announced are asked last, by endpoint and group."""
+        """Until when (the node's seconds) those that did not deliver are asked last, by endpoint and group."""
         self._stopping = False
 
     def stop(self) -> None:

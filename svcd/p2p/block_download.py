@@ -88,12 +88,12 @@ class _QueuedBlock:
     stored: bool = False
     """Whether the block arrived by another way than this download."""
     lacking: dict[str, float] = field(factory=dict)
-    """By endpoint of a peer that did not have it, until when (Unix seconds) that peer is not asked again."""
+    """By endpoint of a peer that did not have it, until when (the node's seconds) that peer is not asked again."""
 
 
 @define(eq=False)
 class _Source:
-    """A peer as a source of blocks; times are Unix seconds."""
+    """A peer as a source of blocks; times are the node's seconds."""
 
     peer: Peer
     rate: float | None = None
@@ -176,13 +176,13 @@ class BlockDownload:
         self._postponed: list[Block] = []
         """Blocks for which the chain manager had no room."""
         self._submit_after = 0.0
-        """Until when (Unix seconds) none is submitted."""
+        """Until when (the node's seconds) none is submitted."""
         self._failure: Exception | None = None
         self._wakeup = Wakeup(self._node.clock)
         self._bytes_since_progress = 0
         """Bytes of replies since the download was last noted not to be idle."""
         self.last_block = self._idle_since = self._node.now()
-        """``last_block``: when a block came last (Unix seconds)."""
+        """``last_block``: when a block came last (the node's seconds)."""
         self.delivered = False
         """Whether a peer has delivered a block."""
 

@@ -68,7 +68,7 @@ class _PushRecord:
     backoff: Backoff
     """After rounds that brought the peer no further."""
     ended: float = 0.0
-    """When the last round ended (Unix seconds)."""
+    """When the last round ended (the node's seconds)."""
     best_work: int = 0
     """The most work of a block of our chain that was its tip after a round: only more than that is progress."""
 
@@ -212,7 +212,7 @@ class BranchPush:
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes, *, until: float) -> None:
         """Post one block; raises PeerCallFailed or _BlockNotAccepted.
 
-        ``until`` is when the showing of headers ends (Unix seconds).
+        ``until`` is when the showing of headers ends (the node's seconds).
         """
         state = await self._peers.client.send_block(peer.endpoint, wire)
         if state == Wait.DEEP:

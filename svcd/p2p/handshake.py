@@ -14,7 +14,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
 from svcd.chain.transition import ChainPoint
-from svcd.interfaces import Clock, milliseconds
+from svcd.interfaces import Clock, milliseconds, unix_seconds
 from svcd.limits import limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.chain_manager import ChainManager
@@ -238,8 +238,17 @@ class LocalNode:
     clock: Clock
 
     def now(self) -> float:
-        """Seconds by the node's clock: Unix time at the start of the process, and monotonic from then on."""
+        """The node's seconds: the Unix time at the start of the process, and monotonic from then on."""
         return self.clock.seconds()
+
+    @property
+    def lead(self) -> float:
+        """By how many seconds the computer's clock is ahead of :meth:`now`: it may be set while the node runs."""
+        return unix_seconds(self.clock) - self.clock.seconds()
+
+    def unix_milliseconds(self, moment: float) -> int:
+        """The Unix time at a moment in the node's seconds; 0 for 0.0, which stands for never."""
+        return int((moment + self.lead) * 1000) if moment else 0
 
     def hello(self) -> Hello:
         """A fresh signed hello."""

@@ -44,7 +44,7 @@ class Backoff:
 
 @define(eq=False)
 class Peer:
-    """A node that answered our call with the key that it claims; times are Unix seconds.
+    """A node that answered our call with the key that it claims; times are the node's seconds.
 
     It has its own record of what it did not answer, prove or take in time. The download of a chain notes what the peer
     lacks of that chain, and how fast it delivers; the download of a snapshot notes its pauses and false chunks, and the

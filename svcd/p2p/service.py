@@ -14,7 +14,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
 
-from svcd.interfaces import Timer, Worker, unix_seconds
+from svcd.interfaces import Timer, Worker
 from svcd.net.targets import Endpoint
 from svcd.node.snapshots import Snapshots
 from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET, NetworkView
@@ -54,6 +54,7 @@ class PeersFile:
     secret: str
     """The key of the address book's buckets, 64 hex characters; another key would move every entry."""
     entries: list[AddressEntry]
+    """Their times are Unix seconds."""
     anchors: list[Endpoint]
     """Two outbound peers of the last run, which are called first: a restart must not be a chance for an eclipse."""
     bans: list[Ban]
@@ -160,7 +161,7 @@ class PeerNetwork:
         ``forwards`` says for an address and a Unix time whether an untrusted proxy forwards many clients from there.
         ``start`` says how a node without a chain begins; None for with all blocks.
         """
-        bans = Bans(lambda: unix_seconds(node.clock) - node.clock.seconds())
+        bans = Bans(lambda: node.lead)
         self.peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=bans, settings=settings)
         self.progress = SyncProgress(node.clock)
         self.announcements = Announcements(self.peers)
@@ -266,7 +267,7 @@ class PeersService(Service):
         if content is not None:
             peers.book.secret = bytes.fromhex(content.secret)
             for entry in content.entries:
-                peers.book.restore(entry)
+                peers.book.restore(entry.moved(-peers.node.lead))
             peers.bans.restore(content.bans)
         self._anchors = content.anchors if content else []
         self._loaded = True
@@ -344,7 +345,7 @@ class PeersService(Service):
         content = PeersFile(
             format=FORMAT,
             secret=peers.book.secret.hex(),
-            entries=peers.book.entries(),
+            entries=[entry.moved(peers.node.lead) for entry in peers.book.entries()],
             anchors=self._anchors,
             bans=peers.bans.active(peers.node.now()),
         )

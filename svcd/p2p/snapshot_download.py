@@ -67,7 +67,7 @@ class _ChunkRequest:
     peer: Peer
     index: int
     began: float
-    """Unix seconds."""
+    """The node's seconds."""
     call: Deferred[None] | None = None
 
 
@@ -93,7 +93,7 @@ class SnapshotDownload:
         """The chunks that have come and are not on disk yet."""
         self._requests: list[_ChunkRequest] = []
         self._backoff: dict[str, float] = {}
-        """By endpoint, until when (Unix seconds) nothing is requested."""
+        """By endpoint, until when (the node's seconds) nothing is requested."""
         self._liars = liars
         self._failure: Exception | None = None
         self._wakeup = Wakeup(self._node.clock)

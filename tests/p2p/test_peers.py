@@ -917,6 +917,32 @@ def test_bans_are_kept_by_the_time_of_a_clock_that_is_set_meanwhile(make_node: M
         assert not again.peers.is_banned("a")
 
 
+def test_the_times_of_endpoints_are_stored_as_unix_seconds_even_if_the_clock_is_set_meanwhile(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    node, path, set_forward = make_node(), tmp_path / "peers.json", 5 * HOUR
+    remote, never = node.remote(1), place(7)
+    with served(node, path, [remote.endpoint]):
+        node.run(2)
+        node.peers.book.hint(never, source="x", now=node.local.now())
+        entry = node.peers.book.get(remote.endpoint)
+        assert entry is not None
+        seen = entry.last_seen
+        node.clock.unix_seconds = lambda: node.clock.seconds() + set_forward  # type: ignore[attr-defined]
+        assert node.local.unix_milliseconds(seen) == int((seen + set_forward) * 1000)
+    content = read_peers_file(path)
+    assert content is not None
+    stored = {entry.endpoint: entry.last_seen for entry in content.entries}
+    assert stored == {remote.endpoint: seen + set_forward, never: 0.0}
+    # The clock of the next run begins with the new time.
+    del node.clock.unix_seconds  # type: ignore[attr-defined]
+    again = make_node("again", name="again", endpoint="http://192.0.2.2:8645")
+    with served(again, path, []):
+        restored = again.peers.book.get(remote.endpoint)
+        assert restored is not None
+        assert restored.last_seen == seen + set_forward
+
+
 def test_a_damaged_notebook_does_not_keep_a_node_from_starting(node: Node, tmp_path: Path) -> None:
     path, remote = tmp_path / "peers.json", node.remote()
     path.write_text('{"format":1,"secret":"xyz"')
