@@ -7,7 +7,6 @@ that has them, and no peer is penalised for what another one sent (docs/peers.md
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from attrs import define
@@ -31,7 +30,7 @@ from svcd.p2p.headers import (
     FalseClaim,
     HeaderChain,
     HeaderFeed,
-    check_count,
+    check_one_chain,
     closer_locator,
     locator,
 )
@@ -79,9 +78,6 @@ MAX_BACKOFF: Final = 3_600.0
 """How long a chain whose blocks are not available is not followed again, the first time and at most."""
 BUSY_SECONDS: Final = 1.0
 """How long no claim of a peer is checked whose blocks this node had no room for."""
-FIRST_RETRY: Final = 5.0
-MAX_RETRY: Final = 300.0
-"""How long no claim of a peer that did not answer is checked, the first time and at most."""
 _REMEMBERED: Final = 1_024
 
 
@@ -92,7 +88,7 @@ class _ClaimCheck:
     peer: Peer
     claim: PeerStatus
     began: float
-    """Unix seconds."""
+    """The node's seconds."""
     chain: HeaderChain | None = None
     """The headers that are verified so far."""
     work: Deferred[None] | None = None
@@ -175,7 +171,7 @@ class ChainSync:
         self._next_chain: HeaderChain | None = None
         """The chain to follow next: it has more work than the current one, which is being given up."""
         self._heights: deque[tuple[float, int]] = deque()
-        """The height of the tip second by second (Unix seconds), for GAIN_SECONDS."""
+        """The height of the tip second by second (the node's seconds), for GAIN_SECONDS."""
         self._unavailable: BoundedDict[bytes, _Unavailable] = BoundedDict(_REMEMBERED)
         """By the hash of the first missing block."""
         self._first_peer_at: float | None = None
@@ -197,7 +193,7 @@ class ChainSync:
         return None if self._start is None else self._start.progress()
 
     def behind(self) -> str:
-        """Why the tip may not be the network's; "" if nothing speaks against it."""
+        """Why the tip may not be the network's; "" if there is no reason to doubt it."""
         if self._start is not None and (start := self._start.describe()):
             return start
         following = self._following
@@ -376,11 +372,7 @@ class ChainSync:
         except FalseClaim as why:
             self._peers.reject_claim(peer, str(why))
         except PeerCallFailed as failed:
-            if failed.retry_after:
-                peer.pause(failed.retry_after)
-            else:
-                # A connection may lose one reply in three: that must not keep a node from a chain for long.
-                self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=MAX_RETRY)
+            self._peers.note_failed_proof(peer, failed)
 
     async def _prove(self, check: _ClaimCheck) -> None:
         """Fetch and verify headers until they prove the claim of the peer, and follow their chain.
@@ -397,13 +389,12 @@ class ChainSync:
                 self._follow_unless_unavailable(chain)
                 return
             if chain.end is ChainEnd.INVALID:
-                self._ban(peer, chain.fault)
+                self._peers.refuse_chain(peer, chain.fault)
                 return
             if chain.end is ChainEnd.UNEXPECTED:
                 raise FalseClaim(chain.fault)
             if chain.end is ChainEnd.EARLY:
-                # No lie: one of the two clocks may be a little wrong, and the header is due soon.
-                peer.pause_claims(self._node.params.slot_seconds)
+                self._peers.wait_for_slot(peer)
                 return
             if chain.end is ChainEnd.COMPLETE:
                 break
@@ -476,18 +467,11 @@ class ChainSync:
             raise FalseClaim(f"its headers did not prove it within {MAX_PROOF_SECONDS:g} s")
         client = self._peers.client
         reply = await check.reply(client.headers(check.peer.endpoint, hashes, limit, within=PROOF_SECONDS))
-        check_count(reply, limit)
-        if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
-            raise FalseClaim("its headers are not those of one chain")
+        check_one_chain(reply, limit)
         return reply
 
     async def _verify(self, chain: HeaderChain, reply: HeadersReply) -> None:
         chain.append(reply, await self._node.chain_manager.check_headers(chain.head, reply.headers))
-
-    def _ban(self, peer: Peer, why: str) -> None:
-        # Even if it is not banned, because too many peers would be, its claims are not checked for a while.
-        self._peers.reject_claim(peer, why)
-        self._peers.ban(peer, why)
 
     def _is_better(self, chain: HeaderChain) -> bool:
         """Whether the verified headers prove more than the chain here and the one that is followed."""
@@ -536,12 +520,12 @@ class ChainSync:
         try:
             await download.run()
             self._unavailable.pop(chain.first, None)
-            source.delivered = True
+            source.note_delivery()
             if chain.end is ChainEnd.INVALID:
-                self._ban(source, chain.fault)
+                self._peers.refuse_chain(source, chain.fault)
         except InvalidChain as invalid:
             self.log.warn("the chain of {endpoint} is invalid: {why}", endpoint=source.endpoint, why=str(invalid))
-            self._ban(source, str(invalid))
+            self._peers.refuse_chain(source, str(invalid))
         except DownloadFailed as failed:
             if not self._stopping:
                 self.log.info("not following {endpoint}: {why}", endpoint=source.endpoint, why=str(failed))

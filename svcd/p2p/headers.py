@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final, cast
 
 from attrs import define, field
@@ -50,11 +51,16 @@ class ChainChanged(Exception):
 
 def locator(chain_manager: ChainManager) -> list[bytes]:
     """Hashes of canonical blocks: the tip, 1, 2, 4, 8 … below it, and the genesis."""
-    heights, step = [chain_manager.tip.height], 1
+    return _hashes_at(chain_manager, locator_heights(chain_manager.tip.height))
+
+
+def locator_heights(tip: int) -> list[int]:
+    """The heights of the blocks of :func:`locator` for a chain up to the height ``tip``."""
+    heights, step = [tip], 1
     while heights[-1] > 0:
-        heights.append(max(chain_manager.tip.height - step, 0))
+        heights.append(max(tip - step, 0))
         step *= 2
-    return _hashes_at(chain_manager, heights)
+    return heights
 
 
 def closer_locator(chain_manager: ChainManager, low: int) -> list[bytes]:
@@ -72,10 +78,17 @@ def _hashes_at(chain_manager: ChainManager, heights: Sequence[int]) -> list[byte
 def check_count(reply: HeadersReply, limit: int) -> None:
     """Raise FalseClaim for fewer headers than the ``limit`` if the peer says that it has more.
 
-    Otherwise one header at a time could keep a claim, or a download, open.
+    Otherwise a peer could keep a claim or a download open by one header at a time.
     """
     if len(reply.headers) < limit and not reply.is_last:
         raise FalseClaim("it sends fewer headers than requested and says that it has more")
+
+
+def check_one_chain(reply: HeadersReply, limit: int) -> None:
+    """Raise FalseClaim unless the headers are of one chain and :func:`check_count` accepts their number."""
+    check_count(reply, limit)
+    if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
+        raise FalseClaim("its headers are not those of one chain")
 
 
 class ChainEnd(StrEnum):
@@ -173,7 +186,7 @@ class HeaderFeed:
         self._wake = wake
         self._own_errors = own_errors
         self._asked_at: float | None = None
-        """Since when (Unix seconds) the next headers are awaited; None while they are not."""
+        """Since when (the node's seconds) the next headers are awaited; None while they are not."""
         self._checked_at: float | None = None
         self.starved = 0.0
         """The seconds in which blocks waited for headers, minus those since in which they did not; never negative."""
@@ -185,7 +198,7 @@ class HeaderFeed:
         self._running.cancel()
 
     def note_wait(self, now: float, *, blocks_wait: bool) -> None:
-        """Note whether the blocks wait for headers at ``now``, in Unix seconds; to be called every second."""
+        """Note whether the blocks wait for headers at ``now``, in the node's seconds; to be called every second."""
         passed = 0.0 if self._checked_at is None else now - self._checked_at
         self._checked_at = now
         waits = blocks_wait and self._asked_at is not None

@@ -50,6 +50,9 @@ HUNGRY_SECONDS: Final = 60.0
 FIRST_CLAIM_BACKOFF: Final = 60.0
 MAX_CLAIM_BACKOFF: Final = 3_600.0
 """How long the claims of a peer that did not prove one are not checked, the first time and at most."""
+FIRST_RETRY: Final = 5.0
+MAX_RETRY: Final = 300.0
+"""How long no claim of a peer that did not answer is checked, the first time and at most."""
 ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
 """Between two calls that test a hint."""
@@ -113,7 +116,7 @@ class Peers:
         self.ever_verified = False
         """Whether any peer has been verified since the start."""
         self.waits_until = 0.0
-        """Until when (Unix seconds) a node that may be alone waits for one of the nodes that it knew at the start."""
+        """Until when (the node's seconds) a node that may be alone waits for one of those that it knew at the start."""
         self.on_status: Callable[[], None] = _nothing
         """Called when a peer has shown its chain."""
         self.on_added: Callable[[Peer], None] = _nothing
@@ -131,18 +134,18 @@ class Peers:
         self._hellos = LatestHellos()
         """The newest hello with which each key has answered."""
         self._called_back: BoundedDict[Endpoint, float] = BoundedDict(_REMEMBERED)
-        """When an endpoint was last called because of a hello (Unix seconds)."""
+        """When an endpoint was last called because of a hello (the node's seconds)."""
         client.caller.answered_at = self._answered_at
         self._displaced = ""
         """The endpoint of the newest peer that has given up its outbound place to a seed."""
         self._last_feeler = node.now()
         self._alarm = (0.0, "")
-        """Until when (Unix seconds) something is wrong, and what."""
+        """Until when (the node's seconds) something is wrong, and what."""
         self._called_at: float | None = None
-        """When another node last called this one (Unix seconds)."""
+        """When another node last called this one (the node's seconds)."""
         self._tasks = CancellableTasks(self._log_failure)
         self._connected_since: float | None = None
-        """Since when (Unix seconds) there has always been a peer; None if there is none."""
+        """Since when (the node's seconds) there has always been a peer; None if there is none."""
 
     def stop(self) -> None:
         """Cancel all handshakes and requests, and begin none any more."""
@@ -456,6 +459,26 @@ class Peers:
         """Note that a peer did not prove a claim: no other one is checked for ``first`` seconds, then twice as long."""
         self.log.info("{endpoint} did not prove its claim of more work: {why}", endpoint=peer.endpoint, why=why)
         peer.note_unproven_claim(first=first, longest=longest)
+
+    def note_failed_proof(self, peer: Peer, failed: PeerCallFailed) -> None:
+        """Note that a peer did not answer when it was asked to prove a claim."""
+        if failed.retry_after:
+            peer.pause(failed.retry_after)
+        else:
+            # A connection may lose one reply in three: that must not keep a node from a chain for long.
+            self.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=MAX_RETRY)
+
+    def refuse_chain(self, peer: Peer, why: str) -> None:
+        """Ban a peer whose chain breaks a rule, and check none of its claims for a while if it may not be banned."""
+        self.reject_claim(peer, why)
+        self.ban(peer, why)
+
+    def wait_for_slot(self, peer: Peer) -> None:
+        """Check no claim of a peer for a slot, since a header of its chain is early.
+
+        No lie: one of the two clocks may be a little wrong, and the header is due soon.
+        """
+        peer.pause_claims(self.node.params.slot_seconds)
 
     def ban(self, peer: Peer, why: str) -> None:
         """Ban a peer that broke a rule of the chain under its own key, unless too many would be banned.

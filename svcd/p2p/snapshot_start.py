@@ -7,7 +7,6 @@ chunks, each checked against the state root in that block's header. Blocks follo
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import StrEnum
-from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from attrs import define, frozen
@@ -26,7 +25,7 @@ from svcd.limits import limit
 from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.block_download import DownloadFailed, Wakeup
 from svcd.p2p.client import MAX_HEADERS, HeadersReply, SnapshotClaim
-from svcd.p2p.headers import FalseClaim, check_count
+from svcd.p2p.headers import FalseClaim, check_one_chain, locator_heights
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
@@ -44,9 +43,6 @@ REPLY_SECONDS: Final = 10.0
 """How long a reply with headers may take."""
 NOTHING_SECONDS: Final = 60.0
 """How long the node looks for headers or a snapshot that it can have, until it fetches all blocks."""
-FIRST_RETRY: Final = 5.0
-MAX_RETRY: Final = 300.0
-"""How long a peer that did not answer is not asked for headers, the first time and at most."""
 MAX_TRIES: Final = 3
 """How often in a row a peer may fail to show the headers that it claims until the node no longer waits for it."""
 BRANCH_HEADERS: Final = limit(
@@ -322,10 +318,7 @@ class SnapshotStart:
             except FalseClaim as why:
                 self._peers.reject_claim(peer, str(why))
             except PeerCallFailed as failed:
-                if failed.retry_after:
-                    peer.pause(failed.retry_after)
-                else:
-                    self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=MAX_RETRY)
+                self._peers.note_failed_proof(peer, failed)
         tip = await self._write(self._staging.tip)
         if self._mode is not StartMode.SNAPSHOT and tip.height <= MIN_BLOCKS:
             raise _NotFromSnapshot(f"the headers show {tip.height} blocks, which is not more than {MIN_BLOCKS}")
@@ -423,30 +416,22 @@ class SnapshotStart:
 
     def _not_valid(self, peer: Peer, failure: Exception) -> None:
         if isinstance(failure, RuleViolation):
-            self._peers.reject_claim(peer, failure.detail)
-            self._peers.ban(peer, failure.detail)
+            self._peers.refuse_chain(peer, failure.detail)
         elif isinstance(failure, UnexpectedBlock):
             self._unexpected.add(peer.endpoint)
             self._peers.reject_claim(peer, failure.detail)
         else:
-            # No lie: one of the two clocks may be a little wrong, and the header is due soon.
-            peer.pause_claims(self._node.params.slot_seconds)
+            self._peers.wait_for_slot(peer)
 
     async def _request_headers(self, peer: Peer, hashes: Sequence[bytes]) -> HeadersReply:
         reply = await self._peers.client.headers(peer.endpoint, hashes, MAX_HEADERS, within=REPLY_SECONDS)
-        check_count(reply, MAX_HEADERS)
-        if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
-            raise FalseClaim("its headers are not those of one chain")
+        check_one_chain(reply, MAX_HEADERS)
         return reply
 
     # In the writer's thread
 
     def _locator(self, height: int) -> list[bytes]:
-        heights, step = [height], 1
-        while heights[-1] > 0:
-            heights.append(max(height - step, 0))
-            step *= 2
-        points = [self._staging.point(each) for each in heights]
+        points = [self._staging.point(each) for each in locator_heights(height)]
         return [point.hash for point in points if point is not None]
 
     def _without_staged(self, headers: Sequence[Header]) -> Sequence[Header]:
