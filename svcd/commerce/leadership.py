@@ -326,8 +326,8 @@ class LeaseService(Service):
     def _compare(self, differing: frozenset[str]) -> None:
         if differing - self._differing:
             self.log.warn(
-                "{nodes} has another [commerce] in its configuration than this node: which merchants are notified, and "
-                "by which secrets, depends on who leads",
+                "the [commerce] configuration of {nodes} differs from that of this node: which merchants are notified, "
+                "and by which secrets, depends on who leads",
                 nodes=" and ".join(sorted(differing)),
             )
         elif self._differing and not differing:

@@ -142,8 +142,8 @@ class WatchOperations:
     ) -> list[dict[str, object] | TooManyWatches | Pruned]:
         """Store the watches of requests together, for the leader to evaluate in its next step.
 
-        Gives for each request the API's form of the subscription, before its first event; that of the active watch that
-        the same request has begun, if there is one.
+        Gives for each request the API's form of the watch before its first event, or, if the same request has begun a
+        watch that is active, that of this one.
         """
         # Each change of the mempool is passed only once, so note it even if no watch begins.
         self.follower.note_mempool_changes(context.mempool_changes)

@@ -38,7 +38,7 @@ class PinnedBlock:
         return f"{self.height}:{self.hash.hex()}"
 
     def refusal(self, point: ChainPoint) -> UnexpectedBlock | None:
-        """Why a chain with the block ``point`` is not followed; None if nothing speaks against it."""
+        """Why a chain with the block ``point`` is not followed; None if it may be followed."""
         if point.height != self.height or point.hash == self.hash:
             return None
         return UnexpectedBlock(f"its block {point.height} is {point.hash.hex()}, and [chain] expect = {self}")
@@ -55,7 +55,7 @@ class ChainPin:
     log = Logger()
 
     def refusal(self, point: ChainPoint) -> UnexpectedBlock | None:
-        """Why a chain with the block ``point`` is not followed; None if nothing speaks against it."""
+        """Why a chain with the block ``point`` is not followed; None if it may be followed."""
         refusal = None if self.block is None else self.block.refusal(point)
         now = self._clock.seconds()
         if refusal is not None and (self._said is None or now - self._said >= _LOG_SECONDS):

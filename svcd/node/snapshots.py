@@ -145,7 +145,7 @@ class Snapshots(Service):
                     raise Corrupt(f"{path} does not have the name of its block")
                 found.append(file)
             except (Corrupt, RuleViolation, OSError) as error:
-                self.log.warn("{path} is removed, for it is no snapshot: {why}", path=str(path), why=str(error))
+                self.log.warn("{path} is not a valid snapshot and is removed: {why}", path=str(path), why=str(error))
                 with suppress(OSError):
                     path.unlink()
         return found

@@ -105,7 +105,7 @@ class SyncProgress:
         """Catching up has ended, or has been abandoned."""
         self._charge()
         if self._target is not None and self._clock.seconds() - self._began >= _LOG_SECONDS:
-            self.log.info("the end of catching up: block {height}", height=self._height)
+            self.log.info("catching up ended at block {height}", height=self._height)
         self._target = None
 
     def sent_by(self, endpoint: str) -> None:

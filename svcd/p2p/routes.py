@@ -210,7 +210,7 @@ _CALL_BACK: Final = Field(
 
 def ban_flooding_client(routes: "PeerRoutes", client: str) -> None:
     """Ban the posts of a client that keeps sending malformed ones."""
-    routes.post_bans.ban(client, seconds=FLOOD_BAN_SECONDS, why="malformed posts for a minute on end")
+    routes.post_bans.ban(client, seconds=FLOOD_BAN_SECONDS, why="malformed posts for a whole minute")
 
 
 _post: Final = partial(
@@ -453,7 +453,7 @@ class PeerRoutes:
                     "nodeId": entry.node_id,
                     "endpoint": entry.endpoint,
                     "height": str(entry.height),
-                    "lastSeen": str(int(entry.last_seen * 1000)),
+                    "lastSeen": str(self._node.unix_milliseconds(entry.last_seen)),
                 }
                 for entry in self._peers.book.sample(
                     min(limit, MAX_PEERS), unless=lambda entry: bans.forbids(entry.node_id, entry.endpoint, now)

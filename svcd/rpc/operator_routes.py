@@ -188,7 +188,7 @@ _CHANGED_MERCHANT: Final = named_object(
 _REMOVED_MERCHANT: Final = named_object(
     "RemovedMerchant",
     {"name": _STRING, "watches": COUNT, "undelivered": COUNT},
-    about="A merchant without a place in the configuration: its active webhooks, and those with events that wait.",
+    about="A merchant that is no longer configured: its active watches, and those with undelivered events.",
 )
 _CERTIFICATE: Final = named_object(
     "RenewedCertificate", {"file": _STRING, "ends": TIME}, about="A certificate, and when it ends in Unix ms."

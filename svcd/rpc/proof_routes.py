@@ -174,7 +174,7 @@ class ProofRoutes(ShowsChain):
         query_fields=(TIP,),
         with_charge=True,
         answers={200: object_schema({"proof": _CHAIN_PROOF})},
-        errors={404: "The block is not on the chain of this node, or not any more: ask for the present tip."},
+        errors={404: "The block is not, or is no longer, on the chain of this node: ask for the present tip."},
     )
     async def chain(self, charge: Callable[[float], None], *, tip: bytes | None) -> Renderable:
         """Answer GET /rpc/proof/chain."""

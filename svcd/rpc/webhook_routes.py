@@ -32,7 +32,7 @@ _STATES: Final = (*(state.value for state in PaymentState), EndReason.EXPIRED.va
 
 _LAST_STATE: Final = Choice(_STATES, name="LastState")
 
-WEBHOOK: Final = Field("id", SUBSCRIPTION_ID, "The id that the registration gave.")
+WATCH: Final = Field("id", SUBSCRIPTION_ID, "The id that the registration gave.")
 _URL: Final[Schema] = {"format": "uri", "maxLength": 2048, "examples": ["https://shop.example.com/paid"]}
 CALLBACK: Final = Field(
     "callbackUrl",
@@ -102,7 +102,7 @@ _EVENT: Final = named_object(
         "content": CONTENT,
     },
     optional=("attemptsLeft", "superseded", "abandoned", "refused", "dropped"),
-    about="An event of a subscription, and the result of its delivery.",
+    about="An event of a watch, and the result of its delivery.",
 )
 _SUBSCRIPTION: Final = named_object(
     "Subscription",
@@ -374,7 +374,7 @@ class WebhookRoutes:
         "A watch, the state of its payment, and its newest events",
         bucket="webhooks",
         guards=_READING,
-        path_fields=(WEBHOOK,),
+        path_fields=(WATCH,),
         answers={200: SUBSCRIPTION},
         errors={404: _UNKNOWN},
         other_methods="to end this watch, POST to its path followed by /cancel",
@@ -389,7 +389,7 @@ class WebhookRoutes:
         "End a watch: no further events",
         bucket="webhooks",
         guards=_CHANGING,
-        path_fields=(WEBHOOK,),
+        path_fields=(WATCH,),
         answers={200: SUBSCRIPTION},
         errors={404: _UNKNOWN},
     )
@@ -433,7 +433,7 @@ class WebhookRoutes:
         "Send an event again, with the same id and body",
         bucket="webhooks",
         guards=_CHANGING,
-        path_fields=(WEBHOOK, EVENT),
+        path_fields=(WATCH, EVENT),
         answers={202: object_schema({"event": _EVENT})},
         errors={
             404: "The watch has no event of that id; the newest 32 are stored.",

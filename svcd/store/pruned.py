@@ -17,7 +17,7 @@ class Pruned(Exception):
 
 
 class ReorganisationBelowPruneHeight(Exception):
-    """A chain with more work leaves the chain here where blocks are not here whole: this node cannot follow it."""
+    """A chain with more work forks below the prune height: this node cannot follow it."""
 
     def __init__(self, fork: int, prune_height: int) -> None:
         """``fork`` is the height of the last common block."""

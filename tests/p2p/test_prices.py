@@ -289,7 +289,7 @@ def test_malformed_posts_that_go_on(poster: Poster, path: str) -> None:
     assert 60 <= poster.node.clock.seconds() - began < 65
     assert poster.banned() == pytest.approx(SECONDS[told.ban], abs=0.2)
     (ban,) = poster.node.peers.bans.listed(poster.node.local.now())
-    assert ban.why == "it posted: malformed posts for a minute on end"
+    assert ban.why == "it posted: malformed posts for a whole minute"
 
 
 def test_a_peer_that_obeys_retry_after_is_never_banned(poster: Poster) -> None:

@@ -205,7 +205,7 @@ def test_it_says_so_once_a_second_at_most(progress: SyncProgress, clock: Clock, 
     )
 
 
-@pytest.mark.parametrize(("seconds", "lines"), [(0.9, []), (1.0, ["the end of catching up: block 7"])])
+@pytest.mark.parametrize(("seconds", "lines"), [(0.9, []), (1.0, ["catching up ended at block 7"])])
 def test_the_end_is_logged_if_it_took_a_second(
     progress: SyncProgress, clock: Clock, said: list[LogEvent], seconds: float, lines: list[str]
 ) -> None:
