@@ -31,7 +31,7 @@ def test_by_fixture(chromium):
 def test_otherwise():
     raise AssertionError("it runs")
 
-def test_that_needs_nothing():
+def test_without_programs():
     pass
 """
 BARE = """

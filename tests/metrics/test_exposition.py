@@ -46,7 +46,7 @@ def test_prometheus_can_read_it(measured: Measured) -> None:
     assert len({family.name for family in families}) == len(families)
 
 
-def test_the_head_of_it(measured: Measured) -> None:
+def test_head_gets_the_header_fields_only(measured: Measured) -> None:
     response = asked(measured, method="HEAD")
     assert (response.status, response.headers["content-type"], response.body) == (200, TYPE, b"")
 

@@ -353,7 +353,7 @@ def test_scheme_port_and_host_tell_places_apart() -> None:
     assert len({Endpoint(text) for text in texts}) == len(texts)
 
 
-def test_its_parts() -> None:
+def test_an_endpoint_has_its_host_and_its_address() -> None:
     assert Endpoint("http://Node.example:1234").host == "node.example"
     assert Endpoint("http://Node.example").address is None
     assert Endpoint("http://[2001:DB8::1]").host == "2001:db8::1"

@@ -189,7 +189,7 @@ def test_another_snapshot_takes_the_place_of_the_first(node: Node, chain: ChainB
     assert accounts == chain.accounts_after(blocks[19])
 
 
-def test_all_can_be_given_up(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+def test_staged_state_and_headers_can_be_dropped(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
     staging = staging_of(node)
     add_headers(staging, blocks)
     add_state(staging, chain, blocks[19])

@@ -112,7 +112,7 @@ def test_older_ones_are_removed_as_the_chain_grows(node: Node, chain: ChainBuild
     assert sorted(path.name for path in tmp_path.glob("snapshot-*")) == ["snapshot-20", "snapshot-30"]
 
 
-def test_one_whose_block_was_undone_is_made_again(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
+def test_a_snapshot_whose_block_was_undone_is_made_again(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
     ours = grow(chain, EVERY + DEPTH)
     node.submit(*ours)
     snapshots = made(node, tmp_path)
@@ -278,7 +278,7 @@ def test_a_file_has_the_accounts_that_were_written(
     assert dict(check_chunk(file.manifest, 0, file.chunk(0))) == state
 
 
-def test_it_is_known_only_once_it_has_been_read(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
+def test_a_snapshot_on_disk_is_served_once_it_has_been_read(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
     node.submit(*grow(chain, EVERY + DEPTH))
     made(node, tmp_path)
     files = Stepped()

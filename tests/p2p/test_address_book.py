@@ -435,7 +435,7 @@ def test_the_wait_is_a_quarter_more_or_less_by_chance(number: float, wait: float
     assert waits(book, 1) == [wait]
 
 
-def test_it_is_no_candidate_meanwhile() -> None:
+def test_a_failed_endpoint_is_no_candidate_until_its_next_call() -> None:
     book = AddressBook(b"s" * 32, lambda: 0.5)
     book.hint(endpoint(1), source=source(1), now=NOW)
     book.failed(endpoint(1), NOW)

@@ -181,7 +181,7 @@ def test_an_unreachable_endpoint_is_tried_again_later(operator: Operator) -> Non
     assert operator.node.knows(remote)
 
 
-def test_one_too_many_is_noted(operator: Operator) -> None:
+def test_a_peer_without_room_is_noted_in_the_address_book(operator: Operator) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0, max_inbound=0)
     remote = operator.node.remote()
     assert operator.ok("/add", {"endpoint": remote.endpoint}) == {

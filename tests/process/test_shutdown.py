@@ -79,7 +79,9 @@ def said() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("second", STOP_SIGNALS)
 @pytest.mark.parametrize("first", STOP_SIGNALS)
-def test_the_first_one_stops_the_reactor(set_up: Callable[[], Stage], said: list[str], first: int, second: int) -> None:
+def test_the_first_stop_signal_stops_the_reactor(
+    set_up: Callable[[], Stage], said: list[str], first: int, second: int
+) -> None:
     stage = set_up()
     signal.raise_signal(first)
     assert (stage.stopped, said) == (1, [f"{signal.Signals(first).name}: the node stops"])

@@ -426,7 +426,7 @@ def test_participation_asks_for_the_token(node: Node) -> None:
 # What the operator is told of the node's parts
 
 
-def test_the_details_are_those_of_the_moment(node: Node) -> None:
+def test_the_status_has_the_details_of_the_moment(node: Node) -> None:
     writer, enabled = PoolLoad(node.clock), [True]
     details = NodeDetails(
         node.node_context, writer, key_of("operator").seed, lambda: enabled[0], lambda: {"verified": 2}, dict
@@ -504,7 +504,7 @@ def test_a_backup_needs_the_absolute_path_of_a_new_folder(backup_operator: Backu
     )
 
 
-def test_one_at_a_time(open_node: Callable[..., Node], tmp_path: Path) -> None:
+def test_one_backup_is_made_at_a_time(open_node: Callable[..., Node], tmp_path: Path) -> None:
     worker = Stepped()
     backup_operator = BackupOperator(open_node, tmp_path, worker)
     first = Deferred.fromCoroutine(backup_operator.backups.make(tmp_path / "first"))
