@@ -17,7 +17,7 @@ WHOLE = tests/cli/operator tests/cli/test_process.py tests/operating/test_operat
 # About half of the work of the quick tests, to split it between two processes.
 HALF = tests/p2p tests/simulation tests/node tests/net tests/store
 # About a third of the slow tests each, of which the second is behind the long ones. They wait as much as they work.
-SLOW_FIRST = tests/browser
+SLOW_FIRST = tests/browser tests/p2p
 SLOW_SECOND = tests/cluster tests/faults tests/simulation
 SLOW = slow and not story and not long
 # `$(call with,PATTERN)`: the test files that contain PATTERN, to import only these where few tests of all are wanted.
