@@ -14,7 +14,7 @@ from svcd.store.state_tree_file import StateTreeFile
 MAX_BLOCKS: Final = 5_000
 """Blocks after which the tree is saved; a start reads the undo record of each one since."""
 MIN_CHANGED: Final = 10_000
-CHANGED_SHARE: Final = 32
+CHANGED_SHARE: Final = 16
 """Accounts that blocks may change until the tree is saved: so many, or one in so many of all, if that is more.
 
 The accounts of their buckets are read again by a start after a kill, which takes some seconds with 10^7 accounts; and
