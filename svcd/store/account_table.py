@@ -2,7 +2,7 @@
 
 Keys are hashes, so the accounts of a full block lie on as many pages of a large table. A commit writes them as a run
 instead: rows in the order of their keys, side by side. Some runs of about the same size are merged into the oldest of
-them. When all runs together have a fourth of the accounts, they are merged into the table, of which each page then
+them. When all runs together have half of the accounts, they are merged into the table, of which each page then
 takes several changes at once.
 
 A merge moves rows in the order of their keys from newer runs into an older one, a bounded number with each commit and
@@ -20,6 +20,7 @@ from attrs import frozen
 from svcd.chain.accounts import Account
 from svcd.chain.commitment import Row
 from svcd.store import database
+from svcd.store.merge_policy import mergeable
 
 _NEWEST: Final = "recent_account a ON a.run = r.number AND a.key"
 _ACCOUNT: Final = (
@@ -42,7 +43,7 @@ _SOURCES: Final = "run IN (SELECT number FROM account_run WHERE target = ?1)"
 _MERGED: Final = f"FROM recent_account WHERE {_SOURCES} AND key <= ?2 ORDER BY key, run"
 _SMALL_TABLE: Final = 16_384
 """A table of so many accounts has 200 pages; a run would save less than it costs."""
-_SHARE: Final = 4
+_SHARE: Final = 2
 """Runs with one in so many of all accounts are merged into the table."""
 _FAN_IN: Final = 5
 """So many runs of about the same size are merged."""
@@ -212,7 +213,7 @@ class AccountWriter:
             if run.target is not None or run.number in targets:
                 break
             free.append(run)
-        if same_size := _mergeable(free):
+        if same_size := mergeable([run.rows for run in free], _SMALL_RUN, _FAN_IN):
             *newer, oldest = [run.number for run in free[:same_size]]
             self._db.executemany("UPDATE account_run SET target = ? WHERE number = ?", [(oldest, run) for run in newer])
 
@@ -259,15 +260,3 @@ class AccountWriter:
         gone = [(key,) for key, balance, *_ in newest.values() if balance is None]
         if gone:
             self._db.executemany("DELETE FROM account WHERE key = ?", gone)
-
-
-def _mergeable(runs: Sequence[_Run]) -> int:
-    """How many of ``runs``, the newest first, are to be merged; 0 unless there are enough of about the same size."""
-    least, size = 0, _SMALL_RUN
-    while True:
-        count = next((at for at, run in enumerate(runs) if run.rows >= size), len(runs))
-        if sum(run.rows >= least for run in runs[:count]) >= _FAN_IN:
-            return count
-        if count == len(runs):
-            return 0
-        least, size = size, size * _FAN_IN

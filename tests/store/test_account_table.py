@@ -151,22 +151,22 @@ def test_a_run_is_merged_in_small_steps(connection: sqlite3.Connection, monkeypa
     writer = AccountWriter(connection)
     with transaction(connection):
         writer.write({key(number): Account(1) for number in range(1000)}, count=1000)
-        writer.write({key(number): Account(2) for number in range(200)}, count=1000)
-        assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(200, None)]
-        writer.write({key(number): Account(3) for number in range(200, 260)}, count=1000)
-    assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(200, 0), (60, 0)]
+        writer.write({key(number): Account(2) for number in range(440)}, count=1000)
+        assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(440, None)]
+        writer.write({key(number): Account(3) for number in range(440, 500)}, count=1000)
+    assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(440, 0), (60, 0)]
 
     def rows() -> int:
         ((count,),) = connection.execute("SELECT count(*) FROM recent_account").fetchall()
         return int(count)
 
     left = [rows()]
-    assert left[0] > 250
+    assert left[0] > 490
     while left[-1]:
         with transaction(connection):
             writer.write({}, count=1000)
         left.append(rows())
     # One row of each run may be merged more than the commit allows.
     assert max(before - after for before, after in pairwise(left)) <= 2 * (account_table._LEAST_MERGED + 1)
-    accounts = {key(number): Account(2 if number < 200 else 3 if number < 260 else 1) for number in range(1000)}
+    accounts = {key(number): Account(2 if number < 440 else 3 if number < 500 else 1) for number in range(1000)}
     check(AccountReader(connection), accounts, 1000)
