@@ -1,7 +1,7 @@
 """Verifications a second of payments that nobody asked for before, on chains of 10^4 and 10^6, against a bare route."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -19,6 +19,18 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.params import DEVNET
 from svcd.store.database import insert, open_writer
+from svcd.store.transfer_index import (
+    ADDRESSES,
+    PAYMENTS,
+    TRANSACTIONS,
+    Rows,
+    TransferIndexWriter,
+    by_address,
+    by_recipient,
+    by_reference,
+    by_txid,
+    place_of,
+)
 
 PER_BLOCK: Final = 2_000
 """Payments in each block that :func:`lay_payments` makes."""
@@ -34,36 +46,39 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
     """Make a chain with ``count`` payments in the database at ``path``, 2,000 in each block; ``keys`` have accounts.
 
     The blocks are real ones without transfers, and the payments are laid beside them into the tables that are read
-    later: signing and connecting a million transfers would take a quarter of an hour and lead to the same rows. They
-    come in the order of their keys, or the pages of a large index would be written again and again.
+    later: signing and connecting a million transfers would take a quarter of an hour and lead to the same rows.
     """
     create_chain(path, keys)
     build_blocks(path, ([] for _ in range(0, count, PER_BLOCK)), gap=_GAP)
     connection = open_writer(path)
     connection.execute("PRAGMA synchronous = OFF")
     blocks = dict(connection.execute("SELECT height, block FROM canonical"))
-    transactions: list[tuple[bytes, int, int]] = []
+    index = TransferIndexWriter(connection)
     connection.execute("BEGIN")
     for start in range(0, count, PER_BLOCK):
-        height = start // PER_BLOCK + 1
-        bodies = list(map(body_of, range(start, min(start + PER_BLOCK, count))))
-        insert(
-            connection,
-            "block_transaction",
-            [((blocks[height] << 16) + at, body) for at, (_, body) in enumerate(bodies)],
-        )
-        transactions += [(txid, height, at) for at, (txid, _) in enumerate(bodies)]
-    insert(connection, "transaction_place", sorted(transactions))
-    places = [(number, number // PER_BLOCK + 1, number % PER_BLOCK) for number in range(count)]
-    addresses = [(unowned_key(number), height, at) for number, height, at in places]
-    addresses += [(_sender(number), height, at) for number, height, at in places]
-    insert(connection, "address_place", sorted(addresses))
-    payments = [
-        (f"order-{number}", unowned_key(number), 1_000_000 + number, height, at) for number, height, at in places
-    ]
-    insert(connection, "payment_place", sorted(payments))
+        height, numbers = start // PER_BLOCK + 1, range(start, min(start + PER_BLOCK, count))
+        txids, bodies = zip(*map(body_of, numbers), strict=True)
+        rows = [((blocks[height] << 16) + at, body) for at, body in enumerate(bodies)]
+        insert(connection, "block_transaction", rows)
+        index.add(height, height, _rows(numbers, txids))
     connection.execute("COMMIT")
     connection.close()
+
+
+def _rows(numbers: Sequence[int], txids: Sequence[bytes]) -> Rows:
+    placed = [(number, place_of(number // PER_BLOCK + 1, number % PER_BLOCK)) for number in numbers]
+    return {
+        TRANSACTIONS: sorted([(by_txid(txid), place) for txid, (_, place) in zip(txids, placed, strict=True)]),
+        ADDRESSES: sorted(
+            [(by_address(key(number)), place) for key in (unowned_key, _sender) for number, place in placed]
+        ),
+        PAYMENTS: sorted(
+            [
+                (by_reference(f"order-{number}"), by_recipient(unowned_key(number)), 1_000_000 + number, place)
+                for number, place in placed
+            ]
+        ),
+    }
 
 
 def _sender(number: int) -> bytes:

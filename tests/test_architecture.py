@@ -65,6 +65,7 @@ SQL_MODULES = {
     "store.block_deletion",
     "store.database_copy",
     "store.offline_database",
+    "store.transfer_index",
     "store.lease_store",
     "store.mempool_store",
     "store.postgresql",

@@ -3,7 +3,7 @@
 from typing import Final
 
 from svcd.chain.encoding import tagged_hash
-from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.errors import Corrupt, Refusal, RuleViolation
 
 _CHARSET: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _VALUE_OF: Final = {character: value for value, character in enumerate(_CHARSET)}
@@ -111,6 +111,15 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
     if number & (1 << 5 * _CHECKSUM_SYMBOLS) - 1 != _checksum(key20, prefix):
         raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")
     return key20
+
+
+def key_hash_of(address: bytes) -> bytes:
+    """The 20-byte key hash in an address that was checked before, in ASCII, of any network; raises Corrupt."""
+    symbols = address[-_KEY_SYMBOLS - _CHECKSUM_SYMBOLS : -_CHECKSUM_SYMBOLS]
+    try:
+        return int(symbols.translate(_TO_BASE_32), 32).to_bytes(20, "big")
+    except ValueError:
+        raise Corrupt("a stored address has characters that no address has") from None
 
 
 def _refuse_capitals(value: object, start: str, what: str) -> None:

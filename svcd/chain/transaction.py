@@ -13,9 +13,9 @@ from typing import Final
 
 from attrs import field, frozen
 
-from svcd.chain.address import decode_address, encode_address, key_hash
+from svcd.chain.address import decode_address, encode_address, key_hash, key_hash_of
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
-from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.errors import Corrupt, Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
 
@@ -37,6 +37,12 @@ _LAYOUT: Final = (
     r',"timestamp":"(?P<timestamp>@)"'.replace("@", r'[^"]*')
     + re.escape(_END.decode())
 )
+
+
+_OF_ANY_NETWORK: Final = re.compile(_LAYOUT.replace("%d", "[0-9]+").encode())
+_PAYEE: Final = re.compile(b'"paymentReference":"([^"]*)","recipient":"([^"]*)"')
+_PARTIES: Final = re.compile(b'"recipient":"([^"]*)"},"senderAddress":"([^"]*)"')
+"""No string of a transfer has quotation marks, so each is found in its place only."""
 
 
 @cache
@@ -194,6 +200,31 @@ def txid_of(wire: bytes, params: NetworkParams) -> bytes:
     """The transaction id from the canonical JSON of a transfer; of any other text the result says nothing."""
     before, _, rest = wire.partition(_SIGNED)
     return tagged_hash("svc/tx/v2", params.genesis_hash + before + rest[_SIGNATURE_DIGITS + 1 :])
+
+
+def parties_of(wire: bytes) -> tuple[bytes, bytes]:
+    """The key hashes of recipient and sender from the canonical JSON of a valid transfer of any network.
+
+    In a fifth of the time of parsing. Raises Corrupt for a text that is none.
+    """
+    found = _PARTIES.search(wire)
+    if found is None:
+        raise _not_a_transfer()
+    return key_hash_of(found[1]), key_hash_of(found[2])
+
+
+def payee_of(wire: bytes) -> tuple[str, bytes] | None:
+    """Reference and recipient's key hash from the same; None without a reference. Raises Corrupt."""
+    found = _PAYEE.search(wire)
+    if found is not None:
+        return found[1].decode("ascii", "replace"), key_hash_of(found[2])
+    if not _OF_ANY_NETWORK.fullmatch(wire):
+        raise _not_a_transfer()
+    return None
+
+
+def _not_a_transfer() -> Corrupt:
+    return Corrupt("a stored transfer is not the canonical JSON of one")
 
 
 def fold_case(value: object) -> object:

@@ -444,7 +444,7 @@ class ChainManager:
         if not change.is_listed:
             # In a thread: there may be ten thousand to look up. One that comes meanwhile is checked after the commit.
             with self.log.failuresHandled("looking up the transfers of the mempool failed"):
-                change = await self.long_reads.ask(partial(change.listed_for, self._waiting()))
+                change = await self.long_reads.ask(partial(change.listed_for, self._waiting(), self.params))
         self._notify(change)
 
     def _notify(self, change: ChainChange) -> None:

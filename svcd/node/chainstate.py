@@ -6,6 +6,7 @@ database. The chain manager decides which blocks get here, and publishes the res
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import Final, TypeVar
 
@@ -411,7 +412,8 @@ class Chainstate:
         if not pending.undone:
             return ()
         listed = listed_txids(pending.applied)
-        is_included = self.store.has_transaction if listed is None else listed.__contains__
+        stored = partial(self.store.has_transaction, params=self.params)
+        is_included = stored if listed is None else listed.__contains__
         return tuple(
             [
                 UndoneBlock(block.point, tuple([each for each in block.transfers if not is_included(each.txid)]))
@@ -517,7 +519,7 @@ class Chainstate:
         pending = self._pending
         stored, parent = self.store.existing(pending.tip.height), self.store.existing(pending.tip.height - 1)
         block = self.store.block(stored, self.params)
-        pending.state.undo(self.store.disconnect_block(stored, block.transfers))
+        pending.state.undo(self.store.disconnect_block(stored))
         pending.undo(_PendingUndo(stored.point, block.transfers), self.store.head(parent, self.params))
         self.steps += 1
 

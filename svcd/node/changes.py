@@ -10,6 +10,7 @@ from attrs import evolve, field, frozen
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, RuleViolation
+from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.store.chain_store import ChainReader
@@ -141,7 +142,7 @@ class ChainChange:
         """Whether it has all that it changed."""
         return self.accounts is not None and self.txids is not None
 
-    def listed_for(self, transfers: Collection[Transfer], reader: ChainReader) -> "ChainChange":
+    def listed_for(self, transfers: Collection[Transfer], params: NetworkParams, reader: ChainReader) -> "ChainChange":
         """The change with what it did not list, as far as it concerns ``transfers``, read after its commit."""
         accounts, txids = self.accounts, self.txids
         if accounts is None:
@@ -150,7 +151,7 @@ class ChainChange:
         if txids is None:
             # A transfer is in a block only if its nonce is used; another transfer may have used it.
             spent = [each for each in transfers if each.nonce < accounts.get(each.sender, Account()).nonce]
-            txids = {each.txid for each in spent if reader.has_transaction(each.txid)}
+            txids = {each.txid for each in spent if reader.has_transaction(each.txid, params)}
         return evolve(self, accounts=accounts, txids=txids)
 
 

@@ -115,7 +115,7 @@ class Pruner:
     def _delete_some(self) -> bool:
         began, budget = self.clock.seconds(), self._transfers
         # As it is when the job begins: a new watch may have lowered the height since the job was queued.
-        deleted = self.deletion.delete_some(self.chain_manager.params, below=self._below, at_most=budget)
+        deleted = self.deletion.delete_some(below=self._below, at_most=budget)
         took = self.clock.seconds() - began
         self._unwritten += deleted.transfers
         if took > _LONG_SECONDS:

@@ -322,7 +322,7 @@ class TransactionPool:
         if transfer.nonce >= account.nonce or submission.on_lookup is None:
             return False
         submission.on_lookup()
-        return self._reader.has_transaction(transfer.txid)
+        return self._reader.has_transaction(transfer.txid, self._chain.params)
 
     def _window(self) -> TimestampWindow:
         return self.mempool.window(self._tip_slot, milliseconds(self._clock))

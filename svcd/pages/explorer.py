@@ -232,7 +232,7 @@ class TransactionPage:
         sources = self._sources
         with sources.reader.snapshot():
             tip = sources.tip()
-            place = sources.reader.transaction(txid)
+            place = sources.reader.transaction(txid, sources.params)
         if place is not None:
             row = transfer_row(sources, place)
             state = badge(message("script.confirmations", count=tip.height - place.point.height + 1), "good")

@@ -68,7 +68,7 @@ class SearchPage:
                     yield SearchResult(message("search.height", height=str(named)), f"/block/{named}")
             elif reader.stored(named):
                 yield SearchResult(message("search.block"), f"/block/{named.hex()}")
-            elif named in mempool or reader.transaction(named):
+            elif named in mempool or reader.transaction(named, self._sources.params):
                 yield SearchResult(message("search.transfer"), f"/tx/{named.hex()}")
         address = text.lower()
         if self._is_address(address):

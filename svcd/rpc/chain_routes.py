@@ -283,7 +283,7 @@ class ChainRoutes(ShowsChain):
     )
     def transaction(self, txid: bytes) -> Renderable:
         """Answer GET /rpc/transaction/{txid}."""
-        stored, tip = self._chain_manager.read(lambda reader: reader.transaction(txid))
+        stored, tip = self._chain_manager.read(lambda reader: reader.transaction(txid, self._params))
         if stored is None:
             waits, prune_height = txid in self._transaction_pool.mempool, self._chain_manager.reader.prune_height()
             where = "it waits in the mempool" if waits else "it is not in the mempool either"

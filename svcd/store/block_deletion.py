@@ -5,13 +5,13 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import parse_canonical_transfer
 from svcd.store import database
 from svcd.store.chain_store import ChainWriter, StoredBlock
 
 _BYTES_OF_A_TRANSFER: Final = 512
-"""About as much of a side block is deleted in the time of a transfer, which is in indexes, too."""
+"""About as much of a side block is deleted in the time of a transfer with its index entries."""
+
+_ENTRIES_OF_A_TRANSFER: Final = 4
 
 
 @frozen
@@ -25,7 +25,7 @@ class Deleted:
 
 
 class BlockDeletion(ChainWriter):
-    """Deletes transfers, undo records, index rows and side blocks; headers, history nodes and accounts stay.
+    """Deletes transfers, undo records, index entries and side blocks; headers, history nodes and accounts stay.
 
     The prune height grows in the commit that deletes the first of a block. What is left of that block, if the node is
     killed, is deleted by the next call.
@@ -36,7 +36,7 @@ class BlockDeletion(ChainWriter):
         self._branch: list[tuple[int, bytes]] = []
         """Where the search for the end of a branch is, from its first block on: rows and hashes."""
 
-    def delete_some(self, params: NetworkParams, *, below: int, at_most: int) -> Deleted:
+    def delete_some(self, *, below: int, at_most: int) -> Deleted:
         """Delete in one commit of the blocks below height ``below``.
 
         About ``at_most`` transfers are deleted; a block counts as one, and so do 512 bytes of a side block and each
@@ -48,29 +48,27 @@ class BlockDeletion(ChainWriter):
             while left > 0:
                 height = self.prune_height()
                 if height:
-                    left -= self._delete_some_of(params, self.existing(height - 1), left)
+                    left -= self._delete_some_of(self.existing(height - 1), left)
                     if left <= 0:
                         break
+                removed = self._entries.sweep(_ENTRIES_OF_A_TRANSFER * left)
+                left -= -(-removed // _ENTRIES_OF_A_TRANSFER)
+                if left <= 0:
+                    break
                 if height >= below:
                     return Deleted(at_most - left, more=False)
                 self.set_prune_height(height + 1)
                 left -= 1
         return Deleted(at_most - left, more=True)
 
-    def _delete_some_of(self, params: NetworkParams, block: StoredBlock, at_most: int) -> int:
+    def _delete_some_of(self, block: StoredBlock, at_most: int) -> int:
         """Delete transfers of a canonical block, then the branches that lost to it; gives how much of ``at_most``."""
         rows = self._db.execute(
-            "SELECT position, body FROM block_transaction "
-            "WHERE id BETWEEN (?1 << 16) AND (?1 << 16) + 65535 ORDER BY id LIMIT ?2",
+            "SELECT id FROM block_transaction WHERE id BETWEEN (?1 << 16) AND (?1 << 16) + 65535 ORDER BY id LIMIT ?2",
             (block.id, at_most),
         ).fetchall()
         if rows:
-            first, last = rows[0][0], rows[-1][0]
-            transfers = [parse_canonical_transfer(body, params) for _, body in rows]
-            self._delete_places(transfers, block.point.height, first)
-            self._db.execute(
-                "DELETE FROM block_transaction WHERE id BETWEEN (?1 << 16) AND (?1 << 16) + ?2", (block.id, last)
-            )
+            self._db.execute("DELETE FROM block_transaction WHERE id BETWEEN (? << 16) AND ?", (block.id, rows[-1][0]))
         deleted = len(rows)
         deleted += self._delete_side_blocks(block, at_most - deleted)
         if deleted < at_most:

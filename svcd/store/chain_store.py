@@ -3,9 +3,12 @@
 import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from heapq import merge
+from itertools import islice
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple, TypeVar
 
 from attrs import frozen
 
@@ -15,15 +18,33 @@ from svcd.chain.block import Block, Header, block_wire, header_hash, parse_heade
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_canonical_transfer
+from svcd.chain.transaction import Transfer, parse_canonical_transfer, parties_of, payee_of, txid_of
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
 from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.pruned import Pruned
+from svcd.store.transfer_index import (
+    ADDRESSES,
+    LIVE,
+    PAYMENTS,
+    TRANSACTIONS,
+    TransferIndex,
+    TransferIndexWriter,
+    by_address,
+    by_recipient,
+    by_reference,
+    by_txid,
+    place_of,
+    rows_of,
+)
 from svcd.store.undo_records import pack, unpack
 
-_PRUNE_HEIGHT: Final = "(SELECT height FROM prune WHERE row = 1)"
+_Payee = tuple[str, bytes]
+"""Reference and recipient's key hash."""
+_Key = TypeVar("_Key")
+_Short = TypeVar("_Short")
+_MAX_HEIGHT: Final = 1 << 46
 POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
 """The columns of a block, named b, that :func:`chain_point` reads."""
 
@@ -100,47 +121,29 @@ def stored_transfer(row: Sequence[Any]) -> StoredTransfer:
 TRANSFERS_OF: Final = "BETWEEN ({block} << 16) AND ({block} << 16) + 65535"
 """The ids in block_transaction of the transfers of a block."""
 _OF_CANONICAL: Final = f"x.id {TRANSFERS_OF.format(block='c.block')}"
-_JOINED: Final = (
-    "JOIN canonical c ON c.height = p.height JOIN block b ON b.id = c.block "
-    "JOIN block_transaction x ON x.id = (c.block << 16) + p.position"
-)
-
 _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
 _CANONICAL: Final = f"{_STORED} FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
 _WORK: Final = "SELECT b.work FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
-_TRANSACTION: Final = (
-    f"SELECT t.position, x.body, {POINT} FROM transaction_place t "
-    "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
-    "JOIN block_transaction x ON x.id = (c.block << 16) + t.position "
-    f"WHERE t.txid = ? AND t.height >= {_PRUNE_HEIGHT}"
+_PLACED: Final = (
+    "FROM canonical c JOIN block b ON b.id = c.block JOIN block_transaction x ON x.id = (c.block << 16) + (?1 & 65535) "
+    "WHERE c.height = ?1 >> 16"
 )
-_HAS_TRANSACTION: Final = "SELECT 1 FROM transaction_place WHERE txid = ?"
-_PAID: Final = "p.amount, p.position, x.body, b.hash, b.height, b.slot"
-"""The columns of a PaidTransfer."""
-PAYMENTS: Final = (
-    f"SELECT {_PAID} FROM payment_place p {_JOINED} "
-    f"WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= max(?, {_PRUNE_HEIGHT}) "
-    "ORDER BY p.height, p.position LIMIT ?"
+_TRANSFER_AT: Final = f"SELECT ?1 & 65535, x.body, {POINT} {_PLACED}"
+_PAID_AT: Final = f"SELECT x.body, b.hash, b.height, b.slot {_PLACED}"
+"""The columns of a PaidTransfer after its amount and position."""
+_PLACED_OR_NULL: Final = (
+    "LEFT JOIN canonical c ON c.height = p.place >> 16 LEFT JOIN block b ON b.id = c.block "
+    "LEFT JOIN block_transaction x ON x.id = (c.block << 16) + (p.place & 65535)"
+)
+"""What the index has and the blocks do not is damage."""
+_TRANSACTION: Final = (
+    f"SELECT p.place & 65535, x.body, {POINT}, p.place FROM {TRANSACTIONS.runs} r CROSS JOIN {TRANSACTIONS.table} p "
+    f"ON p.run = r.number AND p.txid = ? AND {LIVE} {_PLACED_OR_NULL}"
 )
 OF_PAYEE: Final = (
-    f"SELECT {_PAID} FROM payment_place p LEFT {_JOINED.replace(' JOIN', ' LEFT JOIN')} "
-    f"WHERE p.reference = ? AND p.recipient = ? AND p.height >= {_PRUNE_HEIGHT} "
-    "ORDER BY p.amount, p.height, p.position LIMIT ?"
-)
-"""With LEFT JOIN, SQLite begins with the index, and LIMIT counts the rows that it finds there."""
-_BESIDE_AMOUNT: Final = (
-    f"SELECT {_PAID} FROM (SELECT amount, height, position FROM ("
-    "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
-    "ORDER BY amount {order} LIMIT ?) "
-    f"WHERE height >= max(?, {_PRUNE_HEIGHT}) "
-    "ORDER BY amount {order} LIMIT ?) p " + _JOINED
-)
-BELOW_AMOUNT: Final = _BESIDE_AMOUNT.format(side="<", order="DESC")
-ABOVE_AMOUNT: Final = _BESIDE_AMOUNT.format(side=">", order="ASC")
-UNDER_REFERENCE: Final = (
-    f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
-    f"WHERE p.reference = ? AND p.height >= {_PRUNE_HEIGHT} "
-    "ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
+    "SELECT p.amount, p.place & 65535, x.body, b.hash, b.height, b.slot, p.place "
+    f"FROM {PAYMENTS.runs} r CROSS JOIN {PAYMENTS.table} p "
+    f"ON p.run = r.number AND p.reference = ? AND p.recipient = ? AND {LIVE} {_PLACED_OR_NULL} LIMIT ?"
 )
 PRODUCERS: Final = (
     "SELECT c.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
@@ -170,20 +173,6 @@ REPLACED_BLOCKS: Final = f"""
     )
     {_STORED} FROM side JOIN block b ON b.id = side.id ORDER BY b.height DESC, b.id DESC LIMIT ?3"""
 """By the parents, since there is no index of blocks by height."""
-_PLACED: Final = (
-    f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
-    "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.id = (c.block << 16) + a.position "
-    f"WHERE a.key = ? AND a.height >= {_PRUNE_HEIGHT} "
-    "AND (a.height, a.position) {side} (?, ?) ORDER BY a.height {order}, a.position {order} LIMIT ?"
-)
-BEFORE_PLACE: Final = _PLACED.format(side="<", order="DESC")
-AFTER_PLACE: Final = _PLACED.format(side=">", order="ASC")
-RECEIVED_MORE: Final = "SELECT 1 FROM payment_place WHERE reference = ? AND recipient = ? LIMIT 1 OFFSET ?"
-RECEIVED: Final = (
-    f"SELECT p.position, x.body, {POINT} FROM (SELECT height, position FROM payment_place WHERE reference = ? "
-    f"AND recipient = ? AND height >= {_PRUNE_HEIGHT} AND (height, position) > (?, ?) "
-    f"ORDER BY height, position LIMIT ?) p {_JOINED} ORDER BY p.height, p.position"
-)
 MAX_SCANNED: Final = limit(1_000, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
@@ -195,7 +184,11 @@ _PAGES_OF_A_BLOCK: Final = 64
 
 
 class ChainReader(AccountReader):
-    """Queries of the committed chain; each is one statement, and so consistent in itself, unless it says otherwise."""
+    """Queries of the committed chain; each sees one commit unless it says otherwise."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._index = TransferIndex(connection)
 
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which all queries see the same commit."""
@@ -384,22 +377,48 @@ class ChainReader(AccountReader):
         later = "SELECT u.data FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ? ORDER BY c.height"
         return closing(self._db.execute(later, (height,)))
 
-    def transaction(self, txid: bytes) -> StoredTransfer | None:
-        """A canonical transfer by its id."""
-        row = self._db.execute(_TRANSACTION, (txid,)).fetchone()
-        return None if row is None else stored_transfer(row)
+    def transaction(self, txid: bytes, params: NetworkParams) -> StoredTransfer | None:
+        """A canonical transfer by its id; raises Corrupt."""
+        for *row, place in self._db.execute(_TRANSACTION, (by_txid(txid),)):
+            if _has_key(place, txid, (txid_of(_existing(row[1], place), params),), by_txid):
+                return stored_transfer(row)
+        return None
 
-    def has_transaction(self, txid: bytes) -> bool:
-        """Whether there is a canonical transfer with this id; reads one index, and not the transfer."""
-        return self._db.execute(_HAS_TRANSACTION, (txid,)).fetchone() is not None
+    def has_transaction(self, txid: bytes, params: NetworkParams) -> bool:
+        """Whether there is a canonical transfer with this id; reads no transfer if there is none. Raises Corrupt."""
+        return self.transaction(txid, params) is not None
+
+    def _one_commit(self) -> AbstractContextManager[None]:
+        """A context for queries of more than one statement, which may be within :meth:`snapshot`."""
+        return nullcontext() if self._db.in_transaction else self.snapshot()
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
-        """The newest canonical transfers from or to ``key`` before (height, position), newest first."""
-        return [stored_transfer(row) for row in self._db.execute(BEFORE_PLACE, (key, *before, limit))]
+        """The newest canonical transfers from or to ``key`` before (height, position), newest first; raises Corrupt."""
+        with self._one_commit():
+            values = by_address(key), _in_range(before)
+            rows = self._index.scan(ADDRESSES, "address = ? AND place < ?", values, order="DESC")
+            return list(islice(self._stored(rows, key, parties_of, by_address), limit))
 
     def address_transactions_after(self, key: bytes, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
-        """The oldest canonical transfers from or to ``key`` after (height, position), oldest first."""
-        return [stored_transfer(row) for row in self._db.execute(AFTER_PLACE, (key, *after, limit))]
+        """The oldest canonical transfers from or to ``key`` after (height, position), oldest first; raises Corrupt."""
+        with self._one_commit():
+            values = by_address(key), _in_range(after)
+            rows = self._index.scan(ADDRESSES, "address = ? AND place > ?", values)
+            return list(islice(self._stored(rows, key, parties_of, by_address), limit))
+
+    def _stored(
+        self,
+        rows: Iterable[tuple[int, ...]],
+        key: _Key,
+        keys_of: Callable[[bytes], Iterable[_Key]],
+        shortened: Callable[[_Key], _Short],
+    ) -> Iterator[StoredTransfer]:
+        """The transfers of rows of the index that have ``key``; takes no more rows than needed. Raises Corrupt."""
+        for *_, place in rows:
+            row = self._db.execute(_TRANSFER_AT, (place,)).fetchone()
+            body = _existing(None if row is None else row[1], place)
+            if _has_key(place, key, keys_of(body), shortened):
+                yield stored_transfer(row)
 
     def disconnected(self) -> list[tuple[int, bytes]]:
         """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
@@ -470,48 +489,128 @@ class ChainReader(AccountReader):
     # Payments: their time does not grow with the chain (docs/operations.md)
 
     def around(
-        self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
+        self, payee: _Payee, amount: int, *, since: int, counted: int, missed: int
     ) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
         """The results of :meth:`payments` with the limit ``counted`` and :meth:`near_misses` with the limit ``missed``.
 
         In one statement in place of three if there are few transfers, as for most orders. Raises Corrupt.
         """
-        rows = self._db.execute(OF_PAYEE, (*payee, MAX_TOGETHER + 1)).fetchall()
+        rows = self._db.execute(OF_PAYEE, (*_shortened(payee), MAX_TOGETHER + 1)).fetchall()
         if len(rows) > MAX_TOGETHER:
-            return (
-                self.payments(payee, amount, since=since, limit=counted),
-                self.near_misses(payee, amount, since=since, limit=missed),
-            )
-        paid = [PaidTransfer._make(row) for row in rows]
-        return _split_by_amount(paid, amount, since=since, counted=counted, missed=missed)
+            with self._one_commit():
+                return (
+                    self.payments(payee, amount, since=since, limit=counted),
+                    self.near_misses(payee, amount, since=since, limit=missed),
+                )
+        exact: list[PaidTransfer] = []
+        others: list[PaidTransfer] = []
+        for *row, place in rows:
+            if _has_key(place, payee, _payees_of(_existing(row[2], place)), _shortened):
+                paid = PaidTransfer._make(row)
+                if paid.height >= since:
+                    (exact if paid.amount == amount else others).append(paid)
+        return sorted(exact, key=_order)[:counted], _nearest(others, amount, missed)
 
-    def payments(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
-        """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first.
+    def _paid(self, rows: Iterable[tuple[int, ...]], payee: _Payee) -> Iterator[PaidTransfer]:
+        """Those transfers of rows of PAYMENTS that are to ``payee``; raises Corrupt."""
+        for *_, amount, place in rows:
+            row = self._db.execute(_PAID_AT, (place,)).fetchone()
+            body = _existing(None if row is None else row[0], place)
+            if _has_key(place, payee, _payees_of(body), _shortened):
+                yield PaidTransfer(amount, place & 65_535, *row)
+
+    def payments(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
+        """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first; raises Corrupt.
 
         Only those at height ``since`` and above.
         """
-        rows = self._db.execute(PAYMENTS, (*payee, amount, since, limit))
-        return [PaidTransfer._make(row) for row in rows]
+        with self._one_commit():
+            values = *_shortened(payee), amount, place_of(since, 0)
+            rows = self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND amount = ? AND place >= ?", values)
+            return list(islice(self._paid(rows, payee), limit))
 
-    def near_misses(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
-        """The transfers to ``payee`` of the nearest other amounts, at most ``limit`` below and ``limit`` above."""
-        return [
-            PaidTransfer._make(row)
-            for statement in (BELOW_AMOUNT, ABOVE_AMOUNT)
-            for row in self._db.execute(statement, (*payee, amount, MAX_SCANNED, since, limit))
-        ]
+    def near_misses(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
+        """The transfers to ``payee`` of the nearest other amounts, at most ``limit`` below and ``limit`` above.
 
-    def has_received_few(self, payee: tuple[str, bytes]) -> bool:
+        Raises Corrupt.
+        """
+        found: list[PaidTransfer] = []
+        values, begin = (*_shortened(payee), amount), place_of(since, 0)
+        with self._one_commit():
+            for side, order in (("<", "DESC"), (">", "ASC")):
+                runs = self._index.scan_runs(PAYMENTS, f"{_OF_PAYEE} AND amount {side} ?", values, order=order)
+                nearest = islice(merge(*runs, key=_AMOUNT, reverse=order == "DESC"), MAX_SCANNED)
+                found += islice(self._paid((row for row in nearest if row[-1] >= begin), payee), limit)
+        return found
+
+    def has_received_few(self, payee: _Payee) -> bool:
         """Whether so few transfers to ``payee`` are on the chain that :meth:`received` may sort them."""
-        return self._db.execute(RECEIVED_MORE, (*payee, MAX_SCANNED)).fetchone() is None
+        with self._one_commit():
+            rows = self._index.scan(PAYMENTS, _OF_PAYEE, _shortened(payee))
+            return next(islice(rows, MAX_SCANNED, None), None) is None
 
-    def received(self, payee: tuple[str, bytes], after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
-        """The oldest transfers to ``payee`` of any amount after (height, position), oldest first; sorts them all."""
-        return [stored_transfer(row) for row in self._db.execute(RECEIVED, (*payee, *after, limit))]
+    def received(self, payee: _Payee, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
+        """The oldest transfers to ``payee`` of any amount after (height, position), oldest first; sorts them all.
+
+        Raises Corrupt.
+        """
+        with self._one_commit():
+            values = *_shortened(payee), _in_range(after)
+            rows = sorted(self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND place > ?", values), key=lambda row: row[-1])
+            return list(islice(self._stored(rows, payee, _payees_of, _shortened), limit))
 
     def under_reference(self, reference: str, *, limit: int) -> list[StoredTransfer]:
-        """Transfers to any recipient under ``reference``, by recipient, amount and age."""
-        return [stored_transfer(row) for row in self._db.execute(UNDER_REFERENCE, (reference, limit))]
+        """Transfers to any recipient under ``reference``, the oldest blocks first; raises Corrupt."""
+        with self._one_commit():
+            rows = self._index.scan(PAYMENTS, "reference = ?", (by_reference(reference),))
+            return list(islice(self._stored(rows, reference, _references_of, by_reference), limit))
+
+
+_OF_PAYEE: Final = "reference = ? AND recipient = ?"
+_AMOUNT: Final = itemgetter(2)
+_order: Final = attrgetter("height", "position")
+
+
+def _shortened(payee: _Payee) -> tuple[int, int]:
+    reference, recipient = payee
+    return by_reference(reference), by_recipient(recipient)
+
+
+def _payees_of(body: bytes) -> tuple[_Payee, ...]:
+    payee = payee_of(body)
+    return () if payee is None else (payee,)
+
+
+def _references_of(body: bytes) -> list[str]:
+    return [reference for reference, _ in _payees_of(body)]
+
+
+def _in_range(place: tuple[int, int]) -> int:
+    """A place that a client has given, as one number between the places before it and after it."""
+    height, position = place
+    return place_of(min(max(height, -1), _MAX_HEIGHT), min(max(position, -1), 65_535))
+
+
+def _existing(body: bytes | None, place: int) -> bytes:
+    if body is None:
+        raise Corrupt(f"a transfer that the index has at height {place >> 16} is missing")
+    return body
+
+
+def _has_key(place: int, key: _Key, found: Iterable[_Key], shortened: Callable[[_Key], _Short]) -> bool:
+    """Whether ``key`` is one of those ``found`` in a transfer that the index has; raises Corrupt if none is alike."""
+    if key in found:
+        return True
+    if shortened(key) not in map(shortened, found):
+        raise Corrupt(f"the index has a transfer at height {place >> 16} under a key that it does not have")
+    return False
+
+
+def _nearest(others: Iterable[PaidTransfer], amount: int, limit: int) -> list[PaidTransfer]:
+    """Of each side of ``amount`` the nearest."""
+    ordered = sorted(others)
+    less = [paid for paid in ordered if paid.amount < amount]
+    return less[-limit:] + ordered[len(less) :][:limit]
 
 
 def _check_hash(block: StoredBlock, found: bytes) -> None:
@@ -520,23 +619,12 @@ def _check_hash(block: StoredBlock, found: bytes) -> None:
         raise Corrupt(f"the stored block at height {block.point.height} does not have its own hash")
 
 
-def _split_by_amount(
-    places: Iterable[PaidTransfer], amount: int, *, since: int, counted: int, missed: int
-) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
-    """The payments of ``amount``, and the nearest others, from the transfers of OF_PAYEE; raises Corrupt."""
-    less: list[PaidTransfer] = []
-    exact: list[PaidTransfer] = []
-    more: list[PaidTransfer] = []
-    for place in places:
-        if place.body is None:
-            raise Corrupt("a transfer that the index of payments names is missing")
-        if place.height >= since:
-            (exact if place.amount == amount else less if place.amount < amount else more).append(place)
-    return exact[:counted], less[-missed:] + more[:missed]
-
-
 class ChainWriter(ChainReader):
     """Changes to the chain; only the writer thread calls them, inside :meth:`commit`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._entries = TransferIndexWriter(connection)
 
     def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
         """The accounts that a canonical block touched as they were before it, None for those that did not exist.
@@ -655,6 +743,7 @@ class ChainWriter(ChainReader):
     def set_prune_height(self, height: int) -> None:
         """Note that blocks below ``height`` are not here whole any more; in the commit that deletes of them first."""
         self._db.execute("UPDATE prune SET height = ?1 WHERE row = 1 AND height < ?1", (height,))
+        self._entries.forget_below(height)
 
     def write_accounts(self, accounts: Mapping[bytes, Account | None], *, count: int) -> None:
         """Set accounts, None for one that a block had created; ``count`` exist then."""
@@ -678,14 +767,9 @@ class ChainWriter(ChainReader):
         self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
         rows = [(height, level, node) for level, node in enumerate(history) if level]
         self._db.executemany("INSERT INTO history VALUES (?, ?, ?)", rows)
-        if not transfers:
-            return
-        places = [(transfer.txid, height, position) for position, transfer in enumerate(transfers)]
-        database.insert(self._db, "transaction_place", sorted(places))
-        database.insert(self._db, "address_place", sorted(_address_places(transfers, height)))
-        database.insert(self._db, "payment_place", _payment_places(transfers, height))
+        self._entries.add(height, height, rows_of(transfers, height))
 
-    def disconnect_block(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
+    def disconnect_block(self, block: StoredBlock) -> dict[bytes, Account | None]:
         """Remove the newest canonical block from the chain; gives the accounts as they were before it."""
         height, before = block.point.height, self.undo(block)
         self._db.execute("DELETE FROM canonical WHERE height = ?", (height,))
@@ -696,21 +780,8 @@ class ChainWriter(ChainReader):
         )
         self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
         self._db.execute("DELETE FROM history WHERE height = ?", (height,))
-        self._delete_places(transfers, height)
+        self._entries.forget_from(height)
         return before
-
-    def _delete_places(self, transfers: Sequence[Transfer], height: int, first: int = 0) -> None:
-        """Remove from the indexes transfers of the block at ``height``, the first of which is at position ``first``."""
-        self._db.executemany("DELETE FROM transaction_place WHERE txid = ?", sorted((t.txid,) for t in transfers))
-        self._db.executemany(
-            "DELETE FROM address_place WHERE key = ? AND height = ? AND position = ?",
-            sorted(_address_places(transfers, height, first)),
-        )
-        self._db.executemany(
-            "DELETE FROM payment_place WHERE reference = ? AND recipient = ? AND amount = ? AND height = ? "
-            "AND position = ?",
-            sorted(_payment_places(transfers, height, first)),
-        )
 
     def save_disconnected(self, transfers: Sequence[Transfer]) -> int:
         """Save transfers of undone blocks for the mempool's database; gives the last row."""
@@ -725,21 +796,3 @@ class ChainWriter(ChainReader):
         """Delete the saved transfers up to row ``last``, which are in the mempool's database; a commit of its own."""
         with self.commit():
             self._db.execute("DELETE FROM disconnected_transfer WHERE number <= ?", (last,))
-
-
-def _address_places(transfers: Sequence[Transfer], height: int, first: int = 0) -> list[tuple[bytes, int, int]]:
-    places = [(transfer.sender, height, position) for position, transfer in enumerate(transfers, first)]
-    places += [
-        (transfer.recipient, height, position)
-        for position, transfer in enumerate(transfers, first)
-        if transfer.recipient != transfer.sender
-    ]
-    return places
-
-
-def _payment_places(transfers: Sequence[Transfer], height: int, first: int = 0) -> list[tuple[object, ...]]:
-    return [
-        (transfer.reference, transfer.recipient, transfer.amount, height, position)
-        for position, transfer in enumerate(transfers, first)
-        if transfer.reference is not None
-    ]

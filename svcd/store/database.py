@@ -65,6 +65,8 @@ class DatabaseKind:
     """The alarm while it cannot be written."""
     temp_store: str = "MEMORY"
     """Where SQLite keeps the pages to which a savepoint returns: "MEMORY", or "FILE" for a file in /var/tmp."""
+    is_public: bool = False
+    """Whether its contents are known to everybody, so that deleted rows need not be overwritten on the disk."""
 
     @property
     def remedy(self) -> str:
@@ -81,6 +83,7 @@ CHAIN: Final = DatabaseKind(
     refused="the chain's database cannot be written",
     # A long reorganisation changes gigabytes of pages. In memory SQLite also passes all of them after each statement.
     temp_store="FILE",
+    is_public=True,
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
 WEBHOOKS: Final = DatabaseKind(
@@ -156,6 +159,9 @@ def open_writer(path: Path, kind: DatabaseKind = CHAIN) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
+    if kind.is_public:
+        # Debian's SQLite overwrites them otherwise, which writes every deleted page twice.
+        connection.execute("PRAGMA secure_delete = 0")
     _tune(connection)
     connection.execute(f"PRAGMA temp_store = {kind.temp_store}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")

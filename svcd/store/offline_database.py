@@ -16,9 +16,8 @@ from attrs import evolve
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import Node
-from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_canonical_transfer
-from svcd.store.chain_store import POINT, TRANSFERS_OF, ChainReader, StoredBlock, stored_block
+from svcd.chain.transaction import Transfer
+from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block
 from svcd.store.database import (
     CHAIN,
     DatabaseError,
@@ -30,12 +29,11 @@ from svcd.store.database import (
     migrations,
 )
 from svcd.store.database_copy import sync
+from svcd.store.transfer_index import INDEXES, Index, rows_of
 from svcd.store.undo_records import unpack
 
 _STEPS_OF_SQLITE: Final = 1_000_000
 """Instructions of SQLite's virtual machine between two looks at the progress; some hundredths of a second."""
-INDEXES = ("transaction_place", "address_place", "payment_place")
-
 _COMPANIONS: Final = ("-wal", "-shm", "-tree")
 """Files beside a database that belong to it: SQLite would take its own for those of a new one of the same name."""
 
@@ -108,15 +106,6 @@ class Inspector(ChainReader):
         row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
         return None if row is None else unpack(row[0])
 
-    def being_deleted(self, params: NetworkParams) -> list[Transfer]:
-        """The transfers that are left of the block below the prune height."""
-        rows = self._db.execute(
-            f"SELECT x.body FROM canonical c JOIN block_transaction x ON x.id {TRANSFERS_OF.format(block='c.block')} "
-            "WHERE c.height = ? ORDER BY x.id",
-            (self.prune_height() - 1,),
-        )
-        return [parse_canonical_transfer(body, params) for (body,) in rows]
-
     def is_undo_being_deleted(self) -> bool:
         """Whether the block below the prune height still has its undo record."""
         query = "SELECT 1 FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height = ?"
@@ -127,27 +116,19 @@ class Inspector(ChainReader):
         rows = self._db.execute("SELECT level, node FROM history WHERE height = ? ORDER BY level", (height,))
         return rows.fetchall()
 
-    def transaction_place(self, txid: bytes) -> tuple[int, int] | None:
-        """The height and position of a transfer by the index."""
-        row = self._db.execute("SELECT height, position FROM transaction_place WHERE txid = ?", (txid,)).fetchone()
-        return None if row is None else (row[0], row[1])
+    def index_without(self, transfer: Transfer, height: int, position: int) -> Index | None:
+        """The first index in which a transfer is not found where it is; None if it is found in all."""
+        for index, rows in rows_of([transfer], height, position).items():
+            if not all(self._index.has(index, row) for row in rows):
+                return index
+        return None
 
-    def has_address_place(self, key: bytes, height: int, position: int) -> bool:
-        """Whether the index of addresses has a transfer of an account."""
-        query = "SELECT 1 FROM address_place WHERE key = ? AND height = ? AND position = ?"
-        return self._db.execute(query, (key, height, position)).fetchone() is not None
-
-    def has_payment_place(self, transfer: Transfer, height: int, position: int) -> bool:
-        """Whether the index of payments has a transfer."""
-        row = self._db.execute(
-            "SELECT 1 FROM payment_place WHERE reference = ? AND recipient = ? AND amount = ? AND height = ? "
-            "AND position = ?",
-            (transfer.reference, transfer.recipient, transfer.amount, height, position),
-        ).fetchone()
-        return row is not None
+    def count_entries(self) -> dict[Index, int]:
+        """How many rows each index has; reads them all."""
+        return {index: self._index.count(index) for index in INDEXES}
 
     def rows_of(self, table: str) -> int:
-        """The number of rows of ``canonical``, ``undo``, ``history``, or one of INDEXES."""
+        """The number of rows of ``canonical``, ``undo`` or ``history``."""
         (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
         return int(count)
 

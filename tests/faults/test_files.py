@@ -40,7 +40,7 @@ def ends_with(node: RunningNode, line: str) -> None:
         ("canonical", lambda node: node.get("/rpc/block/2")),
         ("account", lambda node: node.get(f"/rpc/balance/{FAUCET}")),
         ("block_transaction", lambda node: node.get("/rpc/block/2")),
-        ("address_place", lambda node: node.get(f"/rpc/address/{FAUCET}/transactions")),
+        ("address_entry", lambda node: node.get(f"/rpc/address/{FAUCET}/transactions")),
     ],
 )
 def test_a_page_that_is_overwritten_and_read(nodes: Nodes, table: str, read: Callable[[RunningNode], object]) -> None:

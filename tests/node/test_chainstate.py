@@ -111,7 +111,7 @@ def test_a_block_on_the_tip_becomes_the_tip(node: Node, chain: ChainBuilder) -> 
         (chain.point_after(block), 1, tuple(transfer.txid for transfer in block.transfers))
     ]
     assert change.accounts == {key_of(name).hash: chain.account_after(block, name) for name in ("alice", "dave", "b")}
-    assert node.store.transaction(block.transfers[0].txid) is not None
+    assert node.store.transaction(block.transfers[0].txid, TEST_PARAMS) is not None
 
 
 def test_blocks_of_one_batch_share_one_commit(node: Node, chain: ChainBuilder) -> None:

@@ -134,7 +134,7 @@ def test_blocks_hold_what_lasts_ten_minutes_on_their_own_clock(bench: Bench, lef
     assert bench.node.send(transfer) == "accepted"
     bench.mine(1)
     assert bench.slots()[-1] == first
-    assert (bench.node.store.transaction(transfer.txid) is not None) == (left == 600)
+    assert (bench.node.store.transaction(transfer.txid, bench.node.chain.params) is not None) == (left == 600)
 
 
 def test_faucet_transfers_beyond_one_block_go_into_the_next(make_node: MakeNode) -> None:
@@ -143,7 +143,7 @@ def test_faucet_transfers_beyond_one_block_go_into_the_next(make_node: MakeNode)
     bench.chain = ChainBuilder(params)
     txids = [bench.pay(amount=amount) for amount in range(1, 6)]
     bench.mine(4)
-    places = [bench.node.store.transaction(txid) for txid in txids]
+    places = [bench.node.store.transaction(txid, bench.node.chain.params) for txid in txids]
     assert [place.point.height for place in places if place] == [1, 1, 2, 2, 3]
 
 
@@ -284,10 +284,10 @@ def test_transfers_wait_again(bench: Bench) -> None:
     txids += [bench.pay(amount=2), bench.pay(amount=3)]
     bench.mine(1)
     bench.reorganise(2)
-    assert [bench.node.store.transaction(txid) for txid in txids] == [None] * 3
+    assert [bench.node.store.transaction(txid, bench.node.chain.params) for txid in txids] == [None] * 3
     assert [entry.transfer.txid for entry in bench.node.mempool.entries()] == txids
     bench.mine(1)
-    assert all(bench.node.store.transaction(txid) for txid in txids)
+    assert all(bench.node.store.transaction(txid, bench.node.chain.params) for txid in txids)
     assert len(bench.node.mempool) == 0
 
 
@@ -299,9 +299,9 @@ def test_a_chain_of_payments_comes_back_whole(bench: Bench) -> None:
     bench.mine(1)
     bench.reorganise(2)
     txids.append(second.txid)
-    assert [bench.node.store.transaction(txid) for txid in txids] == [None] * 2
+    assert [bench.node.store.transaction(txid, bench.node.chain.params) for txid in txids] == [None] * 2
     bench.mine(5)
-    assert all(bench.node.store.transaction(txid) for txid in txids)
+    assert all(bench.node.store.transaction(txid, bench.node.chain.params) for txid in txids)
 
 
 def test_transfers_may_be_dropped(bench: Bench) -> None:
@@ -311,9 +311,9 @@ def test_transfers_may_be_dropped(bench: Bench) -> None:
     bench.mine(2)
     waiting = bench.pay(amount=4)
     bench.reorganise(2, drop=True)
-    assert bench.node.store.transaction(kept)
+    assert bench.node.store.transaction(kept, bench.node.chain.params)
     assert [entry.transfer.txid for entry in bench.node.mempool.entries()] == [waiting]
-    assert not any(bench.node.store.transaction(txid) for txid in dropped)
+    assert not any(bench.node.store.transaction(txid, bench.node.chain.params) for txid in dropped)
 
 
 def test_repeated_reorganisations_never_make_the_same_block(bench: Bench) -> None:
@@ -361,7 +361,7 @@ def test_the_faucet_pays(bench: Bench) -> None:
     account = bench.node.store.account(key_of("dave").hash)
     assert account is not None
     assert account.balance == 5 * COIN
-    place = bench.node.store.transaction(txids[1])
+    place = bench.node.store.transaction(txids[1], bench.node.chain.params)
     assert place is not None
     assert place.position == 1
 
@@ -420,5 +420,5 @@ def test_on_devnet_itself(make_node: MakeNode) -> None:
     bench.mine(3)
     bench.reorganise(3)
     bench.mine(1)
-    assert bench.node.store.transaction(txid)
+    assert bench.node.store.transaction(txid, bench.node.chain.params)
     bench.node.check()

@@ -428,7 +428,7 @@ def test_a_payment_that_is_about_to_expire_is_only_worked_on_if_a_block_had_it(b
     assert bench.search().header.height == 3
     assert bench.search().header.transaction_count == 1
     bench.hands.step()
-    assert bench.node.store.transaction(paid.txid) is not None
+    assert bench.node.store.transaction(paid.txid, bench.node.chain.params) is not None
     assert bench.node.mempool.get(late.txid) is not None
 
 

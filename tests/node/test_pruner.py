@@ -43,7 +43,7 @@ def deletion_of(node: Node) -> BlockDeletion:
 
 def delete(node: Node, below: int, at_most: int = 1_000) -> None:
     deletion = deletion_of(node)
-    while deletion.delete_some(TEST_PARAMS, below=below, at_most=at_most).more:
+    while deletion.delete_some(below=below, at_most=at_most).more:
         pass
 
 
@@ -61,7 +61,9 @@ def answers(reader: ChainReader, first: int, transfers: list[Transfer]) -> dict[
         "accounts": [reader.account(key) for key in keys],
         "after": [[reader.account_after(key, block.point.height) for key in keys] for block in blocks],
         "transfers": [
-            place for each in transfers if (place := reader.transaction(each.txid)) and place.point.height >= first
+            place
+            for each in transfers
+            if (place := reader.transaction(each.txid, TEST_PARAMS)) and place.point.height >= first
         ],
         "up": [reader.address_transactions_after(key, (first - 1, 2**53 - 1), limit=100) for key in keys],
     }
@@ -91,7 +93,7 @@ def test_a_pruned_store_answers_as_an_archive_does(tree: list[Sprout], data: st.
         reader, deletion = ChainReader(node.connections[1]), deletion_of(node)
         whole = [answers(reader, first, transfers) for first in range(len(blocks) + 1)]
         for _ in range(stop_after):
-            if not deletion.delete_some(TEST_PARAMS, below=below, at_most=at_most).more:
+            if not deletion.delete_some(below=below, at_most=at_most).more:
                 break
         # After each commit, the newest one of a node that was killed included.
         first = reader.prune_height()
@@ -113,10 +115,10 @@ def test_a_pruned_store_answers_as_an_archive_does(tree: list[Sprout], data: st.
         gone = {block.header.hash for block in blocks[: below - 1]}
         left = [each for block in blocks if block.header.hash not in gone for each in block.transfers]
         found = contents(node.connections[0])
-        assert len(found["block_transaction"]) == len(found["transaction_place"]) == len(left)
+        assert len(found["block_transaction"]) == len(found["transaction_entry"]) == len(left)
         assert len(found["undo"]) == len(blocks) + 1 - below
-        assert len(found["payment_place"]) == sum(each.reference is not None for each in left)
-        assert len(found["address_place"]) == sum(len({each.sender, each.recipient}) for each in left)
+        assert len(found["payment_entry"]) == sum(each.reference is not None for each in left)
+        assert len(found["address_entry"]) == sum(len({each.sender, each.recipient}) for each in left)
 
 
 def test_headers_history_and_accounts_stay(node: Node, chain: ChainBuilder) -> None:
@@ -240,7 +242,7 @@ def test_the_newest_blocks_are_kept(node: Node, chain: ChainBuilder, pruner_of: 
 def test_it_goes_on_where_it_was(make_node: MakeNode, chain: ChainBuilder, pruner_of: PrunerOf) -> None:
     node = make_node()
     assert set(node.submit(*branch(chain, None, 12, "a"))) == {CONNECTED}
-    deletion_of(node).delete_some(TEST_PARAMS, below=8, at_most=2)
+    deletion_of(node).delete_some(below=8, at_most=2)
     assert node.store.prune_height() == 2
     pruner_of(node, InlineWorker(), keep=5)
     assert node.store.prune_height() == 8
@@ -363,7 +365,7 @@ def test_a_large_side_block_takes_a_job_of_its_own(node: Node, chain: ChainBuild
     delete(node, 3)
     count, deletion = len(new) - 1, deletion_of(node)
     for left in range(count - 1, -1, -1):
-        deletion.delete_some(TEST_PARAMS, below=4, at_most=64)
+        deletion.delete_some(below=4, at_most=64)
         assert sum(node.store.point(block.header.hash) is not None for block in new[:-1]) == left
 
 
@@ -377,7 +379,7 @@ def test_the_search_for_the_end_of_a_branch_takes_its_part_of_a_job(node: Node, 
     deletion, most, left = deletion_of(node), 0, [len(side)]
     searched: list[str] = []
     node.connections[0].set_trace_callback(lambda sql: searched.append(sql) if "id <> " in sql else None)
-    while deletion.delete_some(TEST_PARAMS, below=4, at_most=4).more:
+    while deletion.delete_some(below=4, at_most=4).more:
         most, left = max(most, len(searched)), [*left, sum(node.store.point(each) is not None for each in side)]
         searched.clear()
     node.connections[0].set_trace_callback(None)
@@ -394,12 +396,12 @@ def test_a_branch_that_was_trimmed_meanwhile_is_searched_from_what_is_left(node:
     connect(node, chain, *new[:-1])
     delete(node, 3)
     deletion = deletion_of(node)
-    deletion.delete_some(TEST_PARAMS, below=4, at_most=10)
+    deletion.delete_some(below=4, at_most=10)
     with node.store.commit():
         gone = node.store.stored(new[4].header.hash)
         assert gone is not None
         node.store.delete_with_descendants(gone)
-    while deletion.delete_some(TEST_PARAMS, below=4, at_most=1).more:
+    while deletion.delete_some(below=4, at_most=1).more:
         pass
     assert not any(node.store.point(block.header.hash) for block in new)
     assert all(node.store.point(block.header.hash) for block in old)
@@ -426,8 +428,8 @@ def test_the_write_ahead_log_is_written_back_after_deleted_rows_only(
     for block in blocks[3:]:
         node.submit(block)
     assert node.store.prune_height() == 39
-    # A transfer and a height of each block.
-    assert (len(disk), pruner._unwritten) == (0, 2 * 38 + 1)
+    # A transfer, its index entries with their runs, and a height of each block.
+    assert (len(disk), pruner._unwritten) == (0, 4 * 38 + 1)
 
 
 def test_a_job_that_began_before_is_waited_for(node: Node, chain: ChainBuilder, pruner_of: PrunerOf) -> None:

@@ -171,7 +171,7 @@ def test_a_used_nonce_for_which_nobody_pays_is_not_looked_up(node: Node, chain: 
     node.clock.advance(0)
     with pytest.raises(RuleViolation, match="nonce 0 is already used; the next one is 1"):
         result_of(reception)
-    assert not [statement for statement in reads if "transaction_place" in statement]
+    assert not [statement for statement in reads if "transaction_run" in statement]
 
 
 def test_an_old_transfer(node: Node, chain: ChainBuilder) -> None:
@@ -727,7 +727,7 @@ def test_a_transfer_whose_cover_was_undone_comes_back_with_it(node: Node, chain:
     assert (waiting(node), aside(node)) == ([second.txid], [])
     node.submit(chain.block(third, transfers=[second]))
     assert (waiting(node), aside(node)) == ([], [])
-    assert all(node.store.transaction(transfer.txid) for transfer in (first, second))
+    assert all(node.store.transaction(transfer.txid, TEST_PARAMS) for transfer in (first, second))
 
 
 def test_a_transfer_kept_aside_is_not_in_the_mempool(node: Node, chain: ChainBuilder) -> None:

@@ -666,7 +666,7 @@ def test_replayed_transfers(make_node: MakeNode, builder: ChainBuilder, take_out
             while node.post("/p2p/transaction", next(posts), ATTACKER).status != 429:
                 pass
             node.clock.advance(1)
-        return len([statement for statement in reads if "transaction_place" in statement])
+        return len([statement for statement in reads if "transaction_run" in statement])
 
     honest = payments[0].signature.hex().encode()
     forged = (b'{"transaction":' + payments[0].wire.replace(honest, b"%0128x" % number) + b"}" for number in count(1))
@@ -1130,7 +1130,7 @@ def test_two_halves_that_are_joined_again(
     for payment in lost:
         for node in (first, second):
             # Its nonce has been used by the transfer that won, so that no block can ever hold it.
-            assert node.node_context.chain_manager.reader.transaction(payment.txid) is None
+            assert node.node_context.chain_manager.reader.transaction(payment.txid, TEST_PARAMS) is None
             assert payment.txid not in node.node_context.transaction_pool.mempool
     for name in "ab":
         books = audit(tmp_path / name / "chain.sqlite", TEST_PARAMS.rules)
@@ -1139,7 +1139,7 @@ def test_two_halves_that_are_joined_again(
 
 
 def _holds(node: Node, payments: list[Any]) -> bool:
-    return node.node_context.chain_manager.reader.transaction(payments[0].txid) is not None
+    return node.node_context.chain_manager.reader.transaction(payments[0].txid, TEST_PARAMS) is not None
 
 
 # kill -9

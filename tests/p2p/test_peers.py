@@ -1222,7 +1222,7 @@ def test_a_peer_whose_mempool_has_used_nonces_causes_no_look_ups(make_node: Make
     pool = node.node_context.transaction_pool
     assert [entry.transfer.txid for entry in pool.mempool.entries()] == [fresh.txid]
     assert pool.refusals.total() == 9
-    assert not [statement for statement in reads if "transaction_place" in statement]
+    assert not [statement for statement in reads if "transaction_run" in statement]
 
 
 def waiting_remote(node: Node, count: int) -> RemoteNode:

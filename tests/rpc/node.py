@@ -162,7 +162,7 @@ class Node:
     def keep_from(self, height: int) -> None:
         """Delete the blocks below ``height``, as a node with `keepBlocks` does."""
         deletion = BlockDeletion(self.node_context.chain.chainstate.store._db)
-        while deletion.delete_some(self.params, below=height, at_most=1_000).more:
+        while deletion.delete_some(below=height, at_most=1_000).more:
             pass
         self.node_context.chain_manager.update_prune_height()
 

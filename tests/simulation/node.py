@@ -203,13 +203,13 @@ class SimulatedNode:
 
     def height_of(self, transfer: Transfer) -> int:
         """The height of the block that has a transfer here; fails if none has."""
-        found = self.node_context.chain.reader.transaction(transfer.txid)
+        found = self.node_context.chain.reader.transaction(transfer.txid, self.params)
         assert found is not None, f"{self.endpoint} lacks {transfer.txid.hex()}"
         return found.point.height
 
     def has_in_chain(self, transfer: Transfer) -> bool:
         """Whether a transfer is in the chain here."""
-        return self.node_context.chain.reader.transaction(transfer.txid) is not None
+        return self.node_context.chain.reader.transaction(transfer.txid, self.params) is not None
 
     def turn_hostile(self, kind: type[Hostile]) -> None:
         """From now on misbehave towards all who call; it goes on greeting others, so as to be known."""

@@ -7,19 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from svcd.store.account_table import AccountReader
+from svcd.store.transfer_index import INDEXES, TransferIndex
 
 Contents = dict[str, list[tuple[object, ...]]]
 
-STATE = "account canonical undo history transaction_place address_place payment_place".split()
+ENTRIES = {index.table: index for index in INDEXES}
+STATE = ["account", "canonical", "undo", "history", *ENTRIES]
 """The tables that a block changes and its undoing restores; blocks themselves and waiting transfers stay."""
 
-RUNS = {"account_run", "recent_account"}
+RUNS = {"account_run", "recent_account", *(index.runs for index in INDEXES)}
 
 
 def contents(connection: sqlite3.Connection, tables: list[str] | None = None) -> Contents:
     """All rows of ``tables``, or of every table there is, in the order of their first columns.
 
-    Of the accounts, what the newest run says; not how they are divided into runs, which depends on the blocks before.
+    Of the accounts, what the newest run says, and of the index the rows that are not deleted; not how they are divided
+    into runs, which depends on the blocks before.
     """
     if tables is None:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -27,6 +30,8 @@ def contents(connection: sqlite3.Connection, tables: list[str] | None = None) ->
     for table in tables:
         if table == "account":
             found[table] = list(AccountReader(connection).every_account())
+        elif table in ENTRIES:
+            found[table] = sorted(TransferIndex(connection).scan(ENTRIES[table], "true", ()))
         elif table not in RUNS:
             found[table] = sorted(connection.execute(f"SELECT * FROM {table}"), key=repr)  # noqa: S608
     return found

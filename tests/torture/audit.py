@@ -264,19 +264,35 @@ _ACCOUNTS = """
 """Of each key the row of the newest run."""
 
 
+def _entries(db: sqlite3.Connection, name: str, columns: str) -> list[tuple[object, ...]]:
+    """The rows of one of the indexes that are not deleted."""
+    query = (
+        f"SELECT {columns}, place >> 16, place & 65535 FROM {name}_run r JOIN {name}_entry e "  # noqa: S608
+        "ON e.run = r.number WHERE place >> 16 BETWEEN r.first AND r.last"
+    )
+    return sorted(db.execute(query))
+
+
+def _short(data: bytes, size: int = 8) -> int:
+    return int.from_bytes(data[:size], "big", signed=True)
+
+
 def _compare_tables(db: sqlite3.Connection, books: Books) -> None:
     accounts = [
         (key, account.balance, account.nonce, None if account.held == NEVER else account.held)
         for key, account in sorted(books.accounts.items())
     ]
     agree(db.execute(_ACCOUNTS).fetchall(), accounts, "accounts")
-    for table, rows in {
-        "transaction_place": books.transactions,
-        "address_place": books.addresses,
-        "payment_place": books.payments,
-        "history": history_table(books.leaves),
-    }.items():
-        agree(sorted(db.execute(f"SELECT * FROM {table}")), sorted(rows), table)  # noqa: S608
+    agree(sorted(db.execute("SELECT * FROM history")), sorted(history_table(books.leaves)), "history")
+    transfers = [(_short(txid), *place) for txid, *place in books.transactions]
+    agree(_entries(db, "transaction", "txid"), sorted(transfers), "transaction_entry")
+    addresses = [(_short(key), *place) for key, *place in books.addresses]
+    agree(_entries(db, "address", "address"), sorted(addresses), "address_entry")
+    payments = [
+        (_short(sha256(reference.encode()).digest()), _short(recipient, 4), *amount_and_place)
+        for reference, recipient, *amount_and_place in books.payments
+    ]
+    agree(_entries(db, "payment", "reference, recipient, amount"), sorted(payments), "payment_entry")
     undo = {}
     for block_hash, data in db.execute("SELECT b.hash, u.data FROM undo u JOIN block b ON b.id = u.block"):
         records = [data[start : start + 45] for start in range(0, len(data), 45)]

@@ -28,7 +28,7 @@ from svcd.store.block_deletion import BlockDeletion
 from svcd.store.database import open_writer
 from tests.chains import TEST_PARAMS
 deletion = BlockDeletion(open_writer(Path(sys.argv[1])))
-while sys.stdin.readline() and deletion.delete_some(TEST_PARAMS, below=int(sys.argv[2]), at_most=1).more:
+while sys.stdin.readline() and deletion.delete_some(below=int(sys.argv[2]), at_most=1).more:
     print(flush=True)
 """
 
@@ -68,6 +68,6 @@ def test_a_kill_leaves_a_sound_chain_of_which_the_rest_is_deleted_later(tmp_path
     assert heights == sorted(heights)
     assert len(heights) > 5
     with closing(open_writer(path)) as connection:
-        assert not BlockDeletion(connection).delete_some(TEST_PARAMS, below=BELOW, at_most=10).more
+        assert not BlockDeletion(connection).delete_some(below=BELOW, at_most=10).more
         assert connection.execute("SELECT count(*) FROM block_transaction").fetchone() == (HEIGHT + 1 - BELOW,)
     assert problems(path) == []

@@ -20,7 +20,6 @@ from svcd.chain.block import Block, Header
 from svcd.chain.commitment import Commitment
 from svcd.chain.errors import Corrupt, RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
-from svcd.chain.transaction import Transfer
 from svcd.chain.transition import (
     ChainHead,
     ChainPoint,
@@ -32,7 +31,8 @@ from svcd.chain.transition import (
 )
 from svcd.chain.work import check_work, work_value
 from svcd.store.chain_store import ChainReader, StoredBlock
-from svcd.store.offline_database import INDEXES, Inspector, errors_as_corrupt
+from svcd.store.offline_database import Inspector, errors_as_corrupt
+from svcd.store.transfer_index import INDEXES, Index, rows_of
 
 BAD_BLOCK: Final = (Corrupt, RuleViolation, ValueError)
 """The exceptions that reading or executing a damaged block raises."""
@@ -56,13 +56,14 @@ class Replay:
     at: ChainHead = field(init=False)
     """The last of them."""
     state: dict[bytes, Account] = field(init=False)
-    index_rows: dict[str, int] = field(init=False)
-    """How many rows each index, and the table of history nodes, must have."""
+    history_rows: int = field(init=False, default=0)
+    """How many history nodes there must be."""
+    places: dict[Index, int] = field(init=False, factory=lambda: dict.fromkeys(INDEXES, 0))
+    """How many entries the index must have."""
 
     def __attrs_post_init__(self) -> None:
         self.at = genesis_head(self.params)
         self.state = genesis_accounts(self.params)
-        self.index_rows = dict.fromkeys((*INDEXES, "history"), 0)
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """See :class:`svcd.chain.transition.StateView`."""
@@ -104,9 +105,6 @@ class Replay:
         parent = self.reader.block_header(self.reader.existing(first - 1), self.params)
         if state_root(self.state.items()) != parent.state_root:
             raise Corrupt("the accounts and undo records do not lead back to its state root")
-        # What a kill has left of the block that was being deleted.
-        for transfer in self.reader.being_deleted(self.params):
-            self._count_index_rows(transfer)
 
     def _go_on(self, stored: StoredBlock, head: ChainHead) -> None:
         """Go on to the next block, of which only the header is here."""
@@ -114,11 +112,6 @@ class Replay:
             raise Corrupt("it does not follow from the block before it")
         self._check_history(head.point)
         self.at = head
-
-    def _count_index_rows(self, transfer: Transfer) -> None:
-        self.index_rows["transaction_place"] += 1
-        self.index_rows["address_place"] += len({transfer.sender, transfer.recipient})
-        self.index_rows["payment_place"] += transfer.reference is not None
 
     def read(self, stored: StoredBlock) -> tuple[Block, ChainHead]:
         """Parse the next canonical block and make the checks that need no state; raises one of BAD_BLOCK."""
@@ -141,19 +134,16 @@ class Replay:
         nodes = list(enumerate(self.at.history.completed_by(leaf)))[1:]
         if self.reader.history_nodes(point.height) != nodes:
             raise Corrupt("its nodes of the history tree are missing or wrong")
-        self.index_rows["history"] += len(nodes)
+        self.history_rows += len(nodes)
 
     def _check_indexes(self, block: Block) -> None:
-        height, reader = block.header.height, self.reader
+        height = block.header.height
         for position, transfer in enumerate(block.transfers):
-            if reader.transaction_place(transfer.txid) != (height, position):
-                raise Corrupt(f"the index of transfers does not have {transfer.txid.hex()} where it is")
-            keys = {transfer.sender, transfer.recipient}
-            if not all(reader.has_address_place(key, height, position) for key in keys):
-                raise Corrupt(f"the index of addresses lacks {transfer.txid.hex()}")
-            if transfer.reference is not None and not reader.has_payment_place(transfer, height, position):
-                raise Corrupt(f"the index of payments lacks {transfer.txid.hex()}")
-            self._count_index_rows(transfer)
+            without = self.reader.index_without(transfer, height, position)
+            if without is not None:
+                raise Corrupt(f"the table {without.table} does not have {transfer.txid.hex()} where it is")
+            for index, rows in rows_of([transfer], height).items():
+                self.places[index] += len(rows)
 
 
 def verify_chain(reader: Inspector, params: NetworkParams, step: Callable[[int], object]) -> list[str]:
@@ -196,10 +186,20 @@ def _state_problems(replay: Replay) -> list[str]:
 def _count_problems(replay: Replay) -> list[str]:
     blocks = replay.at.point.height + 1
     undo = blocks - replay.reader.prune_height() + replay.reader.is_undo_being_deleted()
-    wanted = {**replay.index_rows, "canonical": blocks, "undo": undo}
+    wanted = {"history": replay.history_rows, "canonical": blocks, "undo": undo}
     found = {table: replay.reader.rows_of(table) for table in wanted}
+    places = replay.reader.count_entries()
     return [
-        f"{table} has {found[table]} rows and not {wanted[table]}" for table in wanted if found[table] != wanted[table]
+        *(
+            f"{table} has {found[table]} rows and not {wanted[table]}"
+            for table in wanted
+            if found[table] != wanted[table]
+        ),
+        *(
+            f"{index.table} has {places[index]} rows and not {wanted_places}"
+            for index, wanted_places in replay.places.items()
+            if places[index] != wanted_places
+        ),
     ]
 
 

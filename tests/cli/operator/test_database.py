@@ -17,13 +17,14 @@ from svcd.chain.params import DEVNET
 from svcd.cli.operator import database, verify_chain
 from svcd.node import chainstate
 from svcd.process.datadir import lock_directory
-from svcd.store.account_table import AccountReader
 from svcd.store.block_deletion import BlockDeletion
 from svcd.store.database import MEMPOOL, WEBHOOKS, UncleanShutdownMarker, open_writer
 from svcd.store.offline_database import Inspector
 from tests.cli.terminal import Terminal
 from tests.process_level.test_damage import spoil
 from tests.rpc.node import Node, Settings
+from tests.store.contents import ENTRIES
+from tests.store.contents import contents as contents_of
 from tests.torture.audit import audit
 
 T = TypeVar("T")
@@ -45,11 +46,11 @@ def contents(chain: Path) -> dict[str, list[tuple[object, ...]]]:
     undo = "SELECT b.hash, u.data FROM undo u JOIN block b ON b.id = u.block ORDER BY 1"
     canonical = "SELECT c.height, b.hash FROM canonical c JOIN block b ON b.id = c.block ORDER BY 1"
     found = {"block": by_hash, "block_transaction": bodies, "undo": undo, "canonical": canonical}
-    for table in ("transaction_place", "address_place", "payment_place", "disconnected_transfer"):
+    for table in ("disconnected_transfer",):
         found[table] = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608
     with closing(sqlite3.connect(chain)) as connection:
         rows = {name: connection.execute(query).fetchall() for name, query in found.items()}
-        return rows | {"accounts": list(AccountReader(connection).every_account())}
+        return {**rows, **contents_of(connection, ["account", *ENTRIES])}
 
 
 # check
@@ -72,11 +73,12 @@ DAMAGES = {
     "INSERT INTO recent_account SELECT 7, key, 1, 0, NULL FROM account": "4 changes of accounts belong to no run",
     "DELETE FROM undo WHERE block = 9": "block 8: its undo record is missing or wrong",
     "UPDATE undo SET data = x'00' WHERE block = 9": "block 8: an undo record has a wrong length",
-    "DELETE FROM transaction_place": "block 1: the index of transfers does not have",
-    "DELETE FROM address_place": "block 1: the index of addresses lacks",
-    "DELETE FROM payment_place": "block 70: the index of payments lacks",
-    "INSERT INTO payment_place VALUES ('x', x'00', 1, 1, 1)": "payment_place has 2 rows and not 1",
-    "INSERT INTO transaction_place VALUES (x'00', 1, 1)": "transaction_place has",
+    "DELETE FROM transaction_entry": "block 1: the table transaction_entry does not have",
+    "DELETE FROM address_entry": "block 1: the table address_entry does not have",
+    "DELETE FROM payment_entry": "block 70: the table payment_entry does not have",
+    "DELETE FROM transaction_run": "block 1: the table transaction_entry does not have",
+    "INSERT INTO payment_entry SELECT number, 1, 1, 1, first << 16 FROM payment_run": "payment_entry has 2 rows",
+    "INSERT INTO transaction_entry SELECT number, 1, first << 16 FROM transaction_run LIMIT 1": "transaction_entry has",
     "DELETE FROM canonical WHERE height = 30": "block 30: the canonical block at height 30 is missing",
     "UPDATE block SET clock = clock + 1 WHERE height = 30": "block 30: its chain variables are not those that follow",
     "UPDATE block SET parent = x'00' WHERE height = 30": "block 30: it does not build on the block before it",
@@ -110,7 +112,7 @@ def test_compacting_gives_the_space_of_deleted_blocks_back(chain: Path, terminal
         connection.execute("INSERT INTO filler VALUES (zeroblob(3000000))")
         connection.execute("DROP TABLE filler")
         deletion = BlockDeletion(connection)
-        while deletion.delete_some(DEVNET, below=40, at_most=100).more:
+        while deletion.delete_some(below=40, at_most=100).more:
             pass
     chain.chmod(0o640)
     before, size = contents(chain), chain.stat().st_size
@@ -180,7 +182,7 @@ def pruned(chain: Path, request: pytest.FixtureRequest) -> Path:
     """The database without the blocks below height 40; perhaps a kill has left something of the last one."""
     with closing(open_writer(chain)) as connection:
         deletion = BlockDeletion(connection)
-        while deletion.delete_some(DEVNET, below=40, at_most=1).more and deletion.prune_height() < 40 - request.param:
+        while deletion.delete_some(below=40, at_most=1).more and deletion.prune_height() < 40 - request.param:
             pass
     return chain
 
@@ -199,7 +201,7 @@ def test_a_pruned_chain_is_sound(pruned: Path, terminal: Terminal) -> None:
             "the accounts and undo records do not lead back to its state root",
         ),
         ("DELETE FROM undo WHERE block = 60", "undo record of block 59 is missing"),
-        ("DELETE FROM transaction_place", "the index of transfers does not have"),
+        ("DELETE FROM transaction_entry", "the table transaction_entry does not have"),
         ("UPDATE block SET header = x'00' WHERE height = 12", "block 12: "),
         ("DELETE FROM history WHERE height = 11", "block 11: its nodes of the history tree are missing or wrong"),
         ("INSERT INTO undo VALUES (10, x'00')", "undo has"),
@@ -350,9 +352,10 @@ MENDED = [
     "UPDATE account SET balance = balance + 1",
     "DELETE FROM account",
     "DELETE FROM undo",
-    "DELETE FROM transaction_place",
-    "DELETE FROM address_place",
-    "DELETE FROM payment_place",
+    "DELETE FROM transaction_run",
+    "DELETE FROM transaction_entry",
+    "DELETE FROM address_entry",
+    "DELETE FROM payment_entry",
     "DELETE FROM history",
 ]
 

@@ -33,7 +33,7 @@ CREATE TABLE block_transaction (
     position INTEGER NOT NULL AS (id & 65535)
 ) STRICT;
 
--- The accounts as they were before a canonical block, as packed by svcd/store/chain_store.py.
+-- The accounts as they were before a canonical block, as packed by svcd/store/undo_records.py.
 CREATE TABLE undo (
     block INTEGER PRIMARY KEY,
     data  BLOB NOT NULL
@@ -80,26 +80,56 @@ CREATE TABLE recent_account (
     PRIMARY KEY (run, key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE transaction_place (
-    txid     BLOB PRIMARY KEY,
-    height   INTEGER NOT NULL,
-    position INTEGER NOT NULL
+-- The indexes of transfers: sorted runs that are merged (svcd/store/transfer_index.py). Keys are the first 64 bits of
+-- hashes, as signed numbers; a place is the height of a block times 65536 and a position.
+CREATE TABLE transaction_run (
+    number INTEGER PRIMARY KEY,
+    -- Rows of other heights are deleted.
+    first  INTEGER NOT NULL,
+    last   INTEGER NOT NULL,
+    rows   INTEGER NOT NULL,
+    -- The run into which it is being merged.
+    target INTEGER
+) STRICT;
+
+CREATE TABLE transaction_entry (
+    run   INTEGER NOT NULL,
+    txid  INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    PRIMARY KEY (run, txid, place)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE address_place (
-    key      BLOB NOT NULL,
-    height   INTEGER NOT NULL,
-    position INTEGER NOT NULL,
-    PRIMARY KEY (key, height, position)
+CREATE TABLE address_run (
+    number INTEGER PRIMARY KEY,
+    first  INTEGER NOT NULL,
+    last   INTEGER NOT NULL,
+    rows   INTEGER NOT NULL,
+    target INTEGER
+) STRICT;
+
+CREATE TABLE address_entry (
+    run     INTEGER NOT NULL,
+    address INTEGER NOT NULL,
+    place   INTEGER NOT NULL,
+    PRIMARY KEY (run, address, place)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE payment_place (
-    reference TEXT NOT NULL,
-    recipient BLOB NOT NULL,
+CREATE TABLE payment_run (
+    number INTEGER PRIMARY KEY,
+    first  INTEGER NOT NULL,
+    last   INTEGER NOT NULL,
+    rows   INTEGER NOT NULL,
+    target INTEGER
+) STRICT;
+
+CREATE TABLE payment_entry (
+    run       INTEGER NOT NULL,
+    reference INTEGER NOT NULL,
+    -- The first 32 bits.
+    recipient INTEGER NOT NULL,
     amount    INTEGER NOT NULL,
-    height    INTEGER NOT NULL,
-    position  INTEGER NOT NULL,
-    PRIMARY KEY (reference, recipient, amount, height, position)
+    place     INTEGER NOT NULL,
+    PRIMARY KEY (run, reference, recipient, amount, place)
 ) STRICT, WITHOUT ROWID;
 
 -- One row. Every block at this height or above has its transfers and its undo record. A block below has its header and its
