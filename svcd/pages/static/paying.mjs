@@ -8,7 +8,7 @@ import { placeOf } from "./node.mjs";
 import { alreadySigned, judge, needsBalance, spendable } from "./review.mjs";
 import { DEEP, LIFETIME } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
-import { countedAs, holderOf, isUnsettled, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
+import { countedAs, holderOf, isUnsettled, MARGIN, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
 import { message } from "./texts.mjs";
 import { signTransfer } from "./transaction.mjs";
 
@@ -273,10 +273,25 @@ export class Paying {
   /** @type {(payment: Payment, reason: Payment["problem"] | Problem) => Promise<Payment>} */
   async #notPaid(payment, reason) {
     const account = await this.#node.account(payment.transfer.senderAddress);
+    const unknown = await this.#maybeDeleted(payment, account);
+    if (unknown !== null) {
+      const { state, confirmations, blockHeight, blockTime } = payment;
+      const problem = { code: unknown.code, sentence: unknown.message };
+      return this.#renew(payment, { state, confirmations, blockHeight, blockTime, problem });
+    }
     const told = reason instanceof Problem ? { code: reason.code, sentence: reason.message } : reason;
     const why = this.#why(payment, account);
     const problem = why === null ? told : { code: why.code, sentence: why.message };
     return this.#renew(payment, { state: "refused", confirmations: 0, problem });
+  }
+
+  /** Why the node cannot say whether the payment was made: its block may be one that the node does not have any more.
+   * @type {(payment: Payment, account: Account) => Promise<Problem | null>} */
+  async #maybeDeleted(payment, { nonce }) {
+    if (nonce <= nonceOf(payment)) return null;
+    const first = await this.#node.firstBlock();
+    if (first === null || payment.signedAt > first.time + MARGIN) return null;
+    return new Problem("pruned", message("wallet-script.pruned", { height: first.height }));
   }
 
   /** @type {(payment: Payment, account: Account) => Problem | null} */

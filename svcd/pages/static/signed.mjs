@@ -14,7 +14,7 @@ import { localTime, message } from "./texts.mjs";
 /** @typedef {{ id: string, recipient: string, amount: bigint, reference: string | null }} Terms of an intent. */
 
 // Milliseconds. The clocks of this device and of whoever makes the blocks may differ; `svc wallet` waits as long.
-const MARGIN = 60 * 60 * 1000;
+export const MARGIN = 60 * 60 * 1000;
 
 /** Everything that was signed for the intent of a payment, the one that counts first.
  * @type {(payment: Pick<Payment, "txid" | "transfer" | "earlier">) => Signed[]} */

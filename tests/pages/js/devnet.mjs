@@ -11,7 +11,7 @@ const refusal = (error) => [400, { ok: false, error }];
 export class Devnet {
   now = NOW;
   height = 0;
-  status = { networkId, chainId, genesisHash, hash: "aa", syncState: "synced" };
+  status = { networkId, chainId, genesisHash, hash: "aa", syncState: "synced", pruneHeight: "0" };
   consensus = { networkId, chainId, genesisHash, minimumFee: "10000", accountMinimum: "1000000" };
   fees = { suggestedFee: "10000" };
   balances = new Map();
@@ -19,6 +19,8 @@ export class Devnet {
   pool = new Map();
   chain = new Map();
   asked = [];
+  /** The slot of the first block that is here whole. */
+  firstSlot = 0;
   /** What stands between the page and the node: given path and body, it may throw or give a Response. */
   between = () => null;
 
@@ -45,6 +47,13 @@ export class Devnet {
     this.height += more;
   }
 
+  /** Delete all blocks so far; the next one begins now. */
+  prune() {
+    this.status.pruneHeight = `${this.height + 1}`;
+    this.firstSlot = this.#slot();
+    this.chain.clear();
+  }
+
   #slot = () => Math.floor((this.now - GENESIS_TIME) / (1000 * NETWORKS.devnet.slotSeconds));
 
   #confirmations = ({ blockHeight }) => (blockHeight ? this.height - Number(blockHeight) + 1 : 0);
@@ -53,6 +62,7 @@ export class Devnet {
     const last = pathname.split("/").at(-1);
     if (pathname === "/rpc/status")
       return [200, { status: { slot: `${this.#slot()}`, ...this.status, height: `${this.height}`, time: `${this.now}` } }];
+    if (pathname === `/rpc/block/${this.status.pruneHeight}`) return [200, { block: { slot: `${this.firstSlot}` } }];
     if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
     if (pathname === "/rpc/fees") return [200, { fees: this.fees }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);

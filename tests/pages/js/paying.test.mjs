@@ -225,6 +225,34 @@ test("a nonce that another device has taken: its transfer is not replaced, and n
   assert.equal((await paying.follow(anew)).state, "pending");
 });
 
+for (const [state, more] of [["pending", 0], ["confirming", 1], ["confirmed", 8]]) {
+  test(`a payment that was ${state} stays so when the node has deleted the block in which it may be`, async () => {
+    const { devnet, paying } = opened();
+    let payment = await paying.follow(await paying.sign(LINK, signer));
+    devnet.mine();
+    devnet.height += more;
+    if (state !== "pending") payment = await paying.follow(payment);
+    assert.equal(payment.state, state);
+    devnet.now += 8 * DAY;
+    devnet.prune();
+    const left = await paying.follow(payment);
+    assert.deepEqual([left.state, left.confirmations, left.blockHeight], [state, payment.confirmations, payment.blockHeight]);
+    assert.equal(left.problem.code, "pruned");
+    assert.match(left.problem.sentence, new RegExp(`only blocks from block ${devnet.status.pruneHeight} on`));
+    await paying.settle(sender);
+    assert.equal((await paying.of(sender))[0].state, state);
+  });
+}
+
+test("a payment whose nonce another has taken was not paid, if the node has all blocks since it was signed", async () => {
+  const { devnet, paying, payment } = await overtaken();
+  devnet.prune();
+  devnet.mine();
+  assert.equal((await paying.look(payment)).problem.code, "pruned");
+  devnet.firstSlot -= 3 * 3_600;
+  assert.equal((await paying.look(payment)).problem.code, "nonce-stale");
+});
+
 /** A refused payment, while another one waits under its nonce. */
 async function besides() {
   const all = opened();
