@@ -97,6 +97,12 @@ def tx(session: Session, txid: str) -> None:
     session.print_result(response.members, transaction_text(response))
 
 
+def _blocks_here(status: ResponseObject) -> list[tuple[str, str]]:
+    # The specification does not ask a node to have it.
+    first = status.number("pruneHeight") if "pruneHeight" in status else 0
+    return [("blocks", f"only those from height {first} on")] if first else []
+
+
 def status_text(status: ResponseObject) -> str:
     """A status object as text; raises CommandError."""
     rows = [
@@ -104,6 +110,7 @@ def status_text(status: ResponseObject) -> str:
         ("state", _sync_state(status)),
         ("height", str(status.number("height"))),
         ("tip", status.text("hash")),
+        *_blocks_here(status),
         ("slot", str(status.number("slot"))),
         ("node", status.text("nodeId")),
         ("version", f"{status.text('softwareVersion')} (protocol {status.text('protocolVersion')})"),

@@ -58,6 +58,8 @@ class _HistoryPage:
     pending: tuple[PendingTransfer, ...]
     other_pending: int
     """How many transfers of the address in the node's mempool were not sent with this keyfile on this computer."""
+    prune_height: int
+    """The first height from which the node has blocks."""
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -66,6 +68,7 @@ class _HistoryPage:
             "next": self.next,
             "waiting": [_pending_json(pending, self.params) for pending in self.pending],
             "otherWaiting": self.other_pending,
+            "pruneHeight": str(self.prune_height),
         }
 
 
@@ -108,20 +111,29 @@ def history(session: Session, limit: int, before: str | None, keyfile: Path) -> 
     in_mempool = sum(pending.transfer.nonce < view.pending_nonce for pending in own)
     others = max(view.pending_nonce - view.nonce - in_mempool, 0)
     shown = own if before is None else ()
-    page = _HistoryPage(opened.address, opened.params, response.objects("transactions"), following, shown, others)
+    first = response.number("pruneHeight") if "pruneHeight" in response else 0
+    records = response.objects("transactions")
+    page = _HistoryPage(opened.address, opened.params, records, following, shown, others, first)
     session.print_result(page.as_json(), "\n".join(_lines(page, session.runtime.terminal_width())))
 
 
 def _lines(page: _HistoryPage, width: int | None) -> Iterator[str]:
     rows = [_pending_row(pending, page) for pending in reversed(page.pending)]
     rows += [_row(record, page.address) for record in page.records]
-    yield table(_COLUMNS, rows, width) if rows else f"no transfer from or to {page.address} yet"
+    if rows:
+        yield table(_COLUMNS, rows, width)
+    elif page.prune_height:
+        yield f"no transfer from or to {page.address} in the blocks that this node has"
+    else:
+        yield f"no transfer from or to {page.address} yet"
     if page.other_pending:
         yield f"\n{pluralize(page.other_pending, 'pending transfer')} of this address sent from elsewhere"
     if any(pending.answer is NodeAnswer.NONE for pending in page.pending):
         yield "\nno response: repeat the command that sent it to send the same transfer again"
     if any(pending.answer is NodeAnswer.REFUSED for pending in page.pending):
         yield "\nrefused: the node may have sent it on all the same; repeat the command to send the same transfer again"
+    if page.prune_height and page.next is None:
+        yield f"\nthis node has only blocks from height {page.prune_height} on; ask another one for earlier transfers"
     if page.next is not None:
         yield f"\nolder transfers: svc wallet history --before {page.next}"
 
