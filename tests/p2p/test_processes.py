@@ -185,6 +185,15 @@ def test_a_node_that_is_killed_again_and_again_starts_from_a_snapshot(nodes: Nod
     (block,) = archive.mine(1)
     wait_until(lambda: fresh.status()["hash"] == block, "the next block")
     assert agree([archive, fresh])
+    # As docs/operations.md "Keeping only the newest blocks" says: to all blocks, and back by a snapshot.
+    for way, lowest in (("blocks", 0), ("snapshot", first)):
+        fresh.stop()
+        (fresh.data_dir / "chain.sqlite").rename(fresh.data_dir / f"chain.sqlite-before-{way}")
+        fresh = start(nodes, "fresh", ports[1], ports[0], more=(f"--set=chain.start={way}",))
+        wait_until(lambda node=fresh: node.status()["hash"] == block, way, seconds=PATIENCE)  # type: ignore[misc]
+        assert agree([archive, fresh])
+        assert fresh.status()["pruneHeight"] == str(lowest)
+        assert fresh.get("/rpc/block/1").status == (410 if lowest else 200)
 
 
 def broadcast(node: RunningNode, transfer: Transfer, network: list[RunningNode]) -> None:
