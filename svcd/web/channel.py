@@ -348,9 +348,10 @@ class Channel(HTTPChannel):
         head, body = head_of(request, answer), answer.body
         if len(body) < PIECE_BYTES:
             # Most responses are small: one part costs less than two.
-            head, body = head + body, b""
-        self.write(head)
-        self.write(body)
+            self.write(head + body)
+        else:
+            self.write(head)
+            self.write(body)
         if self._client_is_slow:
             self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
         self.site.log(request)
