@@ -118,6 +118,24 @@ def refused(route: Any) -> None:
     route.fulfill(status=400, content_type="application/json", body=json.dumps(REJECTED))
 
 
+def test_a_node_that_has_deleted_the_block_of_a_payment(wallet: WalletPage, account: Account, chain: Chain) -> None:
+    wallet.follow(payment_uri(fresh("pruned")))
+    wallet.may_sign()
+    wallet.page.click("#sign")
+    wallet.state("pending")
+    chain.node.mine(1)
+    wallet.state("confirming")
+    height = chain.node.status()["height"]
+    gone = {"ok": False, "error": "no block holds it", "pruneHeight": height}
+    used = {"ok": False, "error": "nonce 0 is already used; the next nonce of the account is 1"}
+    wallet.watched.context.route("**/rpc/transaction/*", lambda route: route.fulfill(status=404, json=gone))
+    wallet.watched.context.route(BROADCAST, lambda route: route.fulfill(status=400, json=used))
+    wallet.watched.answers("**/rpc/status", lambda body: body["status"].update(pruneHeight=height))
+    assert f"only blocks from block {height} on" in wallet.error("pruned")
+    wallet.state("confirming")
+    wallet.watched.forgive("/rpc/broadcast")
+
+
 def test_another_device_took_the_nonce(wallet: WalletPage, account: Account, chain: Chain) -> None:
     order, page = fresh("stale"), wallet.page
     page.clock.install()

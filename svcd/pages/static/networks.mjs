@@ -9,6 +9,7 @@
  * @property {string} prefix of addresses
  * @property {number} blockSeconds the time between blocks, on average
  * @property {number} slotSeconds the length of a slot
+ * @property {number} futureSeconds how much later than a block the timestamps of its transfers may be
  * @property {string} genesisHash
  */
 
@@ -45,6 +46,7 @@ export const NETWORKS = Object.freeze({
     prefix: "svc",
     blockSeconds: 60,
     slotSeconds: 10,
+    futureSeconds: 600,
     genesisHash: "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
   }),
   devnet: Object.freeze({
@@ -54,6 +56,7 @@ export const NETWORKS = Object.freeze({
     prefix: "svcd",
     blockSeconds: 2,
     slotSeconds: 1,
+    futureSeconds: 315_360_000,
     genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
   }),
 });

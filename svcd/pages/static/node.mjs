@@ -187,14 +187,17 @@ export class Node {
     return found === null ? null : placeOf(found);
   }
 
-  /** The first block that the node has whole, and when it was made; null if the node has all of them.
-   * @type {() => Promise<{ height: bigint, time: number } | null>} */
+  /** The first block that the node has whole; null if the node has all of them.
+   *
+   * No earlier one has a transfer whose timestamp is after `newest`, in Unix milliseconds.
+   * @type {() => Promise<{ height: bigint, newest: number } | null>} */
   async firstBlock() {
     const [{ network }, status] = await Promise.all([this.view(), this.#get("/rpc/status", "status")]);
     const height = numberIn(status ?? {}, "pruneHeight");
     if (height === 0n) return null;
     const block = (await this.#get(`/rpc/block/${height}`, "block")) ?? {};
-    return { height, time: GENESIS_TIME + Number(numberIn(block, "slot")) * network.slotSeconds * 1000 };
+    const time = GENESIS_TIME + Number(numberIn(block, "slot")) * network.slotSeconds * 1000;
+    return { height, newest: time + network.futureSeconds * 1000 };
   }
 
   /** Confirmed transfers of an address, the newest first, and where the next page begins or null.

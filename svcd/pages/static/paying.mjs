@@ -290,7 +290,7 @@ export class Paying {
   async #maybeDeleted(payment, { nonce }) {
     if (nonce <= nonceOf(payment)) return null;
     const first = await this.#node.firstBlock();
-    if (first === null || payment.signedAt > first.time + MARGIN) return null;
+    if (first === null || payment.signedAt > first.newest + MARGIN) return null;
     return new Problem("pruned", message("wallet-script.pruned", { height: first.height }));
   }
 
