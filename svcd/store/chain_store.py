@@ -525,7 +525,7 @@ class ChainReader(AccountReader):
         Only those at height ``since`` and above.
         """
         with self._one_commit():
-            values = *_shortened(payee), amount, place_of(since, 0)
+            values = *_shortened(payee), amount, _in_range((since, 0))
             rows = self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND amount = ? AND place >= ?", values)
             return list(islice(self._paid(rows, payee), limit))
 
@@ -535,7 +535,7 @@ class ChainReader(AccountReader):
         Raises Corrupt.
         """
         found: list[PaidTransfer] = []
-        values, begin = (*_shortened(payee), amount), place_of(since, 0)
+        values, begin = (*_shortened(payee), amount), _in_range((since, 0))
         with self._one_commit():
             for side, order in (("<", "DESC"), (">", "ASC")):
                 runs = self._index.scan_runs(PAYMENTS, f"{_OF_PAYEE} AND amount {side} ?", values, order=order)

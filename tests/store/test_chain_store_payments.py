@@ -89,7 +89,9 @@ def test_payments_come_in_the_order_of_the_chain(store: ChainReader) -> None:
 def test_payments_begin_at_a_height(store: ChainReader) -> None:
     assert payments(store, since=1) == payments(store)
     assert payments(store, since=2) == payments(store, since=3) == [(3, 0)]
-    assert payments(store, since=4) == []
+    for since in (4, 2**46 + 1, 2**53 - 1):
+        assert payments(store, since=since) == []
+        assert misses(store, since=since) == set()
 
 
 def test_a_payment_comes_with_its_block_and_transfer(store: ChainReader) -> None:
