@@ -7,7 +7,7 @@ from typing import Final
 from attrs import frozen
 
 from svcd.chain.address import decode_address
-from svcd.chain.encoding import canonical, tagged_hash
+from svcd.chain.encoding import MAX_INTEGER, canonical, tagged_hash
 
 BASIS_POINTS: Final = 10_000
 
@@ -33,6 +33,7 @@ class NetworkParams:
     min_target: int
     initial_reward: int
     halving_blocks: int
+    """0: the reward never halves, and ends before the supply would exceed 2^53 - 1 base units."""
     minimum_fee: int
     account_minimum: int
     """Base units that sender and recipient must keep after each transfer."""
@@ -58,11 +59,15 @@ class NetworkParams:
 
     def reward(self, height: int) -> int:
         """The base units that the block at ``height`` ≥ 1 creates."""
+        if not self.halving_blocks:
+            return self.initial_reward if height <= self._rewarded_blocks else 0
         return self.initial_reward >> ((height - 1) // self.halving_blocks)
 
     def issued_after(self, height: int) -> int:
         """The base units that exist after the block at ``height``: the allocations and the rewards so far."""
-        total = sum(units for _, units in self.allocations)
+        total = self.allocated
+        if not self.halving_blocks:
+            return total + self.initial_reward * min(height, self._rewarded_blocks)
         reward, left = self.initial_reward, height
         while left > 0 and reward:
             total += reward * min(left, self.halving_blocks)
@@ -83,7 +88,17 @@ class NetworkParams:
     @cached_property
     def supply_limit(self) -> int:
         """The base units that will exist in the end."""
-        return self.issued_after(self.halving_blocks * self.initial_reward.bit_length())
+        return self.issued_after(self.halving_blocks * self.initial_reward.bit_length() or MAX_INTEGER)
+
+    @cached_property
+    def allocated(self) -> int:
+        """The base units that exist from the beginning."""
+        return sum(units for _, units in self.allocations)
+
+    @cached_property
+    def _rewarded_blocks(self) -> int:
+        """Without halving, the height of the last block with a reward."""
+        return (MAX_INTEGER - self.allocated) // self.initial_reward if self.initial_reward else 0
 
     @cached_property
     def rules(self) -> dict[str, object]:

@@ -78,3 +78,26 @@ def test_the_supply_is_the_allocations_and_the_rewards_so_far() -> None:
         issued += small.reward(height)
         assert small.issued_after(height) == issued
     assert small.issued_after(MAX_INTEGER) == issued == small.supply_limit
+
+
+@pytest.mark.parametrize(
+    ("allocated", "reward", "last"),
+    [
+        (MAX_INTEGER - 30, 10, 3),
+        (MAX_INTEGER - 29, 10, 2),
+        (MAX_INTEGER - 9, 10, 0),
+        (MAX_INTEGER, 10, 0),
+        (0, 10, MAX_INTEGER // 10),
+        (0, 0, 0),
+    ],
+)
+def test_a_reward_that_never_halves_ends_before_the_supply_passes_its_bound(
+    allocated: int, reward: int, last: int
+) -> None:
+    endless = evolve(DEVNET, halving_blocks=0, initial_reward=reward, allocations=((FAUCET, allocated),))
+    heights = [height for height in (1, 2, last - 1, last) if 1 <= height <= last]
+    assert [endless.reward(height) for height in heights] == [reward] * len(heights)
+    assert [endless.reward(height) for height in (last + 1, last + 2, MAX_INTEGER)] == [0, 0, 0]
+    assert [endless.issued_after(height) for height in heights] == [allocated + height * reward for height in heights]
+    assert endless.issued_after(last + 1) == endless.issued_after(MAX_INTEGER) == allocated + last * reward
+    assert endless.supply_limit == allocated + last * reward <= MAX_INTEGER

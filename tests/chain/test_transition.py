@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from svcd.chain.accounts import Account
 from svcd.chain.block import EMPTY_ROOT, Block
 from svcd.chain.difficulty import next_target
+from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.history import History, pack_node
 from svcd.chain.params import DEVNET, MAINNET
@@ -33,7 +34,7 @@ from svcd.chain.transition import (
     touched,
 )
 from tests.chain.refusing import refuses
-from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
+from tests.chains import COIN, TEST_PARAMS, ChainBuilder, address_of, key_of
 from tests.validity import Accounts
 
 FEE = TEST_PARAMS.minimum_fee
@@ -371,6 +372,17 @@ def test_reward_of_a_block_halves_at_its_height() -> None:
     assert balances == [20 * COIN, 40 * COIN, 50 * COIN, 60 * COIN, 65 * COIN]
     issued = [chain.point_after(block).issued - 3000 * COIN for block in blocks.values()]
     assert issued == balances
+
+
+def test_reward_without_halving_ends_with_the_last_block_that_the_supply_has_room_for() -> None:
+    room = evolve(TEST_PARAMS, halving_blocks=0, allocations=((address_of("alice", "svct"), MAX_INTEGER - 59 * COIN),))
+    chain = ChainBuilder(room)
+    blocks = chain.chain("genesis: b[1..4]")
+    balances = [chain.account_after(block, "b").balance for block in blocks.values()]
+    assert balances == [20 * COIN, 40 * COIN, 40 * COIN, 40 * COIN]
+    assert [chain.point_after(block).issued for block in blocks.values()] == [
+        MAX_INTEGER - 59 * COIN + balance for balance in balances
+    ]
 
 
 # Chain variables

@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,10 @@ def test_the_rules_are_those_of_the_vectors(network: svc_pay.Network) -> None:
     assert told.allocated == told.issued_after(0) == sum(int(units) for _, units in rules["allocations"])
     assert told.issued_after(2) - told.allocated == 2 * int(rules["initialReward"])
     assert told.issued_after(100 * told.halving_blocks) == told.issued_after(101 * told.halving_blocks)
+    endless = replace(told, halving_blocks=0, allocated=2**53 - 1 - 60 * 10**8)
+    issued = [(endless.issued_after(height) - endless.allocated) // 10**8 for height in (0, 1, 2, 3, 4, 2**53 - 1)]
+    assert issued == [0, 20, 40, 60, 60, 60]
+    assert replace(endless, allocated=endless.allocated + 1).issued_after(3) == 2**53 - 20 * 10**8
     assert effective_target(WORK_LIMIT - 1, 11_000) == WORK_LIMIT - 1
     assert block_work(told.initial_target) == WORK_LIMIT // told.initial_target
 

@@ -49,6 +49,16 @@ test("the rules are those of the vectors", () => {
   }
 });
 
+test("a reward that never halves ends before more than 2^53 - 1 base units would exist", () => {
+  const coins = 10n ** 8n;
+  const endless = { ...RULES.devnet, halvingBlocks: 0n, allocated: (1n << 53n) - 1n - 60n * coins };
+  const issued = [0n, 1n, 2n, 3n, 4n, 1n << 52n].map((height) => issuedAfter(endless, height) - endless.allocated);
+  assert.deepEqual(issued, [0n, 20n, 40n, 60n, 60n, 60n].map((each) => each * coins));
+  const fuller = { ...endless, allocated: endless.allocated + 1n };
+  assert.equal(issuedAfter(fuller, 3n) - fuller.allocated, 40n * coins);
+  assert.equal(issuedAfter({ ...endless, initialReward: 0n }, 3n), endless.allocated);
+});
+
 test("targets have no other value beyond the limits", () => {
   const { mainnet } = RULES;
   assert.equal(nextTarget(mainnet, 2n, 10n ** 12n), mainnet.maxTarget);

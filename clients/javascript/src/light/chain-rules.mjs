@@ -23,7 +23,7 @@
  * @property {bigint} maxTarget
  * @property {bigint} minTarget
  * @property {bigint} initialReward base units
- * @property {bigint} halvingBlocks
+ * @property {bigint} halvingBlocks 0 if the reward never halves; it ends before more than MAX_SUPPLY would exist
  * @property {bigint} allocated base units that exist from the beginning
  * @property {readonly number[]} multipliers of the schedule, in basis points
  * @property {number} maxBlockTransactions
@@ -79,6 +79,8 @@ export const RULES = Object.freeze({
 export const LIMIT = 1n << 256n;
 
 const RADIX = 65_536n;
+/** The most base units that can exist, 2^53 − 1. */
+const MAX_SUPPLY = (1n << 53n) - 1n;
 
 /** The lesser of two.
  * @type {(one: bigint, other: bigint) => bigint} */
@@ -117,6 +119,10 @@ export const effectiveTarget = (baseTarget, multiplier) =>
 /** The base units that exist after the block at a height.
  * @type {(rules: ChainRules, height: bigint) => bigint} */
 export function issuedAfter({ allocated, initialReward, halvingBlocks }, height) {
+  if (halvingBlocks === 0n) {
+    const rewarded = initialReward > 0n ? (MAX_SUPPLY - allocated) / initialReward : 0n;
+    return allocated + initialReward * lesser(height, rewarded);
+  }
   let issued = allocated;
   for (let reward = initialReward, left = height; left > 0n && reward > 0n; reward >>= 1n, left -= halvingBlocks)
     issued += reward * lesser(left, halvingBlocks);

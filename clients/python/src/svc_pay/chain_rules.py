@@ -17,6 +17,8 @@ WORK_LIMIT: Final = 2**256
 _RADIX: Final = 65_536
 _MIN_TARGET: Final = 2**160
 _INITIAL_REWARD: Final = 2_000_000_000
+_MAX_SUPPLY: Final = 2**53 - 1
+"""Base units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ class ChainRules:
     initial_target: int
     max_target: int
     halving_blocks: int
+    """0: the reward never halves, and ends before more base units would exist than 2^53 - 1."""
     allocated: int
     """Base units that exist from the beginning."""
     future_seconds: int
@@ -61,6 +64,8 @@ class ChainRules:
 
     def issued_after(self, height: int) -> int:
         """The base units that exist after the block at a height."""
+        if not self.halving_blocks:
+            return self.allocated + _INITIAL_REWARD * min(height, (_MAX_SUPPLY - self.allocated) // _INITIAL_REWARD)
         issued, reward, left = self.allocated, _INITIAL_REWARD, height
         while left > 0 and reward:
             issued += reward * min(left, self.halving_blocks)
