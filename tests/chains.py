@@ -25,7 +25,7 @@ from svcd.chain.block import Block, Header, transactions_root
 from svcd.chain.commitment import Row, Scan
 from svcd.chain.difficulty import multiplier, next_target
 from svcd.chain.errors import Refusal
-from svcd.chain.params import NetworkParams
+from svcd.chain.params import NetworkParams, ProducerChange
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import (
@@ -98,6 +98,16 @@ TEST_PARAMS = NetworkParams(
     allocations=tuple((address_of(name, "svct"), 1000 * COIN) for name in ("alice", "bob", "carol")),
 )
 """A network on which a block is made in a millisecond; alice, bob and carol have 1000 coins each."""
+
+
+def with_producers(producers: str, *changes: tuple[int, str]) -> NetworkParams:
+    """A network with producers of one letter each, and changes of them: pairs of height and letters."""
+
+    def addresses(letters: str) -> tuple[str, ...]:
+        return tuple(address_of(letter, TEST_PARAMS.address_prefix) for letter in letters)
+
+    later = tuple(ProducerChange(height=height, producers=addresses(letters)) for height, letters in changes)
+    return evolve(TEST_PARAMS, producers=addresses(producers), changes=later)
 
 
 def params_of(rules: Mapping[str, Any]) -> NetworkParams:

@@ -1,15 +1,43 @@
 """The parameters of a network: always passed as arguments, never read from globals (docs/protocol.md 1)."""
 
+from bisect import bisect_right
 from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
-from attrs import frozen
+from attrs import Attribute, field, frozen
 
 from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER, canonical, tagged_hash
 
 BASIS_POINTS: Final = 10_000
+
+
+@frozen(kw_only=True)
+class ProducerChange:
+    """Another list of producers from a height on (docs/protocol.md 8a)."""
+
+    height: int
+    """The first block that the list is for."""
+    producers: tuple[str, ...]
+    """The addresses that may make blocks from there on."""
+
+
+def _check_changes(
+    params: "NetworkParams", _: "Attribute[tuple[ProducerChange, ...]]", changes: tuple[ProducerChange, ...]
+) -> None:
+    """Raise ValueError unless the network can have these changes of its producers."""
+    if changes and not params.producers:
+        raise ValueError("everybody may make blocks on this network, so no change can name who may")
+    before = 0
+    for change in changes:
+        if change.height <= before:
+            raise ValueError(f"the height of the next change must be {before + 1} or more, not {change.height}")
+        if not change.producers:
+            raise ValueError(f"the change at height {change.height} must name at least one producer")
+        if len(set(change.producers)) != len(change.producers):
+            raise ValueError(f"the change at height {change.height} must name each producer once")
+        before = change.height
 
 
 @frozen(kw_only=True)
@@ -48,6 +76,8 @@ class NetworkParams:
     """The addresses that may make blocks; empty if everybody may."""
     allocations: tuple[tuple[str, int], ...]
     """Pairs (address, base units) that exist from the beginning."""
+    changes: tuple[ProducerChange, ...] = field(default=(), validator=_check_changes)
+    """Later lists of producers, by ascending height; no rules, but all nodes of a network must have the same."""
 
     def slot_time(self, slot: int) -> int:
         """The Unix time in milliseconds at which ``slot`` begins."""
@@ -76,14 +106,37 @@ class NetworkParams:
         return total
 
     @cached_property
-    def producer_keys(self) -> frozenset[bytes]:
-        """The 20-byte key hashes of :attr:`producers`."""
-        return frozenset(decode_address(address, self.address_prefix) for address in self.producers)
+    def _change_heights(self) -> tuple[int, ...]:
+        return tuple(change.height for change in self.changes)
 
-    @property
-    def blocks_between(self) -> int:
-        """How many blocks of others lie at least between two blocks of one producer."""
-        return len(self.producers) // 2
+    @cached_property
+    def _lists(self) -> tuple[tuple[str, ...], ...]:
+        """The producers before the first change, and after each one."""
+        return (self.producers, *(change.producers for change in self.changes))
+
+    @cached_property
+    def _list_keys(self) -> tuple[frozenset[bytes], ...]:
+        return tuple(
+            frozenset(decode_address(address, self.address_prefix) for address in producers)
+            for producers in self._lists
+        )
+
+    def producers_at(self, height: int) -> tuple[str, ...]:
+        """The addresses that may make the block at ``height``; empty if everybody may."""
+        return self._lists[bisect_right(self._change_heights, height)]
+
+    def producer_keys_at(self, height: int) -> frozenset[bytes]:
+        """The 20-byte key hashes of :meth:`producers_at`."""
+        return self._list_keys[bisect_right(self._change_heights, height)]
+
+    def blocks_between_at(self, height: int) -> int:
+        """How many blocks just before ``height`` its producer must not have made."""
+        return len(self.producers_at(height)) // 2
+
+    @cached_property
+    def most_blocks_between(self) -> int:
+        """The largest :meth:`blocks_between_at` of all heights."""
+        return max(len(producers) for producers in self._lists) // 2
 
     @cached_property
     def supply_limit(self) -> int:
@@ -134,6 +187,12 @@ class NetworkParams:
     def rules_hash(self) -> bytes:
         """32 bytes that commit to every rule of the network."""
         return tagged_hash("svc/rules/v1", canonical(self.rules))
+
+    @cached_property
+    def changes_hash(self) -> bytes:
+        """32 bytes that commit to :attr:`changes`; the order within a list does not count (docs/protocol.md 8a)."""
+        changes = [{"height": str(each.height), "producers": sorted(each.producers)} for each in self.changes]
+        return tagged_hash("svc/changes/v1", canonical(changes))
 
     @cached_property
     def genesis_hash(self) -> bytes:

@@ -39,7 +39,7 @@ class ChainHead:
     history: History
     """The tree over all blocks up to this one."""
     producers: tuple[bytes, ...] = ()
-    """The 20-byte key hashes of the last producers, the newest last; as many as the next header must differ from.
+    """The 20-byte key hashes of the last producers, the newest last; as many as any list of the network looks at.
 
     Empty on a network on which everybody may make blocks. The header of a payment proof may follow blocks of unknown
     producers; then it is shorter.
@@ -102,8 +102,8 @@ def head_after(params: NetworkParams, parent: ChainHead, header: Header) -> Chai
     """The block of ``header`` on ``parent`` as the block to build on; no rule is checked."""
     point = point_after(params, parent.point, header)
     producers: tuple[bytes, ...] = ()
-    if params.blocks_between:
-        producers = (*parent.producers, key_hash(header.producer_key))[-params.blocks_between :]
+    if params.most_blocks_between:
+        producers = (*parent.producers, key_hash(header.producer_key))[-params.most_blocks_between :]
     leaf = history_leaf(point, work=block_work(header.base_target))
     return ChainHead(point=point, history=parent.history.append(leaf), producers=producers)
 
@@ -130,19 +130,22 @@ def check_place(params: NetworkParams, parent: ChainHead, header: Header) -> Non
     if header.base_target != next_target(params, height=header.height, clock=point.difficulty_clock):
         raise RuleViolation(Refusal.BASE_TARGET, f"baseTarget is not the target due at height {header.height}")
     check_producer(params, header)
-    if key_hash(header.producer_key) in parent.producers:
+    between = params.blocks_between_at(header.height)
+    if between and key_hash(header.producer_key) in parent.producers[-between:]:
         raise RuleViolation(
             Refusal.PRODUCER,
-            f"the producer made one of the {params.blocks_between} blocks before this one; others must make them",
+            f"the producer made one of the {between} blocks before this one; others must make them",
         )
     check_multiplier(params, header)
 
 
 def check_producer(params: NetworkParams, header: Header) -> None:
-    """Raise RuleViolation(PRODUCER) unless the producer is on the network's list, if it has one."""
-    if params.producers and key_hash(header.producer_key) not in params.producer_keys:
+    """Raise RuleViolation(PRODUCER) unless the producer is on the list in force at the height, if there is one."""
+    keys = params.producer_keys_at(header.height)
+    if keys and key_hash(header.producer_key) not in keys:
         raise RuleViolation(
-            Refusal.PRODUCER, f"the producer is none of the {len(params.producers)} that may make blocks here"
+            Refusal.PRODUCER,
+            f"the producer is none of the {len(keys)} that may make the block at height {header.height}",
         )
 
 

@@ -252,7 +252,7 @@ class ChainReader(AccountReader):
         producers = tuple(
             [
                 key_hash(self.block_header(self.existing(height), params).producer_key)
-                for height in range(max(block.point.height - params.blocks_between, 0) + 1, block.point.height + 1)
+                for height in range(max(block.point.height - params.most_blocks_between, 0) + 1, block.point.height + 1)
             ]
         )
         head = ChainHead(point=block.point, history=self._history(block.point), producers=producers)

@@ -83,7 +83,7 @@ class SnapshotStaging:
         for level in mountain_levels(height + 1):
             mountains.append(self._history_node(first + (1 << level) - 1, level))
             first += 1 << level
-        between = self._params.blocks_between
+        between = self._params.most_blocks_between
         heights = range(max(height - between, 0) + 1, height + 1) if between else ()
         producers = tuple([key_hash(self.header(each).producer_key) for each in heights])
         point = self._existing(height)

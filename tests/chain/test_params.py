@@ -10,6 +10,7 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import DEVNET, FAUCET, FAUCET_SEED, MAINNET, NETWORKS
 from svcd.chain.signature import public_key_of
+from tests.chains import address_of, key_of, with_producers
 
 
 def test_the_faucet_is_public() -> None:
@@ -43,7 +44,7 @@ CHANGES: dict[str, Any] = {
 LOCAL = {"name", "drift_slots"}
 
 
-@pytest.mark.parametrize("name", asdict(DEVNET, recurse=False))
+@pytest.mark.parametrize("name", asdict(DEVNET, recurse=False).keys() - {"changes"})
 def test_every_rule_but_no_local_setting_is_in_the_rules_hash(name: str) -> None:
     value = getattr(DEVNET, name)
     change: dict[str, Any] = {name: CHANGES.get(name) or (value + 1 if isinstance(value, int) else value + "x")}
@@ -101,3 +102,62 @@ def test_a_reward_that_never_halves_ends_before_the_supply_passes_its_bound(
     assert [endless.issued_after(height) for height in heights] == [allocated + height * reward for height in heights]
     assert endless.issued_after(last + 1) == endless.issued_after(MAX_INTEGER) == allocated + last * reward
     assert endless.supply_limit == allocated + last * reward <= MAX_INTEGER
+
+
+# Changes of the producers (8a)
+
+
+def test_a_change_is_in_force_from_its_height_to_the_next() -> None:
+    params = with_producers("abc", (5, "abcde"), (6, "a"), (100, "bd"))
+    letters = {address_of(letter, "svct"): letter for letter in "abcde"}
+    for height, expected in [(1, "abc"), (4, "abc"), (5, "abcde"), (6, "a"), (99, "a"), (100, "bd"), (10**9, "bd")]:
+        assert "".join(letters[address] for address in params.producers_at(height)) == expected
+        assert params.producer_keys_at(height) == {key_of(letter).hash for letter in expected}
+        assert params.blocks_between_at(height) == len(expected) // 2
+    assert params.most_blocks_between == 2
+
+
+def test_a_network_without_changes_has_the_producers_of_its_rules_at_every_height() -> None:
+    for params, producers in [(MAINNET, ()), (with_producers("abc"), with_producers("abc").producers)]:
+        for height in (1, 2, MAX_INTEGER):
+            assert params.producers_at(height) == producers
+            assert params.blocks_between_at(height) == params.most_blocks_between == len(producers) // 2
+
+
+def test_a_change_may_begin_with_the_first_block() -> None:
+    assert with_producers("abc", (1, "xyz")).producers_at(1) == with_producers("xyz").producers
+
+
+@pytest.mark.parametrize(
+    ("first", "changes", "reason"),
+    [
+        ("", [(5, "a")], "everybody may make blocks on this network, so no change can name who may"),
+        ("ab", [(0, "a")], "the height of the next change must be 1 or more, not 0"),
+        ("ab", [(5, "a"), (5, "b")], "the height of the next change must be 6 or more, not 5"),
+        ("ab", [(5, "a"), (4, "b")], "the height of the next change must be 6 or more, not 4"),
+        ("ab", [(5, "")], "the change at height 5 must name at least one producer"),
+        ("ab", [(5, "aba")], "the change at height 5 must name each producer once"),
+    ],
+)
+def test_changes_that_a_network_cannot_have(first: str, changes: list[tuple[int, str]], reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}$"):
+        with_producers(first, *changes)
+
+
+def test_changes_are_no_rules_but_have_a_hash() -> None:
+    """H("svc/changes/v1", J(changes)), the addresses of each list ascending."""
+    params = with_producers("abc", (7, "ba"), (12, "c"))
+    assert params.rules_hash == with_producers("abc").rules_hash
+    assert params.genesis_hash == with_producers("abc").genesis_hash
+    a, b, c = (address_of(letter, "svct") for letter in "abc")
+    low, high = sorted([a, b])
+    form = f'[{{"height":"7","producers":["{low}","{high}"]}},{{"height":"12","producers":["{c}"]}}]'
+    assert params.changes_hash == sha256(b"svc/changes/v1\0" + form.encode()).digest()
+    assert params.changes_hash == with_producers("abc", (7, "ab"), (12, "c")).changes_hash
+    assert MAINNET.changes_hash == with_producers("abc").changes_hash == sha256(b"svc/changes/v1\0[]").digest()
+    others = [
+        with_producers("abc", (8, "ab"), (12, "c")),
+        with_producers("abc", (7, "ab")),
+        with_producers("abc", (7, "ab"), (12, "b")),
+    ]
+    assert len({each.changes_hash for each in [params, with_producers("abc"), *others]}) == 5

@@ -1,0 +1,173 @@
+"""A network whose list of producers changes: whatever blocks arrive, the node follows those that may be made (8a)."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+from attrs import frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal
+from svcd.chain.params import NetworkParams
+from svcd.node.changes import BlockStatus
+from svcd.store.snapshot_staging import SnapshotStaging
+from tests.chains import ChainBuilder, with_producers
+from tests.node.bench import Node, Setting, running
+from tests.node.connecting import sound
+from tests.node.test_laws import hand_in
+from tests.p2p.remote_node import snapshot_of
+from tests.support import result_of
+
+LETTERS = "abcde"
+FOLDERS = count()
+EXAMPLES = min(settings().max_examples, 1000)
+"""Each makes a database, which takes its time."""
+
+CHANGED = with_producers("abc", (4, "cde"))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with running(tmp_path, Setting(params=CHANGED)) as node:
+        yield node
+
+
+def branch(chain: ChainBuilder, on: Block | None, letters: str) -> list[Block]:
+    """Blocks by these producers, one on the other."""
+    made: list[Block] = []
+    for letter in letters:
+        made.append(chain.block(made[-1] if made else on, producer=letter))
+    return made
+
+
+def test_a_reorganisation_over_a_change(node: Node) -> None:
+    chain = ChainBuilder(CHANGED)
+    old = branch(chain, None, "abcde")
+    assert node.submit(*old) == [BlockStatus.CONNECTED] * 5
+    new = branch(chain, old[0], "cbdcdc")
+    assert node.submit(*new)[-1] is BlockStatus.CONNECTED
+    sound(node, chain, new[-1])
+    # The new tip is by c, so that d and e may go on.
+    refused = [chain.block(new[-1], producer=letter) for letter in "abc"]
+    assert [node.submit(block) for block in refused] == [[Refusal.PRODUCER]] * 3
+    assert node.submit(chain.block(new[-1], producer="e")) == [BlockStatus.CONNECTED]
+
+
+def test_a_longer_branch_that_ignores_a_change_is_not_followed(node: Node) -> None:
+    chain = ChainBuilder(CHANGED)
+    trunk = branch(chain, None, "abc")
+    [tip] = branch(chain, trunk[-1], "d")
+    node.submit(*trunk, tip)
+    outcomes = node.submit(*branch(chain, trunk[-1], "abcabcabc"))
+    assert outcomes == [Refusal.PRODUCER] + [Refusal.ANCESTOR] * 8
+    sound(node, chain, tip)
+
+
+@pytest.mark.parametrize("height", [3, 4, 5])
+def test_a_start_from_a_snapshot_at_a_change(node: Node, height: int) -> None:
+    """Just before it, at its first block, and just after."""
+    chain = ChainBuilder(CHANGED)
+    blocks = branch(chain, None, "abcdede"[: max(height, 4)])
+    start(node, chain, blocks, height)
+    tip = blocks[height - 1]
+    assert node.chainstate.head == chain.head_after(tip)
+    last = "abcdede"[height - 1]
+    for letter in LETTERS:
+        may = letter in "cde" and letter != last
+        verdict = chain.verdict(tip, chain.block(tip, producer=letter))
+        assert (verdict is None) is may
+    assert node.submit(chain.block(tip, producer="a")) == [Refusal.PRODUCER]
+    assert node.submit(chain.block(tip, producer=last)) == [Refusal.PRODUCER]
+    assert node.submit(chain.block(tip, producer="d" if last != "d" else "e")) == [BlockStatus.CONNECTED]
+
+
+def start(node: Node, chain: ChainBuilder, blocks: Sequence[Block], height: int) -> None:
+    """Begin the chain with the state after the block at ``height``."""
+    staging = SnapshotStaging(node.connections[0], CHANGED)
+    headers = [block.header for block in blocks]
+    staging.add_headers(chain.head_after(None), headers, [chain.head_after(block) for block in blocks])
+    for number in range(len(blocks)):
+        assert staging.head(number + 1) == chain.head_after(blocks[number])
+    tip = blocks[height - 1]
+    manifest, _ = snapshot_of(chain, tip, 100)
+    staging.begin_state(manifest)
+    staging.add_chunk(0, sorted(chain.accounts_after(tip).items()))
+    assert result_of(node.chain_manager.adopt_snapshot(staging))
+
+
+# Any lists and any changes of them
+
+
+@frozen
+class Step:
+    """A block to be made."""
+
+    parent: int
+    """How many blocks before this one its parent stands; the genesis if there are not so many."""
+    choice: int
+    """Which of the producers makes it."""
+    allowed: bool
+    """Whether it is one of those that may, if there is one."""
+
+
+LISTS = st.lists(st.sampled_from(LETTERS), min_size=1, unique=True).map("".join)
+CHANGES = st.lists(st.tuples(st.integers(1, 9), LISTS), max_size=3, unique_by=lambda change: change[0]).map(sorted)
+NETWORKS = st.builds(lambda first, changes: with_producers(first, *changes), LISTS, CHANGES)
+STEPS = st.lists(
+    st.builds(Step, st.sampled_from([1, 1, 1, 2, 4]), st.integers(0, 9), st.sampled_from([True] * 5 + [False])),
+    min_size=4,
+    max_size=12,
+)
+
+
+def allowed_after(chain: ChainBuilder, made: str) -> str:
+    """The letters of those that may make the block after those by ``made``, by the words of docs/protocol.md 8a."""
+    height = len(made) + 1
+    addresses = chain.params.producers
+    for change in chain.params.changes:
+        if change.height <= height:
+            addresses = change.producers
+    before = made[max(0, len(made) - len(addresses) // 2) :]
+    return "".join(letter for letter in LETTERS if chain.address(letter) in addresses and letter not in before)
+
+
+@settings(max_examples=EXAMPLES)
+@given(params=NETWORKS, steps=STEPS, seed=st.integers(0, 2**32))
+def test_any_network_follows_exactly_the_blocks_that_may_be_made(
+    tmp_path_factory: pytest.TempPathFactory, params: NetworkParams, steps: list[Step], seed: int
+) -> None:
+    chain = ChainBuilder(params)
+    blocks: list[Block] = []
+    made: dict[Block | None, str] = {None: ""}
+    """The producers of each valid block and of those before it."""
+    for step in steps:
+        parent = blocks[-step.parent] if step.parent <= len(blocks) else None
+        before = made.get(parent)
+        may = allowed_after(chain, before or "")
+        letters = (may if step.allowed else "".join(set(LETTERS) - set(may))) or LETTERS
+        letter = sorted(letters)[step.choice % len(letters)]
+        block = chain.block(parent, producer=letter)
+        if before is not None:
+            refused = chain.verdict(parent, block)
+            assert (refused is None) is (letter in may)
+            if not refused:
+                made[block] = before + letter
+        blocks.append(block)
+
+    folder = tmp_path_factory.mktemp("producers")
+    setting = Setting(params=params)
+    with running(folder, setting) as node:
+        hand_in(node, list(blocks), Random(seed))
+        node.check()
+        most = max(chain.point_after(block).work for block in made)
+        assert node.chain_manager.tip.work == most
+        assert node.tip in {chain.point_after(block).hash for block in made}
+    with running(folder, setting) as node:
+        for block in made:
+            if block is not None and (stored := node.store.stored(block.header.hash)):
+                assert node.store.head(stored, params) == chain.head_after(block)
+        assert node.chainstate.head.point == node.chain_manager.tip
