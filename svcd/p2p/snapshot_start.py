@@ -462,7 +462,7 @@ class SnapshotStart:
                 continue
             await self._check_watches(claim.height)
             header = await self._write(self._staging.header, claim.height)
-            download = self._download = SnapshotDownload(self._peers, claim, header.state_root, self._liars)
+            download = self._begin_download(claim, header.state_root)
             try:
                 await self._fetch_snapshot(download)
                 return
@@ -479,6 +479,13 @@ class SnapshotStart:
                     )
             finally:
                 self._download = None
+
+    def _begin_download(self, claim: SnapshotClaim, state_root: bytes) -> SnapshotDownload:
+        download = self._download = SnapshotDownload(self._peers, claim, state_root, self._liars)
+        if self._stopping:
+            # There was none yet when the node began to stop.
+            download.stop(DownloadFailed("the node is stopping"))
+        return download
 
     async def _check_watches(self, height: int) -> None:
         """Raise _NotFromSnapshot if the payment of an active watch may be in a block up to ``height``.

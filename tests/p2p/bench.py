@@ -1,7 +1,6 @@
 """A node under test with peers: everything is real but the clock, the threads and the other nodes."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -69,8 +68,8 @@ class Setting:
     alone: bool = False
     start: StartMode | None = None
     """How it begins without a chain; None for with all blocks."""
-    oldest_watch: int | None = None
-    """When its oldest watch was registered, in Unix milliseconds."""
+    oldest_watch: Callable[[], Awaitable[int | None]] = lambda: succeed(None)
+    """Returns when its oldest watch was registered, in Unix milliseconds."""
     expect: PinnedBlock | None = None
     checker: Worker = field(factory=InlineWorker)
     writer: Worker = field(factory=InlineWorker)
@@ -132,7 +131,7 @@ class Node:
         mode, context = self.setting.start, self.node_context
         if mode is None:
             return None
-        return StartSettings(mode, context.staging, context.chain.writer, partial(succeed, self.setting.oldest_watch))
+        return StartSettings(mode, context.staging, context.chain.writer, self.setting.oldest_watch)
 
     def _site(self) -> Site:
         node_context, setting = self.node_context, self.setting

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import capturedLogs
 
 from svcd.chain.block import Block
@@ -24,7 +25,7 @@ from tests.p2p.conftest import MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
 from tests.p2p.memory_transport import Called, MemoryTransport
 from tests.p2p.remote_node import RemoteNode, silent
-from tests.support import result_of
+from tests.support import has_result, result_of
 
 MOST, DEPTH, WEEK = 4, 10, 30
 LENGTH, AT = 60, 40
@@ -264,7 +265,7 @@ def test_all_blocks_are_fetched_for_a_watch_that_was_registered_before_the_block
     make_node: MakeNode, builder: ChainBuilder, chain: list[Block], start: StartMode, after: int, begins: int
 ) -> None:
     """Its payment may be in a block between the last one that was evaluated and that block."""
-    node = make_node(start=start, oldest_watch=end_of_slot(builder, chain[AT - 1]) + after)
+    node = make_node(start=start, oldest_watch=partial(succeed, end_of_slot(builder, chain[AT - 1]) + after))
     remote = archive(node, 1, chain)
     node.meet(remote)
     assert followed(node, chain)
@@ -289,13 +290,28 @@ def test_watches_are_looked_at_again_when_a_start_goes_on_after_a_restart(
     assert bool(missing_chunks(node)) is not whole
     assert node.tip.height == 0
     node.close()
-    setting = Setting(start=StartMode.AUTOMATIC, oldest_watch=end_of_slot(builder, chain[0]))
+    setting = Setting(start=StartMode.AUTOMATIC, oldest_watch=partial(succeed, end_of_slot(builder, chain[0])))
     again = Node(tmp_path, transport, setting, builder)
     remote.scripts = {}
     again.meet(remote)
     assert followed(again, chain, within=20.0)
     assert prune_height(again) == 0
     again.close()
+
+
+def test_a_stop_while_the_watches_are_checked_begins_no_download(make_node: MakeNode, chain: list[Block]) -> None:
+    answer: Deferred[int | None] = Deferred()
+    node = make_node(start=StartMode.AUTOMATIC, oldest_watch=lambda: answer)
+    remote = archive(node, 1, chain, scripts={PATH: silent})
+    node.meet(remote)
+    node.run(5.0)
+    stopped = node.begin(node.network.stop())
+    node.run(1.0)
+    assert not has_result(stopped)
+    answer.callback(None)
+    node.run(1.0)
+    assert node.transport.calls_to(remote.endpoint, PATH) == []
+    result_of(stopped)
 
 
 def test_a_snapshot_of_a_short_chain_if_the_operator_says_so(make_node: MakeNode, chain: list[Block]) -> None:
