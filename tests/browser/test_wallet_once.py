@@ -131,7 +131,7 @@ def test_a_node_that_has_deleted_the_block_of_a_payment(wallet: WalletPage, acco
     wallet.watched.context.route("**/rpc/transaction/*", lambda route: route.fulfill(status=404, json=gone))
     wallet.watched.context.route(BROADCAST, lambda route: route.fulfill(status=400, json=used))
     wallet.watched.answers("**/rpc/status", lambda body: body["status"].update(pruneHeight=height))
-    assert f"only blocks from block {height} on" in wallet.error("pruned")
+    assert f"only blocks from height {height} on" in wallet.error("pruned")
     wallet.state("confirming")
     wallet.watched.forgive("/rpc/broadcast")
 

@@ -9,19 +9,24 @@ import { message } from "./texts.mjs";
 /** @import { Entry } from "./statement-csv.mjs" */
 /** @import { Payload, Transfer } from "./transaction.mjs" */
 /** @typedef {Record<string, unknown>} Fields of an answer, which may hold anything. */
-/** @typedef {{ network: Network, height: bigint, tip: string, tipTime: number, syncing: boolean, time: number }} View
- * whose times are in Unix milliseconds: tipTime is that of the newest block, and time that of the node's clock. */
+/** @typedef {{ network: Network, height: bigint, first: bigint, tip: string, tipTime: number, syncing: boolean,
+ *   time: number }} View whose times are in Unix milliseconds: tipTime is that of the newest block, and time that of the
+ * node's clock. `first` is the height of the first block that the node has whole. */
 /** @typedef {{ balance: bigint, pendingBalance: bigint, nonce: bigint, pendingNonce: bigint, tip: string }} Account in base
  * units, with the hash of the block after which it is so, or "". */
 /** @typedef {{ confirmations: number, blockHeight: string, blockTime: number }} Place */
 /** @typedef {{ recipient: string, amount: bigint, reference: string, confirmations: number }} Order */
-/** @typedef {{ state: string, txid: string | null }} Found */
+/** @typedef {{ state: string, txid: string | null, first: bigint }} Found in the blocks from `first` on. */
 /** @typedef {{ txid: string, senderAddress: string, payload?: Payload, blockTime?: string }} TransferRecord */
 /** @typedef {{ transfers: TransferRecord[], next: string | null }} TransferPage */
 
 const TIMEOUT = 10_000;
+/** The status where an answer would need blocks that the node does not have. */
+const PRUNED = 410;
 /** For a proof of half a megabyte on a slow line. */
 const SLOW_TIMEOUT = 60_000;
+/** How often what begins at the first block is asked for while the node deletes blocks. */
+const TRIES = 3;
 const STATES = ["unpaid", "pending", "confirming", "confirmed"];
 
 /** How a question is asked that must be answered within so many milliseconds.
@@ -62,6 +67,8 @@ export class Node {
   #ready;
   /** @type {Network | null} */
   #network = null;
+  /** The height of the first block that the node has whole, as it was told last. */
+  #first = 0n;
 
   /** `ready` is waited for before each question, but not before a transfer is handed in.
    * @param {(path: string, options: RequestInit) => Promise<Response>} fetch
@@ -108,6 +115,20 @@ export class Node {
     return /** @type {Fields} */ (found);
   }
 
+  /** What the node tells of the blocks from the first one that it has whole on, and the height of that block.
+   *
+   * It is asked again if the node has deleted that block meanwhile.
+   * @type {(path: (first: bigint) => string, member: string) => Promise<{ first: bigint, found: Fields | null }>} */
+  async #fromFirst(path, member) {
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      const first = this.#first;
+      const told = await this.#ask(path(first));
+      if (told.status !== PRUNED) return { first, found: this.#read(member, told) };
+      this.#first = numberIn(told.answer, "pruneHeight");
+    }
+    throw odd();
+  }
+
   /** The text of an answer of which a worker checks every character, or null and why there is none.
    * @type {(path: string) => Promise<{ text: string | null, sentence: string }>} */
   async text(path) {
@@ -138,9 +159,10 @@ export class Node {
     const stayed = this.#network === null || this.#network === network;
     must(stayed, "wrong-network", message("wallet-script.chain-moved", { network: network.name }));
     const height = numberIn(status, "height");
+    const first = (this.#first = numberIn(status, "pruneHeight"));
     const syncing = status.syncState !== "synced";
     const tipTime = GENESIS_TIME + Number(numberIn(status, "slot")) * network.slotSeconds * 1000;
-    return { network, height, tip: String(status.hash), tipTime, syncing, time: Number(numberIn(status, "time")) };
+    return { network, height, first, tip: String(status.hash), tipTime, syncing, time: Number(numberIn(status, "time")) };
   }
 
   /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`.
@@ -187,17 +209,16 @@ export class Node {
     return found === null ? null : placeOf(found);
   }
 
-  /** The first block that the node has whole; null if the node has all of them.
+  /** The first block that the node has whole, and its time; null if the node has all of them.
    *
-   * No earlier one has a transfer whose timestamp is after `newest`, in Unix milliseconds.
-   * @type {() => Promise<{ height: bigint, newest: number } | null>} */
+   * No earlier one has a transfer whose timestamp is after `newest`. Both are in Unix milliseconds.
+   * @type {() => Promise<{ height: bigint, time: number, newest: number } | null>} */
   async firstBlock() {
-    const [{ network }, status] = await Promise.all([this.view(), this.#get("/rpc/status", "status")]);
-    const height = numberIn(status ?? {}, "pruneHeight");
-    if (height === 0n) return null;
-    const block = (await this.#get(`/rpc/block/${height}`, "block")) ?? {};
-    const time = GENESIS_TIME + Number(numberIn(block, "slot")) * network.slotSeconds * 1000;
-    return { height, newest: time + network.futureSeconds * 1000 };
+    const { network, first } = await this.view();
+    if (first === 0n) return null;
+    const { first: height, found } = await this.#fromFirst((each) => `/rpc/block/${each}`, "block");
+    const time = GENESIS_TIME + Number(numberIn(found, "slot")) * network.slotSeconds * 1000;
+    return { height, time, newest: time + network.futureSeconds * 1000 };
   }
 
   /** Confirmed transfers of an address, the newest first, and where the next page begins or null.
@@ -226,14 +247,16 @@ export class Node {
     return { entries: answer.entries, next: typeof answer.next === "string" ? answer.next : null };
   }
 
-  /** Whether somebody has paid: state, and the txid where there is one (docs/payments.md "States").
+  /** Whether somebody has paid in the blocks that the node has, or in the mempool: state, and the txid where there is one
+   * (docs/payments.md "States").
    * @type {(order: Order) => Promise<Found>} */
   async payment({ recipient, amount, reference, confirmations }) {
     const query = `recipient=${recipient}&amountBaseUnits=${amount}&confirmations=${confirmations}`;
-    const payment = await this.#get(`/rpc/commerce/payment/${encodeURIComponent(reference)}?${query}`, "payment");
-    const state = String(payment?.state);
+    const path = `/rpc/commerce/payment/${encodeURIComponent(reference)}?${query}`;
+    const { first, found } = await this.#fromFirst((each) => (each ? `${path}&sinceHeight=${each}` : path), "payment");
+    const state = String(found?.state);
     if (!STATES.includes(state)) throw odd();
-    return { state, txid: typeof payment?.txid === "string" ? payment.txid : null };
+    return { state, txid: typeof found?.txid === "string" ? found.txid : null, first };
   }
 
   /** Submit a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason.

@@ -78,6 +78,7 @@ export function judge(intent, known) {
   if (toSelf) warnings.push(new Problem("self-payment", message("wallet-script.self-payment")));
   if (fee > MINIMUM_FEE) warnings.push(raised());
   if (paid && !intent.fromLink) warnings.push(alreadyPaid(paid));
+  if (known.paid?.state === "unpaid" && known.paid.first > 0n) warnings.push(maybePaid(known.paid));
   const { own, now, nonce } = known;
   const before = paid ? null : signedBefore(intent, own, now);
   if (before && !intent.fromLink) warnings.push(alreadySigned(before));
@@ -142,6 +143,11 @@ const ALREADY_PAID = {
 /** @type {(paid: Found) => Problem} */
 function alreadyPaid({ state }) {
   return new Problem("already-paid", message(ALREADY_PAID[state]));
+}
+
+/** @type {(paid: Found) => Problem} */
+function maybePaid({ first }) {
+  return new Problem("pruned", message("wallet-script.maybe-paid", { height: first }));
 }
 
 /** @type {(passed: Payment) => Problem} */

@@ -62,15 +62,26 @@ export class Devnet {
     const last = pathname.split("/").at(-1);
     if (pathname === "/rpc/status")
       return [200, { status: { slot: `${this.#slot()}`, ...this.status, height: `${this.height}`, time: `${this.now}` } }];
-    if (pathname === `/rpc/block/${this.status.pruneHeight}`) return [200, { block: { slot: `${this.firstSlot}` } }];
+    if (pathname.startsWith("/rpc/block/")) return this.#block(Number(last));
     if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
     if (pathname === "/rpc/fees") return [200, { fees: this.fees }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
     if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
     if (pathname.startsWith("/rpc/address/")) return [200, { transactions: this.#records(), next: null }];
     if (pathname.startsWith("/rpc/transaction/")) return this.#transaction(last);
-    if (pathname.startsWith("/rpc/commerce/payment/")) return [200, { payment: this.#payment(last, searchParams) }];
+    if (pathname.startsWith("/rpc/commerce/payment/")) return this.#payment(last, searchParams);
     return [404, { ok: false, error: "no such path" }];
+  }
+
+  #here = (height) => height >= Number(this.status.pruneHeight);
+
+  #gone() {
+    const { pruneHeight } = this.status;
+    return [410, { ok: false, error: `this node has only blocks from height ${pruneHeight} on`, pruneHeight }];
+  }
+
+  #block(height) {
+    return this.#here(height) ? [200, { block: { slot: `${this.firstSlot}` } }] : this.#gone();
   }
 
   #records() {
@@ -102,11 +113,11 @@ export class Devnet {
         payload.recipient === query.get("recipient") &&
         payload.amount === query.get("amountBaseUnits"),
     );
-    if (!found) return { state: "unpaid" };
+    if (!found) return this.#here(Number(query.get("sinceHeight"))) ? [200, { payment: { state: "unpaid" } }] : this.#gone();
     const confirmations = this.#confirmations(found);
     const state =
       confirmations >= Number(query.get("confirmations")) ? "confirmed" : confirmations ? "confirming" : "pending";
-    return { state, txid: found.txid };
+    return [200, { payment: { state, txid: found.txid } }];
   }
 
   async #take(transfer) {

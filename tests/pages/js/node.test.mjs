@@ -23,7 +23,7 @@ test("the network and the view of the node", async () => {
   const node = opened();
   assert.equal((await node.network()).name, "devnet");
   const { network, ...view } = await node.view();
-  assert.deepEqual(view, { height: 0n, tip: "aa", tipTime: NOW, syncing: false, time: NOW });
+  assert.deepEqual(view, { height: 0n, first: 0n, tip: "aa", tipTime: NOW, syncing: false, time: NOW });
   assert.equal(network.prefix, "svcd");
 });
 
@@ -77,6 +77,48 @@ const MUTE = {
 for (const [name, node] of Object.entries(MUTE)) {
   test(`node unreachable: ${name}`, async () => assert.equal(await codeOf(node.account(ADDRESS)), "node-unreachable"));
 }
+
+const ORDER = { recipient: ADDRESS, amount: 1n, reference: "order-1", confirmations: 3 };
+
+/** A node that deletes a block whenever an answer about the first one is on its way, `times` times. */
+function deleting(times) {
+  const devnet = new Devnet();
+  devnet.height = 5;
+  devnet.prune();
+  const node = new Node(devnet.fetch);
+  devnet.between = (path) => {
+    if (times === 0 || path === "/rpc/status") return;
+    times -= 1;
+    devnet.height += 1;
+    devnet.prune();
+  };
+  return { devnet, node };
+}
+
+test("the first block is asked for again, if it is deleted after the status, and the status once", async () => {
+  const { devnet, node } = deleting(2);
+  const { height, time, newest } = await node.firstBlock();
+  const { futureSeconds } = NETWORKS.devnet;
+  assert.deepEqual([height, time, newest], [8n, NOW, NOW + 1000 * futureSeconds]);
+  assert.deepEqual(devnet.asked, ["/rpc/status", "/rpc/block/6", "/rpc/block/7", "/rpc/block/8"]);
+  assert.equal(await codeOf(deleting(-1).node.firstBlock()), "node-unreachable", "not for ever");
+  assert.equal(await opened().firstBlock(), null);
+});
+
+test("whether an order is paid is asked of the blocks that the node has", async () => {
+  const { devnet, node } = deleting(1);
+  assert.deepEqual(await node.payment(ORDER), { state: "unpaid", txid: null, first: 7n });
+  assert.deepEqual(
+    devnet.asked.map((path) => new URLSearchParams(path.split("?")[1]).get("sinceHeight")),
+    [null, "7"],
+  );
+  devnet.asked = [];
+  await node.view();
+  assert.equal((await node.payment(ORDER)).first, 7n);
+  assert.equal(devnet.asked.length, 2, "the height is known by now");
+  assert.equal((await opened().payment(ORDER)).first, 0n);
+  assert.equal(await codeOf(deleting(-1).node.payment(ORDER)), "node-unreachable", "not for ever");
+});
 
 test("a transfer that no block holds", async () => assert.equal(await opened().transaction(TXID), null));
 

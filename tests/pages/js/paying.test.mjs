@@ -238,11 +238,25 @@ for (const [state, more] of [["pending", 0], ["confirming", 1], ["confirmed", 8]
     const left = await paying.follow(payment);
     assert.deepEqual([left.state, left.confirmations, left.blockHeight], [state, payment.confirmations, payment.blockHeight]);
     assert.equal(left.problem.code, "pruned");
-    assert.match(left.problem.sentence, new RegExp(`only blocks from block ${devnet.status.pruneHeight} on`));
+    assert.match(left.problem.sentence, new RegExp(`only blocks from height ${devnet.status.pruneHeight} on`));
     await paying.settle(sender);
     assert.equal((await paying.of(sender))[0].state, state);
   });
 }
+
+test("an order of which the node has only the later blocks can be paid, after a warning that names the first", async () => {
+  const { devnet, paying } = opened();
+  devnet.height = 5;
+  devnet.prune();
+  for (const intent of [LINK, { ...sent("form"), reference: "order-2" }]) {
+    const { warnings, blocked } = await paying.review(intent, sender);
+    assert.deepEqual([warnings.map(({ code }) => code), blocked], [["pruned"], null]);
+    assert.match(warnings[0].message, /only blocks from height 6 on\./);
+  }
+  assert.equal((await paying.follow(await paying.sign(LINK, signer))).state, "pending");
+  const { warnings, blocked } = await paying.review({ ...LINK, id: "another device" }, sender);
+  assert.deepEqual([warnings, blocked.code], [[], "already-paid"], "it knows the newer ones");
+});
 
 test("a payment whose nonce another has taken was not paid, if the node has all blocks since it was signed", async () => {
   const { devnet, paying, payment } = await overtaken();

@@ -102,6 +102,17 @@ for (const state of ["pending", "confirming", "confirmed"]) {
   });
 }
 
+test("a node that has only later blocks does not know whether an earlier one pays the order", () => {
+  const paid = { state: "unpaid", txid: null, first: 7_000n };
+  for (const fromLink of [true, false]) {
+    const { blocked, warnings } = judge({ ...INTENT, fromLink }, { ...KNOWN, paid });
+    assert.deepEqual([blocked, warnings.map(({ code }) => code)], [null, ["pruned"]]);
+    assert.match(warnings[0].message, /only blocks from height 7\u202f000 on\./);
+  }
+  assert.deepEqual(codes(judge(INTENT, { ...KNOWN, paid: { ...paid, first: 0n } })), [null, []]);
+  assert.deepEqual(codes(judge(INTENT, { ...KNOWN, paid: null })), [null, []]);
+});
+
 test("nothing is signed for an order that has expired by the node's clock", () => {
   assert.deepEqual(codes(judge({ ...INTENT, until: 1_000_001 }, KNOWN)), [null, []]);
   assert.deepEqual(codes(judge({ ...INTENT, until: 1_000_000 }, KNOWN)), ["link-expired", []]);

@@ -1,0 +1,77 @@
+"""What the pages say on a node that has only later blocks: each names the height from which on it has them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+
+from svcd.store.block_deletion import BlockDeletion
+from svcd.store.database import open_writer
+from tests.browser.chain import Account, Chain, fresh, payment_uri
+from tests.browser.wallet import WalletPage
+from tests.browser.watching import Watched
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.running import RunningNode
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+FIRST = 6
+
+
+@define
+class Pruned:
+    """A devnet that loses its earlier blocks; with `keepBlocks` it would take 10,080 others."""
+
+    nodes: Nodes
+    node: RunningNode
+    account: Account = field(factory=Account.random)
+    """One with 100 coins from a block that is gone."""
+
+    @property
+    def chain(self) -> Chain:
+        """The chain of the node."""
+        return Chain(self.node)
+
+    def keep_from(self, height: int) -> None:
+        """Delete the blocks below a height while the node is away."""
+        self.node.stop()
+        with closing(open_writer(self.node.data_dir / "chain.sqlite")) as connection:
+            deletion = BlockDeletion(connection)
+            while deletion.delete_some(below=height, at_most=1_000).more:
+                pass
+        self.node = self.nodes.start(*DEVNET, port=self.node.port)
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pruned]:
+    """A node whose first block is FIRST."""
+    nodes = Nodes(tmp_path_factory.mktemp("pruned"))
+    pruned = Pruned(nodes, nodes.start(*DEVNET))
+    pruned.chain.fund(pruned.account.address)
+    pruned.node.mine(FIRST)
+    pruned.keep_from(FIRST)
+    yield pruned
+    nodes.stop()
+
+
+@pytest.fixture
+def wallet(pruned: Pruned, watch: Callable[..., Watched], tmp_path: Path) -> WalletPage:
+    """A browser with the wallet of the account, which is open."""
+    wallet = WalletPage.opened(watch(origin=pruned.node.url))
+    wallet.bring(pruned.account.keyfile(tmp_path))
+    wallet.view("home")
+    return wallet
+
+
+def test_an_order_that_may_be_paid_in_an_earlier_block_is_paid_by_a_person(pruned: Pruned, wallet: WalletPage) -> None:
+    order = fresh("order")
+    wallet.follow(payment_uri(order))
+    told = wallet.error("pruned")
+    assert "may be paid in a block that the node does not have any more" in told
+    assert f"only blocks from height {FIRST} on" in told
+    wallet.may_sign()
+    wallet.page.click("#sign")
+    wallet.state("pending")
+    assert len(pruned.chain.paid(pruned.account.address, order)) == 1
