@@ -34,7 +34,6 @@ _ON_ROUTES: Final[Mapping[tuple[str, int], Explanation]] = {
 _ANYWHERE: Final[Mapping[int, Explanation]] = {
     400: Explanation(message("error.link"), message("error.link-text")),
     404: Explanation(message("error.page"), message("error.page-text")),
-    410: Explanation(message("error.pruned"), message("error.pruned-text")),
     429: Explanation(message("error.busy"), message("error.busy-text")),
     503: Explanation(message("error.not-ready"), message("error.not-ready-text")),
 }
@@ -70,7 +69,17 @@ def _explain(error: HttpError, route: str) -> tuple[Explanation, str]:
     if isinstance(error, NotFound):
         return error.explanation, ""
     sentence = in_coins(visible(error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + "."))
+    height = error.members.get("pruneHeight")
+    if height is not None:
+        return _not_here(int(str(height)), route), sentence
     explanation = _ON_ROUTES.get((route, error.status)) or _ANYWHERE.get(error.status)
     if explanation is None:
         return Explanation(reason_phrase(error.status).decode("ascii"), sentence), ""
     return explanation, sentence
+
+
+def _not_here(first: int, route: str) -> Explanation:
+    """The explanation where blocks below height ``first`` would be needed, of which this node has only headers."""
+    if route == CHECKOUT:
+        return Explanation(message("checkout.unknown"), message("checkout.unknown-text", height=first))
+    return Explanation(message("error.pruned"), message("error.pruned-text", height=first))

@@ -9,7 +9,7 @@ from attrs import define, field
 
 from svcd.store.block_deletion import BlockDeletion
 from svcd.store.database import open_writer
-from tests.browser.chain import Account, Chain, fresh, payment_uri
+from tests.browser.chain import Account, Chain, checkout_path, fresh, payment_uri
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
 from tests.process_level.conftest import DEVNET, Nodes
@@ -75,3 +75,15 @@ def test_an_order_that_may_be_paid_in_an_earlier_block_is_paid_by_a_person(prune
     wallet.page.click("#sign")
     wallet.state("pending")
     assert len(pruned.chain.paid(pruned.account.address, order)) == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/block/1", checkout_path("order-1"), checkout_path("order-1", rest="&sinceHeight=5")]
+)
+def test_the_page_of_what_is_not_here_names_the_height(
+    pruned: Pruned, watch: Callable[..., Watched], path: str
+) -> None:
+    watched = watch(origin=pruned.node.url)
+    page = watched.go(path)
+    assert f"only blocks from height {FIRST} on" in page.inner_text("main .lead")
+    watched.forgive("status of 410")

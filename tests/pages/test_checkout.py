@@ -283,3 +283,13 @@ def test_the_largest_amount_and_the_longest_texts(still: Shown) -> None:
     assert "90071992.54740991 SVC" in page.visible
     assert page.all("span", class_="amount big long")
     assert page.all("svg", class_="qr")
+
+
+def test_an_order_that_may_be_paid_in_a_block_that_is_not_here_is_410(shown: Shown) -> None:
+    shown.node.grow("genesis: b[1..3]\nb2 pays 250000000 from alice to bob for order-1")
+    shown.node.keep_from(3)
+    page = shown.see(target(shown), status=410)
+    assert "Payment unknown" in page.said
+    assert "This site has only blocks from height 3 on, so it does not know whether" in page.said
+    assert not page.all("a", class_="button"), "nothing invites to pay"
+    assert state(shown.see(target(shown, sinceHeight=3))) == "unpaid"
