@@ -199,10 +199,6 @@ class WatchOperations:
             record["pruneHeight"] = str(prune_height)
         return record
 
-    def oldest_watch(self) -> int | None:
-        """When the oldest active watch was registered, in Unix milliseconds; None if there is none."""
-        return self.repository.watches.oldest_active()
-
     def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
         """A watch and its newest events; None if the merchant has no such watch."""
         row = self.repository.watches.watch(identifier)

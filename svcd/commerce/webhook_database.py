@@ -72,12 +72,12 @@ class WebhookDatabase:
     """The lease by which one of the nodes that share it leads, on a connection of its own; None for a file."""
     _close: Callable[[], None]
 
-    async def oldest_watch(self) -> int | None:
-        """When the oldest active watch was registered, in Unix milliseconds; None without one, and on PostgreSQL.
+    async def has_active_since(self, height: int, time: int) -> bool:
+        """See :meth:`svcd.store.webhook_store.WebhookStore.has_active_since`.
 
-        Nodes that share PostgreSQL evaluate the watches for each other. Raises DatabaseError.
+        Raises DatabaseUnavailable, and sqlite3.Error for a file.
         """
-        return await self.worker.run(self.operations.oldest_watch) if self.is_file else None
+        return await self.worker.run(self.operations.repository.watches.has_active_since, height, time)
 
     async def close(self) -> None:
         """Close the files after all operations that have begun."""

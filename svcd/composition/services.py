@@ -450,13 +450,14 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
             StartMode(config.chain.start),
             node_context.staging,
             node_context.chain.writer,
-            oldest_watch=no_watch if webhooks is None else webhooks.oldest_watch,
+            has_active_watch_since=no_watch if webhooks is None else webhooks.has_active_since,
         ),
     )
 
 
-async def no_watch() -> None:
-    """The oldest watch of a node without webhooks."""
+async def no_watch(_height: int, _time: int) -> bool:
+    """Whether a node without webhooks has an active watch."""
+    return False
 
 
 def page_hosts(config: Config) -> PageHosts:

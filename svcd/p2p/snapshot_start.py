@@ -4,6 +4,7 @@ The headers of the chain with the most work are all fetched first. The state aft
 chunks, each checked against the state root in that block's header. Blocks follow from there on as on every other node.
 """
 
+import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import StrEnum
@@ -31,6 +32,7 @@ from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
 from svcd.p2p.snapshot_download import SnapshotDownload, choose_snapshot
 from svcd.p2p.transport import PeerCallFailed
+from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.store.snapshot_staging import SnapshotStaging
 
 T = TypeVar("T")
@@ -71,8 +73,11 @@ class StartSettings:
     staging: SnapshotStaging
     """For the thread of ``writer`` only."""
     writer: Worker
-    oldest_watch: Callable[[], Awaitable[int | None]]
-    """When the oldest active watch for a payment was registered, in Unix milliseconds; None if there is none."""
+    has_active_watch_since: Callable[[int, int], Awaitable[bool]]
+    """Whether an active watch looks for its payment from a height on, or from below.
+
+    One that names no height counts if it was registered before a time, in Unix milliseconds.
+    """
 
 
 class _NotFromSnapshot(Exception):
@@ -148,7 +153,7 @@ class SnapshotStart:
         self._peers = peers
         self._node = peers.node
         self._mode, self._staging, self._writer = settings.mode, settings.staging, settings.writer
-        self._oldest_watch = settings.oldest_watch
+        self._has_active_watch_since = settings.has_active_watch_since
         self._own_errors = OwnErrors(peers.node.clock, "the start from a snapshot")
         self._ended = ended
         self._over = settings.mode is StartMode.BLOCKS
@@ -490,16 +495,36 @@ class SnapshotStart:
     async def _check_watches(self, height: int) -> None:
         """Raise _NotFromSnapshot if the payment of an active watch may be in a block up to ``height``.
 
-        A payment comes after the registration of its watch. Blocks up to ``height`` come without their transfers.
+        A payment comes after the registration of its watch, unless the watch names a height from which on it counts.
+        Blocks up to ``height`` come without their transfers. Waits for the webhooks' database if it cannot be asked.
         """
         if self._mode is StartMode.SNAPSHOT:
             return
-        registered, point = await self._oldest_watch(), await self._write(self._staging.point, height)
-        if registered is not None and point is not None and registered < self._node.params.slot_time(point.slot + 1):
-            raise _NotFromSnapshot(
-                f"an active watch was registered before block {height}, and a payment of it in an earlier block "
-                'would be missed; [chain] start = "snapshot" accepts that'
-            )
+        header = await self._write(self._staging.header, height)
+        end = self._node.params.slot_time(header.slot + 1)
+        waits = False
+        while not self._stopping:
+            try:
+                found = await self._has_active_watch_since(height, end)
+            except (sqlite3.Error, DatabaseUnavailable) as error:
+                if not is_disk_trouble(error):
+                    raise
+                if not waits:
+                    self.log.warn(
+                        "the start from a snapshot waits for the webhooks' database, to see whether a watch needs the "
+                        "blocks up to {height}: {why}",
+                        height=height,
+                        why=str(error),
+                    )
+                waits = True
+                await self._wakeup.wait(_CHECK_SECONDS)
+                continue
+            if found:
+                raise _NotFromSnapshot(
+                    f"the payment of an active watch may be in a block up to {height}, and would be missed; "
+                    '[chain] start = "snapshot" accepts that'
+                )
+            return
 
     async def _choose(self) -> SnapshotClaim | None:
         """The snapshot that was begun if a peer still serves it, else the best one."""

@@ -231,10 +231,18 @@ class WebhookStore:
         ).fetchone()
         return 0 if row is None else int(row[0])
 
-    def oldest_active(self) -> int | None:
-        """When the oldest active watch was registered, in Unix milliseconds; None if there is none."""
-        ((registered,),) = self._db.execute("SELECT min(created_at) FROM watch WHERE ending IS NULL").fetchall()
-        return None if registered is None else int(registered)
+    def has_active_since(self, height: int, time: int) -> bool:
+        """Whether an active watch looks for its payment from ``height`` on or from below.
+
+        One that names no height looks for it from its registration on, and counts if that was before ``time``.
+        """
+        return bool(
+            self._db.execute(
+                "SELECT id FROM watch WHERE ending IS NULL "
+                "AND (since_height <= ? OR (since_height IS NULL AND created_at < ?)) LIMIT 1",
+                (height, time),
+            ).fetchall()
+        )
 
     def count_unconfirmed(self, merchant: str, host: str = "") -> int:
         """The number of a merchant's active watches whose payment is not confirmed; at ``host``, if it is given."""

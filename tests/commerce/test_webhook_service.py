@@ -373,19 +373,3 @@ def test_a_database_that_does_not_answer_leaves_the_merchants_as_they_are(
     changing = watched.webhooks.change_merchants(lambda: pytest.fail("applied"), removed=("books",))
     with pytest.raises(DatabaseUnavailable):
         result_of(Deferred.fromCoroutine(changing))
-
-
-def test_the_database_says_when_the_oldest_active_watch_was_registered(watched: Watched) -> None:
-    def oldest() -> int | None:
-        return result_of(Deferred.fromCoroutine(watched.database.oldest_watch()))
-
-    assert oldest() is None
-    first = watched.register()
-    watched.node.clock.advance(5.0)
-    second = watched.register(reference="another order")
-    assert int(first["createdAt"]) < int(second["createdAt"])
-    assert oldest() == int(first["createdAt"])
-    watched.cancel(first["id"])
-    assert oldest() == int(second["createdAt"])
-    watched.cancel(second["id"])
-    assert oldest() is None

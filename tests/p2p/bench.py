@@ -68,8 +68,8 @@ class Setting:
     alone: bool = False
     start: StartMode | None = None
     """How it begins without a chain; None for with all blocks."""
-    oldest_watch: Callable[[], Awaitable[int | None]] = lambda: succeed(None)
-    """Returns when its oldest watch was registered, in Unix milliseconds."""
+    has_active_watch_since: Callable[[int, int], Awaitable[bool]] = lambda _height, _time: succeed(False)
+    """See :class:`svcd.p2p.snapshot_start.StartSettings`."""
     expect: PinnedBlock | None = None
     checker: Worker = field(factory=InlineWorker)
     writer: Worker = field(factory=InlineWorker)
@@ -131,7 +131,7 @@ class Node:
         mode, context = self.setting.start, self.node_context
         if mode is None:
             return None
-        return StartSettings(mode, context.staging, context.chain.writer, self.setting.oldest_watch)
+        return StartSettings(mode, context.staging, context.chain.writer, self.setting.has_active_watch_since)
 
     def _site(self) -> Site:
         node_context, setting = self.node_context, self.setting

@@ -1,30 +1,39 @@
 """A node without a chain starts from a snapshot: headers, state, then blocks; and what may go wrong."""
 
 import re
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
-from twisted.logger import capturedLogs
+from twisted.logger import LogEvent, capturedLogs
 
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal
 from svcd.chain.snapshot import check_manifest
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.watch import Watch
+from svcd.commerce.watch_operations import WatchLimits
+from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.metrics.collectors import SyncMetrics
+from svcd.node.database_health import DatabaseHealth
 from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
+from svcd.node.threads import InlineWorker
 from svcd.p2p import client as client_module
 from svcd.p2p import snapshot_start
 from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
 from svcd.process.logs import TerminalObserver, text_line
-from tests.chains import TEST_PARAMS, ChainBuilder
+from svcd.store.database import DatabaseUnavailable
+from tests.chains import TEST_PARAMS, ChainBuilder, address_of
 from tests.p2p.bench import Node, Setting
 from tests.p2p.conftest import MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
 from tests.p2p.memory_transport import Called, MemoryTransport
 from tests.p2p.remote_node import RemoteNode, silent
+from tests.postgresql import Server
 from tests.support import has_result, result_of
 
 MOST, DEPTH, WEEK = 4, 10, 30
@@ -253,24 +262,163 @@ def end_of_slot(builder: ChainBuilder, block: Block) -> int:
     return TEST_PARAMS.slot_time(builder.point_after(block).slot + 1)
 
 
+class Webhooks:
+    """The database of webhooks beside a node's chain, with one watch, or one that cannot be asked."""
+
+    def __init__(self, folder: Path, database: str) -> None:
+        """``database`` is the connection URI of PostgreSQL; "" for a file."""
+        self._folder = folder
+        self._database = database
+        self.refusal: Exception | None = None
+        self.asked = 0
+        self._opened: WebhookDatabase | None = None
+
+    def open(self, *, since: int | None, created_at: int) -> None:
+        """Open it, once there is a chain, and store a watch."""
+        settings = WatchSettings(
+            every_depth=False,
+            new_id=lambda: "unused",
+            limits=WatchLimits(1, 1),
+            now=lambda: 0,
+            database=self._database,
+        )
+        opening = open_webhook_database(
+            TEST_PARAMS,
+            self._folder,
+            chain=self._folder / "chain.sqlite",
+            worker=InlineWorker(),
+            health=DatabaseHealth(lambda: None),
+            settings=settings,
+        )
+        self._opened = result_of(Deferred.fromCoroutine(opening))
+        watch = Watch(
+            id="svcwh_1",
+            merchant="default",
+            terms=PaymentTerms("order-1", address_of("shop", TEST_PARAMS.address_prefix), 25, 3, since),
+            callback_url="https://shop.example.com/paid",
+            host="shop.example.com",
+            created_at=created_at,
+            expires_at=created_at + 1,
+            pay_until=None,
+        )
+        repository = self._opened.operations.repository
+        with repository.watches.commit():
+            repository.add(watch)
+
+    async def has_active_since(self, height: int, time: int) -> bool:
+        self.asked += 1
+        if self.refusal is not None:
+            raise self.refusal
+        assert self._opened is not None
+        return await self._opened.has_active_since(height, time)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            result_of(Deferred.fromCoroutine(self._opened.close()))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def webhooks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Webhooks]:
+    """A database of webhooks on either engine, for the node of ``make_node``."""
+    database = ""
+    if request.param == "postgresql":
+        server: Server = request.getfixturevalue("postgresql_server")
+        database = server.new_schema()
+    webhooks = Webhooks(tmp_path / "node", database)
+    yield webhooks
+    webhooks.close()
+
+
 @pytest.mark.parametrize(
-    ("start", "after", "begins"),
+    ("start", "since", "after", "begins"),
     [
-        (StartMode.AUTOMATIC, -1, 0),
-        (StartMode.AUTOMATIC, 0, AT + 1),
-        (StartMode.SNAPSHOT, -1, AT + 1),
+        (StartMode.AUTOMATIC, None, -1, 0),
+        (StartMode.AUTOMATIC, None, 0, AT + 1),
+        (StartMode.AUTOMATIC, AT, 0, 0),
+        (StartMode.AUTOMATIC, AT + 1, -1, AT + 1),
+        (StartMode.SNAPSHOT, None, -1, AT + 1),
+        (StartMode.SNAPSHOT, AT, 0, AT + 1),
     ],
 )
-def test_all_blocks_are_fetched_for_a_watch_that_was_registered_before_the_block_of_the_snapshot(
-    make_node: MakeNode, builder: ChainBuilder, chain: list[Block], start: StartMode, after: int, begins: int
+def test_all_blocks_are_fetched_for_a_watch_whose_payment_may_be_in_a_block_before_the_snapshot(
+    make_node: MakeNode,
+    builder: ChainBuilder,
+    chain: list[Block],
+    webhooks: Webhooks,
+    start: StartMode,
+    since: int | None,
+    after: int,
+    begins: int,
 ) -> None:
-    """Its payment may be in a block between the last one that was evaluated and that block."""
-    node = make_node(start=start, oldest_watch=partial(succeed, end_of_slot(builder, chain[AT - 1]) + after))
+    """From the height on that it names, or else after its registration."""
+    node = make_node(start=start, has_active_watch_since=webhooks.has_active_since)
+    webhooks.open(since=since, created_at=end_of_slot(builder, chain[AT - 1]) + after)
     remote = archive(node, 1, chain)
     node.meet(remote)
     assert followed(node, chain)
     assert prune_height(node) == begins
     assert bool(node.transport.calls_to(remote.endpoint, PATH)) is bool(begins)
+
+
+def locked() -> sqlite3.Error:
+    """What SQLite raises if another program has locked the file."""
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error
+
+
+@pytest.mark.parametrize("after", [-1, 0])
+@pytest.mark.parametrize("refusal", [DatabaseUnavailable("no connection"), locked()])
+def test_a_start_waits_for_a_database_of_webhooks_that_cannot_be_asked(
+    make_node: MakeNode,
+    builder: ChainBuilder,
+    chain: list[Block],
+    webhooks: Webhooks,
+    refusal: Exception,
+    after: int,
+) -> None:
+    node = make_node(start=StartMode.AUTOMATIC, has_active_watch_since=webhooks.has_active_since)
+    webhooks.open(since=None, created_at=end_of_slot(builder, chain[AT - 1]) + after)
+    webhooks.refusal = refusal
+    remote = archive(node, 1, chain)
+    with capturedLogs() as events:
+        node.meet(remote)
+        node.run(NOTHING_SECONDS + 10.0)
+    lines = [text_line(event) for event in events if "webhooks" in event["log_format"]]
+    assert len(lines) == 1
+    assert "waits for the webhooks' database, to see whether a watch needs the blocks up to 40: " in lines[0]
+    assert str(refusal) in lines[0]
+    assert node.tip.height == 0
+    assert webhooks.asked > NOTHING_SECONDS / 2
+    assert node.transport.calls_to(remote.endpoint, PATH) == []
+    webhooks.refusal = None
+    assert followed(node, chain, within=20.0)
+    assert prune_height(node) == (AT + 1 if after == 0 else 0)
+
+
+def test_a_stop_ends_the_wait_for_a_database_of_webhooks(make_node: MakeNode, chain: list[Block]) -> None:
+    webhooks = Webhooks(Path(), "")
+    webhooks.refusal = DatabaseUnavailable("no connection")
+    node = make_node(start=StartMode.AUTOMATIC, has_active_watch_since=webhooks.has_active_since)
+    remote = archive(node, 1, chain)
+    node.meet(remote)
+    assert node.until(lambda: webhooks.asked > 2)
+    stopped = node.begin(node.network.stop())
+    node.run(0.1)
+    result_of(stopped)
+    assert node.transport.calls_to(remote.endpoint, PATH) == []
+
+
+def test_another_error_of_the_database_of_webhooks_is_logged_and_nothing_is_taken_for_granted(
+    make_node: MakeNode, chain: list[Block], expected_errors: Callable[..., list[LogEvent]]
+) -> None:
+    webhooks = Webhooks(Path(), "")
+    webhooks.refusal = sqlite3.DatabaseError("database disk image is malformed")
+    node = make_node(start=StartMode.AUTOMATIC, has_active_watch_since=webhooks.has_active_since)
+    node.meet(archive(node, 1, chain))
+    assert followed(node, chain)
+    assert prune_height(node) == 0
+    expected_errors(sqlite3.DatabaseError)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -290,7 +438,7 @@ def test_watches_are_looked_at_again_when_a_start_goes_on_after_a_restart(
     assert bool(missing_chunks(node)) is not whole
     assert node.tip.height == 0
     node.close()
-    setting = Setting(start=StartMode.AUTOMATIC, oldest_watch=partial(succeed, end_of_slot(builder, chain[0])))
+    setting = Setting(start=StartMode.AUTOMATIC, has_active_watch_since=lambda _height, _time: succeed(True))
     again = Node(tmp_path, transport, setting, builder)
     remote.scripts = {}
     again.meet(remote)
@@ -300,15 +448,15 @@ def test_watches_are_looked_at_again_when_a_start_goes_on_after_a_restart(
 
 
 def test_a_stop_while_the_watches_are_checked_begins_no_download(make_node: MakeNode, chain: list[Block]) -> None:
-    answer: Deferred[int | None] = Deferred()
-    node = make_node(start=StartMode.AUTOMATIC, oldest_watch=lambda: answer)
+    answer: Deferred[bool] = Deferred()
+    node = make_node(start=StartMode.AUTOMATIC, has_active_watch_since=lambda _height, _time: answer)
     remote = archive(node, 1, chain, scripts={PATH: silent})
     node.meet(remote)
     node.run(5.0)
     stopped = node.begin(node.network.stop())
     node.run(1.0)
     assert not has_result(stopped)
-    answer.callback(None)
+    answer.callback(False)
     node.run(1.0)
     assert node.transport.calls_to(remote.endpoint, PATH) == []
     result_of(stopped)

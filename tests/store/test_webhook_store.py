@@ -130,6 +130,28 @@ def test_every_commit_is_on_the_disk_before_it_is_told(file: sqlite3.Connection)
     assert file.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+@pytest.mark.parametrize(
+    ("watch", "found"),
+    [
+        ({"since_height": 7, "created_at": NOW + 1}, True),
+        ({"since_height": 0, "created_at": NOW + 1}, True),
+        ({"since_height": 8, "created_at": NOW - 1}, False),
+        ({"created_at": NOW - 1}, True),
+        ({"created_at": NOW}, False),
+    ],
+)
+def test_an_active_watch_looks_for_its_payment_from_its_height_on_or_from_its_registration(
+    watches: WebhookStore, watch: dict[str, int], found: bool
+) -> None:
+    watches.add(row("later", created_at=NOW + 1))
+    watches.add(row("ended", since_height=0, created_at=0, ending="cancelled"))
+    assert not watches.has_active_since(7, NOW)
+    watches.add(row(**watch))
+    assert watches.has_active_since(7, NOW) is found
+    save(watches, row(**watch, ending="expired"))
+    assert not watches.has_active_since(7, NOW)
+
+
 def test_a_watch_comes_back_as_it_was_written(watches: WebhookStore) -> None:
     written = row(since_height=5, txid=b"t" * 32, block_hash=b"b" * 32, height=7, position=2, block_time=NOW)
     watches.add(written)
