@@ -1,5 +1,7 @@
 """What the pages say on a node that has only later blocks: each names the height from which on it has them."""
 
+import csv
+import io
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +11,7 @@ from attrs import define, field
 
 from svcd.store.block_deletion import BlockDeletion
 from svcd.store.database import open_writer
-from tests.browser.chain import Account, Chain, checkout_path, fresh, payment_uri
+from tests.browser.chain import COIN, SHOP, Account, Chain, checkout_path, fresh, payment_uri
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
 from tests.process_level.conftest import DEVNET, Nodes
@@ -75,6 +77,44 @@ def test_an_order_that_may_be_paid_in_an_earlier_block_is_paid_by_a_person(prune
     wallet.page.click("#sign")
     wallet.state("pending")
     assert len(pruned.chain.paid(pruned.account.address, order)) == 1
+
+
+EARLIER = f"This node has only blocks from height {FIRST} on; ask another one for earlier transfers."
+
+
+def test_the_lists_of_a_wallet_say_where_they_begin(pruned: Pruned, wallet: WalletPage, tmp_path: Path) -> None:
+    page = wallet.page
+    pruned.chain.paid(pruned.account.address, "all that waits")
+    newest = pruned.chain.pay(pruned.account, SHOP, COIN)
+    pruned.node.mine(1)
+    for view in ("home", "history"):
+        page.wait_for_selector(f'#{view}-transfers a[href$="{newest}"]')
+        page.wait_for_selector(f"#{view}-first:visible")
+        assert wallet.tell(f"#{view}-first") == EARLIER
+        wallet.navigate("History")
+    with page.expect_download() as download:
+        page.click("#history-export")
+    assert download.value.suggested_filename.endswith(f"-history-from-block-{FIRST}.csv")
+    page.wait_for_selector("#history-live:not(:empty)")
+    assert wallet.tell("#history-live").endswith(EARLIER)
+    download.value.save_as(tmp_path / "history.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "history.csv").read_text("utf-8"))))
+    assert rows[-1]["txid"] == newest
+    assert all(int(row["height"]) >= FIRST for row in rows)
+
+
+def test_a_wallet_without_later_transfers_does_not_say_that_there_were_none(
+    pruned: Pruned, watch: Callable[..., Watched], tmp_path: Path
+) -> None:
+    wallet = WalletPage.opened(watch(origin=pruned.node.url))
+    wallet.bring(Account.random().keyfile(tmp_path))
+    for view in ("home", "history"):
+        wallet.page.wait_for_selector(f"#{view}-first:visible")
+        told = wallet.tell(f"#{view}-first")
+        assert told.startswith("No transfer from or to this address is in the blocks that this node has. ")
+        assert told.endswith(EARLIER)
+        assert not wallet.page.is_visible(f"#{view}-empty")
+        wallet.navigate("History")
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,8 @@ export class Node {
   async transfers(address, before = null) {
     const query = before === null ? "" : `&before=${encodeURIComponent(before)}`;
     const { status, answer } = await this.#ask(`/rpc/address/${address}/transactions?limit=25${query}`);
+    // The node has deleted the blocks of this page since it told where that begins.
+    if (status === PRUNED) return { transfers: [], next: null };
     if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
     return { transfers: answer.transactions, next: typeof answer.next === "string" ? answer.next : null };
   }
@@ -238,13 +240,34 @@ export class Node {
     return answer.transactions;
   }
 
-  /** Changes of the balance of an address, the oldest first, and where the next page begins or null.
-   * @type {(address: string, after?: string | null) => Promise<{ entries: Entry[], next: string | null }>} */
-  async statement(address, after = null) {
-    const query = after === null ? "" : `&after=${encodeURIComponent(after)}`;
-    const { status, answer } = await this.#ask(`/rpc/address/${address}/statement?limit=500${query}`);
-    if (status !== 200 || !Array.isArray(answer?.entries)) throw odd();
-    return { entries: answer.entries, next: typeof answer.next === "string" ? answer.next : null };
+  /** All changes of the balance of an address in the blocks that the node has, the oldest first, and the height of the
+   * first of these blocks: 0 if the node has all.
+   * @type {(address: string) => Promise<{ entries: Entry[], first: bigint }>} */
+  async statement(address) {
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      const first = await this.firstBlock();
+      const entries = await this.#entries(address, first === null ? "" : `&from=${first.time}`);
+      if (entries !== null) return { entries, first: first?.height ?? 0n };
+    }
+    throw odd();
+  }
+
+  /** All entries of a statement, or null if the node has deleted the first blocks of what is left meanwhile.
+   * @type {(address: string, from: string) => Promise<Entry[] | null>} */
+  async #entries(address, from) {
+    /** @type {Entry[]} */
+    const entries = [];
+    /** @type {unknown} */
+    let next = "";
+    do {
+      const after = next === "" ? "" : `&after=${encodeURIComponent(String(next))}`;
+      const { status, answer } = await this.#ask(`/rpc/address/${address}/statement?limit=500${from}${after}`);
+      if (status === PRUNED) return null;
+      if (status !== 200 || !Array.isArray(answer?.entries)) throw odd();
+      entries.push(...answer.entries);
+      next = answer.next;
+    } while (typeof next === "string");
+    return entries;
   }
 
   /** Whether somebody has paid in the blocks that the node has, or in the mempool: state, and the txid where there is one

@@ -13,7 +13,6 @@ import { visible } from "./visible.mjs";
 
 /** @import { TransferRecord } from "./node.mjs" */
 /** @import { Payment, PaymentState } from "./paying.mjs" */
-/** @import { Entry } from "./statement-csv.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
 /**
  * @typedef {Omit<TransferRecord, "blockTime"> & { blockTime?: string | number, signedAt?: number, state?: PaymentState,
@@ -125,6 +124,18 @@ function say(where, sentence) {
   where.hidden = sentence === "";
 }
 
+/** That the node has blocks only from the height `first` on, or "" if it has all.
+ * @type {(first: bigint) => string} */
+const beginsAt = (first) => (first === 0n ? "" : message("wallet-script.only-later", { height: first }));
+
+/** Say below a list that has ended where it begins, and that it is empty where it is.
+ * @type {(name: string, first: bigint, list: { ended: boolean, empty: boolean }) => void} */
+function sayBeginning(name, first, { ended, empty }) {
+  byId(`${name}-empty`).hidden = !empty || first > 0n;
+  const none = empty && first > 0n ? `${message("wallet-script.none-here")} ` : "";
+  say(byId(`${name}-first`), ended ? none + beginsAt(first) : "");
+}
+
 /** @type {(amount: bigint | null) => string} */
 function openPayment(amount) {
   if (amount === null) return message("wallet-script.payment-open");
@@ -148,7 +159,7 @@ export function enterHome(app) {
       if (!left) await app.paying.settle(own, null, view.tip);
       // A locked wallet asks nothing about its address any more.
       if (left) return;
-      const [account, { transfers }, waiting, payments, open] = await Promise.all([
+      const [account, { transfers, next }, waiting, payments, open] = await Promise.all([
         app.node.account(own),
         app.node.transfers(own),
         app.node.waiting(own),
@@ -166,7 +177,7 @@ export function enterHome(app) {
       byId("home-open").hidden = open === null;
       const latest = latestOf(payments, waiting, transfers).slice(0, LATEST);
       fill(byId("home-transfers"), latest, own);
-      byId("home-empty").hidden = latest.length > 0;
+      sayBeginning("home", view.first, { ended: next === null, empty: latest.length === 0 });
       write(live, view.syncing ? message("wallet-script.balance-old") : "");
       if (view.syncing) live.dataset.error = "node-syncing";
       else delete live.dataset.error;
@@ -286,14 +297,14 @@ export function enterHistory(app) {
     async () => {
       // Without the node's answer the payments of this wallet are shown all the same.
       if (loaded.pages === 0) showOwn(await paying.of(own), []);
-      const { tip } = await node.view();
+      const { tip, first } = await node.view();
       if (!left) await paying.settle(own, null, tip);
       if (left) return;
       const [waiting, payments] = await Promise.all([node.waiting(own), paying.of(own), load(tip)]);
       if (left) return;
       showOwn(payments, waiting);
       fill(byId("history-transfers"), withOwn(loaded.transfers, payments), own);
-      byId("history-empty").hidden = loaded.transfers.length > 0;
+      sayBeginning("history", first, { ended: loaded.next === null, empty: loaded.transfers.length === 0 });
       byId("history-more").hidden = loaded.next === null;
       tell(error, null);
     },
@@ -313,18 +324,11 @@ export function enterHistory(app) {
 
 /** Hand all changes of the balance to the person as a file.
  * @type {(app: Wallet) => Promise<void>} */
-async function exportHistory({ node, keyfile }) {
-  /** @type {Entry[]} */
-  const entries = [];
-  /** @type {string | null} */
-  let next = null;
-  do {
-    const page = await node.statement(keyfile.address, next);
-    entries.push(...page.entries);
-    next = page.next;
-  } while (next !== null);
-  download(`${keyfile.address.slice(0, 14)}-history.csv`, statementCsv(entries), "text/csv");
-  write(byId("history-live"), message("wallet-script.file-handed"));
+async function exportHistory({ node, keyfile: { address } }) {
+  const { entries, first } = await node.statement(address);
+  const begins = first === 0n ? "" : `-from-block-${first}`;
+  download(`${address.slice(0, 14)}-history${begins}.csv`, statementCsv(entries), "text/csv");
+  write(byId("history-live"), `${message("wallet-script.file-handed")} ${beginsAt(first)}`.trim());
 }
 
 /** @type {(app: Wallet) => void} */

@@ -18,6 +18,8 @@ export class Devnet {
   nonces = new Map();
   pool = new Map();
   chain = new Map();
+  /** Of the statement of any address; a page has two. */
+  entries = [];
   asked = [];
   /** The slot of the first block that is here whole. */
   firstSlot = 0;
@@ -67,6 +69,7 @@ export class Devnet {
     if (pathname === "/rpc/fees") return [200, { fees: this.fees }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
     if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
+    if (last === "statement") return this.#statement(Number(searchParams.get("from")), Number(searchParams.get("after")));
     if (pathname.startsWith("/rpc/address/")) return [200, { transactions: this.#records(), next: null }];
     if (pathname.startsWith("/rpc/transaction/")) return this.#transaction(last);
     if (pathname.startsWith("/rpc/commerce/payment/")) return this.#payment(last, searchParams);
@@ -82,6 +85,13 @@ export class Devnet {
 
   #block(height) {
     return this.#here(height) ? [200, { block: { slot: `${this.firstSlot}` } }] : this.#gone();
+  }
+
+  #statement(from, after) {
+    const began = GENESIS_TIME + 1000 * this.firstSlot * NETWORKS.devnet.slotSeconds;
+    if (this.status.pruneHeight !== "0" && from !== began) return this.#gone();
+    const kept = this.entries.filter(({ height }) => this.#here(Number(height)));
+    return [200, { entries: kept.slice(after, after + 2), next: after + 2 < kept.length ? `${after + 2}` : null }];
   }
 
   #records() {

@@ -120,6 +120,42 @@ test("whether an order is paid is asked of the blocks that the node has", async 
   assert.equal(await codeOf(deleting(-1).node.payment(ORDER)), "node-unreachable", "not for ever");
 });
 
+const entries = (...heights) => heights.map((height) => ({ type: "received", height: `${height}` }));
+
+test("a statement begins at the first block that the node has", async () => {
+  const devnet = new Devnet();
+  const node = new Node(devnet.fetch);
+  devnet.entries = entries(1, 6, 7, 8);
+  assert.deepEqual(await node.statement(ADDRESS), { entries: devnet.entries, first: 0n });
+  devnet.height = 5;
+  devnet.prune();
+  assert.deepEqual(await node.statement(ADDRESS), { entries: entries(6, 7, 8), first: 6n });
+});
+
+test("a statement begins anew if its first block is deleted before its last page", async () => {
+  const devnet = new Devnet();
+  devnet.entries = entries(6, 7, 8);
+  devnet.height = 5;
+  devnet.prune();
+  let left = 1;
+  devnet.between = (path) => {
+    if (!path.includes("after=") || left === 0) return;
+    left -= 1;
+    devnet.now += 60_000;
+    devnet.height += 1;
+    devnet.prune();
+  };
+  assert.deepEqual(await new Node(devnet.fetch).statement(ADDRESS), { entries: entries(7, 8), first: 7n });
+  devnet.entries = entries(7, 8, 9, 10, 11, 12);
+  left = -1;
+  assert.equal(await codeOf(new Node(devnet.fetch).statement(ADDRESS)), "node-unreachable", "not for ever");
+});
+
+test("a list of transfers ends where the blocks of its next page have been deleted", async () => {
+  const node = answering({ ok: false, error: "this node has only blocks from height 7 on", pruneHeight: "7" }, 410);
+  assert.deepEqual(await node.transfers(ADDRESS, "7-0"), { transfers: [], next: null });
+});
+
 test("a transfer that no block holds", async () => assert.equal(await opened().transaction(TXID), null));
 
 test("the reason of a refusal is passed on", async () => {
