@@ -6,7 +6,7 @@ from typing import Protocol
 from attrs import frozen
 
 from svcd.chain.accounts import Account
-from svcd.chain.address import decode_address, key_hash
+from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.block import EMPTY_ROOT, Block, Header
 from svcd.chain.difficulty import multiplier, next_clock, next_target
 from svcd.chain.encoding import tagged_hash
@@ -129,24 +129,39 @@ def check_place(params: NetworkParams, parent: ChainHead, header: Header) -> Non
         raise RuleViolation(Refusal.SLOT, f"slot must be greater than the parent's {point.slot}, not {header.slot}")
     if header.base_target != next_target(params, height=header.height, clock=point.difficulty_clock):
         raise RuleViolation(Refusal.BASE_TARGET, f"baseTarget is not the target due at height {header.height}")
-    check_producer(params, header)
-    between = params.blocks_between_at(header.height)
-    if between and key_hash(header.producer_key) in parent.producers[-between:]:
-        raise RuleViolation(
-            Refusal.PRODUCER,
-            f"the producer made one of the {between} blocks before this one; others must make them",
-        )
+    check_producer(params, header, producers_before(params, parent))
     check_multiplier(params, header)
 
 
-def check_producer(params: NetworkParams, header: Header) -> None:
-    """Raise RuleViolation(PRODUCER) unless the producer is on the list in force at the height, if there is one."""
-    keys = params.producer_keys_at(header.height)
-    if keys and key_hash(header.producer_key) not in keys:
-        raise RuleViolation(
-            Refusal.PRODUCER,
-            f"the producer is none of the {len(keys)} that may make the block at height {header.height}",
-        )
+def producers_before(params: NetworkParams, parent: ChainHead) -> tuple[bytes, ...]:
+    """The 20-byte key hashes of those that may not make the block on ``parent`` because they made a recent one."""
+    between = params.blocks_between_at(parent.point.height + 1)
+    return parent.producers[-between:] if between else ()
+
+
+def producer_fault(params: NetworkParams, *, height: int, producer: bytes, before: Collection[bytes]) -> str:
+    """Why the list in force at ``height``, if there is one, does not let ``producer`` make the block; "" if it does.
+
+    ``producer`` is a 20-byte key hash, ``before`` are those of the producers of the last ``blocks_between_at(height)``
+    blocks, as far as they are known.
+    """
+    keys = params.producer_keys_at(height)
+    if not keys or (producer in keys and producer not in before):
+        return ""
+    address = encode_address(producer, params.address_prefix)
+    if producer not in keys:
+        return f"the producer {address} is none of the {len(keys)} that may make the block at height {height}"
+    return (
+        f"the producer {address} made one of the {params.blocks_between_at(height)} blocks before height {height}: "
+        "another one must make the block there"
+    )
+
+
+def check_producer(params: NetworkParams, header: Header, before: Collection[bytes]) -> None:
+    """Raise RuleViolation(PRODUCER) unless :func:`producer_fault` has nothing against the producer of ``header``."""
+    fault = producer_fault(params, height=header.height, producer=key_hash(header.producer_key), before=before)
+    if fault:
+        raise RuleViolation(Refusal.PRODUCER, fault)
 
 
 def check_multiplier(params: NetworkParams, header: Header) -> None:

@@ -157,6 +157,7 @@ class NodeServices:
             network=self._network,
             webhooks=self._merchants.webhooks,
             on_demand=config.participation.on_demand,
+            others_turn=self._others_turn,
             sweeper=self._sweeper,
         )
         self.reactor_lag = self._metrics.lag
@@ -334,6 +335,9 @@ class NodeServices:
             return self._base.config.participation.enabled
         return self._participation.enabled
 
+    def _others_turn(self) -> str:
+        return "" if self._participation is None else self._participation.waits_for
+
     def _listener(self, endpoint: str, site: Site, name: str) -> Service:
         self._metrics.watch(name, site)
         factory: Any = site
@@ -366,6 +370,7 @@ class NodeServices:
             self._participates,
             peers,
             self._merchants.record,
+            others_turn=self._others_turn,
             sweep=None if self._sweeper is None else self._sweeper.record,
         )
         known = self._peers_service

@@ -11,6 +11,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from svcd.chain.address import key_hash
 from svcd.chain.block import Header
 from svcd.chain.difficulty import next_target, target_at
 from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
@@ -222,7 +223,7 @@ class _ProofReader:
             raise Unproved(f"the slot at height {header.height} must be greater than {before.slot}, not {header.slot}")
         if before.hash and header.parent_hash != before.hash:
             raise Unproved(f"the header at height {header.height} does not build on the block before it")
-        check_producer(params, header)
+        check_producer(params, header, self._producers_shown_before(header.height))
         check_multiplier(params, header)
         check_transaction_count(params, header)
         target = next_target(params, height=header.height, clock=before.difficulty_clock)
@@ -234,6 +235,11 @@ class _ProofReader:
         self.shown[header.height] = _Shown(header, before.work, point.work)
         leaf = history_leaf(point, work=block_work(target))
         self.at = ChainHead(point=point, history=history.append(leaf))
+
+    def _producers_shown_before(self, height: int) -> set[bytes]:
+        """Of the last producers that another one must follow at ``height``, those that the proof shows."""
+        heights = range(height - self._params.blocks_between_at(height), height)
+        return {key_hash(self.shown[each].header.producer_key) for each in heights if each in self.shown}
 
 
 def _checked_sum(work: int, more: int) -> int:

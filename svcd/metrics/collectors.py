@@ -1,7 +1,7 @@
 """Metrics of the chain, the mempool, the peers, the sites and the webhooks."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import nan
 from typing import Final
 
@@ -56,9 +56,19 @@ def _counters(*rows: _Row) -> Iterator[Metric]:
 class ChainMetrics(Collector):
     """Reads the tip, and counts the changes of the chain as one of its listeners."""
 
-    def __init__(self, chain_manager: ChainManager, status: Status, clock: Clock, *, on_demand: bool) -> None:
+    def __init__(
+        self,
+        chain_manager: ChainManager,
+        status: Status,
+        clock: Clock,
+        *,
+        on_demand: bool,
+        others_turn: Callable[[], str],
+    ) -> None:
+        """``others_turn`` says why another producer must make the next block, "" for no reason."""
         self._chain_manager = chain_manager
         self._on_demand = on_demand
+        self._others_turn = others_turn
         self._status = status
         self._clock = clock
         self._blocks = 0
@@ -90,6 +100,11 @@ class ChainMetrics(Collector):
             ("svcd_chain_tip_age_seconds", "Time since the slot of the tip began.", age),
             ("svcd_chain_unchanged_seconds", "Time since the tip changed, or the node started.", history.still_seconds),
             ("svcd_chain_on_demand", "1 if blocks are made on demand only.", self._on_demand),
+            (
+                "svcd_chain_others_turn",
+                "1 while this node would make a block and the list of producers does not let it.",
+                bool(self._others_turn()),
+            ),
             ("svcd_chain_work", "Cumulative work of the chain.", tip.work),
             ("svcd_chain_synced", "1 if the tip is believed to be the network's.", self._status.synced),
         )

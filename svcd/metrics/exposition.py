@@ -4,7 +4,7 @@ Each subject (chain, peers, process, HTTP, webhooks) has a module beside this on
 objects when Prometheus scrapes; :func:`collect_from` registers them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from platform import python_version
 
 from attrs import frozen
@@ -70,16 +70,20 @@ def collect_from(
     network: PeerNetwork | None,
     webhooks: WebhookService | None,
     on_demand: bool = False,
+    others_turn: Callable[[], str] = lambda: "",
     sweeper: Sweeper | None = None,
 ) -> Metrics:
     """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built.
 
-    ``on_demand`` says that only the operator makes blocks, by hand, on a devnet.
+    ``on_demand`` says that only the operator makes blocks, by hand, on a devnet; ``others_turn`` why another producer
+    must make the next block, "" for no reason.
     """
     metrics = Metrics(CollectorRegistry(), node_context.clock)
     metrics.add(
         BuildInfo(node_context.chain_manager.params),
-        ChainMetrics(node_context.chain_manager, status, node_context.clock, on_demand=on_demand),
+        ChainMetrics(
+            node_context.chain_manager, status, node_context.clock, on_demand=on_demand, others_turn=others_turn
+        ),
         MempoolMetrics(node_context.transaction_pool),
         ThreadMetrics(loads, node_context.verifier),
     )

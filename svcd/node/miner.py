@@ -21,7 +21,15 @@ from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Transfer
-from svcd.chain.transition import ChainPoint, Workspace, consensus_root, point_after, touched
+from svcd.chain.transition import (
+    ChainPoint,
+    Workspace,
+    consensus_root,
+    point_after,
+    producer_fault,
+    producers_before,
+    touched,
+)
 from svcd.chain.work import effective_target, work_value
 from svcd.interfaces import Timer, Worker, milliseconds
 from svcd.node.chainstate import ChainView
@@ -208,6 +216,17 @@ _RETRY_SECONDS: Final = 5
 
 
 @frozen
+class _NotAllowed:
+    """The list of producers does not let this node make the next block."""
+
+    parent: bytes
+    """The hash of the block on which another producer must make one."""
+    why: str
+    listed: bool
+    """Whether it is on the list, and will be allowed after blocks of others."""
+
+
+@frozen
 class MinerSettings:
     """The configuration of a miner."""
 
@@ -240,6 +259,8 @@ class Miner(Service):
         self._renewal: Deferred[BlockTemplate | None] | None = None
         """The next template, which is assembled while the threads search with the last one."""
         self._stale = False
+        self._refused: _NotAllowed | None = None
+        """Why another producer must make the block on the tip; None if this node may."""
         self._pause: Deferred[None] | None = None
         self._timer: Timer | None = None
         self._stopping = False
@@ -263,6 +284,11 @@ class Miner(Service):
             self.log.info("participation is switched {state}", state="on" if enabled else "off")
         return self._update()
 
+    @property
+    def waits_for(self) -> str:
+        """Why another producer must make the next block, while this node would make it; "" if there is no reason."""
+        return self._refused.why if self._refused is not None and self._loop is not None else ""
+
     def _update(self) -> Deferred[None]:
         # One after the other, by the switch as it is then: off and on in quick succession ends with on.
         return self._lock.run(self._start_or_stop)
@@ -281,8 +307,10 @@ class Miner(Service):
                 self._loop = None
 
     def chain_changed(self, change: ChainChange) -> None:
-        """End the search: its block would not be on the tip."""
+        """End the search, whose block would not be on the tip, or the wait for a block of another producer."""
         self._interrupt()
+        if self._refused is not None and self._pause is not None:
+            self._pause.cancel()
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         """Note that the template is out of date; the next renewal includes new transfers."""
@@ -335,7 +363,7 @@ class Miner(Service):
         return template if template is not None and self._is_on_tip(template) else await self._new_template()
 
     async def _new_template(self) -> BlockTemplate | None:
-        """A template on the tip, or None after a wait for a slot."""
+        """A template on the tip, or None after a wait for a slot or for a block of another producer."""
         params, tip = self._chain_manager.params, self._chain_manager.tip
         slot = next_slot(params, tip, milliseconds(self._clock))
         if slot is None:
@@ -344,16 +372,47 @@ class Miner(Service):
             return None
         self._stale = False
         pool = self._transaction_pool
-        return await self._chain.writer.run(self._assemble, slot, pool.mempool.lines(), pool.returned)
+        made = await self._chain.writer.run(self._assemble, slot, pool.mempool.lines(), pool.returned)
+        self._note(made if isinstance(made, _NotAllowed) else None)
+        if not isinstance(made, _NotAllowed):
+            return made
+        if made.parent == self._chain_manager.tip.hash:
+            await self._sleep(_RETRY_SECONDS)
+        return None
+
+    def _note(self, refused: _NotAllowed | None) -> None:
+        """Log when the node's address is not on the list any more, or is on it again."""
+        listed, was_listed = (each is None or each.listed for each in (refused, self._refused))
+        self._refused = refused
+        if refused is not None and was_listed and not listed:
+            self.log.warn("no blocks are made: {why}", why=refused.why)
+        elif listed and not was_listed:
+            self.log.info("blocks are made again: the list of producers has this node's address")
 
     def _is_on_tip(self, template: BlockTemplate) -> bool:
         return template.header.parent_hash == self._chain_manager.tip.hash
 
     def _assemble(
         self, slot: int, lines: Iterable[tuple[MempoolEntry, ...]], returned: frozenset[bytes]
-    ) -> BlockTemplate:
+    ) -> BlockTemplate | _NotAllowed:
+        if refused := self._find_refusal():
+            return refused
         view, transfers = self._chain.chainstate.view(), by_fee_rate(lines)
         return create_template(view, seed=self._settings.seed, slot=slot, transfers=transfers, returned=returned)
+
+    def _find_refusal(self) -> _NotAllowed | None:
+        """Why this node may not make the block on the tip, if it may not; for the writer's thread."""
+        params, head = self._chain.params, self._chain.chainstate.head
+        height, producer = head.point.height + 1, key_hash(public_key_of(self._settings.seed))
+        why = producer_fault(params, height=height, producer=producer, before=producers_before(params, head))
+        if not why:
+            return None
+        listed = producer in params.producer_keys_at(height)
+        later = (change.height for change in params.changes if change.height > height)
+        returns = None if listed else next((each for each in later if producer in params.producer_keys_at(each)), None)
+        if returns is not None:
+            why += f"; it may again from height {returns} on"
+        return _NotAllowed(head.point.hash, why, listed)
 
     async def _seal(self, template: BlockTemplate) -> Block | None:
         """The finished block, or None if tip, slot or mempool changed first."""

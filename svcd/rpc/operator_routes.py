@@ -48,7 +48,8 @@ class NodeDetails:
     """The state of the node's parts, for the operator.
 
     ``writer`` is the load of the thread that writes blocks; ``seed`` is the private key of the account that own blocks
-    pay; ``peers``, ``webhooks`` and ``sweep`` are None for a node without them.
+    pay, and ``others_turn`` says why another producer must make the next block. ``peers``, ``webhooks`` and ``sweep``
+    are None for a node without them.
     """
 
     node_context: NodeContext
@@ -57,6 +58,7 @@ class NodeDetails:
     participates: Callable[[], bool]
     peers: Callable[[], dict[str, object]] | None
     webhooks: Callable[[], dict[str, object]] | None
+    others_turn: Callable[[], str] = lambda: ""
     sweep: Callable[[], dict[str, object]] | None = None
 
     def record(self) -> dict[str, object]:
@@ -67,6 +69,7 @@ class NodeDetails:
             "participation": {
                 "enabled": self.participates(),
                 "address": address,
+                "othersTurn": self.others_turn() or None,
                 "sweep": None if self.sweep is None else self.sweep(),
             },
             "mempool": {"transactions": len(mempool), "bytes": mempool.size},
@@ -256,7 +259,8 @@ class ParticipationRoutes:
             raise HttpError(400, ON_DEMAND)
         await self._producer.switch(enabled)
         now = self._producer.enabled
-        return {"enabled": now, "waitsFor": (self._status.behind or None) if now else None}
+        waits = self._status.behind or self._producer.waits_for
+        return {"enabled": now, "waitsFor": (waits or None) if now else None}
 
 
 PATH: Final = Field(

@@ -82,7 +82,7 @@ def test_a_refusal_says_which_list_is_in_force() -> None:
     tip = chain.block(tip, producer="c")
     with refuses(Refusal.PRODUCER, "none of the 4 that may make the block at height 4"):
         check_header(GROWING, chain.head_after(tip), chain.block(tip, producer="x").header)
-    with refuses(Refusal.PRODUCER, "the producer made one of the 2 blocks before this one"):
+    with refuses(Refusal.PRODUCER, "made one of the 2 blocks before height 4: another one must"):
         check_header(GROWING, chain.head_after(tip), chain.block(tip, producer="b").header)
 
 

@@ -58,7 +58,12 @@ def measure() -> Iterator[Callable[..., Measured]]:
     """``measure(node, token=…, worker=…)``: the node with webhooks, measured from now on."""
     databases: list[WebhookDatabase] = []
 
-    def make(node: Node, token: str | None = None, worker: Worker | None = None) -> Measured:
+    def make(
+        node: Node,
+        token: str | None = None,
+        worker: Worker | None = None,
+        others_turn: Callable[[], str] = lambda: "",
+    ) -> Measured:
         webhooks = _webhooks(node, databases)
         loads = {name: PoolLoad(node.clock) for name in ("writer", "verifier")}
         sweep_settings = SweepSettings(
@@ -70,6 +75,7 @@ def measure() -> Iterator[Callable[..., Measured]]:
             loads=loads,
             network=node.network,
             webhooks=webhooks,
+            others_turn=others_turn,
             sweeper=Sweeper(node.node_context, sweep_settings),
         )
         sites = SiteFactory(node.clock, lambda: "e")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import isnan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,14 @@ def test_blocks_and_transfers_are_counted_as_they_connect(measured: Measured) ->
     assert measured.value("svcd_chain_blocks_connected_total") == 2
     assert measured.value("svcd_chain_transfers_connected_total") == 2
     assert measured.value("svcd_chain_reorganisations_total") == 0
+
+
+def test_whose_turn_it_is(node: Any, measure: Callable[..., Measured]) -> None:
+    why = ["another one must make the block"]
+    measured = measure(node, others_turn=lambda: why[0])
+    assert measured.value("svcd_chain_others_turn") == 1
+    why[0] = ""
+    assert measured.value("svcd_chain_others_turn") == 0
 
 
 def test_alarms_of_the_chain(measured: Measured, grow: Grow) -> None:

@@ -11,15 +11,16 @@ import pytest
 from attrs import define, evolve, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent
+from twisted.logger import LogEvent, LogLevel, capturedLogs
 
-from svcd.chain.block import Header
+from svcd.chain.block import Block, Header
 from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.params import NetworkParams
 from svcd.chain.transition import genesis_point
 from svcd.chain.work import check_work, work_value
 from svcd.node import miner
 from svcd.node.miner import EXPIRY_MARGIN_SECONDS, Miner, MinerSettings, WorkSearch, next_slot
-from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
+from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of, with_producers
 from tests.node.bench import Node, Stepped, late_clock
 from tests.node.conftest import MakeNode
 from tests.node.connecting import CONNECTED
@@ -94,8 +95,8 @@ MakeBench = Callable[..., Bench]
 def make_bench(make_node: MakeNode) -> Iterator[MakeBench]:
     benches: list[Bench] = []
 
-    def make(*, workers: int = 1, enabled: bool = True, **setting: Any) -> Bench:
-        node = make_node(params=MINUTES, clock=late_clock(MINUTES), **setting)
+    def make(*, params: NetworkParams = MINUTES, workers: int = 1, enabled: bool = True, **setting: Any) -> Bench:
+        node = make_node(params=params, clock=late_clock(params), **setting)
         hands = Hands()
         made: list[Bench] = []
 
@@ -112,7 +113,7 @@ def make_bench(make_node: MakeNode) -> Iterator[MakeBench]:
             enabled=enabled,
         )
         producer = Miner(node, settings)
-        made.append(Bench(node, hands, ChainBuilder(MINUTES), producer))
+        made.append(Bench(node, hands, ChainBuilder(params), producer))
         benches.append(made[0])
         return made[0]
 
@@ -207,6 +208,66 @@ def test_its_threads_share_the_nonces(make_bench: MakeBench, workers: int) -> No
     for _ in range(workers):
         bench.hands.step()
     assert bench.node.chain_manager.tip.height == 1
+
+
+# On a network with a list of producers
+
+
+def listed(producers: str, *changes: tuple[int, str]) -> NetworkParams:
+    return evolve(with_producers(producers, *changes), slot_seconds=60)
+
+
+def test_after_its_own_block_it_waits_for_one_of_another_producer(make_bench: MakeBench) -> None:
+    bench = make_bench(params=listed("pqr"))
+    bench.producer.startService()
+    assert bench.producer.waits_for == ""
+    own = bench.chain.block(slot=49_000, producer="p")
+    assert bench.node.submit(own) == [CONNECTED]
+    bench.hands.finish()
+    assert bench.producer.waits_for == (
+        f"the producer {bench.chain.address('p')} made one of the 1 blocks before height 2: another one must make the "
+        "block there"
+    )
+    bench.clock.advance(30)
+    assert len(bench.hands) == 0
+    # The block of another one ends the wait at once.
+    assert bench.node.submit(bench.chain.block(own, producer="q")) == [CONNECTED]
+    assert bench.search().header.height == 3
+    assert bench.producer.waits_for == ""
+
+
+def test_a_producer_that_is_switched_off_waits_for_nobody(make_bench: MakeBench) -> None:
+    bench = make_bench(params=listed("qr"))
+    bench.producer.startService()
+    assert "is none of the 2 that may make the block at height 1" in bench.producer.waits_for
+    assert has_result(bench.producer.switch(False))
+    assert bench.producer.waits_for == ""
+
+
+def test_it_makes_no_block_while_its_address_is_not_on_the_list(make_bench: MakeBench) -> None:
+    bench = make_bench(params=listed("qr", (3, "pq"), (4, "qr"), (6, "pqr")))
+    own = bench.chain.address("p")
+    parent: Block | None = None
+    with capturedLogs() as logged:
+        bench.producer.startService()
+        for height, producer in enumerate("rqprqr", 1):
+            if height in (3, 6):
+                assert bench.producer.waits_for == ""
+                assert bench.search().header.height == height
+            else:
+                assert len(bench.hands) == 0
+                assert bench.producer.waits_for == (
+                    f"the producer {own} is none of the 2 that may make the block at height {height}; "
+                    f"it may again from height {3 if height < 3 else 6} on"
+                )
+            parent = bench.chain.block(parent, producer=producer)
+            working = len(bench.hands)
+            assert bench.node.submit(parent) == [CONNECTED]
+            for _ in range(working):
+                bench.hands.step()
+    said = [event["log_format"] for event in logged if event["log_level"] >= LogLevel.info]
+    begins, ends = "no blocks are made: {why}", "blocks are made again: the list of producers has this node's address"
+    assert [line for line in said if line in (begins, ends)] == [begins, ends, begins, ends]
 
 
 # Beginning anew

@@ -373,6 +373,7 @@ class Lever:
     """Stands where it was put last."""
 
     enabled: bool = False
+    waits_for: str = ""
 
     def switch(self, enabled: bool) -> "Deferred[None]":
         self.enabled = enabled
@@ -399,6 +400,12 @@ def test_switched_on_participation_names_what_it_waits_for(node: Node) -> None:
     node.peers.around = NetworkView(0, 0, NO_PEER_MET)
     operator = participant(node, Lever())
     assert operator.ok(PATH, {"enabled": True}) == {"enabled": True, "waitsFor": NO_PEER_MET}
+    assert operator.ok(PATH, {"enabled": False}) == {"enabled": False, "waitsFor": None}
+
+
+def test_switched_on_participation_says_that_it_is_the_turn_of_others(node: Node) -> None:
+    operator = participant(node, Lever(waits_for="another one must make the block"))
+    assert operator.ok(PATH, {"enabled": True}) == {"enabled": True, "waitsFor": "another one must make the block"}
     assert operator.ok(PATH, {"enabled": False}) == {"enabled": False, "waitsFor": None}
 
 
@@ -433,7 +440,7 @@ def test_the_status_has_the_details_of_the_moment(node: Node) -> None:
     )
     before = details.record()
     assert before == {
-        "participation": {"enabled": True, "address": node.address("operator"), "sweep": None},
+        "participation": {"enabled": True, "address": node.address("operator"), "othersTurn": None, "sweep": None},
         "mempool": {"transactions": 0, "bytes": 0},
         "verifierQueue": 0,
         "writerQueue": 0,
@@ -444,7 +451,14 @@ def test_the_status_has_the_details_of_the_moment(node: Node) -> None:
     assert details.record() == {**before, "writerQueue": 1}
     enabled[0] = False
     sweeping = evolve(details, sweep=lambda: {"payTo": "svcd1"}).record()["participation"]
-    assert sweeping == {"enabled": False, "address": node.address("operator"), "sweep": {"payTo": "svcd1"}}
+    assert sweeping == {
+        "enabled": False,
+        "address": node.address("operator"),
+        "othersTurn": None,
+        "sweep": {"payTo": "svcd1"},
+    }
+    waiting: Any = evolve(details, others_turn=lambda: "another one must").record()["participation"]
+    assert waiting["othersTurn"] == "another one must"
 
 
 def test_a_node_without_peers_and_webhooks_has_none_to_tell_of(node: Node) -> None:
