@@ -70,7 +70,6 @@ SQL_MODULES = {
     "store.mempool_store",
     "store.postgresql",
     "store.snapshot_staging",
-    "store.snapshot_store",
     "store.sql_connection",
     "store.webhook_move",
     "store.webhook_store",

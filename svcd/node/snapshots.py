@@ -162,7 +162,9 @@ class Snapshots(Service):
                         # It has been undone meanwhile.
                         return 0.0
                     root = state.chain.block_header(stored, self._chain_manager.params).state_root
-                    write_snapshot(self._path(height), stored.point, root, state.records(height), self._rests())
+                    pause = self._rests()
+                    with closing(state.records(height, self._database.parent, pause)) as records:
+                        write_snapshot(self._path(height), stored.point, root, records, pause)
             file = SnapshotFile.open(self._path(height))
         except _Stopped:
             return inf

@@ -8,6 +8,8 @@ from svcd.chain.accounts import Account, pack_held_since, unpack_held_since
 from svcd.chain.errors import Corrupt
 
 _RECORD: Final = Struct(">20s?QQQ")
+RECORD_BYTES: Final = _RECORD.size
+"""Bytes for each account."""
 
 
 def pack(before: Mapping[bytes, Account | None]) -> bytes:

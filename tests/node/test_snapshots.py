@@ -1,6 +1,7 @@
 """Snapshots of the state: right after each block, whatever has happened since, and served only while they are right."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +9,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 
 from svcd.chain.accounts import Account, state_root
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt
-from svcd.chain.snapshot import RECORD_BYTES, check_chunk, check_manifest
+from svcd.chain.snapshot import RECORD_BYTES, check_chunk, check_manifest, pack_account
 from svcd.node import snapshots as module
 from svcd.node.snapshots import DEPTH, Snapshots
-from svcd.store import snapshot_file, snapshot_store
+from svcd.store import external_sort, snapshot_file
 from svcd.store.snapshot_file import SnapshotFile
-from tests.chains import ChainBuilder, key_of
+from tests.chains import COIN, ChainBuilder, key_of
 from tests.node.bench import Node, Stepped, running, snapshots_beside
+from tests.store.contents import files_of_at_most
+from tests.store.test_external_sort import small_sort, unnamed_files
 from tests.support import has_result, result_of
 
 EVERY = 10
+LOSE_UNDO = "DELETE FROM undo WHERE block = (SELECT block FROM canonical WHERE height = ?)"
 
 
 @pytest.fixture(autouse=True)
@@ -199,20 +204,61 @@ def test_accounts_that_do_not_give_the_state_root_are_not_made_into_one(
     assert list(tmp_path.glob("snapshot-*")) == []
 
 
-def test_a_block_that_too_much_has_changed_since_has_none(
+def test_what_later_blocks_have_changed_need_not_fit_into_memory(
     node: Node, chain: ChainBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.submit(*grow(chain, 2 * EVERY + DEPTH))
-    monkeypatch.setattr(snapshot_store, "MAX_UNDO_BYTES", 15 * 3 * 45)
-    assert heights(made(node, tmp_path)) == [2 * EVERY]
+    small_sort(monkeypatch)
+    blocks = grow(chain, 2 * EVERY + DEPTH)
+    node.submit(*blocks)
+    snapshots = made(node, tmp_path)
+    assert heights(snapshots) == [2 * EVERY, EVERY]
+    sound(snapshots, chain, blocks)
 
 
-def test_a_block_below_undo_records_that_are_gone_has_none(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
-    node.submit(*grow(chain, 2 * EVERY + DEPTH))
-    node.connections[0].execute(
-        "DELETE FROM undo WHERE block = (SELECT block FROM canonical WHERE height = ?)", (EVERY + 1,)
+@pytest.mark.slow
+def test_a_snapshot_is_made_whatever_full_blocks_have_changed_since(
+    node: Node, chain: ChainBuilder, tmp_path: Path
+) -> None:
+    """More than 4 MiB of undo records, of accounts that are created, emptied and changed again and again."""
+    blocks = grow(chain, EVERY - 1)
+    nonce = chain.account_after(blocks[-1], "alice").nonce
+    half = chain.params.max_block_transactions
+    amount = COIN // 100
+    paying = [chain.transfer("alice", f"s{number}", amount, nonce=nonce + number) for number in range(half)]
+    slot = chain.point_after(blocks[-1]).slot + 2
+    blocks.append(chain.block(blocks[-1], slot=slot, producer="b", transfers=paying))
+    for turn in range(DEPTH + 15):
+        paying = [chain.transfer(f"s{number}", f"r{number}", 1, nonce=turn) for number in range(half)]
+        slot += 2
+        blocks.append(chain.block(blocks[-1], slot=slot, producer="b", transfers=paying))
+    for block in blocks:
+        node.submit(block)
+    ((size,),) = node.connections[0].execute(
+        "SELECT sum(length(data)) FROM undo JOIN canonical USING (block) WHERE height > ?", (EVERY,)
     )
+    assert size > 4 * 1024 * 1024
+    snapshots = made(node, tmp_path)
+    assert heights(snapshots) == [2 * EVERY, EVERY]
+    sound(snapshots, chain, blocks)
+
+
+@pytest.mark.parametrize("change", ["UPDATE prune SET height = ? + 1", LOSE_UNDO])
+def test_a_block_below_undo_records_that_are_gone_has_none(
+    node: Node, chain: ChainBuilder, tmp_path: Path, change: str
+) -> None:
+    """Deleted with old blocks, or lost."""
+    node.submit(*grow(chain, 2 * EVERY + DEPTH))
+    node.connections[0].execute(change, (EVERY + 1,))
     assert heights(made(node, tmp_path)) == [2 * EVERY]
+    assert [path.name for path in tmp_path.glob("snapshot-*")] == ["snapshot-20"]
+
+
+def test_a_block_whose_undo_records_begin_right_after_it_has_one(
+    node: Node, chain: ChainBuilder, tmp_path: Path
+) -> None:
+    node.submit(*grow(chain, 2 * EVERY + DEPTH))
+    node.connections[0].execute("UPDATE prune SET height = ?", (EVERY + 1,))
+    assert heights(made(node, tmp_path)) == [2 * EVERY, EVERY]
 
 
 def test_no_snapshot_is_made_while_the_node_catches_up(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
@@ -226,6 +272,61 @@ def test_a_stop_gives_up_the_one_that_is_being_made(node: Node, chain: ChainBuil
     check(snapshots)
     assert snapshots.served == []
     assert list(tmp_path.glob("snapshot-*")) == []
+
+
+def test_a_stop_gives_up_the_accounts_that_are_being_sorted(
+    node: Node, chain: ChainBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_sort(monkeypatch)
+    node.submit(*grow(chain, EVERY + DEPTH))
+    before = unnamed_files()
+    rests: list[int] = []
+
+    def stop_later(_: float) -> None:
+        rests.append(unnamed_files())
+        if len(rests) == 20:
+            snapshots.stopService()
+
+    snapshots = snapshots_beside(tmp_path / "chain.sqlite", node.chain_manager, sleep=stop_later)
+    check(snapshots)
+    assert len(rests) == 20
+    assert unnamed_files() == before < max(rests)
+    assert snapshots.served == []
+    assert list(tmp_path.glob("snapshot-*")) == []
+
+
+@pytest.mark.parametrize("refused", ["open", "write", "read"])
+def test_a_disk_that_refuses_the_accounts_that_are_being_sorted_is_tried_again_later(
+    node: Node, chain: ChainBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    small_sort(monkeypatch)
+    blocks = grow(chain, EVERY + DEPTH)
+    node.submit(*blocks)
+    now = [0.0]
+
+    def lost(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    before = unnamed_files()
+    with monkeypatch.context() as patched, capturedLogs() as events, ExitStack() as limited:
+        if refused == "open":
+            patched.setattr(external_sort, "TemporaryFile", lost)
+        elif refused == "read":
+            patched.setattr(external_sort.os, "pread", lost)
+        else:
+            limited.enter_context(files_of_at_most(200))
+        snapshots = made(node, tmp_path, seconds=lambda: now[0])
+    assert [formatEvent(event) for event in events if "snapshot" in event["log_format"]] == [
+        "the snapshot of block 10 cannot be written: "
+        + ("[Errno 27] File too large" if refused == "write" else "[Errno 5] Input/output error")
+        + ". It is tried again in 600.0 s"
+    ]
+    assert unnamed_files() == before
+    assert list(tmp_path.glob("snapshot-*")) == []
+    now[0] = module.RETRY_SECONDS
+    check(snapshots)
+    assert heights(snapshots) == [EVERY]
+    sound(snapshots, chain, blocks)
 
 
 def test_a_full_disk_is_tried_again_later(
@@ -271,7 +372,7 @@ def test_a_file_has_the_accounts_that_were_written(
 ) -> None:
     monkeypatch.setattr(snapshot_file, "_PIECE_ACCOUNTS", pieces)
     state = {key: Account(balance) for key, balance in sorted(accounts.items())}
-    records = [snapshot_store.pack_account(key, each.balance, 0, None) for key, each in state.items()]
+    records = [pack_account(key, each.balance, 0, None) for key, each in state.items()]
     point = ChainBuilder().point_after(None)
     snapshot_file.write_snapshot(tmp_path / "one", point, state_root(state.items()), records, lambda: None)
     file = SnapshotFile.open(tmp_path / "one")

@@ -40,8 +40,15 @@ def contents(connection: sqlite3.Connection, tables: list[str] | None = None) ->
 @contextmanager
 def room_for_pages(pages: int, log: Path) -> Iterator[None]:
     """A full disk: inside, the write-ahead log may grow by ``pages`` pages only, as any other file of the process."""
+    with files_of_at_most(log.stat().st_size + pages * 4096):
+        yield
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Inside, the process can write no byte beyond the first ``size`` ones of any file."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + pages * 4096, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:

@@ -1,0 +1,71 @@
+"""The accounts after an earlier block are those that replaying the blocks gives, whatever later ones have changed."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcd.chain.accounts import Account
+from svcd.chain.snapshot import pack_account
+from svcd.store import snapshot_store
+from svcd.store.account_table import AccountWriter
+from svcd.store.database import migrations, transaction
+from svcd.store.snapshot_store import StateReader
+from svcd.store.undo_records import pack
+from tests.store.account_runs import small_runs
+from tests.store.test_account_table import key
+from tests.store.test_external_sort import nothing, small_sort
+
+Accounts = dict[bytes, Account]
+CHANGES = st.dictionaries(st.integers(0, 29), st.none() | st.integers(0, 2**53 - 1), max_size=12)
+
+
+def connected(connection: sqlite3.Connection, changes: Sequence[dict[int, int | None]]) -> list[Accounts]:
+    """Blocks that set accounts, or remove them, with their undo records; gives the accounts after each."""
+    after: list[Accounts] = [{}]
+    for height, numbers in enumerate(changes, 1):
+        accounts = dict(after[-1])
+        changed = {
+            key(number): None if balance is None else Account(balance, height, height if balance % 2 else None)
+            for number, balance in numbers.items()
+        }
+        undo = {each: accounts.get(each) for each in changed}
+        for each, account in changed.items():
+            accounts.pop(each, None)
+            if account is not None:
+                accounts[each] = account
+        with transaction(connection):
+            AccountWriter(connection).write(changed, count=len(accounts))
+            connection.execute(
+                "INSERT INTO block (id, hash, parent, height, slot, clock, work, issued, header, size) "
+                "VALUES (?, ?, x'', ?, 0, 0, zeroblob(32), 0, x'', 0)",
+                (height, height.to_bytes(32, "big"), height),
+            )
+            connection.execute("INSERT INTO canonical VALUES (?, ?)", (height, height))
+            connection.execute("INSERT INTO undo VALUES (?, ?)", (height, pack(undo)))
+        after.append(accounts)
+    return after
+
+
+def read(connection: sqlite3.Connection, height: int) -> bytes:
+    return b"".join(StateReader(connection).records(height, Path("/tmp"), nothing))
+
+
+@given(st.lists(CHANGES, min_size=1, max_size=12))
+def test_the_accounts_after_every_block_are_those_of_a_replay(changes: list[dict[int, int | None]]) -> None:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as connection,
+    ):
+        for migration in migrations():
+            connection.executescript(migration.script)
+        small_runs(patch)
+        small_sort(patch)
+        patch.setattr(snapshot_store, "_ROWS", 3)
+        for height, accounts in enumerate(connected(connection, changes)):
+            expected = [pack_account(each, a.balance, a.nonce, a.held_since) for each, a in sorted(accounts.items())]
+            assert read(connection, height) == b"".join(expected)
