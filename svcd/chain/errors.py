@@ -60,6 +60,13 @@ class StateViolation(RuleViolation):
     """
 
 
+class ProducerViolation(RuleViolation):
+    """A block is of a producer that the list in force here does not let make it, or builds on such a block.
+
+    Its sender may be honest: one of the two nodes lacks a change of the list (docs/protocol.md 8a).
+    """
+
+
 class Wait(StrEnum):
     """Why a value cannot be judged at present."""
 

@@ -10,7 +10,7 @@ from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.block import EMPTY_ROOT, Block, Header
 from svcd.chain.difficulty import multiplier, next_clock, next_target
 from svcd.chain.encoding import tagged_hash
-from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.errors import ProducerViolation, Refusal, RuleViolation
 from svcd.chain.history import History, Node, pack_node
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
@@ -158,10 +158,10 @@ def producer_fault(params: NetworkParams, *, height: int, producer: bytes, befor
 
 
 def check_producer(params: NetworkParams, header: Header, before: Collection[bytes]) -> None:
-    """Raise RuleViolation(PRODUCER) unless :func:`producer_fault` has nothing against the producer of ``header``."""
+    """Raise ProducerViolation unless :func:`producer_fault` has nothing against the producer of ``header``."""
     fault = producer_fault(params, height=header.height, producer=key_hash(header.producer_key), before=before)
     if fault:
-        raise RuleViolation(Refusal.PRODUCER, fault)
+        raise ProducerViolation(Refusal.PRODUCER, fault)
 
 
 def check_multiplier(params: NetworkParams, header: Header) -> None:

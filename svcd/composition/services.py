@@ -479,8 +479,14 @@ def _site_limits(limits: Limits) -> SiteLimits:
 
 
 def _sample(network: p2p.PeerNetwork) -> Sequence[PeerRow]:
-    node = network.peers.node
+    peers, node = network.peers, network.peers.node
     return [
-        PeerRow(entry.node_id, entry.endpoint, entry.height, node.unix_milliseconds(entry.last_seen))
-        for entry in network.peers.book.sample(SAMPLED_PEERS)
+        PeerRow(
+            entry.node_id,
+            entry.endpoint,
+            entry.height,
+            node.unix_milliseconds(entry.last_seen),
+            peers.has_other_changes(entry.endpoint),
+        )
+        for entry in peers.book.sample(SAMPLED_PEERS)
     ]

@@ -152,6 +152,8 @@ class NetworkView:
     """The greatest height that more than half of the outbound peers have; 0 if there is none."""
     unreachable: str = ""
     """Why other nodes seem unable to connect to this one; "" for no reason."""
+    producer_changes: str = ""
+    """Which peers have other changes of producers than this node, and what to do; "" if none says so."""
 
 
 class NetworkObserver(Protocol):
@@ -271,6 +273,7 @@ class Status:
             "database": self._database(),
             "webhooks": self._webhooks,
             "unreachable": self._peers.network_view().unreachable,
+            "producer-changes": self._peers.network_view().producer_changes,
             "untrusted-proxy": self._untrusted_proxy(),
             "certificate": self._certificate(),
         }

@@ -12,7 +12,6 @@ from svcd.net.targets import BadTarget, Endpoint
 from svcd.p2p.address_book import OPERATOR
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
 from svcd.p2p.call_budget import CallReason
-from svcd.p2p.handshake import LocalNode
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import HandshakeFailed, Peers
 from svcd.web.responses import HttpError
@@ -33,7 +32,7 @@ class PeerAdministration:
     def peers(self) -> list[dict[str, object]]:
         """All peers: outbound ones first, then by endpoint."""
         peers = sorted(self._peers.all(), key=lambda peer: (not peer.outbound, peer.endpoint))
-        return [_record_of_peer(peer, self._peers.node) for peer in peers]
+        return [self._record(peer) for peer in peers]
 
     def bans(self) -> list[dict[str, object]]:
         """The bans that have not ended, at most 2,000: all of the operator's, and the others that last longest."""
@@ -58,7 +57,7 @@ class PeerAdministration:
         except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}
         full = "it answers and is in the address book, but there is no place for one more peer"
-        return {"peer": _record_of_peer(peer, self._peers.node), "why": None} if peer else {"peer": None, "why": full}
+        return {"peer": self._record(peer), "why": None} if peer else {"peer": None, "why": full}
 
     async def ban(
         self, *, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None
@@ -90,6 +89,20 @@ class PeerAdministration:
         await self._save_now()
         return {}
 
+    def _record(self, peer: Peer) -> dict[str, object]:
+        status = peer.status
+        return {
+            "nodeId": peer.node_id,
+            "endpoint": peer.endpoint,
+            "address": peer.address or None,
+            "direction": "outbound" if peer.outbound else "inbound",
+            "height": None if status is None else str(status.height),
+            "work": None if status is None else str(status.work),
+            "otherChanges": self._peers.has_other_changes(peer.endpoint),
+            "lastSeen": str(self._peers.node.unix_milliseconds(peer.last_seen)),
+            "failures": peer.failures,
+        }
+
     async def _save_now(self) -> None:
         try:
             await self._save()
@@ -117,20 +130,6 @@ def _names(endpoint: str | None, node_id: str | None, address: str | None) -> li
         return [address_name(address or ""), posts_name(address or "")]
     except ValueError as error:
         raise HttpError(400, "address must be an IP address, such as 192.0.2.1, or a /64 of IPv6") from error
-
-
-def _record_of_peer(peer: Peer, node: LocalNode) -> dict[str, object]:
-    status = peer.status
-    return {
-        "nodeId": peer.node_id,
-        "endpoint": peer.endpoint,
-        "address": peer.address or None,
-        "direction": "outbound" if peer.outbound else "inbound",
-        "height": None if status is None else str(status.height),
-        "work": None if status is None else str(status.work),
-        "lastSeen": str(node.unix_milliseconds(peer.last_seen)),
-        "failures": peer.failures,
-    }
 
 
 def _record_of_ban(ban: Ban) -> dict[str, object]:

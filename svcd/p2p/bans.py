@@ -22,7 +22,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from svcd.chain.errors import RuleViolation, StateViolation
+from svcd.chain.errors import ProducerViolation, RuleViolation, StateViolation
 from svcd.interfaces import Clock
 from svcd.ip_addresses import Address, parse_address, prefix
 from svcd.limits import MALFORMED_POSTS, ORPHANS, limit
@@ -259,10 +259,13 @@ class PostBans:
         """Ban the posts of a client that posted an invalid block; gives the tokens to charge.
 
         Infinity, as many as a client can owe, if its posts may not be banned. A violation that only execution reveals
-        has no penalty: the client may pass blocks on before it executes them.
+        has no penalty: the client may pass blocks on before it executes them. One of the list of producers costs as
+        much as a malformed post: this node may be the one that lacks a change of the list.
         """
         if isinstance(violation, StateViolation):
             return 0.0
+        if isinstance(violation, ProducerViolation):
+            return MALFORMED_TOKENS
         return 0.0 if self.ban(client, seconds=INVALID_BAN_SECONDS, why=violation.detail) else inf
 
     def ban(self, client: str | None, *, seconds: float, why: str) -> bool:

@@ -391,6 +391,9 @@ class ChainSync:
             if chain.end is ChainEnd.INVALID:
                 self._peers.refuse_chain(peer, chain.fault)
                 return
+            if chain.end is ChainEnd.DISPUTED:
+                self._peers.dispute_chain(peer, chain.fault)
+                return
             if chain.end is ChainEnd.UNEXPECTED:
                 raise FalseClaim(chain.fault)
             if chain.end is ChainEnd.EARLY:
@@ -523,6 +526,8 @@ class ChainSync:
             source.note_delivery()
             if chain.end is ChainEnd.INVALID:
                 self._peers.refuse_chain(source, chain.fault)
+            elif chain.end is ChainEnd.DISPUTED:
+                self._peers.dispute_chain(source, chain.fault)
         except InvalidChain as invalid:
             self.log.warn("the chain of {endpoint} is invalid: {why}", endpoint=source.endpoint, why=str(invalid))
             self._peers.refuse_chain(source, str(invalid))

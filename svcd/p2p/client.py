@@ -91,6 +91,8 @@ class PeerStatus:
     prune_height: int = 0
     """The lowest height from which on it has blocks; 0 if it has all."""
     snapshots: tuple[SnapshotClaim, ...] = ()
+    changes_hash: bytes = b""
+    """The hash of the changes of producers that it has; b"" if it tells none, or the network has no list of them."""
 
 
 @frozen
@@ -168,7 +170,10 @@ class PeerClient:
             height, block_hash = decimal_u53(status["height"], "height"), hex_bytes(status["hash"], 32, "hash")
             snapshots = tuple([_snapshot_claim(claim) for claim in _list(status["snapshots"])[:MAX_SNAPSHOTS]])
             prune_height = decimal_u53(status["pruneHeight"], "pruneHeight")
-            return PeerStatus(height, block_hash, int(work), prune_height, snapshots)
+            changes_hash = b""
+            if self.params.producers and "changesHash" in status:
+                changes_hash = hex_bytes(status["changesHash"], 32, "changesHash")
+            return PeerStatus(height, block_hash, int(work), prune_height, snapshots, changes_hash)
 
         return _read(answer.get("status"), read)
 

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from svcd.chain.block import Header
-from svcd.chain.errors import NotYet, RuleViolation
+from svcd.chain.errors import NotYet, ProducerViolation, RuleViolation
 from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.limits import ENDLESS_ANSWER, limit
 from svcd.node.chain_manager import ChainManager
@@ -100,6 +100,8 @@ class ChainEnd(StrEnum):
     """The last reply ended with the source's tip."""
     INVALID = "invalid"
     """The next header breaks a rule."""
+    DISPUTED = "disputed"
+    """The next header is of a producer that the list here does not let make it."""
     EARLY = "early"
     """The next header lies in a future slot, by this node's clock."""
     UNEXPECTED = "unexpected"
@@ -126,7 +128,7 @@ class HeaderChain:
     """The last header that is in the window, or was."""
     end: ChainEnd = ChainEnd.RUNNING
     fault: str = ""
-    """Which rule the next header breaks, if the end is INVALID, or what is expected, if it is UNEXPECTED."""
+    """Which rule the next header breaks, if the end is INVALID or DISPUTED, or what is expected, if UNEXPECTED."""
 
     @fork.default
     def _at_the_head(self) -> ChainPoint:
@@ -172,6 +174,8 @@ class HeaderChain:
                 self.end, self.fault = ChainEnd.UNEXPECTED, refusal.detail
             case NotYet():
                 self.end = ChainEnd.EARLY
+            case ProducerViolation() as violation:
+                self.end, self.fault = ChainEnd.DISPUTED, violation.detail
             case RuleViolation() as violation:
                 self.end, self.fault = ChainEnd.INVALID, violation.detail
 

@@ -66,6 +66,8 @@ class Peer:
     """Whether the last poll is still under way."""
     has_news: bool = False
     """Whether there has been a reason since to poll it again at once."""
+    disputed: str = ""
+    """Why its chain was refused last, if that was for the producer of a block; "" if it was not."""
     checked_tip: bytes = b""
     """The hash of the last claimed tip that was checked."""
     delivered: bool = False
@@ -140,7 +142,11 @@ class Peer:
 
     def note_proven_claim(self) -> None:
         """Forget its unproven claims."""
-        self._claims.failures = 0
+        self._claims.failures, self.disputed = 0, ""
+
+    def note_agreement(self) -> None:
+        """Check its claims again: it has the same changes of producers as this node now, and had others before."""
+        self._claims, self.disputed = Backoff(self._clock), ""
 
     def note_delivery(self) -> None:
         """Note that it has sent blocks which were requested from it."""

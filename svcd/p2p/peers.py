@@ -33,6 +33,7 @@ from svcd.p2p.call_budget import CallReason
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import Fault, Hello, HelloRefused, LatestHellos, LocalNode, check_hello
 from svcd.p2p.peer import Peer
+from svcd.p2p.producer_changes import changes_alarm
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 from svcd.store.database import is_disk_trouble
 
@@ -473,6 +474,31 @@ class Peers:
         self.reject_claim(peer, why)
         self.ban(peer, why)
 
+    def dispute_chain(self, peer: Peer, why: str) -> None:
+        """Check no claim of a peer for a while: the list here does not allow the producer of one of its blocks.
+
+        A peer with other changes of the list is not banned: it is honest, and this node may lack a change. One with the
+        same changes breaks a rule that it knows.
+        """
+        if self._has_same_changes(peer):
+            self.refuse_chain(peer, why)
+        else:
+            peer.disputed = why
+            self.reject_claim(peer, why)
+
+    def _has_same_changes(self, peer: Peer) -> bool:
+        return peer.status is not None and peer.status.changes_hash == self.node.params.changes_hash
+
+    def has_other_changes(self, endpoint: str) -> bool | None:
+        """Whether the peer at an endpoint has other changes of producers than this node; None if it tells none."""
+        peer = self._peers.get(endpoint)
+        told = peer is not None and peer.status is not None and peer.status.changes_hash
+        return told != self.node.params.changes_hash if told else None
+
+    def producer_changes(self) -> str:
+        """The alarm that peers have other changes of producers than this node; "" if none says so."""
+        return changes_alarm(self.node.params, self.node.chain_manager.tip.height, self.all())
+
     def wait_for_slot(self, peer: Peer) -> None:
         """Check no claim of a peer for a slot, since a header of its chain is early.
 
@@ -549,7 +575,10 @@ class Peers:
         peer.polled_at, peer.polling, peer.has_news = self.node.now(), True, False
         try:
             status = await self.client.status(peer.endpoint)
+            had_others = peer.status is not None and not self._has_same_changes(peer)
             peer.note_status(status, self.node.chain_manager.tip.work, self.node.now())
+            if had_others and self._has_same_changes(peer):
+                peer.note_agreement()
             self.on_status()
             if not self.reachable and self.has(peer):
                 await self._poll_mempool(peer)

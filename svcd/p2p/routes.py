@@ -118,9 +118,11 @@ _STATUS: Final = named_object(
         "pruneHeight": PRUNE_HEIGHT,
         "peers": COUNT,
         "time": TIME,
+        "changesHash": HASH,
         "snapshots": {"type": "array", "items": _SNAPSHOT},
     },
-    about="What a node claims its chain to be, unsigned.",
+    optional=("changesHash",),
+    about="What a node claims its chain to be, unsigned; changesHash only where the rules have a list of producers.",
 )
 _MANIFEST: Final = named_object(
     "SnapshotManifest",
@@ -258,6 +260,8 @@ class PeerRoutes:
     def status(self) -> Renderable:
         """Answer GET /p2p/status."""
         node, now = self._node, milliseconds(self._node.clock)
+        # On a network on which everybody may make blocks there is nothing to compare.
+        changes = {"changesHash": node.params.changes_hash.hex()} if node.params.producers else {}
         claims = node.key.unsigned(node.params, node.chain_manager.tip, now).fields()
         status = {
             **claims,
@@ -265,6 +269,7 @@ class PeerRoutes:
             "pruneHeight": str(node.chain_manager.prune_height),
             "peers": len(self._peers.all()),
             "time": str(now),
+            **changes,
             "snapshots": [
                 {
                     "height": str(file.manifest.height),

@@ -191,7 +191,7 @@ class PeerNetwork:
         best = max(self.sync.best_height(), min(max((height for _, height in claims), default=0), tip.height))
         outbound = sorted((height for outbound, height in claims if outbound), reverse=True)
         usual = outbound[len(outbound) // 2] if outbound else 0
-        return NetworkView(len(claims), best, self.behind(), usual, peers.unreachable())
+        return NetworkView(len(claims), best, self.behind(), usual, peers.unreachable(), peers.producer_changes())
 
     def behind(self) -> str:
         """Why the node's tip may not be the network's; "" if there is no reason."""

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Header
-from svcd.chain.errors import Corrupt, RuleViolation
+from svcd.chain.errors import Corrupt, ProducerViolation, RuleViolation
 from svcd.chain.forkchoice import prefers
 from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
 from svcd.chain.transition import ChainHead, ChainPoint
@@ -420,7 +420,9 @@ class SnapshotStart:
                 raise FalseClaim("its chain changed while its headers were fetched")
 
     def _not_valid(self, peer: Peer, failure: Exception) -> None:
-        if isinstance(failure, RuleViolation):
+        if isinstance(failure, ProducerViolation):
+            self._peers.dispute_chain(peer, failure.detail)
+        elif isinstance(failure, RuleViolation):
             self._peers.refuse_chain(peer, failure.detail)
         elif isinstance(failure, UnexpectedBlock):
             self._unexpected.add(peer.endpoint)

@@ -403,16 +403,26 @@ class PeersPage:
             ),
             Column(message("explorer.last-seen"), lambda peer: when(peer.last_seen, now), place="phone-extra"),
         ]
+        if sources.params.producers:
+            columns.append(Column(message("explorer.changes"), _changes, place="phone-extra", labelled=True))
         if sample:
             listed: Content = tag(
                 "div", table(columns, sample, caption=message("explorer.verified-peers")), class_="card"
             )
         else:
             listed = empty_list(message("explorer.no-peers"))
+        disagree = bool(neighbourhood.producer_changes)
+        warning: Content = notice("warn", message("explorer.changes-warning")) if disagree else ""
         lead = tag("p", message("explorer.connected", count=neighbourhood.known_peers), class_="lead")
         return Page(
             title=message("frame.peers"),
-            content=(tag("h1", message("frame.peers")), lead, listed),
+            content=(tag("h1", message("frame.peers")), lead, warning, listed),
             here="/peers",
             json="/p2p/peers" if sources.serves_peers else "",
         )
+
+
+def _changes(peer: PeerRow) -> Content:
+    if peer.other_changes is None:
+        return "–"
+    return message("explorer.changes-other") if peer.other_changes else message("explorer.changes-same")

@@ -31,6 +31,8 @@ class PeerRow:
     height: int
     last_seen: int
     """Unix milliseconds."""
+    other_changes: bool | None = None
+    """Whether it has other changes of producers than this node; None if it tells none, or is no peer at present."""
 
 
 @frozen(kw_only=True)

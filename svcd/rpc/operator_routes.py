@@ -401,6 +401,7 @@ _PEER: Final = named_object(
         "height": or_null(WHOLE_NUMBER),
         "work": or_null(_WORK),
         "lastSeen": WHOLE_NUMBER,
+        "otherChanges": or_null({"type": "boolean"}),
         "failures": COUNT,
     },
 )

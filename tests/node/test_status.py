@@ -190,7 +190,7 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     assert status.standstill() == (said if alarm else "")
     assert (status.synced, status.current) == (True, not alarm)
     still = status.standstill()
-    kinds = "deep-reorganisation outage disk database webhooks unreachable untrusted-proxy certificate"
+    kinds = "deep-reorganisation outage disk database webhooks unreachable producer-changes untrusted-proxy certificate"
     others = dict.fromkeys(kinds.split(), "")
     assert status.alarms() == {**others, "standstill": still}
     told = [ChainAlarm("standstill", node.chain_manager.tip.hash.hex(), still)]

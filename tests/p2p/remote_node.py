@@ -82,6 +82,8 @@ class RemoteNode:
     """The height from which on it has blocks."""
     shown_prune_height: int | None = None
     """The one that it claims, if that is not true."""
+    changes_hash: bytes | None = None
+    """The hash of the changes of producers that it tells, if it tells one."""
     snapshots: dict[int, tuple[Manifest, list[bytes]]] = field(factory=dict)
     """By height, the snapshots that it serves: manifest and chunks."""
     acquaintances: list[str] = field(factory=list)
@@ -126,7 +128,8 @@ class RemoteNode:
                 height = self.tip.height if self.height is None else self.height
                 first = self.prune_height if self.shown_prune_height is None else self.shown_prune_height
                 chain = {"height": str(height), "hash": self.tip.hash.hex(), "cumulativeWork": str(work)}
-                return ok(status={**chain, "pruneHeight": str(first), "snapshots": self._claims()})
+                changes = {} if self.changes_hash is None else {"changesHash": self.changes_hash.hex()}
+                return ok(status={**chain, **changes, "pruneHeight": str(first), "snapshots": self._claims()})
             case "/p2p/blocks" if called.request.body is None:
                 first, limit = called.query["from"], called.query["limit"]
                 return blocks_reply(self.blocks[first - 1 : first - 1 + limit], self.tip.height)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import LogEvent, capturedLogs
 
@@ -27,7 +28,7 @@ from svcd.p2p import snapshot_start
 from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
 from svcd.process.logs import TerminalObserver, text_line
 from svcd.store.database import DatabaseUnavailable
-from tests.chains import TEST_PARAMS, ChainBuilder, address_of
+from tests.chains import TEST_PARAMS, ChainBuilder, address_of, with_producers
 from tests.p2p.bench import Node, Setting
 from tests.p2p.conftest import MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
@@ -112,6 +113,28 @@ def test_the_node_is_behind_while_it_starts(fresh: Node, chain: list[Block]) -> 
     fresh.run(2.0)
     assert fresh.network.network_view().behind.startswith("the node starts from a snapshot of the state")
     assert fresh.tip.height == 0
+
+
+def test_a_start_ends_at_the_block_of_a_producer_that_the_list_here_does_not_allow(
+    tmp_path: Path, transport: MemoryTransport
+) -> None:
+    """The node lacks a change of the list: the chain is followed as far as it allows, and nobody is banned."""
+    params = with_producers("abc", (LENGTH - 5, "cde"))
+    builder = ChainBuilder(params)
+    blocks: list[Block] = []
+    for height in range(1, LENGTH + 1):
+        producer = "cabc"[height % 3] if height < LENGTH - 5 else "ecde"[height % 3]
+        blocks.append(builder.block(blocks[-1] if blocks else None, producer=producer))
+    setting = Setting(params=evolve(params, changes=()), start=StartMode.AUTOMATIC)
+    node = Node(tmp_path, transport, setting, builder)
+    remote = archive(node, 1, blocks, changes_hash=params.changes_hash)
+    node.meet(remote)
+    assert followed(node, blocks[: LENGTH - 6], within=200.0)
+    assert prune_height(node) == AT + 1
+    assert node.knows(remote)
+    assert node.peers.bans.listed(node.local.now()) == []
+    assert "is not followed" in node.status.alarms()["producer-changes"]
+    node.close()
 
 
 def stage_metrics(node: Node) -> dict[tuple[str, str], float]:

@@ -15,7 +15,7 @@ from svcd.pages import recent_blocks
 from svcd.pages.html import coins, grouped
 from svcd.pages.sources import PeerRow
 from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
-from tests.chains import COIN
+from tests.chains import COIN, with_producers
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
 from tests.rpc.node import PARAMS, Node
@@ -349,6 +349,22 @@ def test_peers(shown: Shown) -> None:
     assert page.visible.index("http://a.example") < page.visible.index("http://b.example")
     assert "1 minute ago" in page.visible
     assert not [link for link in page.links if "example" in link]
+
+
+def test_peers_with_other_changes_of_the_producers(open_node: Callable[..., Node]) -> None:
+    shown = show(open_node(params=with_producers("abc")))
+    for name, other in (("a", True), ("b", False), ("c", None)):
+        shown.peers.append(PeerRow("svcnode_" + name * 32, f"http://{name}.example:8645", 7, 0, other))
+    page = shown.see("/peers").visible
+    assert page.count("others than here") == page.count("as here") == 1
+    assert "Their operators should compare" not in page
+    shown.around.here = NetworkView(3, 9, "", producer_changes="1 of 3 peers has others")
+    assert "Their operators should compare the files of the network" in shown.see("/peers").visible
+
+
+def test_where_everybody_may_make_blocks_no_page_speaks_of_changes(shown: Shown) -> None:
+    shown.peers.append(PeerRow("svcnode_" + "a" * 32, "http://a.example:8645", 7, 0))
+    assert "hanges" not in shown.see("/peers").visible
 
 
 def test_json_links_depend_on_where_the_p2p_routes_are(open_node: Callable[..., Node]) -> None:

@@ -145,6 +145,8 @@ def _peer_lines(peer: ResponseObject) -> Iterator[str]:
         chain = f"height {peer.number('height')}, work {_work(peer)}"
     failures = pluralize(peer.count("failures"), "failure")
     yield f"    {chain}, last seen {format_time(peer.number('lastSeen'))}, {failures} since"
+    if "otherChanges" in peer and peer.value("otherChanges") is True:
+        yield "    has other changes of the producers than this node: all nodes need the newest file of the network"
 
 
 def _work(peer: ResponseObject) -> str:

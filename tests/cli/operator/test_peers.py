@@ -144,3 +144,13 @@ def test_invalid_responses_are_rejected(terminal: Terminal, peer: dict[str, obje
     body = json.dumps({"ok": True, "peers": [given], "bans": []}).encode()
     terminal.operator.site = site_of(Fixed((200, body)), terminal.clock)
     assert "does not answer as svcd does" in terminal.failure("node", "peers")
+
+
+@pytest.mark.parametrize(("other", "marked"), [(True, True), (False, False), (None, False)])
+def test_a_peer_with_other_changes_of_the_producers_is_marked(
+    terminal: Terminal, other: bool | None, marked: bool
+) -> None:
+    peer = {"endpoint": "e", "nodeId": "n", "direction": "d", "height": "1", "work": "1", "lastSeen": "1"}
+    body = json.dumps({"ok": True, "peers": [{**peer, "failures": 0, "otherChanges": other}], "bans": []}).encode()
+    terminal.operator.site = site_of(Fixed((200, body)), terminal.clock)
+    assert ("has other changes of the producers" in terminal.ok("node", "peers").out) is marked
