@@ -19,7 +19,7 @@ from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
 from svcd.config import loader
 from svcd.config.layers import ConfigError, Layer, camel, from_assignment, from_option, merged
 from svcd.config.loader import load
-from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
+from svcd.config.schema import Commerce, Config, MerchantSettings
 from svcd.config.types import unix_milliseconds
 from svcd.endpoint_description import EndpointDescription
 from svcd.p2p.snapshot_start import StartMode
@@ -922,8 +922,8 @@ def test_merchants_that_could_be_taken_for_each_other_are_a_problem(
         (BOOKS, "[commerce.merchants]\nname = 'x'", "[commerce] merchants = (not shown): must be sections, each with"),
         (
             BOOKS,
-            BOOKS * (MAX_MERCHANTS + 1),
-            f"[commerce] merchants = (not shown): there must be at most {MAX_MERCHANTS}",
+            BOOKS * (MerchantSettings.MAX_SECTIONS + 1),
+            f"[commerce] merchants = (not shown): there must be at most {MerchantSettings.MAX_SECTIONS}",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -118,6 +119,17 @@ def node() -> None:
       svc node status --data-dir /var/lib/svcd
       svc node backup /var/lib/svcd/backup-1 --data-dir /var/lib/svcd
       svc node mine 10 --data-dir devnet
+    """
+
+
+@svc.group(cls=LazyGroup)
+def network() -> None:
+    """Make the file of a network of your own, and show the rules of a network.
+
+    \b
+    Example:
+      svc network new festival
+      svc network show festival.toml
     """
 
 
@@ -281,6 +293,10 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         "merchants": ("operator.reload:merchants", "Change the merchants of the node without a restart."),
         "key": ("operator.key:key", "Encrypt the key that signs a node's blocks and receives their rewards."),
     },
+    network: {
+        "new": ("network:new", "Write the rules of the new network NAME to the file NAME.toml."),
+        "show": ("network:show", "Show the rules of NETWORK: its hashes, its money over the years, and its producers."),
+    },
     db: {
         "check": (
             "operator.database:check",
@@ -318,6 +334,7 @@ def system_runtime() -> Runtime:
         run=_run_in_reactor,
         run_twistd=_run_twistd,
         random=os.urandom,
+        hash_rate=_hash_rate,
         environ=os.environ,
         stderr_is_terminal=sys.stderr.isatty,
         interactive=_is_interactive,
@@ -337,6 +354,12 @@ def _run_twistd(arguments: Sequence[str]) -> None:
     from svcd.cli.reactor import run_twistd
 
     run_twistd(arguments)
+
+
+def _hash_rate(memory_kib: int) -> float:
+    from svcd.cli.hash_rate import hash_rate
+
+    return hash_rate(memory_kib, time.perf_counter)
 
 
 def _is_interactive() -> bool:

@@ -10,7 +10,8 @@ import click
 from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NETWORKS
+from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.cli.errors import CommandError
 from svcd.cli.http_client import public_endpoint
 from svcd.cli.session import Session
 
@@ -28,6 +29,34 @@ class NumericCommand(click.Command):
         # Only with a negative number: otherwise click's suggestion for a misspelled option would be lost.
         ctx.ignore_unknown_options = any(map(_NEGATIVE.fullmatch, args))
         return super().parse_args(ctx, args)
+
+
+class NetworkType(click.ParamType[NetworkParams]):
+    """The name of a built-in network, or the file of another one; the value is its parameters."""
+
+    name = "network"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> NetworkParams:
+        """Read the file; raises CommandError, or click.BadParameter for what is neither name nor file."""
+        if isinstance(value, NetworkParams):
+            return value
+        text = str(value)
+        if text in NETWORKS:
+            return NETWORKS[text]
+        if not text.endswith(".toml"):
+            names = ", ".join(NETWORKS)
+            self.fail(f"{text!r} must be {names} or the file of a network, such as festival.toml", param, ctx)
+        # Only for a file: what reads it takes longer to import than most commands run.
+        from svcd.config.layers import ConfigError
+        from svcd.config.network_file import read_network_file
+
+        try:
+            return read_network_file(Path(text))
+        except ConfigError as error:
+            raise CommandError(str(error)) from None
+
+
+NETWORK: Final = NetworkType()
 
 
 def validated(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 from attrs import frozen
@@ -11,6 +11,8 @@ from svcd.cli.errors import CommandError
 from svcd.cli.passwords import MIN_LENGTH, password_problem
 from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import read_secret_line
+
+T = TypeVar("T")
 
 PASSWORD_VARIABLE: Final = "SVC_WALLET_PASSWORD"  # noqa: S105
 
@@ -23,6 +25,19 @@ _EXPOSED: Final = (
 def confirm(question: str) -> bool:
     """Whether the user answers yes; an empty answer is no. Raises click.Abort."""
     return click.confirm(question, err=True)
+
+
+def ask(question: str, default: str, parse: Callable[[str], T]) -> T:
+    """What the user types, parsed, and asked again while ``parse`` raises ValueError. Raises click.Abort."""
+
+    def parsed(typed: str) -> T:
+        try:
+            return parse(typed)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+
+    answer: T = click.prompt(question, default=default, err=True, value_proc=parsed)
+    return answer
 
 
 @frozen

@@ -22,10 +22,10 @@ def require_absent(path: Path, option: str = "--keyfile") -> None:
         raise _exists(path, option)
 
 
-def write_new_file(path: Path, data: bytes, option: str = "--keyfile") -> None:
-    """Write ``data`` to a new file of mode 0600 and sync it to disk; raises CommandError."""
+def write_new_file(path: Path, data: bytes, option: str = "--keyfile", *, mode: int = 0o600) -> None:
+    """Write ``data`` to a new file and sync it to disk; raises CommandError."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise _exists(path, option) from None
     except OSError as error:
@@ -41,15 +41,35 @@ def write_new_file(path: Path, data: bytes, option: str = "--keyfile") -> None:
         raise _failure(path, "written", error) from None
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace the content of a file of mode 0600 atomically and durably; raises CommandError."""
+def write_whole_file(path: Path, data: bytes, option: str, *, mode: int) -> None:
+    """Write ``data`` to a new file, which others see whole or not at all; raises CommandError."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise _failure(temporary, "removed", error) from None
+    write_new_file(temporary, data, option, mode=mode)
+    try:
+        # A link is never made over another file.
+        path.hardlink_to(temporary)
+        _sync_directory(path.parent)
+    except FileExistsError:
+        raise _exists(path, option) from None
+    except OSError as error:
+        raise _failure(path, "written", error) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace the content of a file atomically and durably; raises CommandError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         # A killed process with the same id may have left it; in containers every process has the same id.
         temporary.unlink(missing_ok=True)
     except OSError as error:
         raise _failure(temporary, "removed", error) from None
-    write_new_file(temporary, data)
+    write_new_file(temporary, data, mode=mode)
     try:
         temporary.replace(path)
         _sync_directory(path.parent)

@@ -47,6 +47,8 @@ class Runtime:
     random: Callable[[int], bytes]
     """Returns that many cryptographically secure random bytes."""
     environ: Mapping[str, str]
+    hash_rate: Callable[[int], float]
+    """Measures how many attempts a second with so many KiB of memory one thread makes on this computer."""
     stderr_is_terminal: Callable[[], bool]
     """Whether progress can be shown on standard error."""
     interactive: Callable[[], bool] = lambda: False

@@ -1,6 +1,7 @@
 """The sources of settings (file, environment, command line) as layers, and their merge."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +11,9 @@ from attrs import field, frozen
 
 KeyPath = tuple[str | int, ...]
 """The keys that lead to a setting; a number is the place of a section among several with one name, from 0."""
+
+_HEADER = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.-]+)\s*\]\]?\s*(?:#.*)?")
+_KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 
 SECRETS_IN_ENVIRONMENT = {
     "SVCD_COMMERCE_WEBHOOKS_MANAGE_TOKEN": "manageToken",
@@ -27,6 +31,12 @@ class Layer:
 
     origin: str
     values: Mapping[str, Any] = field(repr=False)
+    lines: Mapping[KeyPath, int] = field(factory=dict, repr=False)
+    """The line of each key, for sources of which the errors name it."""
+
+    def place(self, path: KeyPath) -> str:
+        """The origin of the key at a path, with its line if that is known."""
+        return f"{self.origin}, line {self.lines[path]}" if path in self.lines else self.origin
 
 
 @frozen
@@ -38,17 +48,20 @@ class Settings:
 
     def add(self, layer: Layer) -> None:
         """Merge a layer, whose settings win; sections are merged, lists replaced."""
-        self._merge(self.values, layer.values, layer.origin, ())
+        self._merge(self.values, layer.values, layer, ())
 
-    def _merge(self, below: dict[str, Any], above: Mapping[str, Any], origin: str, path: KeyPath) -> None:
+    def _merge(self, below: dict[str, Any], above: Mapping[str, Any], layer: Layer, path: KeyPath) -> None:
         for key, value in above.items():
             here = (*path, key)
             if isinstance(value, Mapping) and isinstance(below.setdefault(key, {}), dict):
-                self.origins.setdefault(here, origin)
-                self._merge(below[key], value, origin, here)
+                self.origins.setdefault(here, layer.place(here))
+                self._merge(below[key], value, layer, here)
             else:
                 below[key] = value
-                self.origins[here] = origin
+                self.origins[here] = layer.place(here)
+                for inner in layer.lines:
+                    if len(inner) > len(here) and inner[: len(here)] == here:
+                        self.origins[inner] = layer.place(inner)
 
     def has(self, path: KeyPath) -> bool:
         """Whether any layer sets the key at a path."""
@@ -126,6 +139,25 @@ def from_file(path: Path) -> Layer:
         raise ConfigError(f"{path}: must be UTF-8 text; the byte at offset {error.start} is not") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+
+
+def lines_of(text: str) -> dict[KeyPath, int]:
+    """The lines of the sections and keys of a valid TOML text, as far as each begins a line in the usual way."""
+    lines: dict[KeyPath, int] = {}
+    sections: dict[tuple[str, ...], int] = {}
+    here: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.fullmatch(line):
+            names = tuple(header[2].split("."))
+            here = names
+            if header[1] == "[[":
+                sections[names] = sections.get(names, -1) + 1
+                lines.setdefault(names, number)
+                here = (*names, sections[names])
+            lines[here] = number
+        elif key := _KEY.match(line):
+            lines[(*here, key[1])] = number
+    return lines
 
 
 def from_option(option: str, path: KeyPath, value: object) -> Layer:

@@ -7,7 +7,7 @@ directory: `config.data_dir / config.participation.key_file` is right for relati
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from attrs import field, frozen
 from twisted.internet.endpoints import quoteStringArgument
@@ -16,14 +16,14 @@ from svcd.chain.params import NETWORKS as NETWORK_PARAMS
 from svcd.chain.params import NetworkParams
 from svcd.chain.units import BASE_UNITS_PER_COIN
 from svcd.config import types
-from svcd.config.types import Between, ListOf, OneOf, owner_only
+from svcd.config.server_endpoint import ServerEndpoint, owner_only
+from svcd.config.types import Between, ListOf, OneOf
 from svcd.ip_addresses import IPNetwork
 from svcd.limits import IDLE_CONNECTIONS, MANY_WATCHES, MEMPOOL_FLOOD, TOO_MANY_REQUESTS, Limit
 
 NETWORKS = ("mainnet", "devnet")
 LEVELS = ("debug", "info", "warn", "error", "critical")
 SECRET_LENGTH = 32
-MAX_MERCHANTS = 100
 DEFAULT_MERCHANT = "default"
 """The merchant of ``manageToken`` and ``signingSecret``."""
 OPERATOR_SOCKET = "operator.sock"
@@ -51,7 +51,7 @@ _TOKEN = re.compile(r"[!-~]+")
 class Http:
     """The public HTTP server."""
 
-    listen: Annotated[str, types.ServerEndpoint()] = "tcp:8645:interface=127.0.0.1"
+    listen: Annotated[str, ServerEndpoint()] = "tcp:8645:interface=127.0.0.1"
     public_url: Annotated[str, types.BaseUrl(may_be_empty=True)] = ""
     allowed_hosts: Annotated[tuple[str, ...], ListOf(types.HostName())] = ()
     trusted_proxies: Annotated[tuple[IPNetwork, ...], ListOf(types.Cidr())] = ()
@@ -62,7 +62,7 @@ class P2p:
     """Other nodes."""
 
     enabled: Annotated[bool, types.Boolean()] = True
-    listen: Annotated[str, types.ServerEndpoint(may_be_empty=True)] = ""
+    listen: Annotated[str, ServerEndpoint(may_be_empty=True)] = ""
     public_url: Annotated[str, types.BaseUrl(may_be_empty=True)] = ""
     seeds: Annotated[tuple[str, ...], ListOf(types.BaseUrl())] = ()
     outbound: Annotated[int, Between(0, 64)] = 8
@@ -209,6 +209,8 @@ class CommerceWebhooks:
 class MerchantSettings:
     """One of several merchants that use the webhooks of this node. A secret never appears in a repr."""
 
+    MAX_SECTIONS: ClassVar[int] = 100
+
     name: Annotated[str, types.MerchantName()]
     token_file: Annotated[str, types.FileName()]
     signing_secret_file: Annotated[str, types.FileName()]
@@ -323,9 +325,9 @@ class Pages:
 class Operator:
     """The operator's own interface, never public."""
 
-    listen: Annotated[str, types.ServerEndpoint(may_be_empty=True)] = ""
+    listen: Annotated[str, ServerEndpoint(may_be_empty=True)] = ""
     token_file: Annotated[str, types.FileName()] = "operator.token"  # noqa: S105
-    health_listen: Annotated[str, types.ServerEndpoint(may_be_empty=True)] = ""
+    health_listen: Annotated[str, ServerEndpoint(may_be_empty=True)] = ""
 
 
 @frozen

@@ -4,29 +4,22 @@ A type is part of a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd
 """
 
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Protocol
 
 from attrs import field, frozen
-from OpenSSL.crypto import Error as CryptoError
-from twisted.internet.endpoints import serverFromString
 
 from svcd.chain.errors import RuleViolation
 from svcd.chain.units import format_amount, parse_amount
-from svcd.endpoint_description import EndpointDescription
 from svcd.ip_addresses import IPNetwork, parse_literal
 from svcd.net.targets import BadTarget, Endpoint
 
-# Twisted has no annotation of it.
-_parse_server_endpoint: Callable[[object, str], object] = serverFromString
 _BLOCK = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", re.IGNORECASE)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _MERCHANT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _WEB_HOST = re.compile(r"([^:]+)(?::[0-9]{1,5})?")
-_TCP_PORT = re.compile(r"(?:tcp6?|ssl):(?:port=)?(-?[0-9]+)(?=:|$)")
 
 
 class BadValue(ValueError):
@@ -136,6 +129,70 @@ class BlockAtHeight:
 
 
 @frozen
+class Matching:
+    """A string of which all matches a regular expression; ``wanted`` completes "must be"."""
+
+    pattern: str
+    wanted: str
+    taken: tuple[tuple[str, str], ...] = ()
+    """Pairs of a string that is refused, and whose it is."""
+
+    def read(self, value: object) -> str:
+        """Return the string."""
+        text = String().read(value)
+        if not re.fullmatch(self.pattern, text):
+            raise BadValue(f"must be {self.wanted}")
+        for other, owner in self.taken:
+            if text == other:
+                raise BadValue(f"is that of {owner}; choose another one")
+        return text
+
+
+@frozen
+class PowerOfTwo:
+    """A power of two, written ``2^EXPONENT`` in quotes, with an exponent within bounds."""
+
+    low: int
+    high: int
+
+    def read(self, value: object) -> int:
+        """Return the number."""
+        match = re.fullmatch(r"2\^([1-9][0-9]{0,2})", value) if isinstance(value, str) else None
+        if match is None or not self.low <= int(match[1]) <= self.high:
+            raise BadValue(f'must be a power of two in quotes, from "2^{self.low}" to "2^{self.high}"')
+        return 1 << int(match[1])
+
+
+@frozen
+class UtcSecond:
+    """A date and time of TOML in UTC, to the second, without quotes."""
+
+    def read(self, value: object) -> int:
+        """Return the Unix time in milliseconds."""
+        if not (
+            isinstance(value, datetime)
+            and value.utcoffset() == timedelta(0)
+            and value.microsecond == 0
+            and 2020 <= value.year < 2200
+        ):
+            raise BadValue("must be a date and time in UTC to the second, without quotes, such as 2026-12-01T00:00:00Z")
+        return int(value.timestamp()) * 1000
+
+
+@frozen
+class Steps:
+    """A list of pairs of integers."""
+
+    def read(self, value: object) -> tuple[tuple[int, int], ...]:
+        """Return the pairs."""
+        if not isinstance(value, list) or not all(
+            isinstance(pair, list) and len(pair) == 2 and all(type(each) is int for each in pair) for pair in value
+        ):
+            raise BadValue("must be a list of pairs of integers, such as [[0, 10000], [8640, 10200]]")
+        return tuple((first, second) for first, second in value)
+
+
+@frozen
 class Coins:
     """An amount of coins, a decimal number in quotes; at least ``minimum`` base units."""
 
@@ -144,6 +201,8 @@ class Coins:
     def read(self, value: object) -> int:
         """Return the base units."""
         wanted = f'must be an amount of coins in quotes, such as "10000", and at least "{format_amount(self.minimum)}"'
+        if value == "0" and self.minimum == 0:
+            return 0
         try:
             units = parse_amount(value)
         except RuleViolation as error:
@@ -176,37 +235,6 @@ class Directory:
         if not text:
             raise BadValue("must name a folder")
         return Path(text).expanduser().absolute()
-
-
-@frozen
-class ServerEndpoint:
-    """A Twisted server endpoint string such as `tcp:8645:interface=127.0.0.1`."""
-
-    may_be_empty: bool = field(default=False, kw_only=True)
-
-    def read(self, value: object) -> str:
-        """Return the string, which Twisted can parse; the node listens on it at start, not here."""
-        text = String().read(value)
-        if not text and self.may_be_empty:
-            return text
-        port = _TCP_PORT.match(text)
-        if port and not 0 <= int(port[1]) <= 65535:
-            raise BadValue("the port must be from 0 to 65535")
-        try:
-            # Parsing only stores the reactor.
-            for part in EndpointDescription.parse(text).for_twisted:
-                _parse_server_endpoint(None, part)
-        except (KeyError, IndexError) as error:
-            raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
-        except OSError as error:
-            raise BadValue(f"{error.filename}: {error.strerror}") from error
-        except CryptoError as error:
-            raise BadValue("privateKey and certKey must be a key and its certificate in PEM") from error
-        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a backslash at the end.
-            raise BadValue(
-                'must be a Twisted endpoint such as "tcp:8645:interface=127.0.0.1" or "unix:/run/svcd.sock"'
-            ) from error
-        return text
 
 
 @frozen
@@ -300,9 +328,3 @@ class ListOf:
 
 def _is_host(text: str) -> bool:
     return parse_literal(text) is not None or (len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None)
-
-
-def owner_only(endpoint: str) -> str:
-    """``endpoint`` with mode 600 where it is a Unix socket without a mode; Twisted's own default is 666."""
-    described = EndpointDescription.parse(endpoint)
-    return f"{endpoint}:mode=600" if described.kind == "unix" and "mode" not in described.arguments else endpoint

@@ -142,6 +142,8 @@ class Terminal:
     others: dict[str, Network] = field(factory=dict)
     """The networks behind other values of --url."""
     random: Callable[[int], bytes] = lambda size: bytes(range(size))
+    hash_rate: float = 300.0
+    """Attempts a second of this computer, whatever their memory."""
     stderr_is_terminal: bool = False
     interactive: bool = False
     width: int | None = None
@@ -191,6 +193,7 @@ class Terminal:
             run=self.run,
             run_twistd=self.twistd_calls.append,
             random=self.random,
+            hash_rate=lambda memory_kib: self.hash_rate,
             environ={"XDG_STATE_HOME": str(self.state), **(env or {})},
             stderr_is_terminal=lambda: self.stderr_is_terminal,
             interactive=lambda: self.interactive,

@@ -56,6 +56,8 @@ def test_the_command_tree() -> None:
         "webhook move",
         "webhook restored",
         "devnet",
+        "network new",
+        "network show",
         "help",
         "db check",
         "db verify",

@@ -165,7 +165,11 @@ def turn_page(books: Books, header: dict[str, Any], transfers: list[dict[str, An
     books.work += 2**256 // target
     books.tip = tagged("svc/block-id/v4", tagged("svc/block/v4", canonical(core)) + bytes.fromhex(header["workNonce"]))
     books.add_leaf(2**256 // target)
-    reward = int(books.rules["initialReward"]) >> ((height - 1) // books.rules["halvingBlocks"])
+    reward, halving = int(books.rules["initialReward"]), books.rules["halvingBlocks"]
+    if halving:
+        reward >>= (height - 1) // halving
+    elif sum(int(units) for _, units in books.rules["allocations"]) + height * reward >= 2**53:
+        reward = 0
     books.issued += reward
     agree(header["transactionCount"], len(transfers), f"transaction count of block {height}")
     _enter(books, key_hash(header["producerPublicKey"]), reward, transfers)
