@@ -128,7 +128,7 @@ class SimulatedNode:
             settings=settings,
             snapshots=self._snapshots,
             start=StartSettings(
-                self.start_mode, node_context.staging, node_context.chain.writer, partial(succeed, None)
+                self.start_mode, node_context.staging, node_context.chain.writer, lambda _height, _time: succeed(False)
             ),
             forwards=self._clients.untrusted.forwards,
         )
