@@ -30,11 +30,11 @@ from svcd.chain.transition import (
     ChainPoint,
     Effect,
     apply_block,
+    check_header,
     check_state_root,
     consensus_root,
     genesis_accounts,
     genesis_head,
-    head_after,
     history_leaf,
     touched,
 )
@@ -52,6 +52,7 @@ from svcd.node.changes import (
     UndoneBlock,
     listed_txids,
 )
+from svcd.node.stored_producers import check_stored_producers
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
 from svcd.store.pruned import Pruned, ReorganisationBelowPruneHeight
 from svcd.store.snapshot_staging import SnapshotStaging
@@ -219,8 +220,8 @@ class Chainstate:
     def load(self) -> ChainPoint:
         """Load the chain on disk, or write the genesis block.
 
-        Raises Corrupt if the accounts do not give the state root of the tip. They are not all read if a saved tree
-        does.
+        Raises Corrupt if the accounts do not give the state root of the tip, which are not all read if a saved tree
+        does, or if a block is of a producer that the network's lists do not allow.
         """
         is_new = self.store.tip() is None
         if is_new:
@@ -228,6 +229,7 @@ class Chainstate:
         genesis, tip = self.store.canonical(0), self.store.tip()
         if genesis is None or tip is None or genesis.point.hash != self.params.genesis_hash:
             raise Corrupt(self._foreign_chain(genesis))
+        check_stored_producers(self.store, self.params, tip.height)
         newest = self.store.existing(tip.height)
         header = self.store.block_header(newest, self.params)
         if not is_new:
@@ -524,10 +526,13 @@ class Chainstate:
         self.steps += 1
 
     def _connect_tip(self, stored: StoredBlock) -> None:
-        """Execute a block on the tip; raises RuleViolation if the state after it is not the one it commits to."""
+        """Execute a block on the tip; raises RuleViolation if the state after it is not the one it commits to.
+
+        The header of a block from disk is checked again: an earlier run may have had another list of producers.
+        """
         candidate, pending = self._batch.get(stored.point.hash), self._pending
         block = self._block_of(stored)
-        head = candidate.head if candidate else head_after(self.params, pending.head, block.header)
+        head = candidate.head if candidate else check_header(self.params, pending.head, block.header)
         effect = self._execute(block)
         leaf = history_leaf(head.point, work=head.point.work - pending.tip.work)
         history = pending.head.history.completed_by(leaf)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcd.chain.block import Block
-from svcd.chain.errors import Refusal
+from svcd.chain.errors import Corrupt, Refusal
 from svcd.chain.params import NetworkParams
 from svcd.node.changes import BlockStatus
 from svcd.store.snapshot_staging import SnapshotStaging
@@ -97,6 +97,80 @@ def start(node: Node, chain: ChainBuilder, blocks: Sequence[Block], height: int)
     staging.begin_state(manifest)
     staging.add_chunk(0, sorted(chain.accounts_after(tip).items()))
     assert result_of(node.chain_manager.adopt_snapshot(staging))
+
+
+# A database whose blocks break the lists of the network's file
+
+
+def stored(folder: Path, params: NetworkParams, letters: str) -> ChainBuilder:
+    """Put a chain by these producers into a folder."""
+    chain = ChainBuilder(params)
+    with running(folder, Setting(params=params)) as node:
+        assert set(node.submit(*branch(chain, None, letters))) == {BlockStatus.CONNECTED}
+    return chain
+
+
+def test_a_file_with_the_same_lists_for_all_stored_blocks_opens_the_database(tmp_path: Path) -> None:
+    stored(tmp_path, CHANGED, "abcde")
+    for params in (
+        CHANGED,
+        with_producers("abc", (4, "cde"), (6, "a")),
+        with_producers("abc", (4, "ecd")),
+        with_producers("abc", (4, "dxy"), (5, "cde")),
+    ):
+        with running(tmp_path, Setting(params=params)) as node:
+            assert node.chain_manager.tip.height == 5
+
+
+@pytest.mark.parametrize(
+    ("params", "letter", "fault"),
+    [
+        (with_producers("abc"), "d", "is none of the 3 that may make the block at height 4"),
+        (with_producers("abc", (5, "cde")), "d", "is none of the 3 that may make the block at height 4"),
+        (with_producers("abc", (3, "cd"), (5, "cd")), "e", "is none of the 2 that may make the block at height 5"),
+        (with_producers("abc", (4, "cde"), (5, "abcd")), "e", "is none of the 4 that may make the block at height 5"),
+    ],
+)
+def test_a_file_that_was_edited_for_stored_blocks_is_refused_in_one_sentence(
+    tmp_path: Path, params: NetworkParams, letter: str, fault: str
+) -> None:
+    chain = stored(tmp_path, CHANGED, "abcde")
+    with pytest.raises(Corrupt) as refusal, running(tmp_path, Setting(params=params)):
+        pass
+    assert str(refusal.value).startswith(
+        f"the stored chain breaks the list of producers in the network's file: the producer {chain.address(letter)} "
+        f"{fault}; use the file "
+    )
+
+
+def test_a_larger_list_for_stored_blocks_is_refused_for_a_producer_that_made_too_many(tmp_path: Path) -> None:
+    chain = stored(tmp_path, with_producers("ab"), "abab")
+    with pytest.raises(Corrupt) as refusal, running(tmp_path, Setting(params=with_producers("ab", (4, "abcd")))):
+        pass
+    assert (
+        f"the producer {chain.address('b')} made one of the 2 blocks before height 4: another one must make the block "
+        "there; use the file with which this chain was made or, if this one is right, move the database away and the "
+        "node fetches the chain again"
+    ) in str(refusal.value)
+
+
+def test_a_side_branch_from_disk_that_breaks_the_list_of_a_new_file_does_not_become_the_chain(tmp_path: Path) -> None:
+    """An earlier run stored it under another list."""
+    old, new = with_producers("abc"), with_producers("abc", (3, "ab"))
+    chain = ChainBuilder(old)
+    trunk = branch(chain, None, "a")
+    short, long = branch(chain, trunk[-1], "bab"), branch(chain, trunk[-1], "bcb")
+    with running(tmp_path, Setting(params=old)) as node:
+        node.submit(*trunk, *short)
+        node.submit(*long[:2])
+        assert node.tip == short[-1].header.hash
+        assert node.holds(long[1])
+    with running(tmp_path, Setting(params=new)) as node:
+        more = branch(chain, long[1], "aba")
+        assert node.submit(*more)[-1] not in (BlockStatus.CONNECTED, BlockStatus.SIDE)
+        node.check()
+        assert node.tip == short[-1].header.hash
+        assert not node.holds(long[1])
 
 
 # Any lists and any changes of them
