@@ -52,6 +52,7 @@ def offline(*, at_terminal: bool) -> Session:
         run=_nothing,
         run_twistd=_nothing,
         random=_nothing,
+        hash_rate=_nothing,
         environ={},
         stderr_is_terminal=lambda: at_terminal,
     )
