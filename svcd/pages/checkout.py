@@ -212,6 +212,7 @@ def _progress(order: Order, observation: Observation, phase: str, block_seconds:
         _view("expired", phase, message("checkout.expired-text")),
         _view("mismatched", phase, message("checkout.mismatched-text")),
         _view("gone", phase, message("checkout.gone-text"), _wallet_that_paid(order)),
+        _view("unknown", phase, message("checkout.unknown-text", height=tag("span", data_fill="first"))),
         _view(
             "pending",
             phase,
@@ -230,6 +231,7 @@ def _progress(order: Order, observation: Observation, phase: str, block_seconds:
     states = tag("div", _steps(), *views, _transfer(observation), role="status", class_="stack")
     fallen = notice("warn", tag("strong", message("checkout.nothing-to-do")), " ", message("checkout.fallen"))
     unreachable = notice("warn", message("checkout.unreachable"))
+    kept = message("checkout.kept", height=tag("span", data_fill="first"))
     trouble = tag("div", unreachable, data_trouble="", hidden="hidden", role="status")
     without_scripts = tag("noscript", tag("p", message("checkout.reloads", count=REFRESH_SECONDS), class_="soft small"))
     hidden = {} if not observation.synced else HIDDEN
@@ -238,6 +240,7 @@ def _progress(order: Order, observation: Observation, phase: str, block_seconds:
         *_pay_before(order, phase),
         tag("div", fallen, data_fallen="", role="status", **HIDDEN),
         tag("div", notice("warn", message("checkout.outdated")), data_outdated="", role="status", **hidden),
+        tag("div", notice("warn", kept), data_kept="", role="status", **HIDDEN),
         *_problems(terms, observation),
         trouble,
     ]
@@ -251,6 +254,7 @@ _HEADINGS: Final[Mapping[str, Message]] = {
     "expired": message("checkout.expired"),
     "mismatched": message("checkout.mismatched"),
     "gone": message("checkout.gone"),
+    "unknown": message("checkout.unknown"),
     "pending": message("checkout.seen"),
     "confirming": message("checkout.confirming"),
     "confirmed": message("checkout.paid"),
@@ -259,7 +263,10 @@ _HEADINGS: Final[Mapping[str, Message]] = {
 
 
 def _phase(observation: Observation, state: PaymentState, *, expired: bool) -> str:
-    """The phase, which selects the view: the state, or another one while unpaid. Only the script knows ``gone``."""
+    """The phase, which selects the view: the state, or another one while unpaid.
+
+    Only the script knows ``gone`` and ``unknown``.
+    """
     if state is not PaymentState.UNPAID:
         return state.value
     if observation.mismatches:

@@ -19,8 +19,6 @@ from tests.process_level.running import RunningNode
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
-FIRST = 6
-
 
 @define
 class Pruned:
@@ -30,6 +28,8 @@ class Pruned:
     node: RunningNode
     account: Account = field(factory=Account.random)
     """One with 100 coins from a block that is gone."""
+    first: int = 0
+    """The height of the first block that is here."""
 
     @property
     def chain(self) -> Chain:
@@ -44,16 +44,22 @@ class Pruned:
             while deletion.delete_some(below=height, at_most=1_000).more:
                 pass
         self.node = self.nodes.start(*DEVNET, port=self.node.port)
+        self.first = height
+
+    @property
+    def earlier(self) -> str:
+        """What the wallet says below a list."""
+        return f"This node has only blocks from height {self.first} on; ask another one for earlier transfers."
 
 
 @pytest.fixture(scope="module")
 def pruned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pruned]:
-    """A node whose first block is FIRST."""
+    """A node whose first block is the one at height 6."""
     nodes = Nodes(tmp_path_factory.mktemp("pruned"))
     pruned = Pruned(nodes, nodes.start(*DEVNET))
     pruned.chain.fund(pruned.account.address)
-    pruned.node.mine(FIRST)
-    pruned.keep_from(FIRST)
+    pruned.node.mine(6)
+    pruned.keep_from(6)
     yield pruned
     nodes.stop()
 
@@ -72,14 +78,11 @@ def test_an_order_that_may_be_paid_in_an_earlier_block_is_paid_by_a_person(prune
     wallet.follow(payment_uri(order))
     told = wallet.error("pruned")
     assert "may be paid in a block that the node does not have any more" in told
-    assert f"only blocks from height {FIRST} on" in told
+    assert f"only blocks from height {pruned.first} on" in told
     wallet.may_sign()
     wallet.page.click("#sign")
     wallet.state("pending")
     assert len(pruned.chain.paid(pruned.account.address, order)) == 1
-
-
-EARLIER = f"This node has only blocks from height {FIRST} on; ask another one for earlier transfers."
 
 
 def test_the_lists_of_a_wallet_say_where_they_begin(pruned: Pruned, wallet: WalletPage, tmp_path: Path) -> None:
@@ -90,17 +93,17 @@ def test_the_lists_of_a_wallet_say_where_they_begin(pruned: Pruned, wallet: Wall
     for view in ("home", "history"):
         page.wait_for_selector(f'#{view}-transfers a[href$="{newest}"]')
         page.wait_for_selector(f"#{view}-first:visible")
-        assert wallet.tell(f"#{view}-first") == EARLIER
+        assert wallet.tell(f"#{view}-first") == pruned.earlier
         wallet.navigate("History")
     with page.expect_download() as download:
         page.click("#history-export")
-    assert download.value.suggested_filename.endswith(f"-history-from-block-{FIRST}.csv")
+    assert download.value.suggested_filename.endswith(f"-history-from-block-{pruned.first}.csv")
     page.wait_for_selector("#history-live:not(:empty)")
-    assert wallet.tell("#history-live").endswith(EARLIER)
+    assert wallet.tell("#history-live").endswith(pruned.earlier)
     download.value.save_as(tmp_path / "history.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "history.csv").read_text("utf-8"))))
     assert rows[-1]["txid"] == newest
-    assert all(int(row["height"]) >= FIRST for row in rows)
+    assert all(int(row["height"]) >= pruned.first for row in rows)
 
 
 def test_a_wallet_without_later_transfers_does_not_say_that_there_were_none(
@@ -112,7 +115,7 @@ def test_a_wallet_without_later_transfers_does_not_say_that_there_were_none(
         wallet.page.wait_for_selector(f"#{view}-first:visible")
         told = wallet.tell(f"#{view}-first")
         assert told.startswith("No transfer from or to this address is in the blocks that this node has. ")
-        assert told.endswith(EARLIER)
+        assert told.endswith(pruned.earlier)
         assert not wallet.page.is_visible(f"#{view}-empty")
         wallet.navigate("History")
 
@@ -125,5 +128,29 @@ def test_the_page_of_what_is_not_here_names_the_height(
 ) -> None:
     watched = watch(origin=pruned.node.url)
     page = watched.go(path)
-    assert f"only blocks from height {FIRST} on" in page.inner_text("main .lead")
+    assert f"only blocks from height {pruned.first} on" in page.inner_text("main .lead")
     watched.forgive("status of 410")
+
+
+def test_a_checkout_says_that_nobody_can_tell_any_more(pruned: Pruned, watch: Callable[..., Watched]) -> None:
+    """The first blocks of the order are deleted while its page is open, and one of them may have the payment."""
+    watched, since = watch(origin=pruned.node.url), pruned.node.status()["height"]
+    orders = [fresh("open"), fresh("paid")]
+    unpaid, paid = [watched.go(checkout_path(order, rest=f"&sinceHeight={since}")) for order in orders]
+    unpaid.wait_for_selector("[data-when=unpaid]:visible")
+    pruned.chain.pay(pruned.account, SHOP, 5 * COIN // 2, orders[1])
+    pruned.node.mine(2)
+    paid.wait_for_selector("[data-when=confirmed]:visible")
+    pruned.keep_from(int(since) + 2)
+    for page in (unpaid, paid):
+        # As when somebody comes back to the tab: the page of a paid order would ask half a minute later.
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    told = f"only blocks from height {pruned.first} on"
+    assert told in unpaid.wait_for_selector("[data-when=unknown]:visible").inner_text()
+    assert unpaid.title().startswith("Payment unknown: 2.5")
+    assert not unpaid.is_visible("text=Open in your wallet"), "it still offers to pay"
+    assert not unpaid.is_visible("[data-trouble]")
+    assert told in paid.wait_for_selector("[data-kept]:visible").inner_text()
+    assert paid.is_visible("[data-when=confirmed]")
+    watched.forgive("status of 410")
+    watched.forgive("net::ERR_")

@@ -27,6 +27,8 @@ import { localTime, message, timeLeft } from "./texts.mjs";
  */
 
 const DEADLINE = 10_000;
+/** The status where the node does not have all blocks in which the payment may be. */
+const PRUNED = 410;
 const PATIENCE = 2;
 // Seconds. A change between two questions that leaves the state as it is, such as a confirmation, shows that much later.
 const LONGEST = 10;
@@ -37,6 +39,15 @@ const PLAIN = 15;
 // Milliseconds between questions about a paid order, which a reorganisation may take back.
 const SLOW = 30_000;
 const DEPTHS = ["unpaid", "pending", "confirming", "confirmed"];
+
+/** The node has only the blocks from the height `first` on, and an earlier one may have the payment. */
+export class Pruned extends Error {
+  /** @param {string} first */
+  constructor(first) {
+    super(first);
+    this.first = first;
+  }
+}
 
 /** What the page shows of a verification result, as plain values.
  *
@@ -82,14 +93,10 @@ function phaseOf({ state, fallen, mismatches, expired }) {
  * @type {(root: HTMLElement, selector: string) => HTMLElement} */
 const within = (root, selector) => /** @type {HTMLElement} */ (root.querySelector(selector));
 
-/** Write a view into the page; what is the same already is left alone, so that it is not read out again.
- * @type {(root: HTMLElement, view: Shown) => void} */
-export function show(root, view) {
+/** Show the view of a phase, and begin the title with its heading.
+ * @type {(root: HTMLElement, phase: string) => void} */
+function turnTo(root, phase) {
   const page = root.ownerDocument;
-  if (root.dataset.state !== view.state) {
-    root.dataset.state = view.state;
-  }
-  const phase = phaseOf(view);
   const parts = [.../** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-when]"))];
   const before = parts.find(({ hidden }) => !hidden);
   for (const part of parts) {
@@ -99,6 +106,33 @@ export function show(root, view) {
   if (before && now && before !== now) {
     page.title = page.title.replace(within(before, "h2").textContent, within(now, "h2").textContent);
   }
+}
+
+/** Show that the node cannot tell any more whether the order is paid; one that was shown as paid stays so.
+ * @type {(root: HTMLElement, first: string) => void} */
+function showUnknown(root, first) {
+  for (const place of root.querySelectorAll('[data-fill="first"]')) {
+    setText(place, grouped(first));
+  }
+  const paid = root.dataset.state === "confirmed";
+  setHidden(within(root, "[data-kept]"), !paid);
+  if (paid) return;
+  root.dataset.state = "unknown";
+  turnTo(root, "unknown");
+  for (const selector of ["[data-offer]", "[data-pay-before]", "[data-fallen]"]) {
+    setHidden(root.querySelector(selector), true);
+  }
+}
+
+/** Write a view into the page; what is the same already is left alone, so that it is not read out again.
+ * @type {(root: HTMLElement, view: Shown) => void} */
+export function show(root, view) {
+  if (root.dataset.state !== view.state) {
+    root.dataset.state = view.state;
+  }
+  const phase = phaseOf(view);
+  turnTo(root, phase);
+  setHidden(within(root, "[data-kept]"), true);
   setHidden(within(root, "[data-fallen]"), !view.fallen || phase === "gone");
   const offer = /** @type {HTMLDetailsElement} */ (within(root, "[data-offer]"));
   const folded = phase === "gone" || phase === "mismatched";
@@ -132,7 +166,7 @@ export function show(root, view) {
     transfer.setAttribute("href", `/tx/${view.txid}`);
   }
   setHidden(within(root, "[data-twice]"), !view.twice);
-  const sample = /** @type {HTMLTemplateElement} */ (page.getElementById("mismatch"));
+  const sample = /** @type {HTMLTemplateElement} */ (root.ownerDocument.getElementById("mismatch"));
   showMismatches(root, sample, view.mismatches);
 }
 
@@ -177,6 +211,9 @@ async function ask(path, { wait, state, signal }) {
   const question = wait ? `${path}&wait=${wait}&state=${state}` : path;
   const answer = await fetch(question, { cache: "no-store", signal });
   const body = await answer.json();
+  if (answer.status === PRUNED) {
+    throw new Pruned(body.pruneHeight);
+  }
   if (!body.ok) {
     throw new Error(body.error);
   }
@@ -212,14 +249,20 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     try {
       view = await asked(root.dataset.status ?? "", { wait, state: told, signal });
     } catch (problem) {
+      if (problem instanceof Pruned) {
+        answered();
+        latest = "";
+        plain = 1;
+        showUnknown(root, problem.first);
+        return SLOW;
+      }
       plain = Math.max(plain, wait && !page.hidden ? PLAIN : 1);
       if (wait || page.hidden) return PAUSE;
       throw problem;
     } finally {
       clearTimeout(deadline);
     }
-    failures = 0;
-    setHidden(trouble, true);
+    answered();
     const { now, ...shown } = view;
     const news = JSON.stringify(shown);
     const pause = news === latest ? PAUSE : 0;
@@ -244,6 +287,11 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
       remembered.write(state);
     }
     return depth < deepest && !outdated;
+  }
+
+  function answered() {
+    failures = 0;
+    setHidden(trouble, true);
   }
 
   function failed() {

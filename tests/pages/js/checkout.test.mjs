@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { viewOf, watch } from "../../../svcd/pages/static/checkout.mjs";
+import { Pruned, viewOf, watch } from "../../../svcd/pages/static/checkout.mjs";
 import { copyText, press } from "../../../svcd/pages/static/copy.mjs";
 import { newsOf } from "../../../svcd/pages/static/explorer.mjs";
 
@@ -36,7 +36,7 @@ function page(state, until) {
       return this.children.join("");
     },
   });
-  const phases = ["unpaid", "pending", "confirming", "confirmed", "mismatched", "gone", "expired"];
+  const phases = ["unpaid", "pending", "confirming", "confirmed", "mismatched", "gone", "expired", "unknown"];
   const views = phases.map((when) => ({
     ...element({ when }),
     hidden: when !== state,
@@ -57,6 +57,8 @@ function page(state, until) {
     "[data-misses]": element(),
     "[data-trouble]": element(),
     "[data-outdated]": element(),
+    "[data-kept]": { ...element(), hidden: true },
+    '[data-fill="first"]': element(),
     "[data-offer]": { ...element(), open: true, classList },
     "[data-fallen]": { ...element(), hidden: true },
     '[data-fill="left"]': element(),
@@ -120,6 +122,7 @@ function watched(state, answers, { until, now = 0, deepest = "unpaid" } = {}) {
       asked.push([path, wait, state]);
       const answer = answers[Math.min(asked.length, answers.length) - 1];
       if (answer === null) throw new Error("away");
+      if (typeof answer === "bigint") throw new Pruned(`${answer}`);
       if (answer === "wait") await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
       return { ...viewOf(answer), now: typeof now === "function" ? now() : now };
     },
@@ -199,6 +202,38 @@ test("a reload does not forget how deep the payment was, and a node that is behi
   timers.due();
   await settle();
   assert.equal(phase(), "gone");
+});
+
+test("an order that the node cannot look up any more is unknown: neither unpaid nor to be paid", async () => {
+  for (const before of [UNPAID, { ...PAYMENT, state: "pending" }, PAYMENT]) {
+    const { root, parts, phase, timers, asked } = watched("unpaid", [before, 12_345n, 12_346n, before], { until: "99000" });
+    await settle();
+    assert.equal(phase(), before.state);
+    for (const [first, wait] of [["12\u202f345", 10], ["12\u202f346", 0]]) {
+      timers.due();
+      await settle();
+      assert.deepEqual([phase(), root.dataset.state, parts['[data-fill="first"]'].textContent], ["unknown", "unknown", first]);
+      const hidden = ["offer", "pay-before", "fallen", "kept", "trouble"].map((name) => parts[`[data-${name}]`].hidden);
+      assert.deepEqual(hidden, Array(5).fill(true));
+      assert.deepEqual([timers.pause, asked.at(-1)[1], root.ownerDocument.title], [30_000, wait, "Heading of unknown: 2.5 SVC"]);
+    }
+    timers.due();
+    await settle();
+    assert.deepEqual([phase(), root.dataset.state, parts["[data-offer]"].hidden], [before.state, before.state, before !== UNPAID]);
+  }
+});
+
+test("a paid order that the node cannot look up any more stays as it was, and the page says so", async () => {
+  const paid = { ...PAYMENT, state: "confirmed", confirmations: 12 };
+  const { root, parts, phase, timers } = watched("confirmed", [paid, 7n, paid]);
+  const seen = [];
+  for (let round = 0; round < 3; round += 1) {
+    await settle();
+    seen.push([phase(), root.dataset.state, parts["[data-kept]"].hidden, timers.pause]);
+    timers.due();
+  }
+  const shown = (kept) => ["confirmed", "confirmed", kept, 30_000];
+  assert.deepEqual(seen, [shown(true), shown(false), shown(true)]);
 });
 
 test("a payment of a wrong amount folds the ways to pay, once", async () => {
