@@ -18,6 +18,7 @@ from attrs import define, field
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IHalfCloseableProtocol, ISSLTransport, ITCPTransport
 from twisted.internet.protocol import connectionDone
+from twisted.internet.tcp import Server
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
@@ -137,6 +138,8 @@ class Channel(HTTPChannel):
         self._passed = 0
         self._reader: str | None = None
         self._client_has_ended = False
+        self._sends_at_once = False
+        """Whether the transport is a plain socket, and keeps nothing that must be sent first."""
 
     # Events of the transport
 
@@ -147,6 +150,7 @@ class Channel(HTTPChannel):
         self._host = self.transport.getHost()
         self._peer: Any = None
         self._is_secure = bool(ISSLTransport.providedBy(self.transport))
+        self._sends_at_once = isinstance(self.transport, Server) and not self._is_secure
         self._deadline = Deadline(self.site.clock, self._is_over)
         self.site.connections.add(self)
         self._enter(ConnectionState.IDLE, self.site.limits.header_seconds)
@@ -193,6 +197,7 @@ class Channel(HTTPChannel):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Release all that the connection held."""
         self._phase = ConnectionState.CLOSING
+        self._sends_at_once = False
         self._forget_body()
         self._unsent.clear()
         self._deadline.end()
@@ -284,6 +289,8 @@ class Channel(HTTPChannel):
 
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
         """Start the deadline to read the response; send ``Connection: close`` while the site drains."""
+        # Twisted passes it to the transport, which may keep it.
+        self._sends_at_once = False
         if self._phase is ConnectionState.ANSWERING:
             self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
         if self.site.draining:
@@ -383,6 +390,14 @@ class Channel(HTTPChannel):
 
     def _pass(self, data: bytes) -> None:
         self._passed += len(data)
+        if self._sends_at_once and not self.transport.disconnecting:
+            # As asyncio does: the transport would send it in the next turn of the reactor, and ask the system twice
+            # more, to tell when it may and that it need not any more.
+            sent = self.transport.writeSomeData(data)
+            if sent == len(data):
+                return
+            self._sends_at_once = False
+            data = data[sent:] if isinstance(sent, int) else data
         self.transport.write(data)
 
     def _mark_unread(self) -> None:

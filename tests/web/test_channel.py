@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from twisted.internet.address import IPv6Address
+from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
+from twisted.internet.tcp import Server
 from twisted.logger import capturedLogs, formatEvent
 
 from svcd.web.connections import BodyCaps, UnreadBudget
@@ -26,6 +28,56 @@ def post(size: int, path: bytes = b"/a", extra: bytes = b"") -> bytes:
 def chunked(*chunks: bytes, path: bytes = b"/a") -> bytes:
     body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
     return b"POST %b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n%b" % (path, body)
+
+
+class PlainWire(Wire, Server):
+    """A plain socket, of which the system takes as many bytes at once as it has room for."""
+
+    room: int | None = 1 << 20
+    """None if the connection is lost."""
+
+    def writeSomeData(self, data: bytes) -> int | ConnectionLost:  # noqa: N802
+        if self.room is None:
+            return ConnectionLost()
+        taken = data[: self.room]
+        self.received += taken
+        self.room -= len(taken)
+        return len(taken)
+
+
+# Sending
+
+
+@pytest.mark.parametrize("room", [1 << 20, 1_000, 140, 20, 0])
+def test_what_the_system_does_not_take_at_once_is_sent_first(make_site: MakeSite, clock: Clock, room: int) -> None:
+    wire = PlainWire(make_site(Echo()), reads=False)
+    wire.room = room
+
+    for _ in range(3):
+        wire.send(GET)
+        # Whatever comes later is behind what the transport keeps.
+        wire.room += 200
+    wire.read()
+
+    assert [response.body for response in wire.responses()] == [b"GET /a "] * 3
+
+
+def test_a_small_response_needs_no_further_turn_of_the_reactor(make_site_of: MakeSite, clock: Clock) -> None:
+    wire = PlainWire(make_site_of(True, Echo()), reads=False)
+    wire.send(GET)
+    assert wire.unsent == 0
+    assert wire.response().body == b"GET /a "
+
+
+def test_nothing_is_sent_at_once_on_a_connection_that_is_lost(make_site: MakeSite, clock: Clock) -> None:
+    slow = Slow()
+    wire = PlainWire(make_site(slow), reads=False)
+    wire.send(GET)
+    wire.room = None
+    slow.answer()
+    assert wire.unsent > 0
+    wire.close()
+    assert wire.received == b""
 
 
 # Requests
