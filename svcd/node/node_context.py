@@ -127,6 +127,7 @@ class NodeContext:
         if self._pruner is not None:
             await self._pruner.stop()
         await self.state_tree_keeper.finish()
+        self.chain_manager.end_shared_commit()
         await self.chain.writer.run(self._close)
 
 

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from heapq import merge
 from itertools import islice
 from operator import attrgetter, itemgetter
@@ -388,20 +388,16 @@ class ChainReader(AccountReader):
         """Whether there is a canonical transfer with this id; reads no transfer if there is none. Raises Corrupt."""
         return self.transaction(txid, params) is not None
 
-    def _one_commit(self) -> AbstractContextManager[None]:
-        """A context for queries of more than one statement, which may be within :meth:`snapshot`."""
-        return nullcontext() if self._db.in_transaction else self.snapshot()
-
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
         """The newest canonical transfers from or to ``key`` before (height, position), newest first; raises Corrupt."""
-        with self._one_commit():
+        with self.snapshot():
             values = by_address(key), _in_range(before)
             rows = self._index.scan(ADDRESSES, "address = ? AND place < ?", values, order="DESC")
             return list(islice(self._stored(rows, key, parties_of, by_address), limit))
 
     def address_transactions_after(self, key: bytes, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
         """The oldest canonical transfers from or to ``key`` after (height, position), oldest first; raises Corrupt."""
-        with self._one_commit():
+        with self.snapshot():
             values = by_address(key), _in_range(after)
             rows = self._index.scan(ADDRESSES, "address = ? AND place > ?", values)
             return list(islice(self._stored(rows, key, parties_of, by_address), limit))
@@ -497,7 +493,7 @@ class ChainReader(AccountReader):
         """
         rows = self._db.execute(OF_PAYEE, (*_shortened(payee), MAX_TOGETHER + 1)).fetchall()
         if len(rows) > MAX_TOGETHER:
-            with self._one_commit():
+            with self.snapshot():
                 return (
                     self.payments(payee, amount, since=since, limit=counted),
                     self.near_misses(payee, amount, since=since, limit=missed),
@@ -509,7 +505,7 @@ class ChainReader(AccountReader):
                 paid = PaidTransfer._make(row)
                 if paid.height >= since:
                     (exact if paid.amount == amount else others).append(paid)
-        return sorted(exact, key=_order)[:counted], _nearest(others, amount, missed)
+        return sorted(exact, key=_order)[:counted], _nearest(others, amount, missed) if others else []
 
     def _paid(self, rows: Iterable[tuple[int, ...]], payee: _Payee) -> Iterator[PaidTransfer]:
         """Those transfers of rows of PAYMENTS that are to ``payee``; raises Corrupt."""
@@ -524,7 +520,7 @@ class ChainReader(AccountReader):
 
         Only those at height ``since`` and above.
         """
-        with self._one_commit():
+        with self.snapshot():
             values = *_shortened(payee), amount, _in_range((since, 0))
             rows = self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND amount = ? AND place >= ?", values)
             return list(islice(self._paid(rows, payee), limit))
@@ -536,7 +532,7 @@ class ChainReader(AccountReader):
         """
         found: list[PaidTransfer] = []
         values, begin = (*_shortened(payee), amount), _in_range((since, 0))
-        with self._one_commit():
+        with self.snapshot():
             for side, order in (("<", "DESC"), (">", "ASC")):
                 runs = self._index.scan_runs(PAYMENTS, f"{_OF_PAYEE} AND amount {side} ?", values, order=order)
                 nearest = islice(merge(*runs, key=_AMOUNT, reverse=order == "DESC"), MAX_SCANNED)
@@ -545,7 +541,7 @@ class ChainReader(AccountReader):
 
     def has_received_few(self, payee: _Payee) -> bool:
         """Whether so few transfers to ``payee`` are on the chain that :meth:`received` may sort them."""
-        with self._one_commit():
+        with self.snapshot():
             rows = self._index.scan(PAYMENTS, _OF_PAYEE, _shortened(payee))
             return next(islice(rows, MAX_SCANNED, None), None) is None
 
@@ -554,14 +550,14 @@ class ChainReader(AccountReader):
 
         Raises Corrupt.
         """
-        with self._one_commit():
+        with self.snapshot():
             values = *_shortened(payee), _in_range(after)
             rows = sorted(self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND place > ?", values), key=lambda row: row[-1])
             return list(islice(self._stored(rows, payee, _payees_of, _shortened), limit))
 
     def under_reference(self, reference: str, *, limit: int) -> list[StoredTransfer]:
         """Transfers to any recipient under ``reference``, the oldest blocks first; raises Corrupt."""
-        with self._one_commit():
+        with self.snapshot():
             rows = self._index.scan(PAYMENTS, "reference = ?", (by_reference(reference),))
             return list(islice(self._stored(rows, reference, _references_of, by_reference), limit))
 

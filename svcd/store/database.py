@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 ErrorReport = Callable[[BaseException], object]
 
@@ -409,18 +409,22 @@ def probe(connection: sqlite3.Connection, pages: int) -> None:
             connection.execute(f"PRAGMA user_version = {version}")
 
 
-@frozen
+@define
 class OneCommit:
-    """All queries inside see the same commit."""
+    """All queries inside see the same commit, which is that of the transaction around it if there is one."""
 
     # A class, since contextmanager() would take as long as a query.
     connection: sqlite3.Connection
+    _is_outermost: bool = field(init=False)
 
     def __enter__(self) -> None:
-        self.connection.execute("BEGIN")
+        self._is_outermost = not self.connection.in_transaction
+        if self._is_outermost:
+            self.connection.execute("BEGIN")
 
     def __exit__(self, *_exception: object) -> None:
-        self.connection.execute("COMMIT")
+        if self._is_outermost:
+            self.connection.execute("COMMIT")
 
 
 def snapshot(connection: sqlite3.Connection) -> OneCommit:

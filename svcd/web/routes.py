@@ -265,8 +265,8 @@ def read_values(
         query = _query(route, request)
         _check_one_of(route, query)
         for each in route.query_fields:
-            found = each.name in query
-            values[each.argument] = _parsed(each, each.type.parse_text, query[each.name]) if found else _default(each)
+            text = query.get(each.name)
+            values[each.argument] = _default(each) if text is None else _parsed(each, each.type.parse_text, text)
     if route.raw_body:
         values["body"] = _bytes(request)
     elif route.method != "GET":

@@ -14,6 +14,7 @@ from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.transition import ChainPoint
 from svcd.node.chain_manager import MAX_FUTURE_BLOCKS, MAX_SLOTS_AHEAD, FutureBlocks
 from svcd.node.changes import BlockStatus, HeaderCheck
+from svcd.store.chain_store import ChainReader
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import LATE, Node, code_of, late_clock
 from tests.node.conftest import MakeNode
@@ -61,6 +62,42 @@ def test_cheap_checks_come_before_participation_work(
     argon.clear()
     assert node.submit(data) == [code]
     assert len(argon) == (number >= [code for code, _ in FAULTS].index(Refusal.WORK))
+
+
+# Reads
+
+
+def height_in(reader: ChainReader) -> int:
+    return reader.existing_tip().height
+
+
+def test_reads_of_one_turn_of_the_reactor_see_one_commit(node: Node, chain: ChainBuilder) -> None:
+    manager = node.chain_manager
+    assert manager.read(ChainReader.prune_height) == (0, manager.tip)
+    with node.store.commit():
+        node.connections[0].execute("UPDATE prune SET height = 7")
+    assert manager.read(ChainReader.prune_height)[0] == 0
+    node.clock.advance(0)
+    assert manager.read(ChainReader.prune_height)[0] == 7
+
+
+def test_reads_after_a_block_see_it_in_the_same_turn(node: Node, chain: ChainBuilder) -> None:
+    manager, blocks = node.chain_manager, chain.chain("genesis: a[1..2]")
+    for height, block in enumerate(blocks.values(), 1):
+        assert manager.read(height_in) == (height - 1, manager.tip)
+        node.submit(block)
+        assert manager.read(height_in) == (height, manager.tip)
+    assert manager.tip.height == 2
+
+
+def test_the_prune_height_is_read_from_the_newest_commit(node: Node, chain: ChainBuilder) -> None:
+    manager = node.chain_manager
+    manager.read(height_in)
+    with node.store.commit():
+        node.connections[0].execute("UPDATE prune SET height = 7")
+    manager.update_prune_height()
+    assert manager.prune_height == 7
+    assert manager.read(ChainReader.prune_height)[0] == 7
 
 
 # What is remembered as invalid
