@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from svc_pay.chain_rules import (
     MULTIPLIERS,
     RULES,
     WORK_LIMIT,
+    ChainRules,
     block_work,
     effective_target,
 )
@@ -113,6 +114,79 @@ def test_payment_proof(vector: dict[str, Any]) -> None:
     read, payment = payment_in(vector["proof"], DEVNET, **demands)
     check_work(read.headers, DEVNET, checked=CHECKED)
     assert read.head.height - payment.block.header.height + 1 == vector["confirmations"]
+
+
+# A network with a list of producers (section 8a), whose blocks are in the vectors
+
+CLOSED = VECTORS["closedNetwork"]
+CLOSED_NETWORK = svc_pay.Network("closed", 1001, "SVC-CLOSED", "fest", CLOSED["genesisHash"])
+
+
+def read_closed(monkeypatch: pytest.MonkeyPatch, steps: list[int], *changes: tuple[int, tuple[str, ...]]) -> ReadChain:
+    """The chain of these blocks of the story, as a proof shows it; raises InvalidProof."""
+    rules = CLOSED["rules"]
+    told = replace(
+        RULES[DEVNET],
+        rules_hash=bytes.fromhex(CLOSED["rulesHash"]),
+        memory_kib=rules["memoryKiB"],
+        allocated=sum(int(units) for _, units in rules["allocations"]),
+        producers=tuple(rules["producers"]),
+        changes=changes,
+    )
+    monkeypatch.setitem(cast(dict[svc_pay.Network, ChainRules], RULES), CLOSED_NETWORK, told)
+    blocks = [CLOSED["story"][step]["block"] for step in steps]
+    proof = {
+        "chainId": CLOSED_NETWORK.chain_id,
+        "genesisHash": CLOSED_NETWORK.genesis_hash,
+        "tip": CLOSED["story"][steps[-1]]["hash"],
+        "headers": [{name: block[name] for name in HEADER_FIELDS} for block in blocks],
+        "nodes": [],
+    }
+    read = check_chain(parse_chain_proof(proof, CLOSED_NETWORK), CLOSED_NETWORK)
+    check_work(read.headers, CLOSED_NETWORK, checked=set())
+    return read
+
+
+ACCEPTED = [at for at, step in enumerate(CLOSED["story"]) if step["accepted"]]
+OUTSIDER = svc_pay.chain.address_of(bytes.fromhex(CLOSED["story"][4]["block"]["producerPublicKey"]), CLOSED_NETWORK)
+FIRST, SECOND, THIRD, FOURTH = CLOSED["rules"]["producers"]
+
+
+def test_the_blocks_of_listed_producers_that_take_turns_are_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_closed(monkeypatch, ACCEPTED).head.height == 6
+
+
+@pytest.mark.parametrize("at", [at for at, step in enumerate(CLOSED["story"]) if not step["accepted"]])
+def test_a_block_that_the_list_does_not_allow_proves_nothing(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    with pytest.raises(InvalidProof, match="the producer of the block at height"):
+        read_closed(monkeypatch, [*(step for step in ACCEPTED if step < at), at])
+
+
+@pytest.mark.parametrize(
+    ("at", "changes"),
+    [
+        # Nobody who is not on the list, the first again at once, and one block between where two must be.
+        (4, ((3, (OUTSIDER,)),)),
+        (4, ((2, (SECOND, THIRD)), (3, (OUTSIDER, FIRST, SECOND)))),
+        (1, ((2, (FIRST,)),)),
+        (7, ((5, (FIRST, SECOND, THIRD)),)),
+    ],
+)
+def test_a_change_of_the_list_is_in_force_from_its_height_on(
+    monkeypatch: pytest.MonkeyPatch, at: int, changes: tuple[tuple[int, tuple[str, ...]], ...]
+) -> None:
+    steps = [*(step for step in ACCEPTED if step < at), at]
+    assert read_closed(monkeypatch, steps, *changes).head.height == len(steps)
+    later = tuple((height + 1, producers) for height, producers in changes)
+    with pytest.raises(InvalidProof, match="the producer of the block at height"):
+        read_closed(monkeypatch, steps, *later)
+
+
+def test_a_change_ends_the_list_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to height 6 the third and the fourth have made blocks."""
+    assert read_closed(monkeypatch, ACCEPTED, (7, (FIRST, SECOND))).head.height == 6
+    with pytest.raises(InvalidProof, match="height 6 is none of the 2 that may make it"):
+        read_closed(monkeypatch, ACCEPTED, (6, (FIRST, SECOND)))
 
 
 def test_every_part_has_as_many_cases_as_it_should() -> None:

@@ -10,7 +10,7 @@ import { DEVNET, InvalidProof, NETWORKS } from "svc-pay";
 import { checkChainProof } from "svc-pay/light";
 
 import { checkAccount, parseAccountProof } from "./node_modules/svc-pay/src/light/account-proof.mjs";
-import { checkChain, checkWork, parseChainProof, WORK_SALT } from "./node_modules/svc-pay/src/light/chain-proof.mjs";
+import { checkChain, checkWork, HEADER_FIELDS, parseChainProof, WORK_SALT } from "./node_modules/svc-pay/src/light/chain-proof.mjs";
 import { blockWork, effectiveTarget, issuedAfter, nextTarget, RULES } from "./node_modules/svc-pay/src/light/chain-rules.mjs";
 import { paymentIn } from "./node_modules/svc-pay/src/light.js";
 import { strictJson } from "./node_modules/svc-pay/src/light/strict-json.mjs";
@@ -77,6 +77,50 @@ for (const vector of vectors.chainProofs) {
     assert.equal(head.hash, vector.proof.tip);
   });
 }
+
+// A network with a list of producers (section 8a), whose blocks are in the vectors.
+const { rules: closedRules, rulesHash, genesisHash, story } = vectors.closedNetwork;
+const closed = { name: "closed", networkId: 1001, chainId: "SVC-CLOSED", prefix: "fest", genesisHash };
+const accepted = [...story.keys()].filter((at) => story[at].accepted);
+const [first, second, third, fourth] = closedRules.producers;
+const upTo = (at) => [...accepted.filter((step) => step < at), at];
+
+async function closedChain(steps, changes = []) {
+  const allocated = closedRules.allocations.reduce((sum, [, units]) => sum + BigInt(units), 0n);
+  const { memoryKiB, producers } = closedRules;
+  const network = { ...closed, rules: { ...RULES.devnet, rulesHash, memoryKiB, allocated, producers, changes } };
+  const headers = steps.map((at) => Object.fromEntries(HEADER_FIELDS.map((name) => [name, story[at].block[name]])));
+  const proof = { chainId: closed.chainId, genesisHash, tip: story[steps.at(-1)].hash, headers, nodes: [] };
+  const read = await checkChain(parseChainProof(proof, network), network);
+  await checkWork(read.headers, network, { evaluate });
+  return read.head.height;
+}
+
+test("the blocks of listed producers that take turns are a chain", async () => {
+  assert.equal(await closedChain(accepted), 6n);
+});
+
+for (const [at, { why }] of story.entries())
+  if (!accepted.includes(at))
+    test(`producers: ${why}`, () => assert.rejects(closedChain(upTo(at)), /the producer of the block at height/));
+
+test("a change of the list is in force from its height on", async () => {
+  for (const [at, height, producers] of [
+    [1, 2n, [first]],
+    [7, 5n, [first, second, third]],
+  ]) {
+    assert.equal(await closedChain(upTo(at), [{ height, producers }]), height);
+    await assert.rejects(closedChain(upTo(at), [{ height: height + 1n, producers }]), /the producer of the block/);
+  }
+  assert.equal(await closedChain(accepted, [{ height: 7n, producers: [first, second] }]), 6n);
+  await assert.rejects(closedChain(accepted, [{ height: 6n, producers: [first, second] }]), /none of the 2 that may/);
+  const twice = [
+    { height: 2n, producers: [second, third] },
+    { height: 3n, producers: [third, fourth] },
+  ];
+  assert.equal(await closedChain(accepted.slice(0, 3), twice), 3n);
+  await assert.rejects(closedChain(accepted.slice(0, 3), [twice[0], { height: 3n, producers: [fourth] }]), /none of/);
+});
 
 for (const { why, network: name, proof, block, account, rule } of vectors.accountProofs) {
   const network = NETWORKS.find((each) => each.name === name);

@@ -4,7 +4,9 @@
 // between. Without the participation work of the headers (`checkWork`), which comes last, a proof proves nothing.
 
 import { hexOf, joined, taggedHash, utf8 } from "./bytes.mjs";
-import { RULES, blockWork, effectiveTarget, issuedAfter, lesser, LIMIT, nextTarget, targetAt } from "./chain-rules.mjs";
+import { blockWork, effectiveTarget, issuedAfter, lesser, LIMIT, nextTarget, targetAt } from "./chain-rules.mjs";
+import { producersAt, rulesOf } from "./chain-rules.mjs";
+import { keyOf } from "./key-hash.mjs";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
 import { InvalidProof } from "./errors.mjs";
 
@@ -183,6 +185,12 @@ export class ChainReader {
   #network;
   #rules;
   #nodes;
+  /** The key hashes of the producers of the headers that were read, by height.
+   * @type {Map<bigint, bigint>} */
+  #producers = new Map();
+  /** The key hashes in the addresses of producers.
+   * @type {Map<string, bigint | null>} */
+  #keys = new Map();
   /** The headers that were read, by height.
    * @type {ShownHeader[]} */
   headers = [];
@@ -196,7 +204,7 @@ export class ChainReader {
   constructor(network, nodes, head) {
     const genesis = { digest: network.genesisHash, work: 0n, slot: 0n, clock: 0n };
     this.#network = network;
-    this.#rules = RULES[network.name];
+    this.#rules = rulesOf(network);
     this.#nodes = [...nodes];
     this.head = head ?? { hash: network.genesisHash, height: 0n, slot: 0n, clock: 0n, work: 0n, mountains: [genesis] };
   }
@@ -243,6 +251,7 @@ export class ChainReader {
     must(slot > before.slot, `the slot at height ${height} must be greater than ${before.slot}, not ${slot}`);
     const builds = before.hash === "" || header.parentHash === before.hash;
     must(builds, `the header at height ${height} does not build on the block before it`);
+    await this.#checkProducer(header);
     must(rules.multipliers.includes(multiplier), `multiplier ${multiplier} is not in the schedule`);
     const most = rules.maxBlockTransactions;
     must(transactionCount <= most, `a block has at most ${most} transactions, not ${transactionCount}`);
@@ -258,6 +267,27 @@ export class ChainReader {
     this.headers.push({ ...header, hash, coreHash, target, before: before.work, after: work });
     const leaf = { digest: hash, work: work - before.work, slot, clock };
     this.head = { hash, height, slot, clock, work, mountains: await appended(before.mountains, height, leaf, 0n) };
+  }
+
+  /** Throw InvalidProof if the list in force does not let the producer make the block (section 8a). Of the producers
+   * before it, those count that the proof shows.
+   * @type {(header: Header) => Promise<void>} */
+  async #checkProducer({ height, producerPublicKey }) {
+    const listed = producersAt(this.#rules, height);
+    if (listed.length === 0) return;
+    const own = numberOf((await taggedHash("svc/address/v1", bytesOfHex(producerPublicKey))).subarray(0, 20));
+    const isListed = listed.some((address) => this.#keyIn(address) === own);
+    must(isListed, `the producer of the block at height ${height} is none of the ${listed.length} that may make it`);
+    const between = BigInt(Math.floor(listed.length / 2));
+    const sentence = `the producer of the block at height ${height} made one of the ${between} blocks before it`;
+    for (let at = height - between; at < height; at += 1n) must(this.#producers.get(at) !== own, sentence);
+    this.#producers.set(height, own);
+  }
+
+  /** @type {(address: string) => bigint | null | undefined} */
+  #keyIn(address) {
+    if (!this.#keys.has(address)) this.#keys.set(address, keyOf(address, this.#network.prefix));
+    return this.#keys.get(address);
   }
 
   /** @type {(point: { height: bigint, slot: bigint, clock: bigint, work: bigint }) => Promise<Bytes>} */
@@ -363,8 +393,8 @@ async function draws(tip, { total, below, samples }) {
  * `checked` has the hashes of the headers whose work was found to be right before, and gets those of these.
  * @type {(headers: ShownHeader[], network: NetworkParams, options: { evaluate: Evaluate, checked?: Set<string>,
  *   progress?: (done: number, total: number) => void }) => Promise<void>} */
-export async function checkWork(headers, { name }, { evaluate, checked = new Set(), progress = () => {} }) {
-  const { memoryKiB } = RULES[name];
+export async function checkWork(headers, network, { evaluate, checked = new Set(), progress = () => {} }) {
+  const { memoryKiB } = rulesOf(network);
   const left = headers.filter(({ hash }) => !checked.has(hash)).reverse();
   let began = performance.now();
   for (const [done, { hash, coreHash, workNonce, target }] of left.entries()) {

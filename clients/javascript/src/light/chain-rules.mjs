@@ -8,7 +8,9 @@
  * @property {string} chainId
  * @property {string} prefix of addresses
  * @property {string} genesisHash
+ * @property {ChainRules} [rules] of a network that is not in RULES
  */
+/** @typedef {{ height: bigint, producers: readonly string[] }} ProducerChange another list from a height on. */
 /**
  * @typedef {object} ChainRules of a network, in which slots, heights, amounts and targets are whole numbers.
  * @property {string} rulesHash 64 hex
@@ -29,6 +31,8 @@
  * @property {number} maxBlockTransactions
  * @property {bigint} transactionPastSeconds
  * @property {bigint} transactionFutureSeconds
+ * @property {readonly string[]} [producers] the addresses that may make blocks; everybody may where there are none
+ * @property {readonly ProducerChange[]} [changes] of the producers, by ascending height
  */
 
 const COMMON = {
@@ -74,6 +78,15 @@ export const RULES = Object.freeze({
     transactionFutureSeconds: 315_360_000n,
   }),
 });
+
+/** The rules of a network.
+ * @type {(network: NetworkParams) => ChainRules} */
+export const rulesOf = ({ name, rules }) => rules ?? RULES[name];
+
+/** The addresses that may make the block at a height; none if everybody may (section 8a).
+ * @type {(rules: ChainRules, height: bigint) => readonly string[]} */
+export const producersAt = ({ producers = [], changes = [] }, height) =>
+  changes.findLast((change) => change.height <= height)?.producers ?? producers;
 
 /** 2^256, above every target and all work. */
 export const LIMIT = 1n << 256n;

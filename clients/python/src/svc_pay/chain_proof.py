@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from svc_pay.chain import Network, canonical, tagged_hash
+from svc_pay.chain import Network, address_of, canonical, tagged_hash
 from svc_pay.chain_rules import (
     MAX_BLOCK_TRANSACTIONS,
     MULTIPLIERS,
@@ -255,6 +255,8 @@ class _ChainReader:
         self.head = Head(genesis, height=0, slot=0, clock=0, work=0, mountains=(HistoryNode(genesis, 0, 0, 0),))
         self.shown: dict[int, ShownHeader] = {}
         """By height, ascending."""
+        self._producers: dict[int, str] = {}
+        """The addresses of the producers of the headers that were read, by height."""
 
     def read(self, header: Header) -> None:
         """Read a header, and before it the nodes up to it; raises InvalidProof."""
@@ -287,6 +289,7 @@ class _ChainReader:
         must(header.slot > before.slot, f"the slot at height {height} must be greater than {before.slot}")
         builds = not before.hash or header.parent_hash == before.hash
         must(builds, f"the header at height {height} does not build on the block before it")
+        self._check_producer(header)
         must(header.multiplier in MULTIPLIERS, f"multiplier {header.multiplier} is not in the schedule")
         count = header.transaction_count
         must(count <= MAX_BLOCK_TRANSACTIONS, f"a block has at most {MAX_BLOCK_TRANSACTIONS} transactions, not {count}")
@@ -302,6 +305,25 @@ class _ChainReader:
         leaf = HistoryNode(found, work - before.work, header.slot, clock)
         mountains = _appended(before.mountains, height, leaf, 0)
         self.head = Head(found, height=height, slot=header.slot, clock=clock, work=work, mountains=mountains)
+
+    def _check_producer(self, header: Header) -> None:
+        """Raise InvalidProof if the list in force does not let the producer make the block (section 8a).
+
+        Of the producers before it, those count that the proof shows.
+        """
+        height, listed = header.height, self._rules.producers_at(header.height)
+        if not listed:
+            return
+        own, between = address_of(header.producer_key, self._network), len(listed) // 2
+        must(
+            own in listed, f"the producer of the block at height {height} is none of the {len(listed)} that may make it"
+        )
+        before = {self._producers.get(each) for each in range(height - between, height)}
+        must(
+            own not in before,
+            f"the producer of the block at height {height} made one of the {between} blocks before it",
+        )
+        self._producers[height] = own
 
     def _consensus_root(self, header: Header, *, clock: int, work: int) -> bytes:
         rules, height = self._rules, header.height

@@ -23,7 +23,7 @@ _MAX_SUPPLY: Final = 2**53 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRules:
-    """The rules of a network in which it differs from others; anybody may make its blocks."""
+    """The rules of a network in which it differs from others, and the changes of its producers."""
 
     rules_hash: bytes
     genesis_state_root: bytes
@@ -41,6 +41,15 @@ class ChainRules:
     """Base units that exist from the beginning."""
     future_seconds: int
     """How much newer than its block a transfer may be."""
+    producers: tuple[str, ...] = ()
+    """The addresses that may make blocks; everybody may where there are none."""
+    changes: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """Later lists of producers: pairs of the first height and the addresses, by ascending height."""
+
+    def producers_at(self, height: int) -> tuple[str, ...]:
+        """The addresses that may make the block at ``height``; none if everybody may (section 8a)."""
+        later = [producers for first, producers in self.changes if first <= height]
+        return later[-1] if later else self.producers
 
     def slot_time(self, slot: int) -> int:
         """The Unix time in milliseconds at which a slot begins."""
