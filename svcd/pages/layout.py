@@ -8,12 +8,12 @@ from typing import Final
 from attrs import field, frozen
 from twisted.web.template import Tag
 
-from svcd.chain.params import NetworkParams
+from svcd.chain.params import DEVNET, NETWORKS, NetworkParams
 from svcd.node.status import NetworkObserver
 from svcd.pages.html import Content, notice, tag
 from svcd.pages.texts import SCRIPT, Catalogue, Message, message
 
-MAINNET: Final = "mainnet"
+_BUILT_IN_PREFIXES: Final = frozenset(params.address_prefix for params in NETWORKS.values())
 _NAVIGATION: Final = (
     ("/", message("frame.explorer")),
     ("/mempool", message("frame.mempool")),
@@ -75,6 +75,8 @@ class Layout:
         self._params = params
         self._peers = peers
         self._url = url
+        prefix = params.address_prefix
+        self._icon = url("icon.svg" if prefix in _BUILT_IN_PREFIXES else f"icon-{prefix[0]}.svg")
 
     def draw(self, page: Page, catalogue: Catalogue) -> bytes:
         """The HTML of ``page`` with the texts of ``catalogue``."""
@@ -101,7 +103,7 @@ class Layout:
             tag("title", page.title, f" · SVC {self._network}"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("link", rel="stylesheet", href=self._url("style.css")),
-            tag("link", rel="icon", type="image/svg+xml", href=self._url("icon.svg")),
+            tag("link", rel="icon", type="image/svg+xml", href=self._icon),
         ]
         parts += [tag("script", type="module", src=self._url(name)) for name in page.scripts]
         if page.refresh:
@@ -113,10 +115,15 @@ class Layout:
     def _network(self) -> str:
         return self._params.name.capitalize()
 
+    @property
+    def _for_tests(self) -> bool:
+        """Whether the coins are worth nothing, and the node may be alone."""
+        return self._params.name == DEVNET.name
+
     def _header(self, page: Page) -> Tag:
-        mark = tag("img", src=self._url("icon.svg"), alt="", width="24", height="24")
+        mark = tag("img", src=self._icon, alt="", width="24", height="24")
         brand = tag("a", mark, "SVC", href="/", class_="brand")
-        badge = tag("span", self._network, class_="badge accent" if self._params.name == MAINNET else "badge warn")
+        badge = tag("span", self._network, class_="badge warn" if self._for_tests else "badge accent")
         if not page.searchable:
             return tag("header", brand, badge, class_="top")
         links = [
@@ -144,7 +151,7 @@ class Layout:
     def warning(self) -> Message | None:
         """Why users should not rely on this node at present; None if they may."""
         neighbourhood = self._peers.network_view()
-        if self._params.name == MAINNET and not neighbourhood.known_peers:
+        if not self._for_tests and not neighbourhood.known_peers:
             return _ALONE
         return _BEHIND if neighbourhood.behind else None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
+from string import ascii_lowercase
 from typing import Final
 
 from attrs import define, field, frozen
@@ -34,17 +35,23 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 PAGE: Final = "wallet.html"
 WORD_LIST: Final = "bip39-english.txt"
 WORKERS: Final = ("light-worker.mjs", "proof-worker.mjs")
+ICON: Final = "icon.svg"
 WALLET_SCRIPT: Final = "wallet-script"
 """The section of the texts that only the scripts of the wallet need."""
 _NO_POLICY: Final = '<script type="application/json" id="link-policy">{}</script>'
 _PREFIX: Final = "/static/"
+_DRAWN_LETTER: Final = re.compile(rb"<path .*/>")
+_LETTER: Final = (
+    b'<text x="16" y="23" text-anchor="middle" font-family="sans-serif" font-weight="bold" font-size="20" '
+    b'fill="#fff">%b</text>'
+)
 _REFERENCE: Final = re.compile(rb'"/static/([a-z0-9.-]+)"')
 _PLAIN: Final[Headers] = ((b"Cache-Control", b"no-cache"),)
 _HASHED: Final[Headers] = ((b"Cache-Control", b"public, max-age=31536000, immutable"),)
 
 
 class StaticFiles:
-    """The files of the folder ``static``, and the BIP-39 word list of the ``mnemonic`` package.
+    """The files of the folder ``static``, the icons of all letters, and the word list of the ``mnemonic`` package.
 
     Raises ValueError for a module that cannot be bundled, and KeyError for a file that refers to a missing one.
     """
@@ -52,7 +59,8 @@ class StaticFiles:
     def __init__(self) -> None:
         folder = resources.files("svcd.pages")
         words = (resources.files("mnemonic") / "wordlist" / "english.txt").read_bytes()
-        self._sources = {file.name: file.read_bytes() for file in (folder / "static").iterdir()} | {WORD_LIST: words}
+        files = {file.name: file.read_bytes() for file in (folder / "static").iterdir()}
+        self._sources = files | _letter_icons(files[ICON]) | {WORD_LIST: words}
         self._modules = {name: data.decode() for name, data in self._sources.items() if name.endswith(".mjs")}
         self._pages = {page.name: page.read_bytes() for page in folder.iterdir() if page.name.endswith(".html")}
         self._served = {name: _negotiated(name, data, _PLAIN) for name, data in self._sources.items()}
@@ -109,6 +117,14 @@ class StaticFiles:
     def _linked(self, data: bytes) -> bytes:
         """``data`` in which every quoted path of a file is the one that changes with the file's content."""
         return _REFERENCE.sub(lambda match: b'"%b"' % self.url(match[1].decode()).encode(), data)
+
+
+def _letter_icons(icon: bytes) -> dict[str, bytes]:
+    """For each letter the icon with that letter in place of the one that it draws."""
+    return {
+        f"icon-{letter}.svg": _DRAWN_LETTER.sub(_LETTER % letter.upper().encode("ascii"), icon)
+        for letter in ascii_lowercase
+    }
 
 
 @cache

@@ -15,7 +15,7 @@ from svcd.pages import recent_blocks
 from svcd.pages.html import coins, grouped
 from svcd.pages.sources import PeerRow
 from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
-from tests.chains import COIN, with_producers
+from tests.chains import COIN, address_of, with_producers
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
 from tests.rpc.node import PARAMS, Node
@@ -383,6 +383,22 @@ def test_mainnet_without_verified_peers_warns_on_every_page(mainnet: Shown, targ
     assert "no verified peers" in mainnet.see(target, status).visible
     mainnet.around.here = NetworkView(1, 0, "")
     assert "no verified peers" not in mainnet.see(target, status).visible
+
+
+def test_a_network_of_ones_own_has_its_name_and_the_letter_of_its_prefix(open_node: Callable[..., Node]) -> None:
+    address = address_of("alice", "fest")
+    own = evolve(PARAMS, name="festival", chain_id="FESTIVAL", address_prefix="fest", allocations=((address, COIN),))
+    shown = show(open_node(params=own))
+    page = shown.see("/")
+    assert page.title.endswith("· SVC Festival")
+    assert 'class="badge accent">Festival<' in page.source
+    (icon,) = page.all("link", rel="icon")
+    assert re.fullmatch(r"/static/icon-f\.[0-9a-f]{16}\.svg", icon["href"])
+    assert b">F</text>" in shown.ask(icon["href"]).body
+    assert address in shown.see(f"/address/{address}").visible
+    assert "no verified peers" in page.visible
+    shown.around.here = NetworkView(1, 0, "")
+    assert "no verified peers" not in shown.see("/").visible
 
 
 def test_a_node_that_is_catching_up_warns(shown: Shown) -> None:
