@@ -366,13 +366,20 @@ class Chainstate:
         """Make headers and state in ``staging`` the chain here, in one commit (docs/peers.md "Snapshots").
 
         None, and nothing but ``staging`` is changed, if the chain here is as good already, or has been pruned. Raises
-        Corrupt, and forgets the staged state, if its accounts do not give the state root of their block.
+        Corrupt, and forgets the staged state, if its accounts do not give the state root of their block, or everything
+        staged if a header is of a producer that the network's lists do not allow.
         """
         progress = staging.progress()
         if progress is None or progress.missing:
             raise Corrupt("the snapshot to start from is not whole")
         height = progress.manifest.height
         head, header = staging.head(height), staging.header(height)
+        try:
+            # An earlier run, which checked the headers, may have had other lists of producers.
+            check_stored_producers(staging, self.params, height)
+        except Corrupt:
+            staging.clear()
+            raise
         # First: it may reload the tip.
         state = self._overlay()
         if not prefers(head.point, self.tip) or self.store.prune_height():

@@ -4,20 +4,27 @@ The lists are no part of the rules hash, so a file that was edited for blocks wh
 """
 
 from collections import deque
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from svcd.chain.address import key_hash
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import producer_fault
-from svcd.store.chain_store import ChainReader
 
 _AT_ONCE: Final = 2_000
 
 
-def check_stored_producers(reader: ChainReader, params: NetworkParams, height: int) -> None:
-    """Raise Corrupt if a canonical block up to ``height`` is of a producer that the lists of ``params`` do not allow.
+class StoredHeaders(Protocol):
+    """The canonical headers, or those of a start from a snapshot."""
+
+    def producers(self, first: int, last: int) -> Iterable[tuple[int, bytes, int]]:
+        """Height, producer's public key and number of transfers of the blocks from ``first`` to ``last``."""
+
+
+def check_stored_producers(reader: StoredHeaders, params: NetworkParams, height: int) -> None:
+    """Raise Corrupt if a block up to ``height`` is of a producer that the lists of ``params`` do not allow.
 
     Reads all headers: half a million of them take 4 s. A network without a list of producers costs nothing.
     """

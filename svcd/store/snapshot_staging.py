@@ -24,6 +24,11 @@ from svcd.store import database
 from svcd.store.chain_store import chain_point
 
 _POINT: Final = "hash, height, slot, clock, work, issued"
+_PRODUCERS: Final = (
+    "SELECT height, json_extract(CAST(header AS TEXT), '$.producerPublicKey'), "
+    "json_extract(CAST(header AS TEXT), '$.transactionCount') FROM snapshot_header WHERE height BETWEEN ? AND ? "
+    "ORDER BY height"
+)
 _LEVELS: Final = json.dumps(list(range(1, 64)))
 _BODY_BYTES: Final = len(b',"transactions":[]')
 _ACCOUNT_TABLE: Final = (
@@ -74,6 +79,11 @@ class SnapshotStaging:
         if row is None:
             raise Corrupt(f"the header at height {height} is missing in the start from a snapshot")
         return parse_header(json.loads(row[0]), self._params)
+
+    def producers(self, first: int, last: int) -> list[tuple[int, bytes, int]]:
+        """Height, producer's public key and number of transfers of the blocks from ``first`` to ``last``."""
+        rows = self._db.execute(_PRODUCERS, (first, last))
+        return [(height, bytes.fromhex(key), count) for height, key, count in rows]
 
     def head(self, height: int) -> ChainHead:
         """The block at ``height`` as the block to build on; raises Corrupt."""

@@ -72,7 +72,9 @@ def test_a_start_from_a_snapshot_at_a_change(node: Node, height: int) -> None:
     """Just before it, at its first block, and just after."""
     chain = ChainBuilder(CHANGED)
     blocks = branch(chain, None, "abcdede"[: max(height, 4)])
-    start(node, chain, blocks, height)
+    staging = staged(node, chain, blocks, height)
+    assert [staging.head(at) for at in range(1, len(blocks) + 1)] == [chain.head_after(block) for block in blocks]
+    assert result_of(node.chain_manager.adopt_snapshot(staging))
     tip = blocks[height - 1]
     assert node.chainstate.head == chain.head_after(tip)
     last = "abcdede"[height - 1]
@@ -85,18 +87,16 @@ def test_a_start_from_a_snapshot_at_a_change(node: Node, height: int) -> None:
     assert node.submit(chain.block(tip, producer="d" if last != "d" else "e")) == [BlockStatus.CONNECTED]
 
 
-def start(node: Node, chain: ChainBuilder, blocks: Sequence[Block], height: int) -> None:
-    """Begin the chain with the state after the block at ``height``."""
-    staging = SnapshotStaging(node.connections[0], CHANGED)
+def staged(node: Node, chain: ChainBuilder, blocks: Sequence[Block], height: int) -> SnapshotStaging:
+    """The headers of ``blocks``, and the state after the one at ``height``, beside the chain of a node."""
+    staging = SnapshotStaging(node.connections[0], node.chain.params)
     headers = [block.header for block in blocks]
     staging.add_headers(chain.head_after(None), headers, [chain.head_after(block) for block in blocks])
-    for number in range(len(blocks)):
-        assert staging.head(number + 1) == chain.head_after(blocks[number])
     tip = blocks[height - 1]
     manifest, _ = snapshot_of(chain, tip, 100)
     staging.begin_state(manifest)
     staging.add_chunk(0, sorted(chain.accounts_after(tip).items()))
-    assert result_of(node.chain_manager.adopt_snapshot(staging))
+    return staging
 
 
 # A database whose blocks break the lists of the network's file
@@ -152,6 +152,18 @@ def test_a_larger_list_for_stored_blocks_is_refused_for_a_producer_that_made_too
         "there; use the file with which this chain was made or, if this one is right, move the database away and the "
         "node fetches the chain again"
     ) in str(refusal.value)
+
+
+def test_headers_that_an_earlier_run_staged_do_not_become_the_chain_with_another_list(tmp_path: Path) -> None:
+    old, new = with_producers("abc"), with_producers("abc", (3, "ab"))
+    chain = ChainBuilder(old)
+    blocks = branch(chain, None, "abcab")
+    with running(tmp_path, Setting(params=new)) as node:
+        staging = staged(node, chain, blocks, 5)
+        with pytest.raises(Corrupt, match="is none of the 2 that may make the block at height 3"):
+            result_of(node.chain_manager.adopt_snapshot(staging))
+        assert (staging.tip().height, node.chain_manager.tip.height) == (0, 0)
+        node.check()
 
 
 def test_a_side_branch_from_disk_that_breaks_the_list_of_a_new_file_does_not_become_the_chain(tmp_path: Path) -> None:
