@@ -118,7 +118,6 @@ def consensus_record(params: NetworkParams, tip: ChainPoint, now: int) -> dict[s
         "transactionPastSeconds": params.transaction_past_seconds,
         "transactionFutureSeconds": params.transaction_future_seconds,
         "producers": list(params.producers),
-        "rules": params.rules,
     }
 
 

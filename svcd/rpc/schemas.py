@@ -94,36 +94,6 @@ STATUS: Final = named_object(
     },
     optional=["endpoint", "stateRoot", "consensusRoot", "knownPeerCount", "bestKnownPeerHeight", "syncLagBlocks"],
 )
-RULES: Final = named_object(
-    "Rules",
-    {
-        "chainId": CHAIN_ID,
-        "networkId": NETWORK_ID,
-        "addressPrefix": with_example(_STRING, MAINNET.address_prefix),
-        "genesisTime": TIME,
-        "slotSeconds": COUNT,
-        "slotsPerBlock": COUNT,
-        "halfLifeSlots": COUNT,
-        "gapCapSlots": COUNT,
-        "memoryKiB": COUNT,
-        "initialTarget": HASH,
-        "maxTarget": HASH,
-        "minTarget": HASH,
-        "initialReward": BASE_UNITS,
-        "halvingBlocks": COUNT,
-        "minimumFee": FEE,
-        "accountMinimum": BASE_UNITS,
-        "holdingMinimum": BASE_UNITS,
-        "multiplierSchedule": {"type": "array", "items": {"type": "array", "items": COUNT}},
-        "maxBlockTransactions": COUNT,
-        "maxBlockBytes": COUNT,
-        "transactionPastSeconds": COUNT,
-        "transactionFutureSeconds": COUNT,
-        "producers": {"type": "array", "items": ADDRESS},
-        "allocations": {"type": "array", "items": {"type": "array", "items": _STRING}},
-    },
-    about="The rules that give the genesis hash, under their names in docs/protocol.md 1.",
-)
 CONSENSUS: Final = named_object(
     "Consensus",
     {
@@ -174,7 +144,6 @@ CONSENSUS: Final = named_object(
         "transactionPastSeconds": COUNT,
         "transactionFutureSeconds": COUNT,
         "producers": {"type": "array", "items": ADDRESS},
-        "rules": RULES,
     },
     about="The rules of the network, and what the next block is due.",
 )

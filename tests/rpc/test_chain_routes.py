@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.difficulty import next_target
-from svcd.chain.encoding import MAX_INTEGER, canonical, tagged_hash
+from svcd.chain.encoding import MAX_INTEGER
 from svcd.node.chainstate import LongReads
 from svcd.node.status import NetworkView
 from svcd.store.chain_store import ChainReader
@@ -143,17 +143,8 @@ def test_consensus_of_a_new_chain(still: Client) -> None:
             "transactionPastSeconds": 86_400,
             "transactionFutureSeconds": 315_360_000,
             "producers": [],
-            "rules": PARAMS.rules,
         }
     }
-
-
-def test_the_rules_of_consensus_give_the_genesis_hash(still: Client) -> None:
-    consensus = still.ok("/rpc/consensus")["consensus"]
-
-    rules_hash = tagged_hash("svc/rules/v1", canonical(consensus["rules"]))
-    genesis = tagged_hash("svc/block-id/v4", tagged_hash("svc/genesis/v1", rules_hash) + bytes(8))
-    assert genesis.hex() == consensus["genesisHash"]
 
 
 def test_consensus_says_what_the_next_block_is_due(node: Node, client: Client, clock: Clock) -> None:
