@@ -145,10 +145,14 @@ OF_PAYEE: Final = (
     f"FROM {PAYMENTS.runs} r CROSS JOIN {PAYMENTS.table} p "
     f"ON p.run = r.number AND p.reference = ? AND p.recipient = ? AND {LIVE} {_PLACED_OR_NULL} LIMIT ?"
 )
+PRODUCED: Final = (
+    "b.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
+    "json_extract(CAST(b.header AS TEXT), '$.transactionCount')"
+)
+"""Height, producer's public key and number of transfers of a block."""
 PRODUCERS: Final = (
-    "SELECT c.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
-    "json_extract(CAST(b.header AS TEXT), '$.transactionCount') "
-    "FROM canonical c JOIN block b ON b.id = c.block WHERE c.height BETWEEN ? AND ? ORDER BY c.height"
+    f"SELECT {PRODUCED} FROM canonical c JOIN block b ON b.id = c.block "
+    "WHERE c.height BETWEEN ? AND ? ORDER BY c.height"
 )
 FEES_IN: Final = (
     "SELECT ifnull(sum(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)), 0) "
@@ -193,6 +197,11 @@ class ChainReader(AccountReader):
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which all queries see the same commit."""
         return database.snapshot(self._db)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._db.in_transaction
 
     def tip(self) -> ChainPoint | None:
         """The chain variables after the newest canonical block, or None in an empty database."""
@@ -632,11 +641,6 @@ class ChainWriter(ChainReader):
         if row is None:
             raise Corrupt(f"the undo record of the canonical block at height {block.point.height} is missing")
         return unpack(row[0])
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        return self._db.in_transaction
 
     def abandon(self) -> None:
         """Roll back a transaction that a failing disk has left open."""

@@ -21,14 +21,10 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.snapshot import Manifest, parse_manifest
 from svcd.chain.transition import ChainHead, ChainPoint, genesis_head, genesis_point, history_leaf
 from svcd.store import database
-from svcd.store.chain_store import chain_point
+from svcd.store.chain_store import PRODUCED, chain_point
 
 _POINT: Final = "hash, height, slot, clock, work, issued"
-_PRODUCERS: Final = (
-    "SELECT height, json_extract(CAST(header AS TEXT), '$.producerPublicKey'), "
-    "json_extract(CAST(header AS TEXT), '$.transactionCount') FROM snapshot_header WHERE height BETWEEN ? AND ? "
-    "ORDER BY height"
-)
+_PRODUCERS: Final = f"SELECT {PRODUCED} FROM snapshot_header b WHERE b.height BETWEEN ? AND ? ORDER BY b.height"
 _LEVELS: Final = json.dumps(list(range(1, 64)))
 _BODY_BYTES: Final = len(b',"transactions":[]')
 _ACCOUNT_TABLE: Final = (
