@@ -98,7 +98,7 @@ class ChainManager:
         self._connecting = 0
         """Batches with the writer: while there are any, the chain on disk may be ahead of ``tip``."""
         self._reads = ExitStack()
-        self._reads_share_commit = False
+        """Holds the transaction that the reads of this turn of the reactor share, if there is one."""
         self._pending: dict[bytes, tuple[_Batch, ChainHead]] = {}
         """The blocks in process by hash: their children can be checked meanwhile, and are connected after them."""
         self._ended: deque[_Batch] = deque()
@@ -127,17 +127,15 @@ class ChainManager:
         if self._connecting:
             with self.reader.snapshot():
                 return query(self.reader), self.reader.existing_tip()
-        if not self._reads_share_commit:
+        if not self.reader.in_transaction:
             # SQLite takes a third of the time of a short query to begin and end its transaction, which the other reads
             # of this turn of the reactor save.
             self._reads.enter_context(self.reader.snapshot())
-            self._reads_share_commit = True
             self._clock.callLater(0, self.end_shared_commit)
         return query(self.reader), self.tip
 
     def end_shared_commit(self) -> None:
         """Let later reads see later commits; called before the writer gets something to commit, and at the end."""
-        self._reads_share_commit = False
         self._reads.close()
 
     @property
