@@ -92,6 +92,11 @@ class Peer:
     def _no_claim_yet(self) -> Backoff:
         return Backoff(self._clock)
 
+    @property
+    def changes_hash(self) -> bytes:
+        """The hash of the changes of producers that it has; b"" if it has told none."""
+        return b"" if self.status is None else self.status.changes_hash
+
     def group(self) -> str:
         """Its network group: that of its address, not of the name that leads there."""
         return group_of(self.address) if self.address else group_of_endpoint(self.endpoint)

@@ -487,13 +487,12 @@ class Peers:
             self.reject_claim(peer, why)
 
     def _has_same_changes(self, peer: Peer) -> bool:
-        return peer.status is not None and peer.status.changes_hash == self.node.params.changes_hash
+        return peer.changes_hash == self.node.params.changes_hash
 
     def has_other_changes(self, endpoint: str) -> bool | None:
         """Whether the peer at an endpoint has other changes of producers than this node; None if it tells none."""
         peer = self._peers.get(endpoint)
-        told = peer is not None and peer.status is not None and peer.status.changes_hash
-        return told != self.node.params.changes_hash if told else None
+        return None if peer is None or not peer.changes_hash else not self._has_same_changes(peer)
 
     def producer_changes(self) -> str:
         """The alarm that peers have other changes of producers than this node; "" if none says so."""

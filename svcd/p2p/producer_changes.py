@@ -17,8 +17,8 @@ def changes_alarm(params: NetworkParams, height: int, peers: Iterable[Peer]) -> 
 
     ``height`` is that of the tip here.
     """
-    telling = [peer for peer in peers if peer.status is not None and peer.status.changes_hash]
-    others = [peer for peer in telling if peer.status and peer.status.changes_hash != params.changes_hash]
+    telling = [peer for peer in peers if peer.changes_hash]
+    others = [peer for peer in telling if peer.changes_hash != params.changes_hash]
     if not others:
         return ""
     have = "has" if len(others) == 1 else "have"
