@@ -45,28 +45,6 @@ _ADDRESS: Final = re.compile("([a-z]{2,8})1q.*")
 _FILE: Final = click.Path(path_type=Path)
 
 
-@frozen
-class _Rule:
-    """A rule, and the option that sets it."""
-
-    key: str
-    option: str
-    help: str
-    metavar: str = "N"
-    read: Callable[[str], object] = int
-    """What the text of the option is in a network file; raises ValueError."""
-
-    @property
-    def parameter(self) -> str:
-        return self.option.removeprefix("--").replace("-", "_")
-
-    def value(self, text: str) -> object:
-        """What the text of the option is in a network file; raises ValueError, or RuleViolation for an amount."""
-        value = self.read(text)
-        read_rule(self.key, value)
-        return value
-
-
 def _time(text: str) -> object:
     try:
         return datetime.fromisoformat(text)
@@ -83,43 +61,61 @@ def _steps(text: str) -> object:
     return [[_integer(part) for part in pair] for pair in pairs]
 
 
-def _text(text: str) -> object:
-    return text
+@frozen
+class _Rule:
+    """A rule, and the option that sets it."""
+
+    key: str
+    option: str
+    help: str
+    metavar: str = "N"
+    read: Callable[[str], object] = _integer
+    """What the text of the option is in a network file; raises ValueError."""
+
+    @property
+    def parameter(self) -> str:
+        return self.option.removeprefix("--").replace("-", "_")
+
+    def value(self, text: str) -> object:
+        """What the text of the option is in a network file; raises ValueError, or RuleViolation for an amount."""
+        value = self.read(text)
+        read_rule(self.key, value)
+        return value
 
 
 _RULES: Final = (
-    _Rule("chainId", "--chain-id", "Name of the chain.  [default: NAME in capitals]", "TEXT", _text),
-    _Rule("networkId", "--network-id", "Number of the network, 1000 or more.  [default: a random one]", read=_integer),
-    _Rule("addressPrefix", "--prefix", "First letters of addresses.  [default: from NAME]", "TEXT", _text),
+    _Rule("chainId", "--chain-id", "Name of the chain.  [default: NAME in capitals]", "TEXT", str),
+    _Rule("networkId", "--network-id", "Number of the network, 1000 or more.  [default: a random one]"),
+    _Rule("addressPrefix", "--prefix", "First letters of addresses.  [default: from NAME]", "TEXT", str),
     _Rule("genesisTime", "--genesis-time", "Begin of slot 0, as 2026-12-01T00:00:00Z.  [default: now]", "TIME", _time),
-    _Rule("slotSeconds", "--slot-seconds", "Length of a slot.  [default: 10]", read=_integer),
-    _Rule("slotsPerBlock", "--slots-per-block", "Slots between two blocks.  [default: a minute]", read=_integer),
-    _Rule(
-        "halfLifeSlots", "--half-life-slots", "Lag that halves the difficulty.  [default: 120 blocks]", read=_integer
-    ),
-    _Rule("gapCapSlots", "--gap-cap-slots", "Longest gap that counts.  [default: 20 blocks]", read=_integer),
-    _Rule("memoryKiB", "--memory-kib", "Memory of one attempt.  [default: 8192]", read=_integer),
-    _Rule("initialTarget", "--initial-target", "Target of the first block.  [default: measured]", "2^N", _text),
-    _Rule("maxTarget", "--max-target", "Easiest target.  [default: 16 times the initial one]", "2^N", _text),
-    _Rule("minTarget", "--min-target", "Hardest target.  [default: 2^160]", "2^N", _text),
-    _Rule("initialReward", "--reward", "Coins that a block creates; 0 for none.  [default: 20]", "COINS", _text),
-    _Rule(
-        "halvingBlocks", "--halving-blocks", "Blocks between halvings; 0 for none.  [default: 2100000]", read=_integer
-    ),
-    _Rule("minimumFee", "--minimum-fee", "Least fee of a transfer.  [default: 0.0001]", "COINS", _text),
-    _Rule("accountMinimum", "--account-minimum", "What an account must keep.  [default: 0.01]", "COINS", _text),
-    _Rule("holdingMinimum", "--holding-minimum", "Least balance that eases work.  [default: 1000]", "COINS", _text),
+    _Rule("slotSeconds", "--slot-seconds", "Length of a slot.  [default: 10]"),
+    _Rule("slotsPerBlock", "--slots-per-block", "Slots between two blocks.  [default: a minute]"),
+    _Rule("halfLifeSlots", "--half-life-slots", "Lag that halves the difficulty.  [default: 120 blocks]"),
+    _Rule("gapCapSlots", "--gap-cap-slots", "Longest gap that counts.  [default: 20 blocks]"),
+    _Rule("memoryKiB", "--memory-kib", "Memory of one attempt.  [default: 8192]"),
+    _Rule("initialTarget", "--initial-target", "Target of the first block.  [default: measured]", "2^N", str),
+    _Rule("maxTarget", "--max-target", "Easiest target.  [default: 16 times the initial one]", "2^N", str),
+    _Rule("minTarget", "--min-target", "Hardest target.  [default: 2^160]", "2^N", str),
+    _Rule("initialReward", "--reward", "Coins that a block creates; 0 for none.  [default: 20]", "COINS", str),
+    _Rule("halvingBlocks", "--halving-blocks", "Blocks between halvings; 0 for none.  [default: 2100000]"),
+    _Rule("minimumFee", "--minimum-fee", "Least fee of a transfer.  [default: 0.0001]", "COINS", str),
+    _Rule("accountMinimum", "--account-minimum", "What an account must keep.  [default: 0.01]", "COINS", str),
+    _Rule("holdingMinimum", "--holding-minimum", "Least balance that eases work.  [default: 1000]", "COINS", str),
     _Rule(
         "multiplierSchedule",
         "--multipliers",
-        "How it does: slots and ten-thousandths, as 0:10000,8640:10200.  [default: 10 % after 90 days]",
+        "By how much: slots held and ten-thousandths, as 0:10000,8640:10200.  [default: 10 % after 90 days]",
         "STEPS",
         _steps,
     ),
-    _Rule("maxBlockTransactions", "--max-block-transfers", "Transfers of a block.  [default: 2000]", read=_integer),
-    _Rule("maxBlockBytes", "--max-block-bytes", "Bytes of a block.  [default: 1310720]", read=_integer),
-    _Rule("transactionPastSeconds", "--past-seconds", "Age of a transfer.  [default: 86400]", read=_integer),
-    _Rule("transactionFutureSeconds", "--future-seconds", "Its opposite.  [default: 600]", read=_integer),
+    _Rule("maxBlockTransactions", "--max-block-transfers", "Transfers of a block.  [default: 2000]"),
+    _Rule("maxBlockBytes", "--max-block-bytes", "Bytes of a block.  [default: 1310720]"),
+    _Rule("transactionPastSeconds", "--past-seconds", "How old a transfer may be in its block.  [default: 86400]"),
+    _Rule(
+        "transactionFutureSeconds",
+        "--future-seconds",
+        "How far after its block a transfer may be dated.  [default: 600]",
+    ),
 )
 _OF: Final = {rule.key: rule for rule in _RULES}
 _QUESTIONS: Final = {

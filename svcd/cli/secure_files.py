@@ -43,12 +43,7 @@ def write_new_file(path: Path, data: bytes, option: str = "--keyfile", *, mode: 
 
 def write_whole_file(path: Path, data: bytes, option: str, *, mode: int) -> None:
     """Write ``data`` to a new file, which others see whole or not at all; raises CommandError."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise _failure(temporary, "removed", error) from None
-    write_new_file(temporary, data, option, mode=mode)
+    temporary = _write_temporary(path, data, mode)
     try:
         # A link is never made over another file.
         path.hardlink_to(temporary)
@@ -63,6 +58,17 @@ def write_whole_file(path: Path, data: bytes, option: str, *, mode: int) -> None
 
 def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace the content of a file atomically and durably; raises CommandError."""
+    temporary = _write_temporary(path, data, mode)
+    try:
+        temporary.replace(path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _failure(path, "written", error) from None
+
+
+def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
+    """A new file with ``data`` beside ``path``; raises CommandError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         # A killed process with the same id may have left it; in containers every process has the same id.
@@ -70,12 +76,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     except OSError as error:
         raise _failure(temporary, "removed", error) from None
     write_new_file(temporary, data, mode=mode)
-    try:
-        temporary.replace(path)
-        _sync_directory(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _failure(path, "written", error) from None
+    return temporary
 
 
 @contextmanager
