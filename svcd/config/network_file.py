@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 
 from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
@@ -102,12 +102,14 @@ class RuleSettings:
     producers: Annotated[tuple[str, ...], ListOf(types.String())]
     allocations: tuple[AllocationSettings, ...] = ()
 
-    @property
-    def problem(self) -> tuple[KeyPath, str] | None:
-        """The first rule that contradicts another one, or that no network can have, and why."""
-        return next(self._problems(), None)
+    def problem(self, supply: int) -> tuple[KeyPath, str] | None:
+        """The first rule that contradicts another one, or that no network can have, and why.
 
-    def _problems(self) -> Iterator[tuple[KeyPath, str]]:
+        ``supply`` is how many base units the rules create in the end, however many can exist.
+        """
+        return next(self._problems(supply), None)
+
+    def _problems(self, supply: int) -> Iterator[tuple[KeyPath, str]]:
         if self.half_life_slots < 10 * self.slots_per_block:
             yield ("halfLifeSlots",), f"must be at least ten times slotsPerBlock, {10 * self.slots_per_block}"
         if self.gap_cap_slots < 3 * self.slots_per_block:
@@ -121,7 +123,7 @@ class RuleSettings:
             yield ("maxTarget",), f'must not be below initialTarget, "{_power(self.initial_target)}"'
         yield from self._schedule_problems()
         yield from ((("producers",), problem) for problem in _producer_problems(self.producers, self.address_prefix))
-        yield from self._money_problems()
+        yield from self._money_problems(supply)
 
     def _schedule_problems(self) -> Iterator[tuple[KeyPath, str]]:
         steps = self.multiplier_schedule
@@ -138,7 +140,7 @@ class RuleSettings:
                 "than the one before, and at most 11000 of them",
             )
 
-    def _money_problems(self) -> Iterator[tuple[KeyPath, str]]:
+    def _money_problems(self, supply: int) -> Iterator[tuple[KeyPath, str]]:
         seen: set[str] = set()
         for number, allocation in enumerate(self.allocations):
             at = ("allocations", number, "address")
@@ -149,7 +151,6 @@ class RuleSettings:
         allocated = sum(each.amount for each in self.allocations)
         if allocated > MAX_SUPPLY:
             yield ("allocations",), f"must be {format_amount(MAX_SUPPLY)} coins at most together, 2^53 - 1 base units"
-        supply = self._final_supply(allocated)
         if supply > MAX_SUPPLY:
             yield (
                 ("halvingBlocks",),
@@ -168,15 +169,6 @@ class RuleSettings:
                 f"with the minimum fee no transfer would ever be possible, because only {format_amount(supply)} coins "
                 "will exist: sender and recipient must each keep it",
             )
-
-    def _final_supply(self, allocated: int) -> int:
-        total, reward = allocated, self.initial_reward
-        if self.halving_blocks == 0:
-            return total + ((MAX_SUPPLY - total) // reward * reward if reward else 0)
-        while reward:
-            total += reward * self.halving_blocks
-            reward >>= 1
-        return total
 
 
 @frozen(kw_only=True)
@@ -252,9 +244,9 @@ def read_rule(key: str, value: object) -> object:
 
 
 def _params(network: NetworkSettings, settings: Settings) -> NetworkParams:
-    rules = network.rules
-    if rules.problem is not None:
-        path, reason = rules.problem
+    rules, params = network.rules, _without_changes(network)
+    if (problem := rules.problem(params.supply_limit)) is not None:
+        path, reason = problem
         raise settings.problem(("rules", *path), reason)
     before = 0
     for number, change in enumerate(network.changes):
@@ -265,9 +257,15 @@ def _params(network: NetworkSettings, settings: Settings) -> NetworkParams:
             raise settings.problem((*at, "height"), f"must be greater than that of the change before it, {before}")
         if not change.producers:
             raise settings.problem((*at, "producers"), "must name at least one producer")
-        for problem in _producer_problems(change.producers, rules.address_prefix):
-            raise settings.problem((*at, "producers"), problem)
+        for reason in _producer_problems(change.producers, rules.address_prefix):
+            raise settings.problem((*at, "producers"), reason)
         before = change.height
+    changes = tuple(ProducerChange(height=each.height, producers=each.producers) for each in network.changes)
+    return evolve(params, changes=changes)
+
+
+def _without_changes(network: NetworkSettings) -> NetworkParams:
+    rules = network.rules
     return NetworkParams(
         name=network.name,
         network_id=rules.network_id,
@@ -295,7 +293,6 @@ def _params(network: NetworkSettings, settings: Settings) -> NetworkParams:
         transaction_future_seconds=rules.transaction_future_seconds,
         producers=rules.producers,
         allocations=tuple((each.address, each.amount) for each in rules.allocations),
-        changes=tuple(ProducerChange(height=each.height, producers=each.producers) for each in network.changes),
     )
 
 
