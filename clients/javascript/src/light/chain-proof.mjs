@@ -4,8 +4,17 @@
 // between. Without the participation work of the headers (`checkWork`), which comes last, a proof proves nothing.
 
 import { hexOf, joined, taggedHash, utf8 } from "./bytes.mjs";
-import { blockWork, effectiveTarget, issuedAfter, lesser, LIMIT, nextTarget, targetAt } from "./chain-rules.mjs";
-import { producersAt, rulesOf } from "./chain-rules.mjs";
+import {
+  blockWork,
+  effectiveTarget,
+  issuedAfter,
+  lesser,
+  LIMIT,
+  nextTarget,
+  producersAt,
+  rulesOf,
+  targetAt,
+} from "./chain-rules.mjs";
 import { keyOf } from "./key-hash.mjs";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
 import { InvalidProof } from "./errors.mjs";
