@@ -134,4 +134,4 @@ class _Runs:
         """Drop all runs."""
         self._file.seek(0)
         self._file.truncate()
-        self._bounds, self._end = [0], 0
+        self._bounds, self._end, self._unsynced = [0], 0, 0
