@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from svcd.chain.accounts import Account
 from svcd.store import account_table
 from svcd.store.account_table import AccountReader, AccountWriter
-from svcd.store.database import attempt, migrations, open_reader, open_writer, transaction
-from tests.store.account_runs import small_runs
+from svcd.store.database import attempt, open_reader, open_writer, transaction
+from tests.store.account_runs import patched_chain, small_runs
 
 Accounts = dict[bytes, Account]
 ALL = [(bytes(20), b"\xff" * 20)]
@@ -65,13 +65,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["write", "write", "write", "take bac
 
 @given(st.integers(0, 60), STEPS)
 def test_the_accounts_are_a_mapping(first: int, steps: list[tuple[str, dict[int, int | None]]]) -> None:
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        closing(sqlite3.connect(":memory:", isolation_level=None)) as connection,
-    ):
-        for migration in migrations():
-            connection.executescript(migration.script)
-        small_runs(patch)
+    with patched_chain() as (connection, _):
         accounts: Accounts = {}
         with transaction(connection):
             write(connection, accounts, {key(number): Account(number) for number in range(first)})

@@ -2,10 +2,8 @@
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,10 +11,10 @@ from svcd.chain.accounts import Account
 from svcd.chain.snapshot import pack_account
 from svcd.store import snapshot_store
 from svcd.store.account_table import AccountWriter
-from svcd.store.database import migrations, transaction
+from svcd.store.database import transaction
 from svcd.store.snapshot_store import StateReader
 from svcd.store.undo_records import pack
-from tests.store.account_runs import small_runs
+from tests.store.account_runs import patched_chain
 from tests.store.test_account_table import key
 from tests.store.test_external_sort import nothing, small_sort
 
@@ -57,13 +55,7 @@ def read(connection: sqlite3.Connection, height: int) -> bytes:
 
 @given(st.lists(CHANGES, min_size=1, max_size=12))
 def test_the_accounts_after_every_block_are_those_of_a_replay(changes: list[dict[int, int | None]]) -> None:
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        closing(sqlite3.connect(":memory:", isolation_level=None)) as connection,
-    ):
-        for migration in migrations():
-            connection.executescript(migration.script)
-        small_runs(patch)
+    with patched_chain() as (connection, patch):
         small_sort(patch)
         patch.setattr(snapshot_store, "_ROWS", 3)
         for height, accounts in enumerate(connected(connection, changes)):
