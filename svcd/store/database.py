@@ -423,8 +423,10 @@ class OneCommit:
             self.connection.execute("BEGIN")
 
     def __exit__(self, *_exception: object) -> None:
-        if self._is_outermost:
-            self.connection.execute("COMMIT")
+        # There is nothing to commit, and COMMIT would raise the error of a query inside once more. After some errors
+        # SQLite has ended the transaction itself.
+        if self._is_outermost and self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
 
 
 def snapshot(connection: sqlite3.Connection) -> OneCommit:

@@ -90,6 +90,14 @@ def test_reads_after_a_block_see_it_in_the_same_turn(node: Node, chain: ChainBui
     assert manager.tip.height == 2
 
 
+def test_a_transaction_that_an_error_has_ended_is_not_ended_again(node: Node, chain: ChainBuilder) -> None:
+    manager = node.chain_manager
+    manager.read(height_in)
+    node.connections[1].execute("ROLLBACK")
+    node.clock.advance(0)
+    assert manager.read(height_in) == (0, manager.tip)
+
+
 def test_the_prune_height_is_read_from_the_newest_commit(node: Node, chain: ChainBuilder) -> None:
     manager = node.chain_manager
     manager.read(height_in)
