@@ -1,13 +1,16 @@
 """Files that are damaged or removed, while the node runs and while it does not: it stops with one line, or is right."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from svcd.store.state_tree_file import StateTreeFile
 from tests.faults.conftest import confirm, loud
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.running import RunningNode, refused
+from tests.process_level.running import RunningNode, refused, wait_until
 from tests.process_level.test_damage import spoil
 from tests.process_level.test_devnet import FAUCET
 from tests.process_level.test_webhook_story import Shop
@@ -28,6 +31,13 @@ def ends_with(node: RunningNode, line: str) -> None:
     assert node.wait_ended() == 1, node.output
     assert loud(node) == [line]
     assert "Traceback" not in node.output
+
+
+def all_evaluated(database: Path) -> bool:
+    """Whether each watch has been evaluated since its registration."""
+    with closing(sqlite3.connect(database)) as connection:
+        (new,) = connection.execute("SELECT count(*) FROM watch WHERE evaluated_height IS NULL").fetchone()
+    return new == 0
 
 
 # Pages that are overwritten
@@ -83,6 +93,8 @@ def test_a_page_of_the_webhooks_that_is_overwritten(shop: Shop) -> None:
     shop.fund("customer")
     order = shop.order("order-1")
     database = shop.node.data_dir / "webhooks.sqlite"
+    # The evaluation after the registration would find the damage, and the node would be gone before the payment.
+    wait_until(lambda: all_evaluated(database), "the first evaluation of the watch")
     spoil(database, "watch")
     shop.pay("customer", order["request"])
     ends_with(
