@@ -143,6 +143,7 @@ class ChainRoutes(ShowsChain):
         self._clock = clock
         self._kept_status: Cached[tuple[bytes, bytes, Tip]] = Cached()
         self._kept_consensus: Cached[Response] = Cached()
+        self._rules = Response(json_body({"rules": self._params.rules}))
 
     @Route(
         "GET",
@@ -181,6 +182,17 @@ class ChainRoutes(ShowsChain):
             return Response(json_body({"consensus": consensus_record(self._params, tip, now)}), tip=tip_at(tip))
 
         return self._kept_consensus.get((tip.hash, self._params.slot_at(now)), render)
+
+    @Route(
+        "GET",
+        "/rpc/rules",
+        "The rules of the network, which give its genesis hash",
+        bucket="read",
+        answers={200: object_schema({"rules": schemas.RULES})},
+    )
+    def rules(self) -> Renderable:
+        """Answer GET /rpc/rules."""
+        return self._rules
 
     @Route(
         "GET",

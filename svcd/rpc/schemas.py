@@ -94,6 +94,42 @@ STATUS: Final = named_object(
     },
     optional=["endpoint", "stateRoot", "consensusRoot", "knownPeerCount", "bestKnownPeerHeight", "syncLagBlocks"],
 )
+
+
+def _pair(one: Schema, example: list[object]) -> Schema:
+    return with_example({"type": "array", "items": one, "minItems": 2, "maxItems": 2}, example)
+
+
+RULES: Final = named_object(
+    "Rules",
+    {
+        "chainId": CHAIN_ID,
+        "networkId": NETWORK_ID,
+        "addressPrefix": with_example(_STRING, MAINNET.address_prefix),
+        "genesisTime": TIME,
+        "slotSeconds": COUNT,
+        "slotsPerBlock": COUNT,
+        "halfLifeSlots": COUNT,
+        "gapCapSlots": COUNT,
+        "memoryKiB": COUNT,
+        "initialTarget": HASH,
+        "maxTarget": HASH,
+        "minTarget": HASH,
+        "initialReward": BASE_UNITS,
+        "halvingBlocks": COUNT,
+        "minimumFee": FEE,
+        "accountMinimum": BASE_UNITS,
+        "holdingMinimum": BASE_UNITS,
+        "multiplierSchedule": {"type": "array", "items": _pair(COUNT, [0, 10_000])},
+        "maxBlockTransactions": COUNT,
+        "maxBlockBytes": COUNT,
+        "transactionPastSeconds": COUNT,
+        "transactionFutureSeconds": COUNT,
+        "producers": {"type": "array", "items": ADDRESS},
+        "allocations": {"type": "array", "items": _pair(_STRING, [_TO, "100000000000000"])},
+    },
+    about="The rules that give the genesis hash, under their names in docs/protocol.md 1.",
+)
 CONSENSUS: Final = named_object(
     "Consensus",
     {

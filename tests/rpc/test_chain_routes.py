@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.difficulty import next_target
-from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.encoding import MAX_INTEGER, canonical, tagged_hash
 from svcd.node.chainstate import LongReads
 from svcd.node.status import NetworkView
 from svcd.store.chain_store import ChainReader
@@ -145,6 +145,15 @@ def test_consensus_of_a_new_chain(still: Client) -> None:
             "producers": [],
         }
     }
+
+
+def test_the_rules_give_the_genesis_hash(still: Client) -> None:
+    rules = still.ok("/rpc/rules")["rules"]
+
+    assert rules == PARAMS.rules
+    inner = tagged_hash("svc/genesis/v1", tagged_hash("svc/rules/v1", canonical(rules)))
+    genesis = tagged_hash("svc/block-id/v4", inner + bytes(8))
+    assert genesis.hex() == still.ok("/rpc/status")["status"]["genesisHash"]
 
 
 def test_consensus_says_what_the_next_block_is_due(node: Node, client: Client, clock: Clock) -> None:

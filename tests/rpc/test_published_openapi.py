@@ -20,6 +20,7 @@ from tests.web.examples import inlined
 ROUTES = {
     ("GET", "/rpc/status"),
     ("GET", "/rpc/consensus"),
+    ("GET", "/rpc/rules"),
     ("GET", "/rpc/block/{height}"),
     ("GET", "/rpc/balance/{address}"),
     ("GET", "/rpc/address/{address}/transactions"),
