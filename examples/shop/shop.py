@@ -149,11 +149,12 @@ def open_order(
     is_refund = refund_of is not None
     expires_at = None if is_refund else int(time.time() + ORDER_SECONDS) * 1000
     checkout = made.checkout_url(config["PUBLIC_NODE_URL"], return_url=return_url, until=expires_at)
+    *asked, _network = astuple(order)
     _, *quoted = (None,) * 5 if quote is None else astuple(quote)
     g.db.execute(
         "INSERT INTO orders (reference, recipient, amount, confirmations, since_height, refund_of, what, payment_uri,"
         " checkout_url, expires_at, price, currency, rate, rate_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*astuple(order), refund_of, what, made.payment_uri, checkout, expires_at, *quoted),
+        (*asked, refund_of, what, made.payment_uri, checkout, expires_at, *quoted),
     )
     try:
         follow(order, is_refund=is_refund)

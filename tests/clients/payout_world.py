@@ -7,7 +7,7 @@ from typing import Any
 import svc_pay
 from attrs import define, field
 from svc_pay import DEVNET, Key, NodeUnreachable
-from svc_pay.calls import Answer, Blocking, Call, Pause, Steps
+from svc_pay.calls import Answer, Blocking, Call, OwnNetwork, Pause, Steps
 from svc_pay.payouts import PayoutSteps
 
 KEY = Key(b"a key of the payouts".ljust(32))
@@ -162,7 +162,7 @@ class Worker:
 
     payouts: PayoutSteps
     running: Steps[Any] | None = None
-    step: Call | Pause | Blocking | None = None
+    step: Call | Pause | Blocking | OwnNetwork | None = None
     result: Any = None
     error: svc_pay.SvcPayError | None = None
 
@@ -185,7 +185,7 @@ class Worker:
             step.run()
         self._resume(lambda: running.send(None))
 
-    def _resume(self, resumed: Callable[[], Call | Pause | Blocking]) -> None:
+    def _resume(self, resumed: Callable[[], Call | Pause | Blocking | OwnNetwork]) -> None:
         try:
             self.step = resumed()
         except StopIteration as stop:

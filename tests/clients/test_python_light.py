@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -15,12 +15,7 @@ from svc_pay import DEVNET, NETWORKS, AsyncClient, Client, InvalidInput, Invalid
 from svc_pay.account_proof import check_account, parse_account_proof
 from svc_pay.chain_proof import ReadChain, check_chain, check_work, parse_chain_proof
 from svc_pay.chain_rules import (
-    GENESIS_TIME,
-    MAX_BLOCK_TRANSACTIONS,
-    MULTIPLIERS,
-    RULES,
     WORK_LIMIT,
-    ChainRules,
     block_work,
     effective_target,
 )
@@ -119,31 +114,24 @@ def test_payment_proof(vector: dict[str, Any]) -> None:
 # A network with a list of producers (section 8a), whose blocks are in the vectors
 
 CLOSED = VECTORS["closedNetwork"]
-CLOSED_NETWORK = svc_pay.Network("closed", 1001, "SVC-CLOSED", "fest", CLOSED["genesisHash"])
+CLOSED_NETWORK = svc_pay.parse_network(
+    json.dumps({"name": "closed", "rules": CLOSED["rules"], "changes": [], "genesisHash": CLOSED["genesisHash"]})
+)
 
 
-def read_closed(monkeypatch: pytest.MonkeyPatch, steps: list[int], *changes: tuple[int, tuple[str, ...]]) -> ReadChain:
+def read_closed(steps: list[int], *changes: tuple[int, tuple[str, ...]]) -> ReadChain:
     """The chain of these blocks of the story, as a proof shows it; raises InvalidProof."""
-    rules = CLOSED["rules"]
-    told = replace(
-        RULES[DEVNET],
-        rules_hash=bytes.fromhex(CLOSED["rulesHash"]),
-        memory_kib=rules["memoryKiB"],
-        allocated=sum(int(units) for _, units in rules["allocations"]),
-        producers=tuple(rules["producers"]),
-        changes=changes,
-    )
-    monkeypatch.setitem(cast(dict[svc_pay.Network, ChainRules], RULES), CLOSED_NETWORK, told)
+    network = replace(CLOSED_NETWORK, rules=replace(CLOSED_NETWORK.rules, changes=changes))
     blocks = [CLOSED["story"][step]["block"] for step in steps]
     proof = {
-        "chainId": CLOSED_NETWORK.chain_id,
-        "genesisHash": CLOSED_NETWORK.genesis_hash,
+        "chainId": network.chain_id,
+        "genesisHash": network.genesis_hash,
         "tip": CLOSED["story"][steps[-1]]["hash"],
         "headers": [{name: block[name] for name in HEADER_FIELDS} for block in blocks],
         "nodes": [],
     }
-    read = check_chain(parse_chain_proof(proof, CLOSED_NETWORK), CLOSED_NETWORK)
-    check_work(read.headers, CLOSED_NETWORK, checked=set())
+    read = check_chain(parse_chain_proof(proof, network), network)
+    check_work(read.headers, network, checked=set())
     return read
 
 
@@ -152,14 +140,14 @@ OUTSIDER = svc_pay.chain.address_of(bytes.fromhex(CLOSED["story"][4]["block"]["p
 FIRST, SECOND, THIRD, FOURTH = CLOSED["rules"]["producers"]
 
 
-def test_the_blocks_of_listed_producers_that_take_turns_are_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_closed(monkeypatch, ACCEPTED).head.height == 6
+def test_the_blocks_of_listed_producers_that_take_turns_are_a_chain() -> None:
+    assert read_closed(ACCEPTED).head.height == 6
 
 
 @pytest.mark.parametrize("at", [at for at, step in enumerate(CLOSED["story"]) if not step["accepted"]])
-def test_a_block_that_the_list_does_not_allow_proves_nothing(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def test_a_block_that_the_list_does_not_allow_proves_nothing(at: int) -> None:
     with pytest.raises(InvalidProof, match="the producer of the block at height"):
-        read_closed(monkeypatch, [*(step for step in ACCEPTED if step < at), at])
+        read_closed([*(step for step in ACCEPTED if step < at), at])
 
 
 @pytest.mark.parametrize(
@@ -173,20 +161,20 @@ def test_a_block_that_the_list_does_not_allow_proves_nothing(monkeypatch: pytest
     ],
 )
 def test_a_change_of_the_list_is_in_force_from_its_height_on(
-    monkeypatch: pytest.MonkeyPatch, at: int, changes: tuple[tuple[int, tuple[str, ...]], ...]
+    at: int, changes: tuple[tuple[int, tuple[str, ...]], ...]
 ) -> None:
     steps = [*(step for step in ACCEPTED if step < at), at]
-    assert read_closed(monkeypatch, steps, *changes).head.height == len(steps)
+    assert read_closed(steps, *changes).head.height == len(steps)
     later = tuple((height + 1, producers) for height, producers in changes)
     with pytest.raises(InvalidProof, match="the producer of the block at height"):
-        read_closed(monkeypatch, steps, *later)
+        read_closed(steps, *later)
 
 
-def test_a_change_ends_the_list_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_ends_the_list_before_it() -> None:
     """Up to height 6 the third and the fourth have made blocks."""
-    assert read_closed(monkeypatch, ACCEPTED, (7, (FIRST, SECOND))).head.height == 6
+    assert read_closed(ACCEPTED, (7, (FIRST, SECOND))).head.height == 6
     with pytest.raises(InvalidProof, match="height 6 is none of the 2 that may make it"):
-        read_closed(monkeypatch, ACCEPTED, (6, (FIRST, SECOND)))
+        read_closed(ACCEPTED, (6, (FIRST, SECOND)))
 
 
 def test_every_part_has_as_many_cases_as_it_should() -> None:
@@ -196,7 +184,7 @@ def test_every_part_has_as_many_cases_as_it_should() -> None:
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_the_rules_are_those_of_the_vectors(network: svc_pay.Network) -> None:
-    told, vector = RULES[network], VECTORS["networks"][network.name]
+    told, vector = network.rules, VECTORS["networks"][network.name]
     rules = vector["rules"]
     assert (told.rules_hash.hex(), told.genesis_state_root.hex()) == (
         vector["rulesHash"],
@@ -210,15 +198,17 @@ def test_the_rules_are_those_of_the_vectors(network: svc_pay.Network) -> None:
         "memoryKiB": told.memory_kib,
         "halvingBlocks": told.halving_blocks,
         "transactionFutureSeconds": told.future_seconds,
-        "transactionPastSeconds": svc_pay.chain.TRANSFER_MILLISECONDS // 1000,
-        "genesisTime": GENESIS_TIME,
-        "maxBlockTransactions": MAX_BLOCK_TRANSACTIONS,
+        "transactionPastSeconds": told.past_seconds,
+        "genesisTime": told.genesis_time,
+        "maxBlockTransactions": told.max_block_transactions,
+        "minimumFee": told.minimum_fee,
+        "initialReward": told.initial_reward,
     }
     assert {name: int(rules[name]) for name in names} == names
     assert (told.initial_target, told.max_target) == (int(rules["initialTarget"], 16), int(rules["maxTarget"], 16))
     assert told.target_at(-(10**12)) == told.next_target(10**12, 0) == int(rules["minTarget"], 16)
     assert told.next_target(2, 10**12) == told.max_target
-    assert [points for _, points in rules["multiplierSchedule"]] == list(MULTIPLIERS)
+    assert [points for _, points in rules["multiplierSchedule"]] == list(told.multipliers)
     assert told.allocated == told.issued_after(0) == sum(int(units) for _, units in rules["allocations"])
     assert told.issued_after(2) - told.allocated == 2 * int(rules["initialReward"])
     assert told.issued_after(100 * told.halving_blocks) == told.issued_after(101 * told.halving_blocks)

@@ -39,9 +39,9 @@ def test_the_changelog_names_the_version() -> None:
 
 PROGRAM = """
 from svc_pay import (
-    DEVNET, AsyncClient, AsyncPayouts, Client, EventName, Journal, Key, Order, Payment, PayoutState, Payouts,
+    DEVNET, AsyncClient, AsyncPayouts, Client, EventName, Journal, Key, Network, Order, Payment, PayoutState, Payouts,
     ProvenPayment, Quote, RateSource, SqliteJournal, State, WatchEvent, Webhook, check_proof, order_amount,
-    sign_transfer,
+    read_network, sign_transfer,
 )
 from svc_pay.light import ProvenAccount, ProvenChain, proven_balance, proven_payment, verify_chain
 
@@ -87,11 +87,21 @@ def believe_nobody(node: Client, order: Order) -> int:
     return account.balance + chain.tip.height
 
 
+def of_a_festival() -> int:
+    festival: Network = read_network("festival.toml")
+    order = Order("order-1", "fest1q…", 5, network=festival)
+    with Client("https://node.example", network=festival) as node:
+        account = proven_balance(node, order.recipient, network=order.network)
+    return account.balance + festival.rules.slot_time(7)
+
+
 def wrong(node: Client, webhook: Webhook) -> None:
     Payouts(node, "payouts.sqlite", Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
     AsyncPayouts(node, Table(), Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
     order_amount(2.5, "EUR", RateSource.fixed("EUR", 1).rate())  # type: ignore[arg-type]
     RateSource.function("EUR", lambda: 0.5, max_age=60)  # type: ignore[arg-type,return-value]
+    Order("order-1", "fest1q…", 5, network="festival.toml")  # type: ignore[arg-type]
+    Client("https://node.example", network="festival.toml")  # type: ignore[arg-type]
     node.payment_request("svcd1…", 2.5)  # type: ignore[arg-type]
     node.payment_request("svcd1…", 5, refrence="order-1")  # type: ignore[call-arg]
     node.payment("order-1")  # type: ignore[arg-type]

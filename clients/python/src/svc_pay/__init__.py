@@ -56,6 +56,7 @@ from svc_pay.model import (
     WatchPage,
     Work,
 )
+from svc_pay.network_file import parse_network, read_network
 from svc_pay.payouts import AsyncPayouts, Payout, Payouts, PayoutState
 from svc_pay.proof import ProvenPayment, check_proof
 from svc_pay.rates import Price, Quote, Rate, RateSource, order_amount
@@ -132,6 +133,8 @@ __all__ = [
     "network_of",
     "order_amount",
     "parse_amount",
+    "parse_network",
+    "read_network",
     "refund_reference",
     "sign_transfer",
 ]

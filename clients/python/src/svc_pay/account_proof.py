@@ -1,5 +1,7 @@
 """Account proofs: an account, or its absence, against the state root of a header (docs/protocol.md 9 and 13)."""
 
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -32,6 +34,20 @@ class Leaf:
         held = _NEVER_HELD if self.held_since is None else self.held_since
         numbers = b"".join(number.to_bytes(8, "big") for number in (self.balance, self.nonce, held))
         return sha256(b"\0" + self.key.to_bytes(20, "big") + numbers).digest()
+
+
+def state_root(accounts: Iterable[Leaf]) -> bytes:
+    """The root of the tree of these accounts (docs/protocol.md 9)."""
+    return _subtree(sorted(accounts, key=lambda account: account.key), 0)
+
+
+def _subtree(accounts: Sequence[Leaf], depth: int) -> bytes:
+    """The root of the accounts, by ascending key, whose first ``depth`` bits are the same."""
+    if len(accounts) < 2:
+        return accounts[0].hash if accounts else bytes(32)
+    middle = bisect_left(accounts, 1, key=lambda account: account.key >> KEY_BITS - 1 - depth & 1)
+    halves = _subtree(accounts[:middle], depth + 1) + _subtree(accounts[middle:], depth + 1)
+    return sha256(b"\1" + halves).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from svc_pay.chain import (
-    MINIMUM_FEE,
     Network,
     check_address,
     check_amount,
@@ -53,9 +52,11 @@ from svc_pay.wallet import Key, SignedTransfer, check_minimum, sign_transfer
 from svc_pay.webhooks import EventName
 
 MAXIMUM_FEE: Final = 1_000_000
-"""The greatest fee in base units that is paid because a node suggests it."""
+"""The greatest fee in base units that is paid on mainnet and devnet because a node suggests it."""
 LONGEST_WAIT: Final = 30
 """Seconds of one long poll."""
+_FEES: Final = 100
+"""How many times the least fee of a network is paid because a node suggests it, unless a caller says how much."""
 
 _ATTEMPTS: Final = 4
 _UNSYNCED_WAIT: Final = 2
@@ -111,7 +112,12 @@ class Blocking:
     run: Callable[[], None]
 
 
-Steps = Generator[Call | Pause | Blocking, Answer | None, T]
+@dataclass(frozen=True, slots=True)
+class OwnNetwork:
+    """A question for the network that the client was given; None if it was given none."""
+
+
+Steps = Generator[Call | Pause | Blocking | OwnNetwork, Answer | Network | None, T]
 
 
 def get(
@@ -154,7 +160,7 @@ def ask(call: Call) -> Steps[bytes]:
             paused += pause
             yield Pause(pause, paused, lost)
             continue
-        if answer is None:
+        if not isinstance(answer, Answer):
             raise TypeError("a call must be sent its answer")
         if 200 <= answer.status < 300:
             return answer.body
@@ -192,6 +198,15 @@ def _object(call: Call, name: str, parse: Callable[[Members], T]) -> Steps[T]:
         raise InvalidAnswer(f"the answer has an impossible value: {error}") from None
 
 
+def network_for(address: str) -> Steps[Network]:
+    """The network of an address: that of the client, or else mainnet or devnet; raises InvalidInput."""
+    own = yield OwnNetwork()
+    if not isinstance(own, Network):
+        return network_of(address)
+    check_address(address, own)
+    return own
+
+
 # Payments
 
 
@@ -204,7 +219,7 @@ def payment_request(
     confirmations: int = DEFAULT_CONFIRMATIONS,
 ) -> Steps[PaymentRequest]:
     """A payment request for an order; without a reference the node generates one. The node stores nothing."""
-    network_of(recipient)
+    network = yield from network_for(recipient)
     body: dict[str, object] = {
         "recipient": recipient,
         "amountBaseUnits": str(check_amount(amount)),
@@ -215,7 +230,7 @@ def payment_request(
     if label is not None:
         body["label"] = label
     call = post("/rpc/commerce/payment-request", body, repeatable=True, authorized=False)
-    made = yield from _object(call, "payment", PaymentRequest.parse)
+    made = yield from _object(call, "payment", lambda members: PaymentRequest.parse(members, network))
     order = made.order
     asked = (recipient, amount, reference or order.reference, confirmations)
     if (order.recipient, order.amount, order.reference, order.confirmations) != asked:
@@ -298,7 +313,7 @@ def payments(
     recipient: str, *, reference: str | None = None, amount: int | None = None, since_height: int | None = None
 ) -> Steps[list[ReceivedTransfer]]:
     """Every transfer to an address, paying an order or not; with ``amount``, whether each pays that order."""
-    network_of(recipient)
+    yield from network_for(recipient)
     query = {"recipient": recipient, "limit": "100"}
     if reference is not None:
         query["reference"] = check_reference(reference)
@@ -421,7 +436,12 @@ def _watch_path(watch_id: str) -> str:
 
 def account(address: str) -> Steps[Account]:
     """The account of an address."""
-    network_of(address)
+    yield from network_for(address)
+    return (yield from account_of(address))
+
+
+def account_of(address: str) -> Steps[Account]:
+    """The account of an address whose network was checked before."""
     return _object(get(f"/rpc/balance/{address}"), "account", Account.parse)
 
 
@@ -432,11 +452,12 @@ def sign(
     recipient: str,
     amount: int,
     reference: str | None = None,
-    maximum_fee: int = MAXIMUM_FEE,
+    maximum_fee: int | None = None,
     nonce: int | None = None,
 ) -> Steps[SignedTransfer]:
     """A transfer signed with the suggested fee and ``nonce``, by default the account's next one from the node.
 
+    ``maximum_fee`` is by default a hundred times the least fee of the network.
     Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
     transfer replaces the other: use :class:`svc_pay.Payouts`, or nonces that no two workers share. Raises
     ImpossibleAmount if either account would then have less than the network's account minimum.
@@ -446,8 +467,8 @@ def sign(
     if nonce is not None:
         check_number(nonce, "nonce")
     rules = yield from rules_of(network)
-    fee = yield from suggested_fee(maximum_fee)
-    sender = yield from account(key.address(network))
+    fee = yield from suggested_fee(network, maximum_fee)
+    sender = yield from account_of(key.address(network))
     if nonce is not None and nonce < sender.nonce:
         raise InvalidInput(f"nonce {nonce} is already used; the next one is {sender.nonce}")
     # A transfer with an earlier nonce replaces one that waits, whose amount it can spend.
@@ -460,18 +481,35 @@ def sign(
 
 def rules_of(network: Network) -> Steps[int]:
     """The account minimum of ``network``; raises InvalidAnswer if the node is on another one."""
-    rules = Members.of((yield from ask(get("/rpc/consensus"))), "the answer").object("consensus")
-    if rules.text("genesisHash") != network.genesis_hash:
-        raise InvalidAnswer(f"the node is not on {network.name}")
+    rules = consensus_in((yield from ask(consensus())), network)
     return rules.number("accountMinimum")
 
 
-def suggested_fee(maximum_fee: int) -> Steps[int]:
+def consensus(limit: float | None = None) -> Call:
+    """The request for the rules of a node's network."""
+    return get("/rpc/consensus", limit=limit)
+
+
+def consensus_in(body: bytes, network: Network) -> Members:
+    """The rules in an answer; raises InvalidAnswer if the node is on another network."""
+    rules = Members.of(body, "the answer").object("consensus")
+    found = rules.text("genesisHash")
+    if found != network.genesis_hash:
+        raise InvalidAnswer(
+            f"the node is not on {network.name}: its genesis hash is {found[:64]!r}, and that of {network.name}"
+            f" {network.genesis_hash}"
+        )
+    return rules
+
+
+def suggested_fee(network: Network, maximum_fee: int | None) -> Steps[int]:
     """The fee that the node suggests, at least the minimum; raises InvalidAnswer if it is above ``maximum_fee``."""
     fee = yield from _object(get("/rpc/fees"), "fees", lambda fees: fees.number("suggestedFee"))
-    if fee > maximum_fee:
-        raise InvalidAnswer(f"the node suggests a fee of {fee} base units, more than maximum_fee {maximum_fee}")
-    return max(fee, MINIMUM_FEE)
+    least = network.rules.minimum_fee
+    most = _FEES * least if maximum_fee is None else maximum_fee
+    if fee > most:
+        raise InvalidAnswer(f"the node suggests a fee of {fee} base units, more than maximum_fee {most}")
+    return max(fee, least)
 
 
 def check_recipient(
@@ -483,7 +521,7 @@ def check_recipient(
         received = sender.balance
     elif not minimum <= amount <= available - fee - minimum:
         # Otherwise the amount alone gives the recipient enough.
-        received = (yield from account(recipient)).balance
+        received = (yield from account_of(recipient)).balance
     check_minimum(amount, minimum=minimum, fee=fee, available=available, received=received)
 
 

@@ -2,11 +2,12 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import Final
 
+from svc_pay.chain_rules import DEVNET_RULES, MAINNET_RULES, ChainRules
 from svc_pay.errors import InvalidInput
 
 COIN: Final = 10**8
@@ -14,10 +15,8 @@ COIN: Final = 10**8
 GREATEST: Final = 2**53 - 1
 """The greatest number on the wire."""
 MINIMUM_FEE: Final = 10_000
-"""The smallest fee of a transfer, in base units."""
+"""The smallest fee of a transfer on mainnet and devnet, in base units."""
 MAX_CONFIRMATIONS: Final = 1000
-TRANSFER_MILLISECONDS: Final = 24 * 3600 * 1000
-"""How old a transfer can be at the time of its block: transactionPastSeconds of every network."""
 KEY_BITS: Final = 160
 """The bits of the key hash in an address."""
 
@@ -30,24 +29,37 @@ _COINS: Final = re.compile(r"(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?")
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network, whose values never change."""
+    """A network, whose values never change: mainnet, devnet, or what :func:`svc_pay.read_network` has read."""
 
-    name: str
+    name: str = field(compare=False)
+    """What this computer calls it."""
     network_id: int
     chain_id: str
     prefix: str
     """The beginning of its addresses."""
     genesis_hash: str
     """64 hex characters."""
+    rules: ChainRules = field(compare=False, repr=False)
 
 
 MAINNET: Final = Network(
-    "mainnet", 1, "SVC-MAINNET", "svc", "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227"
+    "mainnet",
+    1,
+    "SVC-MAINNET",
+    "svc",
+    "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
+    MAINNET_RULES,
 )
 DEVNET: Final = Network(
-    "devnet", 2, "SVC-DEVNET", "svcd", "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444"
+    "devnet",
+    2,
+    "SVC-DEVNET",
+    "svcd",
+    "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
+    DEVNET_RULES,
 )
 NETWORKS: Final = (MAINNET, DEVNET)
+"""The networks that are built in."""
 
 
 # Amounts
@@ -117,28 +129,46 @@ def address_of(public_key: bytes, network: Network) -> str:
 
 
 def network_of(address: str) -> Network:
-    """The network of an address; raises InvalidInput if it is not an address."""
+    """The network of an address of mainnet or devnet; raises InvalidInput for every other text."""
     for network in NETWORKS:
-        symbols = [_SYMBOLS.find(character) for character in address.removeprefix(f"{network.prefix}1")]
-        if address.startswith(f"{network.prefix}1q") and len(symbols) == 39 and -1 not in symbols:
-            if _checksum(network.prefix, symbols[:33]) == symbols[33:]:
-                return network
-            raise InvalidInput(f"{address} is mistyped: its checksum is wrong")
-    raise InvalidInput("an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow")
+        if _symbols(address, network.prefix) is not None:
+            check_address(address, network)
+            return network
+    raise InvalidInput(
+        "an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow; of a network of"
+        " your own, give the network, too"
+    )
+
+
+def _symbols(address: str, prefix: str) -> list[int] | None:
+    """The symbols of an address with this prefix, whose checksum may be wrong; None if it has another form."""
+    symbols = [_SYMBOLS.find(character) for character in address.removeprefix(f"{prefix}1")]
+    return symbols if address.startswith(f"{prefix}1q") and len(symbols) == 39 and -1 not in symbols else None
 
 
 def check_address(address: str, network: Network) -> str:
     """``address`` if it is one of ``network``; raises InvalidInput."""
-    if network_of(address) is not network:
-        raise InvalidInput(f"{address} is not an address of {network.name}")
+    key_hash_in(address, network.prefix, network.name)
     return address
 
 
 def key_hash_of(address: str, network: Network) -> int:
     """The key hash in an address of ``network``; raises InvalidInput."""
+    return key_hash_in(address, network.prefix, network.name)
+
+
+def key_hash_in(address: str, prefix: str, name: str) -> int:
+    """The key hash in an address with a prefix, that of the network ``name``; raises InvalidInput."""
+    symbols = _symbols(address, prefix)
+    if symbols is None:
+        raise InvalidInput(
+            f"{address[:90]!r} is not an address of {name}: those have {prefix}1q and 38 more lower-case characters"
+        )
+    if _checksum(prefix, symbols[:33]) != symbols[33:]:
+        raise InvalidInput(f"{address} is mistyped: its checksum is wrong")
     number = 0
-    for character in check_address(address, network).removeprefix(f"{network.prefix}1")[:-6]:
-        number = number << 5 | _SYMBOLS.index(character)
+    for symbol in symbols[:33]:
+        number = number << 5 | symbol
     return number
 
 
@@ -151,7 +181,7 @@ def tagged_hash(tag: str, data: bytes) -> bytes:
 
 
 def canonical(value: object) -> bytes:
-    """The canonical JSON (RFC 8785) of objects with ASCII keys, strings and integers."""
+    """The canonical JSON (RFC 8785) of objects with ASCII keys, arrays, strings and integers."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8")
 
 

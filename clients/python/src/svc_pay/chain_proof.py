@@ -14,9 +14,6 @@ from typing import Final
 
 from svc_pay.chain import Network, address_of, canonical, tagged_hash
 from svc_pay.chain_rules import (
-    MAX_BLOCK_TRANSACTIONS,
-    MULTIPLIERS,
-    RULES,
     WORK_LIMIT,
     ChainRules,
     block_work,
@@ -249,7 +246,7 @@ class _ChainReader:
     def __init__(self, network: Network, nodes: Sequence[HistoryNode]) -> None:
         genesis = bytes.fromhex(network.genesis_hash)
         self._network = network
-        self._rules = RULES[network]
+        self._rules = network.rules
         self._nodes = nodes
         self.nodes_read = 0
         self.head = Head(genesis, height=0, slot=0, clock=0, work=0, mountains=(HistoryNode(genesis, 0, 0, 0),))
@@ -290,9 +287,9 @@ class _ChainReader:
         builds = not before.hash or header.parent_hash == before.hash
         must(builds, f"the header at height {height} does not build on the block before it")
         self._check_producer(header)
-        must(header.multiplier in MULTIPLIERS, f"multiplier {header.multiplier} is not in the schedule")
-        count = header.transaction_count
-        must(count <= MAX_BLOCK_TRANSACTIONS, f"a block has at most {MAX_BLOCK_TRANSACTIONS} transactions, not {count}")
+        must(header.multiplier in rules.multipliers, f"multiplier {header.multiplier} is not in the schedule")
+        count, most = header.transaction_count, rules.max_block_transactions
+        must(count <= most, f"a block has at most {most} transactions, not {count}")
         fits = (count == 0) == (header.transactions_root == _NO_TRANSACTIONS)
         must(fits, "transactionsRoot is not that of so many transactions")
         base_target = rules.next_target(height, before.clock)
@@ -405,7 +402,7 @@ def work_values(network: Network) -> Callable[[ShownHeader], int]:
         from argon2.low_level import Type, hash_secret_raw
     except ImportError:
         raise InvalidInput("checking a chain needs Argon2id: pip install 'svc-pay[light]'") from None
-    memory_kib = RULES[network].memory_kib
+    memory_kib = network.rules.memory_kib
 
     def value_of(shown: ShownHeader) -> int:
         value = hash_secret_raw(

@@ -12,8 +12,8 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, g
 import httpx
 
 from svc_pay import calls
-from svc_pay.calls import Answer, Blocking, Call, Pause, Steps
-from svc_pay.chain import is_loopback
+from svc_pay.calls import Answer, Blocking, Call, OwnNetwork, Pause, Steps
+from svc_pay.chain import Network, is_loopback
 from svc_pay.errors import InvalidInput, NodeUnreachable, SvcPayError
 
 P = ParamSpec("P")
@@ -25,6 +25,8 @@ TIMEOUT = 15.0
 RETRY_SECONDS = 5.0
 """Seconds that a request may wait in all before it is repeated."""
 
+_OK: Final = 200
+_Outcome = Answer | Network | SvcPayError | None
 _TOKEN: Final = re.compile("[!-~]+")
 
 
@@ -87,7 +89,7 @@ def _unreachable(error: httpx.HTTPError) -> NodeUnreachable:
     return NodeUnreachable(f"the node does not answer: {error or type(error).__name__}")
 
 
-def _next(steps: Steps[T], outcome: Answer | SvcPayError | None) -> Call | Pause | Blocking:
+def _next(steps: Steps[T], outcome: _Outcome) -> Call | Pause | Blocking | OwnNetwork:
     """The next step of a generator after the ``outcome`` of the last one; raises StopIteration with the result."""
     return steps.throw(outcome) if isinstance(outcome, SvcPayError) else steps.send(outcome)
 
@@ -138,20 +140,38 @@ class _Node(ABC, Generic[Http]):
         timeout: float = TIMEOUT,
         retry_seconds: float = RETRY_SECONDS,
         insecure_http: bool = False,
+        network: Network | None = None,
     ) -> None:
         """``url`` is that of the node, ``token`` its management token, needed only for watches.
+
+        ``network`` is that of the node, and must be given unless it is mainnet or devnet. With it, the first call asks
+        the node for its genesis hash, and every call raises InvalidAnswer if the node is on another network.
 
         With a token and ``http://`` the URL must name this computer, unless ``insecure_http`` is true. Calls that may
         be repeated safely are repeated up to three times, as long as the pauses of a request take at most
         ``retry_seconds``; then the refusal of the node is raised, with its ``retry_after``.
         """
         self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
+        self.network: Final = network
+        """The network that was given; None if any of mainnet and devnet will do."""
+        self._on_network = network is None
         self._http: Http = self._open()
 
     @property
     def url(self) -> str:
         """The URL of the node, without a slash at its end."""
         return self._settings.url
+
+    def _first(self, call: Call) -> Call | None:
+        """The call to make before ``call``, to learn which network the node is on; None if that is known."""
+        return None if self._on_network else calls.consensus(call.limit)
+
+    def _knows(self, answer: Answer) -> bool:
+        """Whether the answer to that call says that the node is on the network; raises InvalidAnswer if on another."""
+        if self.network is not None and answer.status == _OK:
+            calls.consensus_in(answer.body, self.network)
+            self._on_network = True
+        return self._on_network
 
     @abstractmethod
     def _open(self) -> Http:
@@ -178,12 +198,14 @@ class Client(_Node[httpx.Client]):
 
     def _run(self, steps: Steps[T]) -> T:
         """The result of a generator of calls."""
-        outcome: Answer | SvcPayError | None = None
+        outcome: _Outcome = None
         try:
             while True:
                 step, outcome = _next(steps, outcome), None
                 if isinstance(step, Call):
                     outcome = self._ask(step)
+                elif isinstance(step, OwnNetwork):
+                    outcome = self.network
                 elif isinstance(step, Blocking):
                     step.run()
                 else:
@@ -195,6 +217,15 @@ class Client(_Node[httpx.Client]):
             return result
 
     def _ask(self, call: Call) -> Answer | NodeUnreachable:
+        first = self._first(call)
+        if first is not None:
+            # What goes wrong with it goes wrong with the call, which may be repeated.
+            told = self._send(first)
+            if not isinstance(told, Answer) or not self._knows(told):
+                return told
+        return self._send(call)
+
+    def _send(self, call: Call) -> Answer | NodeUnreachable:
         request = self._settings.request(self._http, call)
         try:
             return _answer(self._http.send(request))
@@ -239,12 +270,14 @@ class AsyncClient(_Node[httpx.AsyncClient]):
 
     async def _run(self, steps: Steps[T]) -> T:
         """The result of a generator of calls."""
-        outcome: Answer | SvcPayError | None = None
+        outcome: _Outcome = None
         try:
             while True:
                 step, outcome = _next(steps, outcome), None
                 if isinstance(step, Call):
                     outcome = await self._ask(step)
+                elif isinstance(step, OwnNetwork):
+                    outcome = self.network
                 elif isinstance(step, Blocking):
                     await asyncio.to_thread(step.run)
                 else:
@@ -256,6 +289,14 @@ class AsyncClient(_Node[httpx.AsyncClient]):
             return result
 
     async def _ask(self, call: Call) -> Answer | NodeUnreachable:
+        first = self._first(call)
+        if first is not None:
+            told = await self._send(first)
+            if not isinstance(told, Answer) or not self._knows(told):
+                return told
+        return await self._send(call)
+
+    async def _send(self, call: Call) -> Answer | NodeUnreachable:
         request = self._settings.request(self._http, call)
         try:
             return _answer(await self._http.send(request))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from svc_pay.chain import TRANSFER_MILLISECONDS, Network
+from svc_pay.chain import Network
 from svc_pay.errors import InvalidInput, JournalError, PayoutRefused
 from svc_pay.wallet import SignedTransfer
 
@@ -48,9 +48,10 @@ class StoredPayout:
         """The nonce of the newest transfer."""
         return nonce_of(self.newest)
 
-    def valid(self, now: int) -> list[SignedTransfer]:
+    def valid(self, now: int, network: Network) -> list[SignedTransfer]:
         """The transfers with the present nonce that a block can still include, by the own clock, the newest first."""
-        return [each for each in reversed(self.transfers) if nonce_of(each) == self.nonce and not is_void(each, now)]
+        present = [each for each in reversed(self.transfers) if nonce_of(each) == self.nonce]
+        return [each for each in present if not is_void(each, now, network)]
 
     def check_terms(self, asked: Terms) -> None:
         """Raise PayoutRefused unless the payout has these terms."""
@@ -68,20 +69,20 @@ def fee_of(transfer: SignedTransfer) -> int:
     return int(str(transfer.transaction["fee"]))
 
 
-def void_at(transfer: SignedTransfer) -> int:
+def void_at(transfer: SignedTransfer, network: Network) -> int:
     """From when on no block at its time can include a transfer (docs/protocol.md 4), in Unix milliseconds."""
-    return int(str(transfer.transaction["timestamp"])) + TRANSFER_MILLISECONDS
+    return int(str(transfer.transaction["timestamp"])) + 1000 * network.rules.past_seconds
 
 
-def given_up_at(transfer: SignedTransfer) -> int:
+def given_up_at(transfer: SignedTransfer, network: Network) -> int:
     """From when on another nonce may be used, in Unix milliseconds: clocks of blocks and of this computer differ."""
-    return void_at(transfer) + _MARGIN_MILLISECONDS
+    return void_at(transfer, network) + _MARGIN_MILLISECONDS
 
 
-def is_void(transfer: SignedTransfer, now: int) -> bool:
-    """Whether a transfer has to be signed again at ``now``: its day is over, or it is dated into the future."""
-    left = void_at(transfer) - now
-    return not 0 < left <= TRANSFER_MILLISECONDS + _FUTURE_MILLISECONDS
+def is_void(transfer: SignedTransfer, now: int, network: Network) -> bool:
+    """Whether a transfer has to be signed again at ``now``: its time is over, or it is dated into the future."""
+    left = void_at(transfer, network) - now
+    return not 0 < left <= 1000 * network.rules.past_seconds + _FUTURE_MILLISECONDS
 
 
 def terms_of(transfer: SignedTransfer) -> Terms:

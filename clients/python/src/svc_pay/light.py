@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from svc_pay.account_proof import Leaf, check_account, parse_account_proof
 from svc_pay.calls import Blocking, Steps, ask, genesis_proof, get
-from svc_pay.chain import MINIMUM_FEE, NETWORKS, TRANSFER_MILLISECONDS, Network, check_number, network_of
+from svc_pay.chain import Network, check_address, check_number, network_of
 from svc_pay.chain_proof import (
     MAX_PROOF_BYTES,
     RECENT,
@@ -27,7 +27,6 @@ from svc_pay.chain_proof import (
     parse_chain_section,
     work_values,
 )
-from svc_pay.chain_rules import RULES
 from svc_pay.client import AsyncClient, Client
 from svc_pay.errors import ApiError, InvalidAnswer, InvalidInput, InvalidProof, SvcPayError
 from svc_pay.members import Members
@@ -143,7 +142,7 @@ class _Checks:
     def checked(self, read: ReadChain) -> ReadChain:
         """A chain whose work is right and whose tip is not in the future; raises InvalidProof."""
         ahead = "the newest block is more than five minutes in the future of this computer's clock"
-        must(RULES[self.network].slot_time(read.head.slot) <= self.now + AHEAD, ahead)
+        must(self.network.rules.slot_time(read.head.slot) <= self.now + AHEAD, ahead)
         check_work(read.headers, self.network, checked=self.evaluated, progress=self.progress)
         return read
 
@@ -155,8 +154,9 @@ class _Checks:
 
 
 def _checks(network: Network, minimum_work: int, now: int | None, progress: Progress | None) -> _Checks:
-    if network not in NETWORKS:
-        raise InvalidInput("network must be MAINNET or DEVNET")
+    given: object = network
+    if not isinstance(given, Network):
+        raise InvalidInput("network must be MAINNET, DEVNET or a network that read_network has returned")
     if type(minimum_work) is not int or minimum_work < 0:
         raise InvalidInput("minimum_work must be an integer from 0 on")
     work_values(network)
@@ -245,7 +245,7 @@ class _Question(ABC, Generic[C, T]):
 
     def _chain(self, head: Head, url: str | None, refused: tuple[Refused, ...]) -> ProvenChain:
         checks = self.checks
-        began = RULES[checks.network].slot_time(head.slot)
+        began = checks.network.rules.slot_time(head.slot)
         tip = ProvenTip(head.hash.hex(), head.height, head.slot, began)
         return ProvenChain(tip, head.work, checks.fetched, len(checks.evaluated), url, refused)
 
@@ -281,7 +281,7 @@ class _AccountQuestion(_Question[Leaf | None, ProvenAccount]):
         proof = parse_account_proof(_proof_in(answer), network)
         read = self.checks.chain(chain_answer)
         # No proof shows the header of the genesis, whose accounts are in the rules.
-        root = read.headers[-1].header.state_root if read.headers else RULES[network].genesis_state_root
+        root = read.headers[-1].header.state_root if read.headers else network.rules.genesis_state_root
         leaf = check_account(proof, self._address, network, block=read.head.hash, state_root=root)
         return _Claim(url, read, leaf)
 
@@ -381,14 +381,22 @@ def _check_form(fields: dict[str, object], network: Network, slot: int) -> None:
     hex_bytes(fields["senderPublicKey"], 32, "senderPublicKey")
     hex_bytes(fields["signature"], 64, "signature")
     decimal(fields["nonce"], "nonce")
-    must(decimal(fields["fee"], "fee") >= MINIMUM_FEE, f"fee must be at least {MINIMUM_FEE}")
+    rules = network.rules
+    must(decimal(fields["fee"], "fee") >= rules.minimum_fee, f"fee must be at least {rules.minimum_fee}")
     payload = fields["payload"]
     named = ("paymentReference",) if isinstance(payload, dict) and "paymentReference" in payload else ()
     exact_fields(payload, ("recipient", "amount", *named), "payload")
-    rules = RULES[network]
     time, signed_at = rules.slot_time(slot), decimal(fields["timestamp"], "timestamp")
-    oldest, newest = time - TRANSFER_MILLISECONDS, time + 1000 * rules.future_seconds
+    oldest, newest = time - 1000 * rules.past_seconds, time + 1000 * rules.future_seconds
     must(oldest <= signed_at <= newest, f"timestamp must be from {oldest} to {newest} in this block")
+
+
+def _network_of(address: str, network: Network | None) -> Network:
+    """The network of an address: ``network``, or else mainnet or devnet; raises InvalidInput."""
+    if network is None:
+        return network_of(address)
+    check_address(address, network)
+    return network
 
 
 # Without a node
@@ -418,16 +426,17 @@ def check_account_proof(
     address: str,
     chain_answer: bytes,
     *,
+    network: Network | None = None,
     minimum_work: int = 0,
     now: int | None = None,
     progress: Progress | None = None,
 ) -> ProvenAccount:
     """The account that the answer of ``GET /rpc/proof/account/{address}`` proves; raises InvalidProof.
 
-    ``chain_answer`` is that of ``GET /rpc/proof/chain`` for the same tip. The other arguments are those of
-    :func:`check_chain_proof`.
+    ``chain_answer`` is that of ``GET /rpc/proof/chain`` for the same tip. ``network`` is that of the address, and must
+    be given unless that is mainnet or devnet. The other arguments are those of :func:`check_chain_proof`.
     """
-    question = _AccountQuestion(_checks(network_of(address), minimum_work, now, progress), address)
+    question = _AccountQuestion(_checks(_network_of(address, network), minimum_work, now, progress), address)
     question.checks.fetched += len(answer) + len(chain_answer)
     question.take(question.check(None, answer, chain_answer))
     return question.answer()
@@ -499,15 +508,17 @@ def proven_balance(
     nodes: Client | Iterable[Client],
     address: str,
     *,
+    network: Network | None = None,
     minimum_work: int = 0,
     now: int | None = None,
     progress: Progress | None = None,
 ) -> ProvenAccount:
     """The account of an address after the tip of the chain with the most work; raises SvcPayError.
 
-    The last arguments are those of :func:`check_chain_proof`.
+    The last arguments are those of :func:`check_account_proof`.
     """
-    return _asked(nodes, _AccountQuestion(_checks(network_of(address), minimum_work, now, progress), address))
+    checks = _checks(_network_of(address, network), minimum_work, now, progress)
+    return _asked(nodes, _AccountQuestion(checks, address))
 
 
 def proven_payment(
@@ -542,12 +553,13 @@ async def async_proven_balance(
     nodes: AsyncClient | Iterable[AsyncClient],
     address: str,
     *,
+    network: Network | None = None,
     minimum_work: int = 0,
     now: int | None = None,
     progress: Progress | None = None,
 ) -> ProvenAccount:
     """See :func:`proven_balance`; checks run in a thread, which calls ``progress``."""
-    checks = _checks(network_of(address), minimum_work, now, progress)
+    checks = _checks(_network_of(address, network), minimum_work, now, progress)
     return await _asked_async(nodes, _AccountQuestion(checks, address))
 
 

@@ -4,12 +4,13 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from svc_pay.chain import (
     MAX_CONFIRMATIONS,
     Network,
+    check_address,
     check_amount,
     check_number,
     check_reference,
@@ -19,6 +20,8 @@ from svc_pay.errors import InvalidAnswer
 from svc_pay.members import Members
 
 DEFAULT_CONFIRMATIONS: Final = 12
+_OF_RECIPIENT: Any = None
+"""What stands for the network of an order until that is read from its recipient: an order always has one."""
 _DECIMAL: Final = re.compile(r"[0-9]{1,20}\.[0-9]{1,8}")
 
 
@@ -57,19 +60,19 @@ class Order:
     """How many the shop requires, 1 to 1000."""
     since_height: int | None = None
     """Transfers in blocks below this height do not count."""
+    network: Network = field(default=_OF_RECIPIENT, repr=False)
+    """The network of the recipient; it must be given unless that is mainnet or devnet."""
 
     def __post_init__(self) -> None:
         check_reference(self.reference)
-        network_of(self.recipient)
+        given: object = self.network
+        if given is None:
+            object.__setattr__(self, "network", network_of(self.recipient))
+        check_address(self.recipient, self.network)
         check_amount(self.amount)
         check_number(self.confirmations, "confirmations", least=1, greatest=MAX_CONFIRMATIONS)
         if self.since_height is not None:
             check_number(self.since_height, "since_height")
-
-    @property
-    def network(self) -> Network:
-        """The network of the recipient."""
-        return network_of(self.recipient)
 
     def query(self) -> dict[str, str]:
         """The parameters of a verification."""
@@ -103,14 +106,15 @@ class PaymentRequest:
         return f"{node.rstrip('/')}{self.checkout_path}{query and '&'}{query}"
 
     @classmethod
-    def parse(cls, members: Members) -> "PaymentRequest":
-        """From the member `payment` of an answer."""
+    def parse(cls, members: Members, network: Network) -> "PaymentRequest":
+        """From the member `payment` of an answer of a node of ``network``."""
         order = Order(
             members.text("reference"),
             members.text("recipient"),
             members.number("amount"),
             members.count("requiredConfirmations"),
             members.number("sinceHeight"),
+            network,
         )
         return cls(
             order=order,

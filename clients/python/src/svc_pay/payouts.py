@@ -16,7 +16,7 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from svc_pay import calls
-from svc_pay.calls import MAXIMUM_FEE, Blocking, Steps
+from svc_pay.calls import Blocking, Steps
 from svc_pay.chain import MAX_CONFIRMATIONS, Network, check_address, check_amount, check_number, check_reference
 from svc_pay.client import AsyncClient, Client
 from svc_pay.errors import (
@@ -98,7 +98,7 @@ class PayoutSteps:
         network: Network,
         *,
         confirmations: int,
-        maximum_fee: int,
+        maximum_fee: int | None,
         clock: Callable[[], float],
     ) -> None:
         self._journal = journal
@@ -106,7 +106,7 @@ class PayoutSteps:
         self._network = network
         self._address = key.address(network)
         self._depth = check_number(confirmations, "confirmations", least=1, greatest=MAX_CONFIRMATIONS)
-        self._maximum_fee = check_number(maximum_fee, "maximum_fee")
+        self._maximum_fee = None if maximum_fee is None else check_number(maximum_fee, "maximum_fee")
         self._clock = clock
         self._ledger = Ledger(self._address, network)
 
@@ -154,8 +154,8 @@ class PayoutSteps:
     def _begin(self, payout_id: str, terms: Terms) -> Steps[StoredPayout]:
         """The first transfer of a payout, stored, unless another process has stored one."""
         minimum = yield from calls.rules_of(self._network)
-        fee = yield from calls.suggested_fee(self._maximum_fee)
-        sender = yield from calls.account(self._address)
+        fee = yield from calls.suggested_fee(self._network, self._maximum_fee)
+        sender = yield from calls.account_of(self._address)
         yield from self._refresh()
         first = yield from self._first_free(sender)
         available = min(sender.pending_balance, sender.balance - self._ledger.reserved(sender.nonce))
@@ -222,7 +222,7 @@ class PayoutSteps:
         """What the node says of these payouts, after those in no block were sent again; None for all that are open."""
         listed = [each for each in self._ledger.all() if each.paid is None] if chosen is None else chosen
         try:
-            sender = yield from calls.account(self._address)
+            sender = yield from calls.account_of(self._address)
         except _NODE as error:
             return [_payout(each, problem=str(error)) for each in listed]
         if chosen is None:
@@ -232,7 +232,7 @@ class PayoutSteps:
         if not listed:
             return []
         try:
-            fee: int | None = yield from calls.suggested_fee(self._maximum_fee)
+            fee: int | None = yield from calls.suggested_fee(self._network, self._maximum_fee)
         except _NODE:
             fee = None
         found: list[Payout] = []
@@ -259,7 +259,7 @@ class PayoutSteps:
             return _payout(stored, PayoutState.PAID, transfer.txid, depth)
         if stored.nonce < sender.nonce:
             # A block may have been undone between the two questions.
-            sender = yield from calls.account(self._address)
+            sender = yield from calls.account_of(self._address)
             if stored.nonce < sender.nonce:
                 problem = f"the node says that another transfer of this key has used nonce {stored.nonce}: decide"
                 return _payout(stored, PayoutState.CONFLICTED, problem=problem)
@@ -282,7 +282,7 @@ class PayoutSteps:
         fee = fee_of(stored.newest)
         if suggested is not None and 10 * suggested >= 11 * fee:
             fee = suggested
-        elif not is_void(stored.newest, self._now()):
+        elif not is_void(stored.newest, self._now(), self._network):
             return stored
         elif suggested is not None:
             fee = suggested
@@ -297,7 +297,7 @@ class PayoutSteps:
     def _send(self, stored: StoredPayout) -> Steps[str | None]:
         """Send the newest transfer, or, where the node refuses it, one before it; gives the first refusal, or None."""
         refusal = None
-        for transfer in stored.valid(self._now())[:_ATTEMPTS]:
+        for transfer in stored.valid(self._now(), self._network)[:_ATTEMPTS]:
             try:
                 yield from calls.broadcast(transfer)
             except BadRequest as error:
@@ -312,13 +312,13 @@ class PayoutSteps:
     def reassign(self, payout_id: str) -> Steps[Payout]:
         """See :meth:`Payouts.reassign`."""
         stored = yield from self._known(payout_id)
-        sender = yield from calls.account(self._address)
+        sender = yield from calls.account_of(self._address)
         if stored.nonce >= sender.nonce:
             raise PayoutRefused(f"nonce {stored.nonce} of payout {payout_id} is not used: its transfer can be included")
         for transfer in stored.transfers:
             if (yield from calls.confirmations(transfer.txid)) is not None:
                 raise PayoutRefused(f"payout {payout_id} is on the chain as {transfer.txid}")
-        end = max(map(given_up_at, stored.transfers))
+        end = max(given_up_at(each, self._network) for each in stored.transfers)
         if end > self._now():
             raise PayoutRefused(f"until {end} ms (Unix time) a block can include a transfer of payout {payout_id}")
         shown = yield from self._signed_with(stored.nonce, waiting=False)
@@ -328,7 +328,7 @@ class PayoutSteps:
             raise PayoutRefused(
                 f"the transfer that has used nonce {stored.nonce} has {shown[1]} of {self._depth} confirmations"
             )
-        fee = yield from calls.suggested_fee(self._maximum_fee)
+        fee = yield from calls.suggested_fee(self._network, self._maximum_fee)
         first = yield from self._first_free(sender)
         while True:
             sequence = self._ledger.sequence
@@ -397,8 +397,8 @@ class Payouts:
     """Pays from one key, with the synchronous client; each payout is paid once, whatever the node answers.
 
     All processes that sign with ``key`` use the same ``journal``. A payout is paid when its transfer has
-    ``confirmations``; fees are at most ``maximum_fee`` base units; ``clock`` gives the Unix time in seconds. Threads
-    may share an object.
+    ``confirmations``; fees are at most ``maximum_fee`` base units, by default a hundred times the least one of the
+    network; ``clock`` gives the Unix time in seconds. Threads may share an object.
     """
 
     def __init__(
@@ -409,7 +409,7 @@ class Payouts:
         network: Network,
         *,
         confirmations: int = DEFAULT_CONFIRMATIONS,
-        maximum_fee: int = MAXIMUM_FEE,
+        maximum_fee: int | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
         self._node = node
@@ -459,8 +459,8 @@ class AsyncPayouts:
     """Pays from one key, with the asynchronous client; each payout is paid once, whatever the node answers.
 
     All processes that sign with ``key`` use the same ``journal``, which is called in threads. A payout is paid when its
-    transfer has ``confirmations``; fees are at most ``maximum_fee`` base units; ``clock`` gives the Unix time in
-    seconds.
+    transfer has ``confirmations``; fees are at most ``maximum_fee`` base units, by default a hundred times the least
+    one of the network; ``clock`` gives the Unix time in seconds.
     """
 
     def __init__(
@@ -471,7 +471,7 @@ class AsyncPayouts:
         network: Network,
         *,
         confirmations: int = DEFAULT_CONFIRMATIONS,
-        maximum_fee: int = MAXIMUM_FEE,
+        maximum_fee: int | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
         self._node = node

@@ -14,7 +14,6 @@ from mnemonic import Mnemonic
 from nacl.signing import SigningKey
 
 from svc_pay.chain import (
-    MINIMUM_FEE,
     Network,
     address_of,
     canonical,
@@ -131,15 +130,17 @@ def sign_transfer(
     recipient: str,
     amount: int,
     nonce: int,
-    fee: int = MINIMUM_FEE,
+    fee: int | None = None,
     reference: str | None = None,
     timestamp: int | None = None,
 ) -> SignedTransfer:
     """A signed transfer; amount and fee in base units, ``timestamp`` in Unix milliseconds, by default now.
 
+    The fee is by default the least one of the network.
     Raises InvalidInput for every value that can be checked without a node.
     """
     now = int(time() * 1000) if timestamp is None else timestamp
+    least = network.rules.minimum_fee
     payload: dict[str, object] = {
         "recipient": check_address(recipient, network),
         "amount": str(check_amount(amount)),
@@ -153,7 +154,7 @@ def sign_transfer(
         "senderPublicKey": key.public_key.hex(),
         "senderAddress": key.address(network),
         "nonce": str(check_number(nonce, "nonce")),
-        "fee": str(check_number(fee, "fee", least=MINIMUM_FEE)),
+        "fee": str(check_number(least if fee is None else fee, "fee", least=least)),
         "timestamp": str(check_number(now, "timestamp")),
         "payload": payload,
     }

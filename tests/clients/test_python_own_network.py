@@ -1,0 +1,432 @@
+"""The Python client on a network of somebody's own: its file, its addresses and transfers, proofs of a node on it."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import svc_pay
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from svc_pay import AsyncClient, Client, InvalidAnswer, InvalidInput, InvalidProof, Key, Network, Order
+from svc_pay.account_proof import Leaf
+from svc_pay.account_proof import state_root as root_of
+from svc_pay.light import (
+    async_proven_balance,
+    check_account_proof,
+    check_payment_proof,
+    proven_balance,
+    proven_payment,
+    verify_chain,
+)
+from svc_pay.webhooks import parse_event
+from twisted.internet.task import Clock
+
+from svcd.chain.accounts import Account, state_root
+from svcd.chain.encoding import canonical
+from svcd.chain.params import DEVNET, MAINNET, NetworkParams
+from svcd.chain.transaction import parse_transfer
+from svcd.chain.transition import genesis_accounts
+from tests.chains import COIN, key_of
+from tests.clients.own_network import FESTIVAL, OPEN, TALE, address, shown
+from tests.clients.test_python_values import PAGE
+from tests.rpc.conftest import public_client
+from tests.rpc.node import Node, Settings
+
+NODE, OTHER = "https://festival.example", "https://other.example"
+
+
+@pytest.fixture
+def festival(tmp_path: Path) -> Network:
+    return svc_pay.parse_network(shown(FESTIVAL, tmp_path))
+
+
+@pytest.mark.parametrize("params", [FESTIVAL, OPEN], ids=lambda params: params.name)
+def test_file_and_json_give_the_network_of_the_node(params: NetworkParams, tmp_path: Path) -> None:
+    text = shown(params, tmp_path)
+    network = svc_pay.parse_network(text)
+    again = svc_pay.read_network(tmp_path / f"{params.name}.toml")
+    assert (again, again.rules, again.name) == (network, network.rules, network.name)
+    (tmp_path / "shown.json").write_text(text, encoding="utf-8")
+    assert svc_pay.read_network(tmp_path / "shown.json").rules == network.rules
+    rules = network.rules
+    assert (network.name, network.network_id, network.chain_id) == (params.name, params.network_id, params.chain_id)
+    assert (network.prefix, network.genesis_hash) == (params.address_prefix, params.genesis_hash.hex())
+    assert rules.rules_hash == params.rules_hash
+    accounts = genesis_accounts(params)
+    assert len(accounts) == len(params.allocations)
+    assert rules.genesis_state_root == state_root(accounts.items())
+    assert [rules.slot_time(slot) for slot in (0, 7)] == [params.slot_time(slot) for slot in (0, 7)]
+    heights = (0, 1, 2, 10**6, 2**53 - 1)
+    assert [rules.issued_after(height) for height in heights] == [params.issued_after(height) for height in heights]
+    assert [rules.producers_at(height) for height in (1, 9, 10)] == [params.producers_at(at) for at in (1, 9, 10)]
+    assert rules.multipliers == tuple(points for _, points in params.multiplier_schedule)
+    assert (rules.past_seconds, rules.future_seconds) == (
+        params.transaction_past_seconds,
+        params.transaction_future_seconds,
+    )
+    assert (rules.max_block_transactions, rules.memory_kib) == (params.max_block_transactions, params.memory_kib)
+
+
+@given(
+    st.dictionaries(
+        st.binary(min_size=20, max_size=20) | st.integers(0, 7).map(lambda n: n.to_bytes(20, "big")),
+        st.integers(0, 2**53 - 1),
+        max_size=12,
+    )
+)
+def test_the_root_of_accounts_is_that_of_the_node(balances: dict[bytes, int]) -> None:
+    leaves = [Leaf(int.from_bytes(key, "big"), balance, 0, None) for key, balance in balances.items()]
+    accounts = [(key, Account(balance, 0, None)) for key, balance in balances.items()]
+    assert root_of(leaves) == state_root(accounts)
+
+
+@pytest.mark.parametrize("params", [MAINNET, DEVNET], ids=lambda params: params.name)
+def test_a_network_that_is_built_in_is_the_one_that_is_known(params: NetworkParams) -> None:
+    given = {"name": "other", "rules": params.rules, "changes": [], "genesisHash": params.genesis_hash.hex()}
+    [known] = [each for each in svc_pay.NETWORKS if each.name == params.name]
+    assert svc_pay.parse_network(json.dumps(given)) is known
+
+
+def resealed(change: Callable[[dict[str, Any]], object]) -> str:
+    """The JSON of the network with a change, and with the hash that its rules give."""
+    given: dict[str, Any] = {
+        "name": "festival",
+        "rules": dict(FESTIVAL.rules),
+        "changes": [{"height": str(each.height), "producers": list(each.producers)} for each in FESTIVAL.changes],
+        "genesisHash": FESTIVAL.genesis_hash.hex(),
+    }
+    change(given)
+    if given.get("genesisHash") == FESTIVAL.genesis_hash.hex() and isinstance(given["rules"], dict):
+        rules_hash = svc_pay.chain.tagged_hash("svc/rules/v1", canonical(given["rules"]))
+        genesis = svc_pay.chain.tagged_hash("svc/genesis/v1", rules_hash)
+        given["genesisHash"] = svc_pay.chain.tagged_hash("svc/block-id/v4", genesis + bytes(8)).hex()
+    return json.dumps(given)
+
+
+def rule(name: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda given: given["rules"].update({name: value})
+
+
+def change(**members: object) -> Callable[[dict[str, Any]], object]:
+    return lambda given: given["changes"][0].update(members)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (rule("slotSeconds", 0), "slotSeconds must be an integer from 1 to 600"),
+        (rule("slotSeconds", True), "slotSeconds must be an integer"),
+        (rule("halfLifeSlots", 0), "halfLifeSlots must be"),
+        (rule("memoryKiB", 65_537), "memoryKiB must be an integer from 64 to 65536"),
+        (rule("minimumFee", "0"), "minimumFee must be a string of digits from 1"),
+        (rule("minimumFee", 5), "minimumFee must be a string of digits"),
+        (rule("genesisTime", "01"), "genesisTime must be a string of digits"),
+        (rule("maxTarget", "1"), "maxTarget must be 64 lower-case hex characters"),
+        (rule("maxTarget", f"{2**200:064x}"), "must ascend"),
+        (rule("minTarget", f"{0:064x}"), "must ascend, from 2\\^128 on"),
+        (rule("chainId", "SVC-DEVNET"), "must not be those of devnet"),
+        (rule("chainId", "festival"), "chainId must be 1 to 32 capitals"),
+        (rule("addressPrefix", "svc"), "must not be those of mainnet"),
+        (rule("addressPrefix", "f"), "addressPrefix must be 2 to 8 lower-case letters"),
+        (rule("addressPrefix", "tent"), "those have tent1q and 38 more"),
+        (rule("producers", [address("a"), address("a")]), "must name each once"),
+        (rule("producers", [7]), "'7' is not an address of the network"),
+        (rule("producers", []), "changes may only replace a list of producers"),
+        (rule("producers", {}), "producers must be an array of at most 1000"),
+        (rule("allocations", [[address("a"), "1"], [address("a"), "1"]]), "allocations must name fest1q.* once"),
+        (rule("allocations", [[address("a"), "0"]]), "each amount of allocations must be"),
+        (rule("allocations", [[address("a"), str(2**53 - 1)], [address("b"), "1"]]), "at most together"),
+        (rule("allocations", [[address("a")]]), "is not an address"),
+        (rule("multiplierSchedule", [[0, 10_000], [0, 10_100]]), "must have steps that ascend"),
+        (rule("multiplierSchedule", [[0, 10_000], [9]]), "each number of multiplierSchedule"),
+        (rule("multiplierSchedule", []), "must have steps"),
+        (rule("halfLifeSlot", 60), "the unknown rule 'halfLifeSlot': this version of svc-pay may be too old"),
+        (lambda given: given["rules"].pop("gapCapSlots"), "rules lacks gapCapSlots"),
+        (change(height="0"), "the height of a change must be"),
+        (change(height=10), "the height of a change must be"),
+        (change(producers=[]), "by another one that is not empty"),
+        (lambda given: given["changes"].append(given["changes"][0]), "the heights of changes must ascend"),
+        (lambda given: given.update(name="Festival"), "name must be 1 to 32 lower-case letters"),
+        (lambda given: given.update(rules=[]), "rules must be an object"),
+        (lambda given: given.pop("genesisHash"), "the file lacks genesisHash"),
+        (lambda given: given.update(genesisHash="AB"), "the genesis hash must be 64 lower-case hex"),
+        (
+            lambda given: given.update(rules={**given["rules"], "chainId": "\ud800"}, genesisHash="0" * 64),
+            "a rule has",
+        ),
+    ],
+)
+def test_what_no_network_can_have_is_refused(changed: Callable[[dict[str, Any]], object], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        svc_pay.parse_network(resealed(changed))
+
+
+def test_a_file_with_another_hash_than_its_rules_give_is_refused(tmp_path: Path) -> None:
+    text = shown(FESTIVAL, tmp_path)
+    other = evolve(FESTIVAL, slot_seconds=6)
+    with pytest.raises(InvalidInput) as refused:
+        svc_pay.parse_network(json.dumps({**json.loads(text), "rules": other.rules}))
+    assert str(refused.value) == (
+        f"the file says that the genesis hash is {FESTIVAL.genesis_hash.hex()}, and its rules give"
+        f" {other.genesis_hash.hex()}: get the file of the network again from those who founded it"
+    )
+    file = tmp_path / "festival.toml"
+    file.write_text(file.read_text().replace("slotSeconds = 5", "slotSeconds = 6"))
+    with pytest.raises(
+        InvalidInput, match=f"festival.toml: the file says .* its rules give {other.genesis_hash.hex()}"
+    ):
+        svc_pay.read_network(file)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("[rules]", "[rules", "this is not TOML: "),
+        ('minimumFee = "0.0002"', "minimumFee = 0.0002", "minimumFee must be an amount of coins in quotes"),
+        ('minimumFee = "0.0002"', 'minimumFee = "0.00020"', "minimumFee must be an amount of coins in quotes"),
+        ('"2^252"', '"2^256"', "initialTarget must be a power of two in quotes"),
+        ('"2^252"', "252", "initialTarget must be a power of two in quotes"),
+        ("networkId = 48213", "networkId = 2026-12-01", "a rule has a value that no rule can have"),
+        ("00Z", "00", "genesisTime must be a second in UTC"),
+        ("00Z", "00+01:00", "genesisTime must be a second in UTC"),
+        ("00Z", "00.5Z", "genesisTime must be a second in UTC"),
+        ("[genesis]", "[end]", "the file lacks genesis"),
+        ("height = 10\n", 'height = "10"\n', "the height of a change must be an integer"),
+        ("[[rules.allocations]]", "[rules.allocations]", "rules.allocations must be an array|this is not TOML"),
+    ],
+)
+def test_a_file_that_was_changed_is_refused(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+    shown(FESTIVAL, tmp_path)
+    file = tmp_path / "festival.toml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(InvalidInput, match=sentence):
+        svc_pay.read_network(file)
+
+
+def test_what_is_no_file_of_a_network(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"none.toml: the file of the network cannot be read: No such file"):
+        svc_pay.read_network(tmp_path / "none.toml")
+    for content, sentence in ((b"\xff", "is UTF-8 text"), (bytes(2**22 + 1), "at most"), (b"[", "this is not JSON")):
+        (tmp_path / "wrong").write_bytes(content)
+        with pytest.raises(InvalidInput, match=sentence):
+            svc_pay.read_network(tmp_path / "wrong")
+
+
+# Addresses, orders, transfers, events
+
+
+def test_addresses_of_the_network(festival: Network) -> None:
+    alice = Key(key_of("alice").seed).address(festival)
+    assert alice == address("alice") == svc_pay.check_address(alice, festival)
+    for wrong, sentence in (
+        (alice[:-1] + ("q" if alice[-1] != "q" else "p"), "mistyped"),
+        (
+            Key(key_of("alice").seed).address(svc_pay.DEVNET),
+            "not an address of festival: those have fest1q and 38 more",
+        ),
+        ("nobody", "not an address of festival: those have fest1q"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            svc_pay.check_address(wrong, festival)
+    with pytest.raises(InvalidInput, match="of a network of your own, give the network, too"):
+        svc_pay.network_of(alice)
+
+
+def test_a_transfer_is_one_for_the_node(festival: Network) -> None:
+    alice = Key(key_of("alice").seed)
+    made = svc_pay.sign_transfer(alice, festival, recipient=address("shop"), amount=5, nonce=3, reference="order-1")
+    read = parse_transfer(made.transaction, FESTIVAL)
+    assert read.txid.hex() == made.txid
+    assert read.fee == FESTIVAL.minimum_fee
+    assert svc_pay.SignedTransfer.from_text(made.text, festival) == made
+    with pytest.raises(InvalidInput, match="fee must be an integer from 20000"):
+        svc_pay.sign_transfer(alice, festival, recipient=address("shop"), amount=5, nonce=3, fee=19_999)
+    recipient = alice.address(svc_pay.DEVNET)
+    with pytest.raises(InvalidInput, match="is not an address of festival"):
+        svc_pay.sign_transfer(alice, festival, recipient=recipient, amount=5, nonce=3)
+
+
+def test_an_order_has_the_network_that_it_was_given(festival: Network) -> None:
+    order = Order("order-17", address("shop"), 2_500_000_000, 3, network=festival)
+    assert order.network is festival
+    assert replace(order, confirmations=4).network is festival
+    with pytest.raises(InvalidInput, match="give the network, too"):
+        Order("order-17", address("shop"), 5)
+    with pytest.raises(InvalidInput, match="is not an address of festival"):
+        Order("order-17", Key(bytes(32)).address(svc_pay.DEVNET), 5, network=festival)
+    with pytest.raises(InvalidInput, match="is not an address of devnet"):
+        Order("order-17", address("shop"), 5, network=svc_pay.DEVNET)
+    event = next(
+        json.loads(text.split("```")[0]) for text in PAGE.split("```json\n")[1:] if '"payment.confirmed", "cr' in text
+    )
+    event["payment"]["recipient"] = order.recipient
+    for genesis_hash, concerned in ((festival.genesis_hash, True), (event["genesisHash"], False)):
+        read = parse_event(json.dumps({**event, "genesisHash": genesis_hash}).encode())
+        assert isinstance(read, svc_pay.WatchEvent)
+        assert (read.concerns(order), read.settles(order)) == (concerned, concerned)
+
+
+# A node on the network, in memory
+
+
+class World:
+    """Nodes by URL, as both clients reach them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.asked: list[str] = []
+        self.change: Callable[[dict[str, Any]], object] = lambda _answer: None
+
+    def reply(self, request: httpx.Request) -> httpx.Response:
+        """The answer of the node at the URL of a request."""
+        self.asked.append(request.url.path)
+        node = self.nodes[f"https://{request.url.host}"]
+        body = request.content or None
+        answer = public_client(node).send(request.method, request.url.raw_path.decode(), body)
+        changed = answer.json
+        self.change(changed)
+        return httpx.Response(answer.status, json=changed)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A node on the network, and at another URL one on a network with other rules."""
+    made = World()
+    for url, params in ((NODE, FESTIVAL), (OTHER, OPEN)):
+        clock = Clock()
+        clock.advance(params.slot_time(200) // 1000)
+        made.nodes[url] = Node(tmp_path / f"{params.name}.sqlite", clock, Settings(params=params))
+    made.nodes[NODE].grow(TALE)
+    monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=httpx.MockTransport(made.reply)))
+    monkeypatch.setattr(AsyncClient, "_open", lambda _: httpx.AsyncClient(transport=httpx.MockTransport(made.reply)))
+    yield made
+    for node in made.nodes.values():
+        node.close()
+
+
+NOW = FESTIVAL.slot_time(200)
+
+
+def test_a_client_of_the_network(world: World, festival: Network, tmp_path: Path) -> None:
+    alice, shop = Key(key_of("alice").seed), address("shop")
+    with Client(NODE, network=festival) as node:
+        request = node.payment_request(shop, 5 * COIN, reference="order-2", confirmations=2)
+        assert (request.order.network, request.order.recipient) == (festival, shop)
+        assert request.payment_uri.startswith(f"svc:{shop}?amount=5")
+        paid = node.payment(Order("order-1", shop, 5_000_000, network=festival))
+        assert (paid.state, paid.confirmations) == (svc_pay.State.CONFIRMING, 10)
+        assert [each.reference for each in node.payments(shop)] == ["order-1"]
+        assert node.account(shop).balance == 300 * COIN + 5_000_000
+        with pytest.raises(InvalidInput, match="is not an address of festival"):
+            node.account(alice.address(svc_pay.DEVNET))
+        journal = svc_pay.SqliteJournal(tmp_path / "payouts.sqlite")
+        payouts = svc_pay.Payouts(node, journal, alice, festival, clock=lambda: NOW / 1000)
+        first = payouts.pay("refund-1", recipient=shop, amount=COIN)
+        assert (first.state, first.problem) == (svc_pay.PayoutState.WAITING, None)
+        assert payouts.pay("refund-1", recipient=shop, amount=COIN).txid == first.txid
+        waiting = world.nodes[NODE].node_context.transaction_pool.mempool
+        assert waiting.transfer(bytes.fromhex(first.txid)) is not None
+        # An hour is the life of a transfer here.
+        later = svc_pay.Payouts(node, journal, alice, festival, clock=lambda: NOW / 1000 + 3_600)
+        [again] = later.advance()
+        assert len(again.transfers) == 2
+    assert world.asked.count("/rpc/consensus") == 2, "one for the client, one for the payout"
+
+
+def test_a_node_of_another_network_is_refused(world: World, festival: Network) -> None:
+    order = Order("order-1", address("shop"), 5_000_000, network=festival)
+
+    async def ask() -> None:
+        async with AsyncClient(OTHER, network=festival) as node:
+            await node.payment(order)
+
+    sentence = f"the node is not on festival: its genesis hash is '{OPEN.genesis_hash.hex()}', and that of festival"
+    with pytest.raises(InvalidAnswer, match=sentence):
+        asyncio.run(ask())
+    transfer = svc_pay.sign_transfer(Key(bytes(32)), festival, recipient=address("shop"), amount=5, nonce=0)
+    with Client(OTHER, network=festival) as node:
+        for call in (
+            lambda: node.payment(order),
+            lambda: node.wait_for(order, timeout=5),
+            lambda: node.broadcast(transfer),
+            lambda: verify_chain(node, festival, now=NOW),
+        ):
+            with pytest.raises(InvalidAnswer, match=sentence):
+                call()
+    assert set(world.asked) == {"/rpc/consensus"}
+    with Client(OTHER) as node, pytest.raises(InvalidProof, match="calls itself FESTIVAL: its genesis differs"):
+        verify_chain(node, festival, now=NOW)
+
+
+def test_a_node_that_cannot_say_where_it_is_is_asked_again(festival: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [
+        httpx.Response(503, json={"ok": False, "error": "wait"}, headers={"Retry-After": "0"}),
+        httpx.Response(200, json={"ok": True, "consensus": {"genesisHash": festival.genesis_hash}}),
+        httpx.Response(200, json={"ok": True, "block": {"hash": "ab"}}),
+        httpx.Response(200, json={"ok": True, "block": {"hash": "cd"}}),
+    ]
+    transport = httpx.MockTransport(lambda _: answers.pop(0))
+    monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=transport))
+    with Client(NODE, network=festival) as node:
+        assert [node.block_hash(1), node.block_hash(2)] == ["ab", "cd"]
+
+
+def test_proofs_from_the_genesis(world: World, festival: Network) -> None:
+    shop = address("shop")
+    order = Order("order-1", shop, 5_000_000, 3, network=festival)
+    with Client(NODE, network=festival) as node:
+        chain = verify_chain(node, festival, now=NOW)
+        assert (chain.tip.height, chain.tip.time, chain.evaluations) == (12, FESTIVAL.slot_time(chain.tip.slot), 12)
+        account = proven_balance(node, shop, network=festival, now=NOW, minimum_work=chain.work)
+        assert (account.exists, account.balance) == (True, 300 * COIN + 5_000_000)
+        paid = proven_payment(node, order, now=NOW)
+        assert (paid.block_height, paid.confirmations) == (3, 10)
+        assert check_payment_proof(node.genesis_proof(order), order, now=NOW).txid == paid.txid
+        answers = node.proof(order)
+        assert svc_pay.check_proof(answers, order, tip=chain.tip.hash).confirmations == 10
+        with pytest.raises(InvalidInput, match="give the network, too"):
+            proven_balance(node, shop, now=NOW)
+    paths = (f"/rpc/proof/account/{shop}", f"/rpc/proof/chain?tip={chain.tip.hash}")
+    answer, chain_answer = (public_client(world.nodes[NODE]).get(path).body for path in paths)
+    assert check_account_proof(answer, shop, chain_answer, network=festival, now=NOW).balance == account.balance
+
+    async def ask() -> int:
+        async with AsyncClient(NODE) as node:
+            return (await async_proven_balance(node, shop, network=festival, now=NOW)).balance
+
+    assert asyncio.run(ask()) == account.balance
+
+
+def test_the_changes_of_the_file_decide_who_may_make_blocks(world: World, tmp_path: Path) -> None:
+    """They are in no hash: with other ones the blocks from that height on are none."""
+    without = svc_pay.parse_network(json.dumps({**json.loads(shown(FESTIVAL, tmp_path)), "changes": []}))
+    with (
+        Client(NODE, network=without) as node,
+        pytest.raises(InvalidProof, match="the producer of the block at height 11"),
+    ):
+        verify_chain(node, without, now=NOW)
+
+
+def test_the_genesis_alone(world: World, tmp_path: Path) -> None:
+    network = svc_pay.parse_network(shown(OPEN, tmp_path))
+    with Client(OTHER, network=network) as node:
+        account = proven_balance(node, address("alice"), network=network, now=NOW)
+        assert (account.balance, account.chain.tip.height) == (10 * COIN, 0)
+        assert not proven_balance(node, address("bob"), network=network, now=NOW).exists
+
+
+def test_a_transfer_that_was_too_old_for_its_block_proves_nothing(world: World, festival: Network) -> None:
+    """By the rules of this network, which differ from those of the others."""
+    strict = replace(festival, rules=replace(festival.rules, past_seconds=0, future_seconds=0))
+    order = Order("order-1", address("shop"), 5_000_000, 3, network=strict)
+    with Client(NODE) as node:
+        answer = node.genesis_proof(order)
+    with pytest.raises(InvalidProof, match="timestamp must be from"):
+        check_payment_proof(answer, order, now=NOW)
