@@ -449,10 +449,8 @@ class Chainstate:
             parent = self.store.stored(header.parent_hash)
             if parent is None:
                 return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
-            if self._is_below_prune_height(parent.point.height) and self.store.is_canonical(parent):
-                if max(point.work, candidate.proven_work) > self._pending.tip.work:
-                    raise ReorganisationBelowPruneHeight(parent.point.height, self.store.prune_height())
-                return NotYet(Wait.DEEP, "the block is below the blocks that this node has")
+            if self._is_below_prune_height(parent, would_win=prefers(point, self._pending.tip)):
+                return self._refuse_below_prune_height(parent, max(point.work, candidate.proven_work))
         if not prefers(point, self._pending.tip):
             self.store.add_block(candidate.block, point, side_work=max(point.work, candidate.proven_work))
             self._trim_from = 0
@@ -462,9 +460,28 @@ class Chainstate:
         self._activate(stored)
         return self._invalid.get(point.hash, BlockStatus.CONNECTED)
 
-    def _is_below_prune_height(self, fork: int) -> bool:
-        """Whether the blocks above the height ``fork`` cannot all be undone."""
-        return fork + 1 < self.store.prune_height()
+    def _is_below_prune_height(self, parent: StoredBlock, *, would_win: bool) -> bool:
+        """Whether the blocks above the last canonical block up to ``parent`` cannot all be undone.
+
+        Looked up on a side branch, which may be long, only for a block that ``would_win``.
+        """
+        if not self.store.prune_height() or not (would_win or self.store.is_canonical(parent)):
+            return False
+        return self._fork(parent) + 1 < self.store.prune_height()
+
+    def _refuse_below_prune_height(self, parent: StoredBlock, work: int) -> NotYet:
+        """Refuse a block of a chain with so much work that this node cannot follow.
+
+        Raises ReorganisationBelowPruneHeight if that is more than both the chain here and the headers of the start from
+        a snapshot have. Until the blocks of those headers are here, it is easy to have more than the tip.
+        """
+        if work > max(self._pending.tip.work, self.store.proven_work()):
+            raise ReorganisationBelowPruneHeight(self._fork(parent), self.store.prune_height())
+        return NotYet(Wait.DEEP, "the block is below the blocks that this node has")
+
+    def _fork(self, parent: StoredBlock) -> int:
+        """The height of the last canonical block up to ``parent``."""
+        return parent.point.height if self.store.is_canonical(parent) else self._branch_to(parent)[0].point.height - 1
 
     def _activate(self, target: StoredBlock) -> None:
         """Make ``target`` the tip; if a block on its branch is invalid that block is deleted, and the tip stays."""
@@ -474,8 +491,6 @@ class Chainstate:
                 self._connect_tip(target)
                 return
             branch, saved = self._branch_to(target), self._pending
-            if self._is_below_prune_height(branch[0].point.height - 1):
-                raise ReorganisationBelowPruneHeight(branch[0].point.height - 1, self.store.prune_height())
             try:
                 self._pending = saved.copy()
                 with self.store.attempt():

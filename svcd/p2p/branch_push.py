@@ -273,8 +273,9 @@ class ShownHeaders:
         """Check posted headers, each the child of the one before; the state to answer with.
 
         The first one follows on a stored block or on a header of an earlier post. WANTED: the blocks of the branch may
-        be posted now. MORE: further headers are needed. ``charge`` is called with the number of headers that have to be
-        verified. Raises RuleViolation, and NotYet while other headers are being checked.
+        be posted now: it has more work than the tip, and no less than the headers of a start from a snapshot. MORE:
+        further headers are needed. ``charge`` is called with the number of headers that have to be verified. Raises
+        RuleViolation, and NotYet while other headers are being checked.
         """
         self.check_free()
         self._checking = True
@@ -301,7 +302,8 @@ class ShownHeaders:
         for header in new[: len(check.heads)]:
             self._parents[header.hash] = header.parent_hash
         head = check.heads[-1] if check.heads else head
-        if head.point.work > manager.tip.work:
+        # With less than the headers of a start from a snapshot, it may leave the chain where no block can be undone.
+        if head.point.work > manager.tip.work and head.point.work >= manager.proven_work:
             return self._want(head.point)
         return MORE if check.failure is None else Wait.EARLY
 

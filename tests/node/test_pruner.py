@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
@@ -191,6 +192,52 @@ def test_a_stored_branch_that_wins_from_below_ends_the_node(node: Node, chain: C
     with pytest.raises(ReorganisationBelowPruneHeight):
         connect(node, chain, *new[-2:])
     assert contents(node.connections[0]) == before
+
+
+def show_work(node: Node, work: int) -> None:
+    """Let the chain have begun from a snapshot, with headers of so much work."""
+    with node.store.commit():
+        node.connections[0].execute("UPDATE prune SET proven_work = ?", (work.to_bytes(32, "big"),))
+
+
+@pytest.mark.parametrize("proven", [True, False], ids=["shown by headers", "its own work"])
+def test_a_chain_with_less_work_than_the_start_has_shown_is_not_taken_from_below(
+    node: Node, chain: ChainBuilder, proven: bool
+) -> None:
+    """The tip may be far below the newest header, so that many a chain has more work than it."""
+    trunk, old, new = fork(chain, 6)
+    connect_all(node, chain, *trunk, *old)
+    delete(node, 4)
+    work, tip = chain.point_after(new[-1]).work, node.chainstate.tip
+    show_work(node, work)
+    candidate = checked(chain, new[0], work if proven else 0)
+    if not proven:
+        candidate = evolve(candidate, head=evolve(candidate.head, point=evolve(candidate.point, work=work)))
+    assert codes(node.chainstate.connect([candidate])) == [Wait.DEEP]
+    assert node.chainstate.tip == tip
+    show_work(node, work - 1)
+    with pytest.raises(ReorganisationBelowPruneHeight):
+        node.chainstate.connect([candidate])
+
+
+@pytest.mark.parametrize("missing", [0, 1], ids=["as much", "less"])
+def test_a_stored_branch_with_no_more_work_than_the_start_has_shown_is_not_taken(
+    node: Node, chain: ChainBuilder, missing: int
+) -> None:
+    """Such as the chain that was here before the start from a snapshot."""
+    trunk, old, new = fork(chain, 6)
+    connect_all(node, chain, *trunk, *old)
+    assert set(codes(connect(node, chain, *new[:-1]))) == {SIDE}
+    with node.store.commit():
+        node.store.set_prune_height(4)
+    work, before = chain.point_after(new[-1]).work, node.chainstate.tip
+    show_work(node, work + missing)
+    assert codes(connect(node, chain, new[-1])) == [Wait.DEEP]
+    assert node.chainstate.tip == before
+    assert node.store.point(new[-1].header.hash) is None
+    show_work(node, work - 1)
+    with pytest.raises(ReorganisationBelowPruneHeight):
+        connect(node, chain, new[-1])
 
 
 # The component

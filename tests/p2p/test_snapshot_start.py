@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import LogEvent, capturedLogs
 
 from svcd.chain.block import Block
-from svcd.chain.errors import NotYet, Refusal
+from svcd.chain.errors import NotYet, Refusal, Wait
 from svcd.chain.snapshot import check_manifest
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import Watch
@@ -29,11 +29,13 @@ from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
 from svcd.process.logs import TerminalObserver, text_line
 from svcd.store.database import DatabaseUnavailable
 from tests.chains import TEST_PARAMS, ChainBuilder, address_of, with_producers
+from tests.node.bench import code_of
 from tests.p2p.bench import Node, Setting
 from tests.p2p.conftest import MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
 from tests.p2p.memory_transport import Called, MemoryTransport
 from tests.p2p.remote_node import RemoteNode, silent
+from tests.p2p.test_branch_push import post
 from tests.postgresql import Server
 from tests.support import has_result, result_of
 
@@ -247,6 +249,56 @@ def test_a_restart_goes_on_where_it_was(
     last = Node(tmp_path, transport, Setting(start=StartMode.BLOCKS), builder)
     assert last.node_context.chain_manager.proven_work == proven
     last.close()
+
+
+def begun(fresh: Node, chain: list[Block]) -> None:
+    """Bring the node to where it has the state of a snapshot, and none of the blocks after it."""
+    fresh.meet(archive(fresh, 1, chain, scripts={BLOCKS: silent}))
+    assert fresh.until(lambda: prune_height(fresh), within=20.0)
+    assert fresh.tip.height == AT
+
+
+def note_stops(node: Node) -> list[str]:
+    stops: list[str] = []
+    node.node_context.threads.health.stop = lambda: stops.append("stop")
+    return stops
+
+
+def posted(node: Node, block: Block) -> str:
+    return str(node.post("/p2p/block", b'{"block":' + block.wire() + b"}", "198.51.100.7").json["state"])
+
+
+@pytest.mark.parametrize("fork", [AT - 1, AT - 6])
+def test_a_branch_with_less_work_than_the_headers_have_shown_does_not_end_the_node(
+    fresh: Node, builder: ChainBuilder, chain: list[Block], fork: int
+) -> None:
+    """It has more work than the tip, which stands at the snapshot until the blocks after it have come."""
+    begun(fresh, chain)
+    stops = note_stops(fresh)
+    branch = grow(builder, LENGTH - 1 - fork, chain[:fork], name="x")
+    assert builder.point_after(branch[-1]).work > fresh.tip.work
+    assert post(fresh, *branch[fork:]).json["state"] == "more"
+    assert posted(fresh, branch[fork]) == "deep"
+    # By another door, and as a chain to fetch.
+    wires = [block.wire() for block in branch[fork:]]
+    manager, work = fresh.node_context.chain_manager, builder.point_after(branch[-1]).work
+    outcomes = result_of(manager.submit_blocks(wires, proven_work=work))
+    assert [code_of(each) for each in outcomes] == [Wait.DEEP, *[Wait.ORPHAN] * (len(wires) - 1)]
+    fresh.meet(fresh.remote(2, blocks=branch))
+    fresh.run(30.0)
+    assert (stops, fresh.tip.height) == ([], AT)
+
+
+def test_a_branch_with_more_work_than_the_headers_have_shown_ends_the_node(
+    fresh: Node, builder: ChainBuilder, chain: list[Block], expected_errors: Callable[..., list[LogEvent]]
+) -> None:
+    begun(fresh, chain)
+    stops = note_stops(fresh)
+    branch = grow(builder, LENGTH + 2 - (AT - 1), chain[: AT - 1], name="y")
+    assert post(fresh, *branch[AT - 1 :]).json["state"] == "wanted"
+    fresh.post("/p2p/block", b'{"block":' + branch[AT - 1].wire() + b"}", "198.51.100.7")
+    assert stops == ["stop"]
+    assert expected_errors()
 
 
 def test_a_liar_that_was_met_first_does_not_spoil_the_snapshot(fresh: Node, chain: list[Block]) -> None:
