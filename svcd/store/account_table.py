@@ -5,9 +5,9 @@ instead: rows in the order of their keys, side by side. Some runs of about the s
 them. When all runs together have half of the accounts, they are merged into the table, of which each page then
 takes several changes at once.
 
-A merge moves rows in the order of their keys from newer runs into an older one, a bounded number with each commit and
-within it. So an account is at any time what the newest run that has it says, or else the table; and a kill, a backup
-and a reader's snapshot see nothing between two commits.
+A merge moves rows in the order of their keys from newer runs into an older one, with each commit and within it, and at
+most some for each row that it writes. So an account is at any time what the newest run that has it says, or else the
+table; and a kill, a backup and a reader's snapshot see nothing between two commits.
 """
 
 import sqlite3
@@ -50,11 +50,12 @@ _FAN_IN: Final = 5
 _SMALL_RUN: Final = 4_096
 """Runs with fewer rows count as the same size; a full block changes 4,000 accounts."""
 _MERGED_PER_ROW: Final = 5
-"""Rows that are merged for each one that a commit writes; with 10^7 accounts each is moved four times."""
+"""Rows that are merged for each one that a commit writes; with 10^7 accounts each is moved four times.
+
+However many a commit writes: if it merged fewer than are moved, the runs would grow in number for ever.
+"""
 _LEAST_MERGED: Final = 512
 """Rows that are merged with any commit."""
-_MOST_MERGED: Final = 16_384
-"""Rows that are merged with a commit however large, in some hundredths of a second."""
 _STEP: Final = 1_024
 """Rows that one statement moves, in two or three milliseconds."""
 _END: Final = b"\xff" * 21
@@ -187,7 +188,7 @@ class AccountWriter:
         database.insert(self._db, "recent_account", rows)
         self._db.execute("INSERT INTO account_run (number, rows) VALUES (?, ?)", (number, len(rows)))
         self._choose([*runs, _Run(number, len(rows), None)], count)
-        self._merge(min(_LEAST_MERGED + _MERGED_PER_ROW * len(rows), _MOST_MERGED))
+        self._merge(_LEAST_MERGED + _MERGED_PER_ROW * len(rows))
 
     def _write_to_table(self, accounts: Mapping[bytes, Account | None]) -> None:
         rows = [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(accounts.items()) if a is not None]

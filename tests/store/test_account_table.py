@@ -139,6 +139,37 @@ def test_a_block_changes_few_pages_and_leaves_few_runs(tmp_path: Path, monkeypat
         assert runs < 20
 
 
+def some_accounts(at: int, rows: int) -> dict[bytes, Account]:
+    """So many of a million accounts, others for each ``at``."""
+    return {(at * 7919 + number * 10_007).to_bytes(20, "little"): Account(at, number) for number in range(rows)}
+
+
+def test_commits_of_five_full_blocks_each_leave_nothing_to_merge(tmp_path: Path) -> None:
+    """As they are written while a node catches up over full blocks."""
+    rows = 5 * account_table._SMALL_RUN
+    with closing(open_writer(tmp_path / "chain.sqlite")) as connection:
+        for at in range(account_table._FAN_IN):
+            assert len(connection.execute("SELECT * FROM account_run").fetchall()) == at
+            with transaction(connection):
+                AccountWriter(connection).write(some_accounts(at, rows), count=10**7)
+        assert connection.execute("SELECT number, rows, target FROM account_run").fetchall() == [(1, 5 * rows, None)]
+
+
+def test_runs_are_few_however_many_large_commits_there_were(
+    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_FAN_IN", 5), ("_MERGED_PER_ROW", 5), ("_LEAST_MERGED", 0)):
+        monkeypatch.setattr(account_table, name, value)
+    most, count, rows = 0, 10_000, 5 * account_table._SMALL_RUN
+    for at in range(600):
+        with transaction(connection):
+            AccountWriter(connection).write(some_accounts(at, rows), count=count)
+        ((runs,),) = connection.execute("SELECT count(*) FROM account_run").fetchall()
+        most = max(most, runs)
+    # Of three sizes up to 2,500 rows, four each that wait and five that are being merged, and a last one.
+    assert 8 < most < 3 * 9
+
+
 def test_a_run_is_merged_in_small_steps(connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """No commit merges more rows than its own allow, however many are waiting."""
     monkeypatch.setattr(account_table, "_MERGED_PER_ROW", 0)
