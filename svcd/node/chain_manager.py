@@ -163,7 +163,7 @@ class ChainManager:
     def adopt_snapshot(self, staging: SnapshotStaging) -> Deferred[bool]:
         """Make a whole snapshot the chain here; whether it was, as :meth:`svcd.node.chainstate.Chainstate.adopt` says.
 
-        Fires after the commit, with all listeners told. Fails with Corrupt.
+        Fires after the commit, with all listeners told. Fails with StagingDamaged or Corrupt.
         """
         return self._tasks.start(self._adopt(staging))
 

@@ -55,7 +55,7 @@ from svcd.node.changes import (
 from svcd.node.stored_producers import check_stored_producers
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
 from svcd.store.pruned import Pruned, ReorganisationBelowPruneHeight
-from svcd.store.snapshot_staging import SnapshotStaging
+from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 from svcd.store.state_tree_file import NoSavedTree, SavedTree, StateTreeFile
 
 T = TypeVar("T")
@@ -366,14 +366,17 @@ class Chainstate:
         """Make headers and state in ``staging`` the chain here, in one commit (docs/peers.md "Snapshots").
 
         None, and nothing but ``staging`` is changed, if the chain here is as good already, or has been pruned. Raises
-        Corrupt, and forgets the staged state, if its accounts do not give the state root of their block, or everything
-        staged if a header is of a producer that the network's lists do not allow.
+        StagingDamaged, and forgets the staged state, if its accounts do not give the state root of their block, or
+        everything staged if its headers cannot be read; Corrupt, and forgets everything staged, if a header is of a
+        producer that the network's lists do not allow.
         """
-        progress = staging.progress()
+        with staging.clearing_damage():
+            progress = staging.progress()
         if progress is None or progress.missing:
-            raise Corrupt("the snapshot to start from is not whole")
+            raise StagingDamaged("the snapshot to start from is not whole")
         height = progress.manifest.height
-        head, header = staging.head(height), staging.header(height)
+        with staging.clearing_damage():
+            head, header = staging.head(height), staging.header(height)
         try:
             # An earlier run, which checked the headers, may have had other lists of producers.
             check_stored_producers(staging, self.params, height)
@@ -386,10 +389,11 @@ class Chainstate:
             staging.clear()
             return None
         tree, count = Commitment(self.store.account_rows), progress.manifest.accounts
-        tree.load(staging.every_account(), count)
+        with staging.clearing_damage(headers=False):
+            tree.load(staging.every_account(), count)
         if tree.root != header.state_root:
             staging.forget_state()
-            raise Corrupt(f"the accounts of the snapshot do not give the state root of block {height}")
+            raise StagingDamaged(f"the accounts of the snapshot do not give the state root of block {height}")
         self._pending = pending = PendingChange(self.head, state)
         with self.store.commit():
             while pending.tip.height:

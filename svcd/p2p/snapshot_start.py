@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Header
-from svcd.chain.errors import Corrupt, ProducerViolation, RuleViolation
+from svcd.chain.errors import ProducerViolation, RuleViolation
 from svcd.chain.forkchoice import prefers
 from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
 from svcd.chain.transition import ChainHead, ChainPoint
@@ -33,7 +33,7 @@ from svcd.p2p.peers import Peers
 from svcd.p2p.snapshot_download import SnapshotDownload, choose_snapshot
 from svcd.p2p.transport import PeerCallFailed
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
-from svcd.store.snapshot_staging import SnapshotStaging
+from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 
 T = TypeVar("T")
 
@@ -265,7 +265,7 @@ class SnapshotStart:
                 self._over = True
                 self.log.info("not starting from a snapshot: {why}; fetching all blocks", why=str(why))
                 await self._write(self._staging.clear)
-        except Corrupt as damage:
+        except StagingDamaged as damage:
             self.log.warn("{why}; it is fetched again", why=str(damage))
 
     async def _is_whole(self) -> bool:
@@ -276,7 +276,11 @@ class SnapshotStart:
         return progress is not None and not progress.missing and self._most_work(tip) is None
 
     def _write(self, job: Callable[..., T], *args: Any) -> Deferred[T]:
-        return self._writer.run(job, *args)
+        return self._writer.run(self._staged, job, *args)
+
+    def _staged(self, job: Callable[..., T], *args: Any) -> T:
+        with self._staging.clearing_damage():
+            return job(*args)
 
     def _note(self, stage: StartStage, done: int, target: int) -> None:
         """Note how far a stage has come, and log it now and then."""

@@ -6,16 +6,17 @@ What a commit has written is there after a kill, and the start goes on from it (
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.accounts import Account
+from svcd.chain.accounts import KEY_BITS, Account
 from svcd.chain.address import key_hash
 from svcd.chain.block import Header, parse_header
 from svcd.chain.commitment import Row
 from svcd.chain.encoding import parse_json
-from svcd.chain.errors import Corrupt
+from svcd.chain.errors import RuleViolation
 from svcd.chain.history import NODE_SIZE, History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
 from svcd.chain.snapshot import Manifest, parse_manifest
@@ -27,10 +28,16 @@ _POINT: Final = "hash, height, slot, clock, work, issued"
 _PRODUCERS: Final = f"SELECT {PRODUCED} FROM snapshot_header b WHERE b.height BETWEEN ? AND ? ORDER BY b.height"
 _LEVELS: Final = json.dumps(list(range(1, 64)))
 _BODY_BYTES: Final = len(b',"transactions":[]')
+_STATE: Final = ("snapshot_progress", "snapshot_chunk", "snapshot_account")
+_KEY_BYTES: Final = KEY_BITS // 8
 _ACCOUNT_TABLE: Final = (
     "CREATE TABLE snapshot_account (key BLOB PRIMARY KEY, balance INTEGER NOT NULL, nonce INTEGER NOT NULL, "
     "held INTEGER) STRICT, WITHOUT ROWID"
 )
+
+
+class StagingDamaged(Exception):
+    """What is staged of a start from a snapshot is damaged; it is no part of the chain, and is fetched again."""
 
 
 @frozen
@@ -66,15 +73,18 @@ class SnapshotStaging:
     def _existing(self, height: int) -> ChainPoint:
         point = self.point(height)
         if point is None:
-            raise Corrupt(f"the header at height {height} is missing in the start from a snapshot")
+            raise StagingDamaged(f"the header at height {height} is missing in the start from a snapshot")
         return point
 
     def header(self, height: int) -> Header:
-        """The header at ``height``, 1 or more; raises Corrupt."""
+        """The header at ``height``, 1 or more; raises StagingDamaged."""
         row = self._db.execute("SELECT header FROM snapshot_header WHERE height = ?", (height,)).fetchone()
         if row is None:
-            raise Corrupt(f"the header at height {height} is missing in the start from a snapshot")
-        return parse_header(json.loads(row[0]), self._params)
+            raise StagingDamaged(f"the header at height {height} is missing in the start from a snapshot")
+        try:
+            return parse_header(json.loads(row[0]), self._params)
+        except (ValueError, RuleViolation) as error:
+            raise StagingDamaged(f"the header at height {height} is damaged in the start from a snapshot") from error
 
     def producers(self, first: int, last: int) -> list[tuple[int, bytes, int]]:
         """Height, producer's public key and number of transfers of the blocks from ``first`` to ``last``."""
@@ -82,7 +92,7 @@ class SnapshotStaging:
         return [(height, bytes.fromhex(key), count) for height, key, count in rows]
 
     def head(self, height: int) -> ChainHead:
-        """The block at ``height`` as the block to build on; raises Corrupt."""
+        """The block at ``height`` as the block to build on; raises StagingDamaged."""
         if not height:
             return genesis_head(self._params)
         first, mountains = 0, list[Node]()
@@ -103,7 +113,7 @@ class SnapshotStaging:
         row = self._db.execute("SELECT history FROM snapshot_header WHERE height = ?", (last,)).fetchone()
         node = b"" if row is None else row[0][(level - 1) * NODE_SIZE : level * NODE_SIZE]
         if len(node) != NODE_SIZE:
-            raise Corrupt(f"a node of the history at height {last} is missing in the start from a snapshot")
+            raise StagingDamaged(f"a node of the history at height {last} is missing in the start from a snapshot")
         return node
 
     def add_headers(self, parent: ChainHead, headers: Sequence[Header], heads: Sequence[ChainHead]) -> None:
@@ -127,16 +137,19 @@ class SnapshotStaging:
             if progress is not None:
                 left = self.point(progress.manifest.height)
                 if left is None or left.hash != progress.manifest.hash:
-                    self._delete_state()
+                    self._delete(_STATE)
 
     # State
 
     def progress(self) -> StateProgress | None:
-        """How much of the state is here; None if no snapshot has been chosen."""
+        """How much of the state is here; None if no snapshot has been chosen. Raises StagingDamaged."""
         row = self._db.execute("SELECT manifest FROM snapshot_progress").fetchone()
         if row is None:
             return None
-        manifest = parse_manifest(parse_json(row[0]))
+        try:
+            manifest = parse_manifest(parse_json(row[0]))
+        except RuleViolation as violation:
+            raise StagingDamaged("the manifest of the snapshot is damaged") from violation
         done = {number for (number,) in self._db.execute("SELECT number FROM snapshot_chunk")}
         missing = [index for index in range(len(manifest.chunks)) if index not in done]
         return StateProgress(manifest, tuple(missing))
@@ -144,7 +157,7 @@ class SnapshotStaging:
     def begin_state(self, manifest: Manifest) -> None:
         """Begin with the chunks of a snapshot; those of another one are removed."""
         with database.transaction(self._db):
-            self._delete_state()
+            self._delete(_STATE)
             self._db.execute("INSERT INTO snapshot_progress VALUES (1, ?)", (manifest.wire(),))
 
     def add_chunk(self, index: int, accounts: Iterable[tuple[bytes, Account]]) -> None:
@@ -155,23 +168,82 @@ class SnapshotStaging:
             self._db.execute("INSERT INTO snapshot_chunk VALUES (?)", (index,))
 
     def every_account(self) -> Iterator[Row]:
-        """All accounts, ascending by key hash."""
-        return iter(self._db.execute("SELECT key, balance, nonce, held FROM snapshot_account ORDER BY key"))
+        """All accounts, ascending by key hash; raises StagingDamaged."""
+        # Damage may give a column any type: a cast spares Python a text that is none.
+        query = (
+            "SELECT CAST(key AS BLOB), CAST(balance AS INTEGER), CAST(nonce AS INTEGER), CAST(held AS INTEGER) "
+            "FROM snapshot_account ORDER BY key"
+        )
+        before = b""
+        with closing(self._db.execute(query)) as rows:
+            for row in rows:
+                key, balance, nonce, held = row
+                # Of all other values the state root tells.
+                is_whole = None not in (key, balance, nonce) and len(key) == _KEY_BYTES and key > before
+                if not is_whole or min(balance, nonce, held or 0) < 0:
+                    raise StagingDamaged("an account of the snapshot is damaged")
+                before = key
+                yield row
 
     def forget_state(self) -> None:
         """Remove the accounts, and what is known of their snapshot."""
-        with database.transaction(self._db):
-            self._delete_state()
-
-    def _delete_state(self) -> None:
-        for table in ("snapshot_progress", "snapshot_chunk", "snapshot_account"):
-            self._db.execute(f"DELETE FROM {table}")
+        self._remove(_STATE)
 
     def clear(self) -> None:
         """Remove everything."""
-        with database.transaction(self._db):
-            self._delete_state()
-            self._db.execute("DELETE FROM snapshot_header")
+        self._remove((*_STATE, "snapshot_header"))
+
+    @contextmanager
+    def clearing_damage(self, *, headers: bool = True) -> Iterator[None]:
+        """If what is staged turns out to be damaged inside, remove it and raise StagingDamaged.
+
+        Only for work that reads and writes nothing else in the file. The headers stay if ``headers`` is false, for work
+        that reads none. If other parts of the file are damaged as well, that shows where they are read.
+        """
+        remove = self.clear if headers else self.forget_state
+        try:
+            yield
+        except StagingDamaged:
+            remove()
+            raise
+        except sqlite3.DatabaseError as error:
+            if not database.is_damage(error):
+                raise
+            remove()
+            raise StagingDamaged(f"what was fetched for the start from a snapshot is damaged: {error}") from error
+
+    def _remove(self, tables: Sequence[str]) -> None:
+        try:
+            with database.transaction(self._db):
+                self._delete(tables)
+        except sqlite3.DatabaseError as error:
+            if not database.is_damage(error):
+                raise
+            # SQLite reads the pages that it is to delete.
+            self._replace(tables)
+
+    def _replace(self, tables: Sequence[str]) -> None:
+        """Put empty tables in the place of some of which SQLite cannot read every page.
+
+        The pages of the old ones stay unused until ``svc db compact``, and are never written again: a damaged page may
+        name others that are not its own.
+        """
+        self._db.execute("PRAGMA writable_schema = ON")
+        try:
+            with database.transaction(self._db):
+                for table in tables:
+                    (definition,) = self._db.execute(
+                        "SELECT sql FROM sqlite_schema WHERE name = ?", (table,)
+                    ).fetchone()
+                    self._db.execute(f"ALTER TABLE {table} RENAME TO damaged_{table}")
+                    self._db.execute(definition)
+                    self._db.execute("DELETE FROM sqlite_schema WHERE tbl_name = ?", (f"damaged_{table}",))
+        finally:
+            self._db.execute("PRAGMA writable_schema = RESET")
+
+    def _delete(self, tables: Iterable[str]) -> None:
+        for table in tables:
+            self._db.execute(f"DELETE FROM {table}")
 
     def become_chain(self, height: int) -> None:
         """Make the headers up to ``height``, and the accounts, those of the chain, within the caller's commit.

@@ -2,8 +2,9 @@
 
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from sqlite3 import Connection, OperationalError
@@ -12,15 +13,15 @@ import pytest
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
-from svcd.chain.errors import Corrupt
 from svcd.chain.transition import ChainHead, genesis_head, head_after
 from svcd.node.changes import BlockStatus
 from svcd.node.mempool import RemovalReason
-from svcd.store.snapshot_staging import SnapshotStaging
+from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, running
 from tests.p2p.remote_node import snapshot_of
 from tests.store.contents import contents
+from tests.store.damage import Damage, damage_table
 from tests.support import result_of
 
 MOST = 4
@@ -124,9 +125,9 @@ def test_every_header_can_be_built_on_as_if_its_block_were_there(node: Node, blo
         assert staging.point(height) == heads[height].point
     assert staging.point(len(blocks) + 1) is None
     assert [staging.header(height).wire() for height in (1, 40)] == [block.header.wire() for block in blocks[::39]]
-    with pytest.raises(Corrupt):
+    with pytest.raises(StagingDamaged):
         staging.header(41)
-    with pytest.raises(Corrupt):
+    with pytest.raises(StagingDamaged):
         staging.head(41)
 
 
@@ -289,11 +290,12 @@ def test_a_chain_with_more_work_is_not_replaced(node: Node, chain: ChainBuilder,
 def test_a_snapshot_that_is_not_whole_is_not_adopted(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
     staging = staging_of(node)
     add_headers(staging, blocks)
-    with pytest.raises(Corrupt):
+    with pytest.raises(StagingDamaged):
         adopt(node, staging)
     staging.begin_state(snapshot_of(chain, blocks[19], MOST)[0])
-    with pytest.raises(Corrupt):
+    with pytest.raises(StagingDamaged):
         adopt(node, staging)
+    assert staging.progress() is not None
     node.check()
 
 
@@ -306,7 +308,7 @@ def test_accounts_that_the_disk_has_changed_are_noticed_and_fetched_again(
     node.connections[0].execute(
         "UPDATE snapshot_account SET balance = balance + 1 WHERE key = (SELECT max(key) FROM account)"
     )
-    with pytest.raises(Corrupt) as damage:
+    with pytest.raises(StagingDamaged) as damage:
         adopt(node, staging)
     assert str(damage.value) == "the accounts of the snapshot do not give the state root of block 20"
     assert staging.progress() is None
@@ -314,6 +316,112 @@ def test_accounts_that_the_disk_has_changed_are_noticed_and_fetched_again(
     add_state(staging, chain, blocks[19])
     assert adopt(node, staging)
     node.check()
+
+
+@pytest.mark.parametrize("damage", Damage)
+def test_staged_accounts_that_a_disk_has_damaged_are_removed_and_the_start_goes_on(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], damage: Damage
+) -> None:
+    with running(tmp_path) as node:
+        staging = staging_of(node)
+        add_headers(staging, blocks)
+        add_state(staging, chain, blocks[19])
+    damage_table(tmp_path / "chain.sqlite", "snapshot_account", min(chain.accounts_after(blocks[19])), damage)
+    with running(tmp_path) as node:
+        staging = staging_of(node)
+        with pytest.raises(StagingDamaged):
+            adopt(node, staging)
+        assert (staging.progress(), list(staging.every_account())) == (None, [])
+        assert staging.tip().height == 40
+        assert node.chain_manager.tip.height == 0
+        add_state(staging, chain, blocks[19])
+        assert adopt(node, staging)
+        node.check()
+    with running(tmp_path) as node:
+        assert node.submit(*blocks[20:]) == [BlockStatus.CONNECTED] * 20
+        node.check()
+
+
+@pytest.mark.parametrize("damage", [Damage.CELLS, Damage.PAGE])
+def test_the_space_of_staged_accounts_that_a_disk_has_damaged_is_lost_at_most_until_the_file_is_compacted(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], damage: Damage
+) -> None:
+    path, compact = tmp_path / "chain.sqlite", tmp_path / "compact.sqlite"
+    with running(tmp_path) as node:
+        add_state(staging_of(node), chain, blocks[19])
+    damage_table(path, "snapshot_account", b"", damage)
+    with running(tmp_path) as node:
+        staging_of(node).forget_state()
+        connection = node.connections[0]
+        found = {text for (text,) in connection.execute("PRAGMA integrity_check")}
+        assert all(text == "ok" or "never used" in text for text in found), found
+        connection.execute("VACUUM INTO ?", (str(compact),))
+    with closing(sqlite3.connect(compact)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("table", STAGING)
+def test_every_staged_table_that_a_disk_has_damaged_is_replaced(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], table: str
+) -> None:
+    with running(tmp_path) as node:
+        staging = staging_of(node)
+        add_headers(staging, blocks[:3])
+        add_state(staging, chain, blocks[2])
+    damage_table(tmp_path / "chain.sqlite", table, b"", Damage.PAGE)
+    with running(tmp_path) as node:
+        staging = staging_of(node)
+        with pytest.raises(StagingDamaged):
+            adopt(node, staging)
+        staging.clear()
+        start_at(node, chain, blocks, 20)
+        node.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE snapshot_account SET key = CAST('a' AS BLOB) WHERE key = ?",
+        "UPDATE snapshot_account SET key = zeroblob(20) WHERE key = ?",
+        "UPDATE snapshot_account SET balance = -1 WHERE key = ?",
+        "UPDATE snapshot_account SET nonce = -1 WHERE key = ?",
+        "UPDATE snapshot_account SET held = -1 WHERE key = ?",
+        "UPDATE snapshot_account SET balance = balance + 1 WHERE key = ?",
+        "UPDATE snapshot_account SET nonce = nonce + 1 WHERE key = ?",
+        "UPDATE snapshot_account SET held = 1 WHERE key = ?",
+    ],
+)
+def test_an_account_of_any_wrong_form_is_damage(
+    node: Node, chain: ChainBuilder, blocks: list[Block], change: str
+) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[19])
+    middle = sorted(chain.accounts_after(blocks[19]))[5]
+    node.connections[0].execute(change, (middle,))
+    with pytest.raises(StagingDamaged):
+        adopt(node, staging)
+    assert staging.progress() is None
+    assert staging.tip().height == 40
+
+
+def test_a_header_or_manifest_that_is_not_one_is_damage(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    staging = staging_of(node)
+    for change in ("UPDATE snapshot_header SET header = x'ff'", "UPDATE snapshot_progress SET manifest = x'ff'"):
+        add_headers(staging, blocks)
+        add_state(staging, chain, blocks[19])
+        node.connections[0].execute(change)
+        with pytest.raises(StagingDamaged):
+            adopt(node, staging)
+        assert (staging.progress(), staging.tip().height) == (None, 0)
+
+
+def test_other_errors_of_the_disk_are_no_damage(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    with pytest.raises(OperationalError), staging.clearing_damage():
+        node.connections[0].execute("SELECT nothing")
+    assert staging.tip().height == 40
 
 
 def test_transfers_that_wait_are_checked_against_the_adopted_state(

@@ -37,6 +37,7 @@ from tests.p2p.memory_transport import Called, MemoryTransport
 from tests.p2p.remote_node import RemoteNode, silent
 from tests.p2p.test_branch_push import post
 from tests.postgresql import Server
+from tests.store.damage import Damage, damage_table
 from tests.support import has_result, result_of
 
 MOST, DEPTH, WEEK = 4, 10, 30
@@ -299,6 +300,45 @@ def test_a_branch_with_more_work_than_the_headers_have_shown_ends_the_node(
     fresh.post("/p2p/block", b'{"block":' + branch[AT - 1].wire() + b"}", "198.51.100.7")
     assert stops == ["stop"]
     assert expected_errors()
+
+
+@pytest.mark.parametrize(
+    ("table", "damage"),
+    [
+        *(("snapshot_account", damage) for damage in Damage),
+        ("snapshot_chunk", Damage.PAGE),
+        ("snapshot_progress", Damage.PAGE),
+        ("snapshot_header", Damage.PAGE),
+    ],
+)
+def test_what_a_disk_has_damaged_is_fetched_again_and_the_node_goes_on(
+    tmp_path: Path,
+    transport: MemoryTransport,
+    builder: ChainBuilder,
+    chain: list[Block],
+    table: str,
+    damage: Damage,
+) -> None:
+    node = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
+    remote = archive(node, 1, chain, scripts={f"{PATH}/3": silent})
+    node.meet(remote)
+    node.run(5.0)
+    assert missing_chunks(node) == (3,)
+    node.close()
+    first = min(builder.accounts_after(chain[AT - 1]))
+    damage_table(node.path, table, first, damage)
+    again = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
+    stops: list[None] = []
+    again.node_context.threads.health.stop = lambda: stops.append(None)
+    remote.scripts = {}
+    with capturedLogs() as events:
+        again.meet(remote)
+        assert followed(again, chain, within=40.0)
+    assert prune_height(again) == AT + 1
+    assert has_state_after(again, chain[-1])
+    assert [text_line(event) for event in events if event["log_format"] == "{why}; it is fetched again"]
+    assert stops == []
+    again.close()
 
 
 def test_a_liar_that_was_met_first_does_not_spoil_the_snapshot(fresh: Node, chain: list[Block]) -> None:
