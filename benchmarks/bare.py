@@ -1,4 +1,4 @@
-"""The baseline of the HTTP benchmarks: one Klein route that answers a small JSON object, on a stock Site.
+"""The baseline of the HTTP benchmarks: Klein routes that answer a small JSON object, on a stock Site.
 
 ``python -m benchmarks.bare PORT`` serves it on 127.0.0.1 until it is told to stop.
 """
@@ -17,13 +17,21 @@ from twisted.web.server import Site
 
 
 def app() -> Klein:
-    """The application: GET and POST of ``/``."""
+    """The application: GET and POST of ``/``, and GET of a payment, whose terms it reads and returns."""
     klein = Klein()
 
     @klein.route("/", methods=["GET", "POST"])
     def answer(request: Any) -> str:
         request.setHeader("Content-Type", "application/json")
         return json.dumps({"ok": True, "txid": "00" * 32, "state": "accepted"})
+
+    @klein.route("/rpc/commerce/payment/<reference>", methods=["GET"])
+    def payment(request: Any, reference: str) -> str:
+        request.setHeader("Content-Type", "application/json")
+        terms = (b"recipient", b"amountBaseUnits", b"confirmations")
+        recipient, amount, confirmations = (request.args[name][0].decode("ascii") for name in terms)
+        shown = {"reference": reference, "recipient": recipient, "amount": amount, "confirmations": int(confirmations)}
+        return json.dumps(shown)
 
     return klein
 
