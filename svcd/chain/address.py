@@ -1,5 +1,7 @@
 """Keys and bech32m addresses (docs/protocol.md 3, BIP-350)."""
 
+from functools import reduce
+from operator import getitem, xor
 from typing import Final
 
 from svcd.chain.encoding import tagged_hash
@@ -73,10 +75,7 @@ def _checksum_start(prefix: str) -> int:
 
 def _checksum(key20: bytes, prefix: str) -> int:
     """The six symbols at the end of an address as one number."""
-    rest = _checksum_start(prefix)
-    for shares, byte in zip(_SHARES, key20, strict=True):
-        rest ^= shares[byte]
-    return rest
+    return reduce(xor, map(getitem, _SHARES, key20), _checksum_start(prefix))
 
 
 def encode_address(key20: bytes, prefix: str) -> str:
