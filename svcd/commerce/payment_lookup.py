@@ -2,11 +2,10 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import chain, islice
-from typing import Final
+from typing import Final, TypeVar, cast
 
-from attrs import evolve
+from attrs import define, evolve
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
@@ -28,14 +27,26 @@ from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
 from svcd.store.chain_store import ChainReader, PaidTransfer
 
-CACHE_SIZE: Final = 1_024
-"""Orders whose result is cached until tip or mempool change it, since shops ask for the same order repeatedly."""
+_CACHED: Final = 1_024
+"""Orders whose result is kept until the tip changes, since shops ask for the same order repeatedly."""
 
 _SEARCHED: Final = 100
 """Transfers of an address that are searched for the one with a nonce; some milliseconds' work."""
 
 OnChain = tuple[ChainTip, tuple[PaymentLocation, ...], tuple[Mismatch, ...]]
 """A payment on the chain: the tip, the matching transfers, and some of other amounts."""
+
+
+T = TypeVar("T")
+
+
+@define(eq=False)
+class _Found:
+    """A payment on the chain, what is observed of it where nothing waits in the mempool, and that as it is shown."""
+
+    on_chain: OnChain
+    observation: Observation
+    shown: object = None
 
 
 def _always() -> bool:
@@ -66,7 +77,15 @@ class PaymentLookup:
         self._chain_manager = chain_manager
         self._synced = synced
         self.costs = ReorgCosts(params, reader)
-        self._cached = lru_cache(CACHE_SIZE)(self._observe_chain)
+        self._found: dict[PaymentTerms, _Found] = {}
+        """Results as of ``_found_at``, the hash of a tip."""
+        self._found_at = b""
+        self._asked, self._asked_before = set[int](), set[int]()
+        """The hashes of the newest orders that were looked up once: only a second question for an order is cached.
+
+        The result of a single question would take the place of one that is asked for again, and freeing it later, when
+        no processor cache has it any more, takes longer than to keep it.
+        """
 
     @classmethod
     def subscribed(
@@ -88,6 +107,17 @@ class PaymentLookup:
             self.check_kept(terms)
         return observation
 
+    def show(self, terms: PaymentTerms, show: Callable[[PaymentTerms, Observation], T]) -> T:
+        """What ``show``, always the same function, makes of the result of :meth:`find`; cached with it."""
+        if self._chain_manager is None or terms in self._mempool or not self._synced():
+            return show(terms, self.find(terms))
+        found = self._look_up(terms, self._chain_manager.tip.hash)
+        if found.observation.txid is None:
+            self.check_kept(terms)
+        if found.shown is None:
+            found.shown = show(terms, found.observation)
+        return cast(T, found.shown)
+
     def check_kept(self, terms: PaymentTerms) -> None:
         """Raise Pruned if the payment may be in a block that this node does not have any more."""
         asked = f"whether an earlier block has the payment of {terms.reference}"
@@ -104,10 +134,33 @@ class PaymentLookup:
     def _find(self, terms: PaymentTerms) -> Observation:
         if self._chain_manager is None:
             return self._observe(terms, *self._read(terms))
-        on_chain, observation = self._cached(terms, self._chain_manager.tip.hash)
+        found = self._look_up(terms, self._chain_manager.tip.hash)
         if terms in self._mempool:
-            return self._observe(terms, *on_chain)
-        return observation if self._synced() else evolve(observation, synced=False)
+            return self._observe(terms, *found.on_chain)
+        return found.observation if self._synced() else evolve(found.observation, synced=False)
+
+    def _look_up(self, terms: PaymentTerms, tip_hash: bytes) -> _Found:
+        if tip_hash != self._found_at:
+            self._found_at = tip_hash
+            self._found.clear()
+        found = self._found.get(terms)
+        if found is None:
+            on_chain = tip, locations, mismatches = self._read(terms)
+            observation = observe(terms, tip, locations=locations, mismatches=mismatches, work_of=self.costs.of)
+            found = _Found(on_chain, observation)
+            if self._is_asked_again(hash(terms)):
+                if len(self._found) >= _CACHED:
+                    del self._found[next(iter(self._found))]
+                self._found[terms] = found
+        return found
+
+    def _is_asked_again(self, order: int) -> bool:
+        if order in self._asked or order in self._asked_before:
+            return True
+        if len(self._asked) >= _CACHED:
+            self._asked, self._asked_before = set(), self._asked
+        self._asked.add(order)
+        return False
 
     def find_at(self, terms: PaymentTerms, tip: ChainTip, seen: PaymentLocation | None = None) -> Observation:
         """The same as if ``tip``, a canonical block, were the newest; inside a snapshot of the chain."""
@@ -186,12 +239,6 @@ class PaymentLookup:
             synced=self._synced(),
             work_of=self.costs.of,
         )
-
-    def _observe_chain(self, terms: PaymentTerms, _announced_tip: bytes) -> tuple[OnChain, Observation]:
-        """What is on the chain, and the observation of it where nothing waits in the mempool, as for most orders."""
-        tip, locations, mismatches = on_chain = self._read(terms)
-        observation = observe(terms, tip, locations=locations, mismatches=mismatches, work_of=self.costs.of)
-        return on_chain, observation
 
     def _location(self, place: PaidTransfer) -> PaymentLocation:
         block_time = self._params.slot_time(place.slot)

@@ -1,7 +1,6 @@
 """The public routes for merchants (docs/payments.md): requests, verification and lists, without account or key."""
 
 from collections.abc import Callable, Coroutine
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Unpack
 
@@ -30,7 +29,7 @@ from svcd.commerce.payment_list import (
     received_record,
     with_waiting,
 )
-from svcd.commerce.payment_lookup import CACHE_SIZE, PaymentLookup
+from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
     PROTOCOL,
@@ -77,7 +76,6 @@ class CommerceRoutes(ShowsChain):
         self._payments = payments
         self._random = random
         self._info = self._render_info(webhooks_enabled)
-        self._rendered = lru_cache(CACHE_SIZE)(_render_payment)
 
     @Route(
         "GET",
@@ -181,7 +179,7 @@ class CommerceRoutes(ShowsChain):
         """Answer GET /rpc/commerce/payment/{reference}."""
         terms = terms_from(self._params, reference, order)
         if wait is None:
-            return self._rendered(terms, self._payments.find(terms))
+            return self._payments.show(terms, _render_payment)
         if state is None:
             raise HttpError(400, f"state is missing: with wait, give the state of the last answer, such as {UNPAID}")
         return self._changed(terms, state, wait, client)
@@ -225,7 +223,7 @@ class CommerceRoutes(ShowsChain):
             observation = await self._waiters.changed(terms, state, seconds=wait, client=client)
         except TooManyWaiting as many:
             raise too_many_requests(RETRY_SECONDS, str(many)) from many
-        return self._rendered(terms, observation)
+        return _render_payment(terms, observation)
 
 
 def _render_payment(terms: PaymentTerms, observation: Observation) -> Response:

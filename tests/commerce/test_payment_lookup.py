@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from svcd.chain.block import Block
 from svcd.chain.transition import ChainPoint
-from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES, ChainTip, Mismatch, PaymentState, payment_state
+from svcd.commerce import payment_lookup
+from svcd.commerce.payment import (
+    MAX_COUNTED,
+    MAX_MISMATCHES,
+    ChainTip,
+    Mismatch,
+    Observation,
+    PaymentState,
+    payment_state,
+)
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.node.mempool import MempoolEntry
@@ -102,6 +111,9 @@ def test_the_chain_is_read_again_only_after_it_has_changed(node: Node) -> None:
     first = payments.find(TERMS)
     asked: list[str] = []
     node.node_context.chain_manager.reader._db.set_trace_callback(asked.append)
+    assert payments.find(TERMS) == first
+    assert len(asked) > 0, "an order that was asked for once is not kept"
+    del asked[:]
 
     assert (payments.find(TERMS), asked) == (first, [])
     synced[0] = False
@@ -116,6 +128,30 @@ def test_the_chain_is_read_again_only_after_it_has_changed(node: Node) -> None:
     seen = payments.find(TERMS)
     assert len(asked) > 0
     assert (seen.tip.height, seen.location) == (4, None), "the branch that won does not have the payment"
+
+
+def test_only_so_many_orders_are_kept_and_only_what_was_asked_for_twice_is_shown_from_memory(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payment_lookup, "_CACHED", 2)
+    payments = PaymentLookup.subscribed(node.node_context.chain_manager, node.node_context.transaction_pool)
+    shown: list[str] = []
+
+    def show(terms: PaymentTerms, _: Observation) -> str:
+        shown.append(terms.reference)
+        return terms.reference
+
+    def ask(references: str) -> list[str]:
+        del shown[:]
+        assert [payments.show(evolve(TERMS, reference=each), show) for each in references] == list(references)
+        return list(shown)
+
+    assert ask("aaa") == ["a", "a"]
+    assert ask("bcdef") == ["b", "c", "d", "e", "f"], "asked for once"
+    assert ask("a") == []
+    assert ask("ggg") == ["g", "g"]
+    assert ask("hhhag") == ["h", "h", "a"], "the third takes the place of the oldest"
+    assert ask("b") == ["b"], "which was forgotten as a first question too"
 
 
 BUILDER = ChainBuilder()
