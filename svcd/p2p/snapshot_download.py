@@ -5,8 +5,8 @@ known: it is banned, and the chunk comes from another (docs/peers.md "Snapshots"
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
@@ -29,7 +29,7 @@ MAX_CHUNKS_HELD: Final = limit(
 STALL_SECONDS: Final = limit(60.0, "time without a peer that delivers of a snapshot", "seconds", STALLING_PEER)
 """How long a snapshot is fetched while no peer delivers any of it."""
 SLOW_SECONDS: Final = 10.0
-"""How old a request for a chunk is before an idle peer is asked for the same chunk."""
+"""How old a request is before another peer is asked for the same."""
 FAILED_BACKOFF: Final = 10.0
 """How long nothing is requested from a peer that has not answered."""
 _CHECK_SECONDS: Final = 1.0
@@ -61,11 +61,12 @@ def choose_snapshot(
 
 
 @define(eq=False)
-class _ChunkRequest:
-    """One request for a chunk."""
+class _Request:
+    """One request for the manifest or for a chunk."""
 
     peer: Peer
-    index: int
+    index: int | None
+    """Of the chunk; None for the manifest."""
     began: float
     """The node's seconds."""
     call: Deferred[None] | None = None
@@ -91,7 +92,7 @@ class SnapshotDownload:
         """The chunks that are not accepted yet."""
         self._writing: set[int] = set()
         """The chunks that have come and are not on disk yet."""
-        self._requests: list[_ChunkRequest] = []
+        self._requests: list[_Request] = []
         self._backoff: dict[str, float] = {}
         """By endpoint, until when (the node's seconds) nothing is requested."""
         self._liars = liars
@@ -107,16 +108,15 @@ class SnapshotDownload:
         self._wakeup.set()
 
     async def manifest(self) -> Manifest:
-        """Fetch the manifest; raises DownloadFailed."""
-        while True:
-            self._check()
-            for peer in self._sources():
-                try:
-                    return await self._peers.client.manifest(peer.endpoint, self.claim, self._state_root)
-                except PeerCallFailed as failed:
-                    self._note_failure(peer, failed)
+        """Fetch the manifest, from the first of several peers that sends it; raises DownloadFailed."""
+        try:
+            while self._manifest is None:
                 self._check()
-            await self._wakeup.wait(_CHECK_SECONDS)
+                self._request_manifest()
+                await self._wakeup.wait(_CHECK_SECONDS)
+            return self._manifest
+        finally:
+            self._cancel_requests()
 
     async def chunks(self, manifest: Manifest, missing: Iterable[int], accept: Accept) -> None:
         """Fetch the ``missing`` chunks, by index; raises DownloadFailed, or what ``accept`` fails with."""
@@ -128,9 +128,7 @@ class SnapshotDownload:
                 self._send_requests(accept)
                 await self._wakeup.wait(_CHECK_SECONDS)
         finally:
-            for request in tuple(self._requests):
-                if request.call is not None:
-                    request.call.cancel()
+            self._cancel_requests()
             while self._writing:
                 await self._wakeup.wait(_CHECK_SECONDS)
         if self._failure is not None:
@@ -143,7 +141,8 @@ class SnapshotDownload:
         if self._liars and not self.has_sources:
             raise DownloadFailed("each peer that served it has sent something false")
         if self._node.now() - self._idle_since >= STALL_SECONDS:
-            raise DownloadFailed(f"no peer has sent a chunk for {STALL_SECONDS:g} s")
+            what = "the manifest" if self._manifest is None else "a chunk"
+            raise DownloadFailed(f"no peer has sent {what} for {STALL_SECONDS:g} s")
 
     @property
     def has_sources(self) -> bool:
@@ -183,14 +182,43 @@ class SnapshotDownload:
         slow = [request for request in late if request.peer is not peer and request.index not in twice]
         return slow[0].index if idle and slow else None
 
+    def _request_manifest(self) -> None:
+        """Ask one peer more, unless one was asked just now: a reply that trickles is not waited for."""
+        asked = [request.peer for request in self._requests]
+        if all(self._node.now() - request.began >= SLOW_SECONDS for request in self._requests):
+            for peer in self._sources():
+                if peer not in asked:
+                    request = _Request(peer, None, self._node.now())
+                    self._begin(request, self._fetch_manifest(request))
+                    return
+
     def _request(self, peer: Peer, index: int, accept: Accept) -> None:
-        request = _ChunkRequest(peer, index, self._node.now())
+        request = _Request(peer, index, self._node.now())
+        self._begin(request, self._fetch(request, index, accept))
+
+    def _begin(self, request: _Request, work: Coroutine[Any, Any, None]) -> None:
         self._requests.append(request)
-        request.call = Deferred.fromCoroutine(self._fetch(request, accept))
+        request.call = Deferred.fromCoroutine(work)
         request.call.addErrback(self._failed).addCallback(lambda _: self._wakeup.set())
 
-    async def _fetch(self, request: _ChunkRequest, accept: Accept) -> None:
-        peer, index, manifest = request.peer, request.index, self._manifest
+    def _cancel_requests(self) -> None:
+        for request in tuple(self._requests):
+            if request.call is not None:
+                request.call.cancel()
+
+    async def _fetch_manifest(self, request: _Request) -> None:
+        peer = request.peer
+        try:
+            manifest = await self._peers.client.manifest(peer.endpoint, self.claim, self._state_root)
+        except PeerCallFailed as failed:
+            self._note_failure(peer, failed)
+            return
+        finally:
+            self._requests.remove(request)
+        self._manifest = manifest
+
+    async def _fetch(self, request: _Request, index: int, accept: Accept) -> None:
+        peer, manifest = request.peer, self._manifest
         if manifest is None:
             return
         try:

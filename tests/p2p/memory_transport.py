@@ -65,6 +65,7 @@ class MemoryTransport:
     dripping: set[str] = field(factory=set)
     """Endpoints to and from which each transfer makes just enough progress to go on, though it never ends."""
     answered_at: Callable[[str], str] = lambda _: ""
+    _waiting: list[Called] = field(factory=list)
     _open: dict[str, int] = field(factory=dict)
     _places: dict[tuple[str, CallKind], DeferredSemaphore] = field(factory=dict)
 
@@ -75,7 +76,8 @@ class MemoryTransport:
         self._count(called, answer)
         patient = request.min_bytes and (self.patient or endpoint in self.dripping)
         limit = self.clock.callLater(1e9 if patient else request.seconds, self._end, answer, FailureKind.TIMEOUT)
-        answer.addBoth(self._over, limit)
+        self._waiting.append(called)
+        answer.addBoth(self._over, called, limit)
         self._in_turn(endpoint, request, answer)
         return answer
 
@@ -105,6 +107,10 @@ class MemoryTransport:
     def calls_to(self, endpoint: str, path: str = "") -> list[Called]:
         """The requests to an endpoint, of one path or of all."""
         return [call for call in self.calls if call.endpoint == endpoint and path in ("", call.path)]
+
+    def waiting_for(self, endpoint: str, begin: str) -> list[str]:
+        """The paths that begin with ``begin`` of which the endpoint owes an answer."""
+        return [call.path for call in self._waiting if call.endpoint == endpoint and call.path.startswith(begin)]
 
     def paths(self, endpoint: str) -> list[str]:
         """The paths asked for at an endpoint, in order."""
@@ -146,7 +152,8 @@ class MemoryTransport:
         if not answer.called:
             answer.errback(PeerCallFailed(trouble, f"in memory: {trouble.value}"))
 
-    def _over(self, result: Any, limit: Any) -> Any:
+    def _over(self, result: Any, called: Called, limit: Any) -> Any:
+        self._waiting = [each for each in self._waiting if each is not called]
         if limit.active():
             limit.cancel()
         return result

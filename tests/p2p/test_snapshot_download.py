@@ -219,6 +219,19 @@ def test_stop_ends_it_and_every_request(node: Node, chain: list[Block]) -> None:
     assert node.peer(bench.remotes[0]).failures == 0
 
 
+def test_stop_ends_it_while_the_manifest_trickles(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain)
+    (remote,) = bench.remotes
+    remote.scripts = {PATH: silent}
+    node.transport.dripping.add(remote.endpoint)
+    work = bench.begin()
+    node.run(20.0)
+    assert node.transport.waiting_for(remote.endpoint, PATH) == [PATH]
+    bench.download.stop(DownloadFailed("the node is stopping"))
+    assert bench.fails(work, within=0.1) == "the node is stopping"
+    assert node.transport.waiting_for(remote.endpoint, PATH) == []
+
+
 # Who does not answer, or is slow
 
 
@@ -242,7 +255,48 @@ def test_it_ends_when_nobody_delivers(node: Node, chain: list[Block]) -> None:
     bench = Bench(node, chain)
     bench.remotes[0].scripts = {PATH: lambda _: FailureKind.TIMEOUT}
     text = bench.fails(bench.begin(), within=STALL_SECONDS + 5.0)
+    assert text == f"no peer has sent the manifest for {STALL_SECONDS:g} s"
+
+
+def test_it_ends_when_the_manifest_trickles(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain)
+    (remote,) = bench.remotes
+    remote.scripts = {PATH: silent}
+    node.transport.dripping.add(remote.endpoint)
+    work = bench.begin()
+    node.run(STALL_SECONDS - 5.0)
+    assert not has_result(work)
+    assert node.transport.waiting_for(remote.endpoint, PATH) == [PATH]
+    assert bench.fails(work, within=10.0) == f"no peer has sent the manifest for {STALL_SECONDS:g} s"
+    assert node.transport.waiting_for(remote.endpoint, PATH) == []
+
+
+def test_it_ends_when_the_chunks_trickle(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain)
+    (remote,) = bench.remotes
+    remote.scripts = {f"{PATH}/{index}": silent for index in range(40)}
+    node.transport.dripping.add(remote.endpoint)
+    text = bench.fails(bench.begin(), within=STALL_SECONDS + 5.0)
     assert text == f"no peer has sent a chunk for {STALL_SECONDS:g} s"
+    assert node.transport.waiting_for(remote.endpoint, PATH) == []
+
+
+def test_another_peer_sends_the_manifest_that_trickles_from_the_first(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain, peers=3)
+    for remote in bench.remotes[:2]:
+        remote.scripts = {PATH: silent}
+        node.transport.dripping.add(remote.endpoint)
+    bench.succeeds(bench.begin(), within=2 * SLOW_SECONDS + 10.0)
+    asked = [remote for remote in bench.remotes if PATH in node.transport.paths(remote.endpoint)]
+    assert bench.remotes[2] in asked
+    assert all(node.transport.paths(remote.endpoint).count(PATH) == 1 for remote in asked)
+    assert all(node.knows(remote) and not node.peer(remote).failures for remote in bench.remotes)
+
+
+def test_a_manifest_that_comes_at_once_is_asked_of_one_peer(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain, peers=3)
+    bench.succeeds(bench.begin())
+    assert sum(node.transport.paths(remote.endpoint).count(PATH) for remote in bench.remotes) == 1
 
 
 def test_a_pause_is_obeyed_and_is_no_failure(node: Node, chain: list[Block]) -> None:

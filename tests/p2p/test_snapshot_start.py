@@ -577,6 +577,17 @@ def test_a_stop_while_the_watches_are_checked_begins_no_download(make_node: Make
     result_of(stopped)
 
 
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/0"])
+def test_a_stop_waits_for_nothing_that_trickles(fresh: Node, chain: list[Block], path: str) -> None:
+    remote = archive(fresh, 1, chain, scripts={path: silent})
+    fresh.transport.dripping.add(remote.endpoint)
+    fresh.meet(remote)
+    assert fresh.until(lambda: path in fresh.transport.paths(remote.endpoint))
+    stopped = fresh.begin(fresh.network.stop())
+    fresh.run(0.1)
+    result_of(stopped)
+
+
 def test_a_snapshot_of_a_short_chain_if_the_operator_says_so(make_node: MakeNode, chain: list[Block]) -> None:
     node = make_node(start=StartMode.SNAPSHOT)
     node.meet(archive(node, 1, chain[:WEEK], at=10))
