@@ -1,15 +1,21 @@
-"""A network of somebody's own for the tests of both clients, with easy work and two producers."""
+"""A network of somebody's own for the tests of both clients, with easy work and producers, and nodes of it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from attrs import evolve
 from click.testing import CliRunner
+from twisted.internet.task import Clock
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET, NetworkParams, ProducerChange
 from svcd.cli.main import svc
 from svcd.config.network_file import render_network_file
 from tests.chains import COIN, key_of
+from tests.rpc.conftest import public_client
+from tests.rpc.node import Node, Settings
 
 
 def address(name: str) -> str:
@@ -61,3 +67,40 @@ TALE = "\n".join(
     ]
 )
 """Blocks of which each is made by a producer who may; the list changes at height 10."""
+
+NODE, OTHER = "https://festival.example", "https://other.example"
+NOW = FESTIVAL.slot_time(200)
+"""Milliseconds, by the clocks of the nodes."""
+
+
+class World:
+    """Nodes by URL: one on the network with these blocks, and at another URL one on a network with other rules."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.asked: list[str] = []
+        """The paths of all requests."""
+        for url, params in ((NODE, FESTIVAL), (OTHER, OPEN)):
+            clock = Clock()
+            clock.advance(NOW // 1000)
+            self.nodes[url] = Node(folder / f"{params.name}.sqlite", clock, Settings(params=params))
+        self.nodes[NODE].grow(TALE)
+
+    def reply(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
+        """Status and body of the answer of the node at a URL."""
+        scheme, host, path, query, _ = urlsplit(url)
+        self.asked.append(path)
+        client = public_client(self.nodes[f"{scheme}://{host}"])
+        answer = client.send(method, f"{path}?{query}" if query else path, body)
+        return answer.status, answer.body
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[World]:
+    """The nodes, with their databases in a folder."""
+    world = World(folder)
+    try:
+        yield world
+    finally:
+        for node in world.nodes.values():
+            node.close()

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.browser.between import between
 from tests.browser.chain import FAUCET, SHOP, Chain, fresh
+from tests.chains import COIN, key_of
 from tests.clients.conftest import devnet
 from tests.clients.forged_proofs import forge
+from tests.clients.own_network import FESTIVAL, NODE, NOW, OPEN, OTHER, address, opened, shown
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode
 from tests.programs import NODE_OPTIONS, needs, program
@@ -25,6 +28,22 @@ TYPESCRIPT, NODE_TYPES = "typescript@5.9.3", "@types/node@20.19.25"
 HASH_WASM = "hash-wasm@4.13.0"
 VECTORS = ROOT / "tests" / "vectors" / "svc_protocol.json"
 SETTINGS = ["--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "nodenext", "--types", "node"]
+
+LIGHT = """
+import { Client, concerns, parseNetwork, type Network, type Order, type WatchEvent } from "svc-pay";
+import { provenBalance, provenPayment, verifyChain } from "svc-pay/light";
+
+export async function onNetwork(text: string, order: Order, event: WatchEvent): Promise<bigint> {
+  const network: Network = await parseNetwork(text);
+  const node = new Client("https://node.example", { network });
+  const { work } = await verifyChain(node, node.network ?? network);
+  const { balance } = await provenBalance([node], order.recipient, { minimumWork: work, network });
+  const paid = await provenPayment(node, order, { network });
+  // @ts-expect-error: not the text
+  new Client("https://node.example", { network: text });
+  return concerns(event, order, { network }) ? BigInt(balance) + network.rules.minimumFee + paid.work : 0n;
+}
+"""
 
 
 def ran(*command: str, folder: Path, seconds: float = DEADLINE, **variables: str) -> str:
@@ -202,8 +221,7 @@ def test_a_story_in_typescript(installed: Path, shop_node: RunningNode) -> None:
         NODE_TYPES,
         folder=installed,
     )
-    types = 'import { provenBalance, verifyChain } from "svc-pay/light";\n'
-    (installed / "light.ts").write_text(f"{types}export {{ provenBalance, verifyChain }};\n", encoding="utf-8")
+    (installed / "light.ts").write_text(LIGHT, encoding="utf-8")
     ran("node", "node_modules/typescript/bin/tsc", *SETTINGS, "story.ts", "light.ts", folder=installed)
     secrets = [(shop_node.data_dir / name).read_text().strip() for name in ("manage-token", "signing-secret")]
     with running(installed, "story.js", shop_node.url, *secrets, FAUCET.seed.hex()) as process:
@@ -246,3 +264,48 @@ def test_the_light_client_believes_no_node(with_argon2id: Path, shop_node: Runni
         urls = (shop_node.url, liar.url, lighter.url)
         told = ran("node", name, *urls, SHOP, "250000000", order, elsewhere, folder=with_argon2id)
     assert told == f"proven {shop_node.account(SHOP)['balance']}\n"
+
+
+@pytest.mark.slow
+@needs("node", "npm")
+def test_a_network_of_somebodys_own(with_argon2id: Path, tmp_path: Path) -> None:
+    """The client says of the nodes in tests/clients/own_network.py what the Python client says of them."""
+    name, shop = "own-network.mjs", address("shop")
+    (with_argon2id / name).write_bytes((TESTS / name).read_bytes())
+    texts = [shown(params, tmp_path) for params in (FESTIVAL, OPEN)]
+    words = (name, *texts, NODE, OTHER, shop, key_of("alice").seed.hex(), str(NOW))
+    with opened(tmp_path) as world, running(with_argon2id, *words) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told: dict[str, Any] = {}
+        for line in process.stdout:
+            told = json.loads(line)
+            if "url" not in told:
+                break
+            status, body = world.reply(told["method"], told["url"], told["body"] and told["body"].encode())
+            process.stdin.write(json.dumps({"status": status, "body": body.decode()}) + "\n")
+            process.stdin.flush()
+        _, errors = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, errors) == (0, "")
+        context = world.nodes[NODE].node_context
+        tip, waiting = context.chain_manager.tip, context.transaction_pool.mempool
+        state, problem, txid = told.pop("payout")
+        assert (state, problem) == ("waiting", None)
+        assert waiting.transfer(bytes.fromhex(txid)) is not None
+    balance = str(300 * COIN + 5_000_000)
+    sentence = (
+        f"InvalidAnswer: the node is not on festival: its genesis hash is '{OPEN.genesis_hash.hex()}',"
+        f" and that of festival {FESTIVAL.genesis_hash.hex()}"
+    )
+    assert told == {
+        "uri": f"svc:{shop}?amount=5&ref=order-2&confirmations=2",
+        "payment": ["confirmed", 10],
+        "references": ["order-1"],
+        "balance": balance,
+        "chain": ["12", str(FESTIVAL.slot_time(tip.slot)), 12],
+        "account": [True, balance],
+        "proven": ["3", 10],
+        "elsewhere": [sentence],
+        "signed": 2,
+        "genesis": ["0", str(10 * COIN)],
+    }

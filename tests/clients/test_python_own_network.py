@@ -1,8 +1,10 @@
 """The Python client on a network of somebody's own: its file, its addresses and transfers, proofs of a node on it."""
 
 import asyncio
+import copy
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,20 +27,17 @@ from svc_pay.light import (
     verify_chain,
 )
 from svc_pay.webhooks import parse_event
-from twisted.internet.task import Clock
 
 from svcd.chain.accounts import Account, state_root
-from svcd.chain.encoding import canonical
+from svcd.chain.encoding import canonical, tagged_hash
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.transaction import parse_transfer
 from svcd.chain.transition import genesis_accounts
 from tests.chains import COIN, key_of
-from tests.clients.own_network import FESTIVAL, OPEN, TALE, address, shown
+from tests.clients.own_network import FESTIVAL, NODE, NOW, OPEN, OTHER, World, address, opened, shown
 from tests.clients.test_python_values import PAGE
+from tests.clients.vectors import vectors
 from tests.rpc.conftest import public_client
-from tests.rpc.node import Node, Settings
-
-NODE, OTHER = "https://festival.example", "https://other.example"
 
 
 @pytest.fixture
@@ -93,78 +92,53 @@ def test_a_network_that_is_built_in_is_the_one_that_is_known(params: NetworkPara
     assert svc_pay.parse_network(json.dumps(given)) is known
 
 
-def resealed(change: Callable[[dict[str, Any]], object]) -> str:
-    """The JSON of the network with a change, and with the hash that its rules give."""
-    given: dict[str, Any] = {
-        "name": "festival",
-        "rules": dict(FESTIVAL.rules),
-        "changes": [{"height": str(each.height), "producers": list(each.producers)} for each in FESTIVAL.changes],
-        "genesisHash": FESTIVAL.genesis_hash.hex(),
-    }
-    change(given)
-    if given.get("genesisHash") == FESTIVAL.genesis_hash.hex() and isinstance(given["rules"], dict):
-        rules_hash = svc_pay.chain.tagged_hash("svc/rules/v1", canonical(given["rules"]))
-        genesis = svc_pay.chain.tagged_hash("svc/genesis/v1", rules_hash)
-        given["genesisHash"] = svc_pay.chain.tagged_hash("svc/block-id/v4", genesis + bytes(8)).hex()
+VECTORS = vectors("own_network")
+
+
+def test_the_vectors_are_of_this_network(festival: Network, tmp_path: Path) -> None:
+    """So the JavaScript client, which is tested against the same, reads what a node of the network has."""
+    by_svc = json.loads(shown(FESTIVAL, tmp_path))
+    assert {name: by_svc[name] for name in VECTORS["network"]} == VECTORS["network"]
+    assert VECTORS["rulesHash"] == FESTIVAL.rules_hash.hex()
+    assert VECTORS["genesisStateRoot"] == state_root(genesis_accounts(FESTIVAL).items()).hex()
+    assert all(FESTIVAL.issued_after(int(height)) == int(units) for height, units in VECTORS["issued"])
+    assert all(list(FESTIVAL.producers_at(int(height))) == listed for height, listed in VECTORS["producers"])
+    told = VECTORS["transfer"]
+    transfer = parse_transfer(told["transaction"], FESTIVAL)
+    assert transfer.txid.hex() == told["txid"]
+    key, payload = Key(bytes.fromhex(told["seed"])), told["transaction"]["payload"]
+    draft = {name: int(told["transaction"][name]) for name in ("nonce", "fee", "timestamp")}
+    recipient, amount, reference = payload["recipient"], int(payload["amount"]), payload["paymentReference"]
+    made = svc_pay.sign_transfer(key, festival, recipient=recipient, amount=amount, reference=reference, **draft)
+    assert (made.txid, made.transaction) == (told["txid"], told["transaction"])
+
+
+def resealed(at: list[str | int], *to: object) -> str:
+    """The JSON of the network with a change, and with the hash that its rules give unless that was changed."""
+    given: dict[str, Any] = copy.deepcopy(VECTORS["network"])
+    if at:
+        inner: Any = given
+        for step in at[:-1]:
+            inner = inner[step]
+        inner.pop(at[-1], None)
+        if to:
+            [inner[at[-1]]] = to
+    if at[:1] == ["rules"] and isinstance(given["rules"], dict):
+        genesis = tagged_hash("svc/genesis/v1", tagged_hash("svc/rules/v1", canonical(given["rules"])))
+        given["genesisHash"] = tagged_hash("svc/block-id/v4", genesis + bytes(8)).hex()
     return json.dumps(given)
 
 
-def rule(name: str, value: object) -> Callable[[dict[str, Any]], object]:
-    return lambda given: given["rules"].update({name: value})
+@pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda vector: vector["sentence"][:60])
+def test_what_no_network_can_have_is_refused(vector: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(vector["sentence"])):
+        svc_pay.parse_network(resealed(vector["at"], *(vector[name] for name in ("to",) if name in vector)))
 
 
-def change(**members: object) -> Callable[[dict[str, Any]], object]:
-    return lambda given: given["changes"][0].update(members)
-
-
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        (rule("slotSeconds", 0), "slotSeconds must be an integer from 1 to 600"),
-        (rule("slotSeconds", True), "slotSeconds must be an integer"),
-        (rule("halfLifeSlots", 0), "halfLifeSlots must be"),
-        (rule("memoryKiB", 65_537), "memoryKiB must be an integer from 64 to 65536"),
-        (rule("minimumFee", "0"), "minimumFee must be a string of digits from 1"),
-        (rule("minimumFee", 5), "minimumFee must be a string of digits"),
-        (rule("genesisTime", "01"), "genesisTime must be a string of digits"),
-        (rule("maxTarget", "1"), "maxTarget must be 64 lower-case hex characters"),
-        (rule("maxTarget", f"{2**200:064x}"), "must ascend"),
-        (rule("minTarget", f"{0:064x}"), "must ascend, from 2\\^128 on"),
-        (rule("chainId", "SVC-DEVNET"), "must not be those of devnet"),
-        (rule("chainId", "festival"), "chainId must be 1 to 32 capitals"),
-        (rule("addressPrefix", "svc"), "must not be those of mainnet"),
-        (rule("addressPrefix", "f"), "addressPrefix must be 2 to 8 lower-case letters"),
-        (rule("addressPrefix", "tent"), "those have tent1q and 38 more"),
-        (rule("producers", [address("a"), address("a")]), "must name each once"),
-        (rule("producers", [7]), "'7' is not an address of the network"),
-        (rule("producers", []), "changes may only replace a list of producers"),
-        (rule("producers", {}), "producers must be an array of at most 1000"),
-        (rule("allocations", [[address("a"), "1"], [address("a"), "1"]]), "allocations must name fest1q.* once"),
-        (rule("allocations", [[address("a"), "0"]]), "each amount of allocations must be"),
-        (rule("allocations", [[address("a"), str(2**53 - 1)], [address("b"), "1"]]), "at most together"),
-        (rule("allocations", [[address("a")]]), "is not an address"),
-        (rule("multiplierSchedule", [[0, 10_000], [0, 10_100]]), "must have steps that ascend"),
-        (rule("multiplierSchedule", [[0, 10_000], [9]]), "each number of multiplierSchedule"),
-        (rule("multiplierSchedule", []), "must have steps"),
-        (rule("halfLifeSlot", 60), "the unknown rule 'halfLifeSlot': this version of svc-pay may be too old"),
-        (lambda given: given["rules"].pop("gapCapSlots"), "rules lacks gapCapSlots"),
-        (change(height="0"), "the height of a change must be"),
-        (change(height=10), "the height of a change must be"),
-        (change(producers=[]), "by another one that is not empty"),
-        (lambda given: given["changes"].append(given["changes"][0]), "the heights of changes must ascend"),
-        (lambda given: given.update(name="Festival"), "name must be 1 to 32 lower-case letters"),
-        (lambda given: given.update(rules=[]), "rules must be an object"),
-        (lambda given: given.pop("genesisHash"), "the file lacks genesisHash"),
-        (lambda given: given.update(genesisHash="AB"), "the genesis hash must be 64 lower-case hex"),
-        (
-            lambda given: given.update(rules={**given["rules"], "chainId": "\ud800"}, genesisHash="0" * 64),
-            "a rule has",
-        ),
-    ],
-)
-def test_what_no_network_can_have_is_refused(changed: Callable[[dict[str, Any]], object], sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
-        svc_pay.parse_network(resealed(changed))
+def test_a_rule_that_cannot_be_written_is_refused() -> None:
+    text = resealed([]).replace('"FESTIVAL"', '"\\ud800"')
+    with pytest.raises(InvalidInput, match="a rule has a value that no rule can have"):
+        svc_pay.parse_network(text)
 
 
 def test_a_file_with_another_hash_than_its_rules_give_is_refused(tmp_path: Path) -> None:
@@ -276,42 +250,20 @@ def test_an_order_has_the_network_that_it_was_given(festival: Network) -> None:
 # A node on the network, in memory
 
 
-class World:
-    """Nodes by URL, as both clients reach them."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.asked: list[str] = []
-        self.change: Callable[[dict[str, Any]], object] = lambda _answer: None
-
-    def reply(self, request: httpx.Request) -> httpx.Response:
-        """The answer of the node at the URL of a request."""
-        self.asked.append(request.url.path)
-        node = self.nodes[f"https://{request.url.host}"]
-        body = request.content or None
-        answer = public_client(node).send(request.method, request.url.raw_path.decode(), body)
-        changed = answer.json
-        self.change(changed)
-        return httpx.Response(answer.status, json=changed)
-
-
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A node on the network, and at another URL one on a network with other rules."""
-    made = World()
-    for url, params in ((NODE, FESTIVAL), (OTHER, OPEN)):
-        clock = Clock()
-        clock.advance(params.slot_time(200) // 1000)
-        made.nodes[url] = Node(tmp_path / f"{params.name}.sqlite", clock, Settings(params=params))
-    made.nodes[NODE].grow(TALE)
-    monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=httpx.MockTransport(made.reply)))
-    monkeypatch.setattr(AsyncClient, "_open", lambda _: httpx.AsyncClient(transport=httpx.MockTransport(made.reply)))
-    yield made
-    for node in made.nodes.values():
-        node.close()
+    """The nodes, as both clients reach them."""
+    with opened(tmp_path) as made:
 
+        def reply(request: httpx.Request) -> httpx.Response:
+            body = request.content or None
+            status, answer = made.reply(request.method, str(request.url), body)
+            return httpx.Response(status, content=answer)
 
-NOW = FESTIVAL.slot_time(200)
+        transport = httpx.MockTransport(reply)
+        monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=transport))
+        monkeypatch.setattr(AsyncClient, "_open", lambda _: httpx.AsyncClient(transport=transport))
+        yield made
 
 
 def test_a_client_of_the_network(world: World, festival: Network, tmp_path: Path) -> None:
@@ -384,13 +336,15 @@ def test_proofs_from_the_genesis(world: World, festival: Network) -> None:
     with Client(NODE, network=festival) as node:
         chain = verify_chain(node, festival, now=NOW)
         assert (chain.tip.height, chain.tip.time, chain.evaluations) == (12, FESTIVAL.slot_time(chain.tip.slot), 12)
-        account = proven_balance(node, shop, network=festival, now=NOW, minimum_work=chain.work)
+        account = proven_balance(node, shop, now=NOW, minimum_work=chain.work)
         assert (account.exists, account.balance) == (True, 300 * COIN + 5_000_000)
         paid = proven_payment(node, order, now=NOW)
         assert (paid.block_height, paid.confirmations) == (3, 10)
         assert check_payment_proof(node.genesis_proof(order), order, now=NOW).txid == paid.txid
         answers = node.proof(order)
         assert svc_pay.check_proof(answers, order, tip=chain.tip.hash).confirmations == 10
+    with Client(NODE) as node:
+        assert proven_balance(node, shop, network=festival, now=NOW).balance == account.balance
         with pytest.raises(InvalidInput, match="give the network, too"):
             proven_balance(node, shop, now=NOW)
     paths = (f"/rpc/proof/account/{shop}", f"/rpc/proof/chain?tip={chain.tip.hash}")

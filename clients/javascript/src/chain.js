@@ -4,16 +4,15 @@ import { bytesOfSize, canonical } from "./encodings.js";
 import { InvalidInput } from "./errors.js";
 import { checksum, KEY_SYMBOLS, SYMBOLS } from "./light/bech32.mjs";
 import { hexOf, sha256, taggedHash, utf8 } from "./light/bytes.mjs";
+import { RULES } from "./light/chain-rules.mjs";
 import { keyOf } from "./light/key-hash.mjs";
 
 /** Base units of one coin. */
 export const COIN = 100_000_000n;
-/** The smallest fee of a transfer, in base units. */
+/** The smallest fee of a transfer on mainnet and devnet, in base units. */
 export const MINIMUM_FEE = 10_000n;
 /** How many confirmations an order requires that does not say. */
 export const DEFAULT_CONFIRMATIONS = 12;
-/** How old a transfer can be at the time of its block: transactionPastSeconds of every network. */
-export const TRANSFER_MILLISECONDS = 86_400_000n;
 /** The greatest number on the wire, 2^53 − 1. */
 export const GREATEST = 9_007_199_254_740_991n;
 
@@ -23,6 +22,7 @@ export const MAINNET = Object.freeze({
   chainId: "SVC-MAINNET",
   prefix: "svc",
   genesisHash: "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
+  rules: RULES.mainnet,
 });
 export const DEVNET = Object.freeze({
   name: "devnet",
@@ -30,7 +30,9 @@ export const DEVNET = Object.freeze({
   chainId: "SVC-DEVNET",
   prefix: "svcd",
   genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
+  rules: RULES.devnet,
 });
+/** The networks that are built in. */
 export const NETWORKS = Object.freeze([MAINNET, DEVNET]);
 
 export function must(truth, sentence) {
@@ -41,6 +43,13 @@ export function must(truth, sentence) {
 export function checkNames(given, ...names) {
   const unknown = Object.keys(given).find((name) => !names.includes(name));
   must(unknown === undefined, `unknown member ${unknown}; use ${names.join(", ")}`);
+}
+
+/** `network` if it is one: not its name, and not a promise of one. */
+export function checkNetwork(network) {
+  const is = typeof network === "object" && network !== null && typeof network.rules === "object";
+  must(is, "network must be MAINNET, DEVNET or a network that parseNetwork has returned");
+  return network;
 }
 
 // Numbers and amounts
@@ -94,29 +103,50 @@ export async function addressOf(publicKey, network) {
   return `${network.prefix}1${all.map((symbol) => SYMBOLS[symbol]).join("")}`;
 }
 
-/** The network of an address. */
+/** Whether a text has the form of an address with a prefix, whose checksum may be wrong. */
+const hasForm = (text, prefix) => new RegExp(`^${prefix}1q[${SYMBOLS}]{38}$`).test(text);
+
+/** The network of an address of mainnet or devnet. */
 export function networkOf(address) {
   must(typeof address === "string", "an address must be a string");
-  for (const network of NETWORKS) {
-    const form = new RegExp(`^${network.prefix}1q[${SYMBOLS}]{38}$`);
-    if (!form.test(address)) continue;
-    must(keyOf(address, network.prefix) !== null, `${address} is mistyped: its checksum is wrong`);
-    return network;
-  }
-  throw new InvalidInput("an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow");
+  const network = NETWORKS.find(({ prefix }) => hasForm(address, prefix));
+  const form = "an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow";
+  must(network !== undefined, `${form}; of a network of your own, give the network, too`);
+  checkAddress(address, network);
+  return network;
+}
+
+/** The network of an address: `network`, if it is given, or else mainnet or devnet. */
+export function networkFor(address, network) {
+  if ((network ?? null) === null) return networkOf(address);
+  checkAddress(address, checkNetwork(network));
+  return network;
 }
 
 /** `address` if it is one of `network`. */
 export function checkAddress(address, network) {
-  must(networkOf(address) === network, `${address} is not an address of ${network.name}`);
+  keyIn(address, network.prefix, network.name);
   return address;
 }
 
-/** An order with every value checked, as strings and numbers that JSON can store. */
-export function checkOrder(order) {
+/** The key hash in an address with a prefix, that of the network `name`, as a number. */
+export function keyIn(address, prefix, name) {
+  must(typeof address === "string", "an address must be a string");
+  const form = `those have ${prefix}1q and 38 more lower-case characters`;
+  must(hasForm(address, prefix), `'${address.slice(0, 90)}' is not an address of ${name}: ${form}`);
+  const key = keyOf(address, prefix);
+  must(key !== null, `${address} is mistyped: its checksum is wrong`);
+  return key;
+}
+
+/** An order with every value checked, as strings and numbers that JSON can store.
+ *
+ * `network` is that of the recipient, and must be given unless it is mainnet or devnet.
+ */
+export function checkOrder(order, network) {
   must(typeof order === "object" && order !== null, "an order is an object");
   const { reference, recipient, amount, confirmations = DEFAULT_CONFIRMATIONS, sinceHeight = null } = order;
-  networkOf(recipient);
+  networkFor(recipient, network);
   const counts = Number.isInteger(confirmations) && confirmations >= 1 && confirmations <= 1000;
   must(counts, "confirmations must be an integer from 1 to 1000");
   return {

@@ -3,21 +3,23 @@
 import {
   checkAddress,
   checkNames,
+  checkNetwork,
   checkOrder,
   checkReference,
   DEFAULT_CONFIRMATIONS,
   integer,
   isLoopback,
-  MINIMUM_FEE,
   must,
-  networkOf,
+  networkFor,
 } from "./chain.js";
-import { ApiError, InvalidAnswer, NodeUnreachable, WaitTimeout } from "./errors.js";
+import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
 import { isSettled, members, parseJson, payment, rank } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 
-/** The greatest fee in base units that is paid because a node suggests it. */
+/** The greatest fee in base units that is paid on mainnet and devnet because a node suggests it. */
 export const MAXIMUM_FEE = 1_000_000n;
+/** How many times the least fee of a network is paid because a node suggests it, unless a caller says how much. */
+const FEES = 100n;
 
 const TIMEOUT = 15;
 const ATTEMPTS = 4;
@@ -74,6 +76,20 @@ function refusal(status, text, retryAfter) {
   return new ApiError(status, sentence, seconds);
 }
 
+/** The rules in the text of an answer; throws InvalidAnswer if the node is on another network. */
+function consensusIn(text, network) {
+  const { consensus } = members(parseJson(text, "the answer"), "the answer", { consensus: "object" });
+  const { genesisHash } = members(consensus, "consensus", { genesisHash: "text" });
+  const found = `its genesis hash is '${genesisHash.slice(0, 64)}', and that of ${network.name} ${network.genesisHash}`;
+  if (genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}: ${found}`);
+  return consensus;
+}
+
+const CONSENSUS = "/rpc/consensus";
+/** How every request is sent. */
+const FIXED = { cache: "no-store", credentials: "omit", redirect: "manual" };
+const JSON_ONLY = { accept: "application/json" };
+
 function query({ recipient, amount, confirmations, sinceHeight }) {
   const given = { recipient, amountBaseUnits: amount, confirmations: String(confirmations) };
   return sinceHeight === null ? given : { ...given, sinceHeight };
@@ -90,14 +106,19 @@ export class Client {
   #fetch;
   #sleep;
   #retrySeconds;
+  #network;
+  #onNetwork;
 
   /** `url` is that of the node, `token` its management token, needed only for watches, `timeout` in seconds.
    *
    * With a token and `http://` the URL must name this computer, unless `insecureHttp` is true. `retrySeconds` is how
    * long a request may wait in all before it is repeated; then it rejects with the refusal.
+   *
+   * `network` is that of the node, and must be given unless it is mainnet or devnet. With it, the first call asks the
+   * node for its genesis hash, and every call rejects with InvalidAnswer if the node is on another network.
    */
   constructor(url, options = {}) {
-    const { token = null, timeout = TIMEOUT, retrySeconds = RETRY_SECONDS } = options;
+    const { token = null, timeout = TIMEOUT, retrySeconds = RETRY_SECONDS, network = null } = options;
     const { fetch = globalThis.fetch, sleep = null, insecureHttp = false } = options;
     must(typeof url === "string" && /^https?:\/\//.test(url), "the URL of a node begins with http:// or https://");
     must(URL.canParse(url), "the URL of the node is not valid");
@@ -114,6 +135,13 @@ export class Client {
     this.#fetch = (...given) => fetch(...given);
     this.#sleep = sleep ?? sleepFor;
     this.#retrySeconds = retrySeconds;
+    this.#network = network === null ? null : checkNetwork(network);
+    this.#onNetwork = network === null;
+  }
+
+  /** The network that was given; null if any of mainnet and devnet will do. */
+  get network() {
+    return this.#network;
   }
 
   // One request
@@ -126,10 +154,9 @@ export class Client {
     const { parameters = {}, body, authorized = false, repeatable = true, seconds = 0, limit = null, signal } = options;
     must(!authorized || this.#token !== null, "this call needs the management token of the node; give it as token");
     const search = new URLSearchParams(parameters).toString();
-    const headers = { accept: "application/json" };
+    const headers = { ...JSON_ONLY };
     if (body !== undefined) headers["content-type"] = "application/json";
     if (authorized) headers.authorization = `Bearer ${this.#token}`;
-    const fixed = { cache: "no-store", credentials: "omit", redirect: "manual", headers };
     const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
     let paused = 0;
     const rest = async (wait, error) => {
@@ -140,13 +167,13 @@ export class Client {
     for (let attempt = 0; ; attempt++) {
       const last = !repeatable || limit !== null || attempt === ATTEMPTS - 1;
       const late = AbortSignal.timeout(Math.ceil(Math.min(this.#timeout + seconds, limit ?? Infinity) * 1000));
-      const given = { ...fixed, ...post, signal: signal ? AbortSignal.any([signal, late]) : late };
+      const given = { ...FIXED, headers, ...post, signal: signal ? AbortSignal.any([signal, late]) : late };
       let response, text;
       try {
-        response = await this.#fetch(`${this.#url}${path}${search && "?"}${search}`, given);
-        text = await response.text();
+        ({ response, text } = await this.#sent(`${path}${search && "?"}${search}`, given));
       } catch (error) {
         signal?.throwIfAborted();
+        if (error instanceof SvcPayError) throw error;
         const lost = new NodeUnreachable(`the node does not answer: ${error.cause?.message ?? error.message}`);
         if (last) throw lost;
         await rest(pause(attempt), lost);
@@ -162,6 +189,22 @@ export class Client {
     }
   }
 
+  /** The answer to a request, or, before it is known which network the node is on, the refusal to say that. */
+  async #sent(target, given) {
+    if (!this.#onNetwork) {
+      const told = await this.#answer(CONSENSUS, { ...FIXED, headers: JSON_ONLY, signal: given.signal });
+      if (!told.response.ok) return told;
+      consensusIn(told.text, this.#network);
+      this.#onNetwork = true;
+    }
+    return this.#answer(target, given);
+  }
+
+  async #answer(target, given) {
+    const response = await this.#fetch(`${this.#url}${target}`, given);
+    return { response, text: await response.text() };
+  }
+
   async #object(path, name, options) {
     const answer = members(parseJson(await this.#ask(path, options), "the answer"), "the answer", { [name]: "object" });
     return answer[name];
@@ -173,7 +216,7 @@ export class Client {
   async paymentRequest(wanted) {
     checkNames(wanted, "recipient", "amount", "reference", "label", "confirmations");
     const { recipient, amount, reference, label, confirmations = DEFAULT_CONFIRMATIONS } = wanted;
-    networkOf(recipient);
+    networkFor(recipient, this.#network);
     const units = integer(amount, "amount", 1n).toString();
     if (reference !== undefined) checkReference(reference);
     const body = { recipient, amountBaseUnits: units, reference, label, confirmations };
@@ -213,7 +256,7 @@ export class Client {
   }
 
   async #payment(order, { wait, state, signal, limit = null }) {
-    const asked = checkOrder(order);
+    const asked = checkOrder(order, this.#network);
     must(!wait || state !== null, "with wait, give the last known state: the answer comes when it changes");
     const parameters = { ...query(asked), ...(wait ? { wait: String(wait), state } : {}) };
     const options = { parameters, seconds: wait, signal, limit };
@@ -264,7 +307,7 @@ export class Client {
 
   /** Every transfer to an address, paying an order or not; with `amount`, whether each pays that order. */
   async payments(recipient, { reference, amount, sinceHeight } = {}) {
-    networkOf(recipient);
+    networkFor(recipient, this.#network);
     const parameters = { recipient, limit: "100" };
     if (reference !== undefined) parameters.reference = checkReference(reference);
     if (amount !== undefined) parameters.amountBaseUnits = integer(amount, "amount", 1n).toString();
@@ -282,7 +325,7 @@ export class Client {
 
   /** A proof of the payment for `checkProof`: the text of one answer for each 1,000 headers. */
   async proof(order) {
-    const asked = checkOrder(order);
+    const asked = checkOrder(order, this.#network);
     const answers = [];
     for (let parameters = query(asked); ; ) {
       answers.push(await this.#ask(`/rpc/commerce/payment/${asked.reference}/proof`, { parameters }));
@@ -311,7 +354,7 @@ export class Client {
    * block. `ttlSeconds` is the lifetime of the watch, with a deadline by default the node's maximum.
    */
   async register(order, callbackUrl, { events, payWithinSeconds, ttlSeconds } = {}) {
-    const { amount, sinceHeight, ...asked } = checkOrder(order);
+    const { amount, sinceHeight, ...asked } = checkOrder(order, this.#network);
     const terms = { ...asked, amountBaseUnits: amount, sinceHeight: sinceHeight ?? undefined };
     return this.#watch("", { body: { ...terms, callbackUrl, events, payWithinSeconds, ttlSeconds } });
   }
@@ -359,25 +402,31 @@ export class Client {
 
   /** The account of an address. */
   async account(address) {
-    networkOf(address);
+    networkFor(address, this.#network);
+    return this.#account(address);
+  }
+
+  /** The account of an address that was checked before. */
+  async #account(address) {
     return members(await this.#object(`/rpc/balance/${address}`, "account"), "account", ACCOUNT);
   }
 
   /** A transfer signed with the suggested fee and `nonce`, by default the account's next one from the node.
    *
-   * Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
-   * transfer replaces the other: use `Payouts`, or nonces that no two workers share. Rejects with ImpossibleAmount if
-   * either account would then have less than the network's account minimum.
+   * `maximumFee` is by default a hundred times the least fee of the network. Store the transfer, then broadcast it. Two
+   * workers that sign at the same time get the same nonce from the node, and one transfer replaces the other: use
+   * `Payouts`, or nonces that no two workers share. Rejects with ImpossibleAmount if either account would then have
+   * less than the network's account minimum.
    */
   async sign(key, network, wanted) {
     checkNames(wanted, "recipient", "amount", "reference", "maximumFee", "nonce");
-    const { recipient, amount, reference = null, maximumFee = MAXIMUM_FEE, nonce = null } = wanted;
-    checkAddress(recipient, network);
+    const { recipient, amount, reference = null, maximumFee = null, nonce = null } = wanted;
+    checkAddress(recipient, checkNetwork(network));
     const units = integer(amount, "amount", 1n);
     const given = nonce === null ? null : integer(nonce, "nonce");
     const minimum = await this.#accountMinimum(network);
-    const fee = await this.#suggestedFee(BigInt(maximumFee));
-    const sender = await this.account(await key.address(network));
+    const fee = await this.#suggestedFee(network, maximumFee);
+    const sender = await this.#account(await key.address(network));
     const used = given !== null && given < BigInt(sender.nonce);
     must(!used, `nonce ${given} is already used; the next one is ${sender.nonce}`);
     // A transfer with an earlier nonce replaces one that waits, whose amount it can spend.
@@ -389,18 +438,18 @@ export class Client {
 
   /** The account minimum of a network; rejects if the node is on another one. */
   async #accountMinimum(network) {
-    const rules = members(await this.#object("/rpc/consensus", "consensus"), "consensus", { genesisHash: "text" });
-    if (rules.genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}`);
+    const rules = consensusIn(await this.#ask(CONSENSUS), network);
     return BigInt(members(rules, "consensus", { accountMinimum: "number" }).accountMinimum);
   }
 
   /** The fee that the node suggests, at least the minimum; rejects if it is above `maximumFee`. */
-  async #suggestedFee(maximumFee) {
+  async #suggestedFee({ rules: { minimumFee } }, maximumFee) {
     const fees = members(await this.#object("/rpc/fees", "fees"), "fees", { suggestedFee: "number" });
     const fee = BigInt(fees.suggestedFee);
-    const much = `the node suggests a fee of ${fee} base units, more than maximumFee ${maximumFee}`;
-    if (fee > maximumFee) throw new InvalidAnswer(much);
-    return fee > MINIMUM_FEE ? fee : MINIMUM_FEE;
+    const most = BigInt(maximumFee ?? FEES * minimumFee);
+    const much = `the node suggests a fee of ${fee} base units, more than maximumFee ${most}`;
+    if (fee > most) throw new InvalidAnswer(much);
+    return fee > minimumFee ? fee : minimumFee;
   }
 
   /** Rejects with ImpossibleAmount unless both accounts keep the minimum; `available` is what the sender can spend. */
@@ -409,7 +458,7 @@ export class Client {
     if (recipient === sender.address) received = BigInt(sender.balance);
     // Otherwise the amount alone gives the recipient enough.
     else if (units < minimum || units > available - fee - minimum)
-      received = BigInt((await this.account(recipient)).balance);
+      received = BigInt((await this.#account(recipient)).balance);
     checkMinimum(units, { minimum, fee, available, received });
   }
 
@@ -440,7 +489,8 @@ export class Client {
     questionsOf = (client) => ({
       text: (path, { parameters, signal }) => client.#ask(path, { parameters, signal }),
       accountMinimum: (network) => client.#accountMinimum(network),
-      suggestedFee: (maximumFee) => client.#suggestedFee(maximumFee),
+      account: (address) => client.#account(address),
+      suggestedFee: (network, maximumFee) => client.#suggestedFee(network, maximumFee),
       checkRecipient: (sender, wanted) => client.#checkRecipient(sender, wanted),
       confirmations: (txid) => client.#confirmations(txid),
       transfersOf: (address, options) => client.#transfersOf(address, options),

@@ -3,24 +3,53 @@
 /** Base units as this package takes them: a bigint, or a string of digits. */
 export type Units = bigint | string;
 
+/** MAINNET, DEVNET, or what `parseNetwork` has returned; its values never change. */
 export interface Network {
-  readonly name: "mainnet" | "devnet";
+  /** What this computer calls it. */
+  readonly name: string;
   readonly networkId: number;
   readonly chainId: string;
   /** The beginning of its addresses. */
   readonly prefix: string;
   /** 64 hex characters. */
   readonly genesisHash: string;
+  readonly rules: NetworkRules;
+}
+
+/** The rules of a network as far as programs need them, and the changes of its producers. */
+export interface NetworkRules {
+  /** 64 hex characters. */
+  readonly rulesHash: string;
+  /** When slot 0 begins, in Unix milliseconds. */
+  readonly genesisTime: bigint;
+  readonly slotSeconds: bigint;
+  readonly slotsPerBlock: bigint;
+  /** The least fee of a transfer, in base units. */
+  readonly minimumFee: bigint;
+  /** How much older than its block a transfer may be. */
+  readonly transactionPastSeconds: bigint;
+  /** How much newer than its block a transfer may be. */
+  readonly transactionFutureSeconds: bigint;
+  /** The addresses that may make blocks; everybody may where there are none. */
+  readonly producers?: readonly string[];
+  /** Later lists of producers, by ascending height. */
+  readonly changes?: readonly { readonly height: bigint; readonly producers: readonly string[] }[];
 }
 
 export const MAINNET: Network;
 export const DEVNET: Network;
+/** The networks that are built in. */
 export const NETWORKS: readonly Network[];
+/** The network that `svc network show --json` has printed; rejects with InvalidInput.
+ *
+ * Compare its genesis hash once with what the founder of the network says by another way.
+ */
+export function parseNetwork(text: string): Promise<Network>;
 /** Base units of one coin. */
 export const COIN: bigint;
-/** The smallest fee of a transfer, in base units. */
+/** The smallest fee of a transfer on mainnet and devnet, in base units. */
 export const MINIMUM_FEE: bigint;
-/** The greatest fee in base units that is paid because a node suggests it. */
+/** The greatest fee in base units that is paid on mainnet and devnet because a node suggests it. */
 export const MAXIMUM_FEE: bigint;
 
 /** The base units of a decimal number of coins such as "25" or "0.5"; throws InvalidInput. */
@@ -31,7 +60,7 @@ export function formatAmount(units: Units): string;
 export function checkAddress(address: string, network: Network): string;
 /** How many confirmations an order requires that does not say. */
 export const DEFAULT_CONFIRMATIONS: 12;
-/** The network of an address; throws InvalidInput. */
+/** The network of an address of mainnet or devnet; throws InvalidInput for every other text. */
 export function networkOf(address: string): Network;
 /** The reference that `svc wallet refund` gives the refund of a payment. */
 export function refundReference(reference: string | null, txid: string): Promise<string>;
@@ -265,13 +294,18 @@ export interface OtherEvent extends EventBase {
 export type Event = WatchEvent | OtherEvent;
 
 export function isWatchEvent(event: Event): event is WatchEvent;
+/** Where the network of a recipient is given, which must be done unless it is mainnet or devnet. */
+export interface OnNetwork {
+  network?: Network;
+}
+
 /** Whether the payment of an event is that of exactly this order, on the network of the recipient. */
-export function concerns(event: WatchEvent, order: Order): boolean;
+export function concerns(event: WatchEvent, order: Order, options?: OnNetwork): boolean;
 /** Whether the shop may deliver the order now: the payment is confirmed, as deep as the order requires.
  *
  * Only the newest event of a watch counts: compare `epoch`, then `sequence`.
  */
-export function settles(event: WatchEvent, order: Order): boolean;
+export function settles(event: WatchEvent, order: Order, options?: OnNetwork): boolean;
 /** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null. */
 export function noticeOf(event: WatchEvent): string | null;
 
@@ -382,7 +416,11 @@ export interface ProvenPayment {
  *
  * `tip` is the hash of the last block in the proof, from a node other than the one that made the proof.
  */
-export function checkProof(answers: readonly string[], order: Order, trusted: { tip: string }): Promise<ProvenPayment>;
+export function checkProof(
+  answers: readonly string[],
+  order: Order,
+  trusted: { tip: string } & OnNetwork,
+): Promise<ProvenPayment>;
 
 // Keys and transfers
 
@@ -420,6 +458,7 @@ export interface Draft {
   recipient: string;
   amount: Units;
   nonce: Units;
+  /** By default the least one of the network. */
   fee?: Units;
   reference?: string | null;
   /** Unix milliseconds; by default now. */
@@ -439,6 +478,12 @@ export interface ClientOptions {
   retrySeconds?: number;
   /** Whether the token may be sent over `http://` to another computer. */
   insecureHttp?: boolean;
+  /** The network of the node, which must be given unless it is mainnet or devnet.
+   *
+   * With it, the first call asks the node for its genesis hash, and every call rejects with InvalidAnswer if the node is
+   * on another network.
+   */
+  network?: Network | null;
   fetch?: typeof globalThis.fetch;
   /** Waits for seconds. */
   sleep?: ((seconds: number) => Promise<void>) | null;
@@ -447,6 +492,8 @@ export interface ClientOptions {
 /** The calls of a node. Every method rejects with a subclass of SvcPayError. */
 export class Client {
   constructor(url: string, options?: ClientOptions);
+  /** The network that was given; null if any of mainnet and devnet will do. */
+  readonly network: Network | null;
   /** A payment request for an order; without a reference the node generates one. The node stores nothing. */
   paymentRequest(wanted: {
     recipient: string;
@@ -505,8 +552,10 @@ export class Client {
   account(address: string): Promise<Account>;
   /** A transfer signed with the suggested fee and `nonce`, by default the account's next one from the node.
    *
-   * Store it, then broadcast it. Two workers that sign at the same time get the same nonce from the node, and one
-   * transfer replaces the other: use `Payouts`, or nonces that no two workers share. Rejects with ImpossibleAmount if either account would then have less than the network's account minimum.
+   * `maximumFee` is by default a hundred times the least fee of the network. Store the transfer, then broadcast it. Two
+   * workers that sign at the same time get the same nonce from the node, and one transfer replaces the other: use
+   * `Payouts`, or nonces that no two workers share. Rejects with ImpossibleAmount if either account would then have
+   * less than the network's account minimum.
    */
   sign(
     key: Key,
@@ -638,8 +687,8 @@ export interface Payout {
 export class Payouts {
   /** All processes that sign with `key` use the same `journal`.
    *
-   * A payout is paid when its transfer has `confirmations`, 12 by default; fees are at most `maximumFee` base units;
-   * `now` gives the Unix milliseconds.
+   * A payout is paid when its transfer has `confirmations`, 12 by default; fees are at most `maximumFee` base units, by
+   * default a hundred times the least one of the network; `now` gives the Unix milliseconds.
    */
   constructor(
     node: Client,
@@ -658,7 +707,7 @@ export class Payouts {
   /** Ask about every payout that is not paid, send again those in no block, and return all of them.
    *
    * Call it at the start and then regularly, such as each minute. It signs a payout again, always under its nonce, if
-   * its transfer is a day old or the suggested fee has risen by 10 %.
+   * no block can include its transfer any more, or if the suggested fee has risen by 10 %.
    */
   advance(): Promise<Payout[]>;
   /** Ask about one payout, even about one that was paid, and send it again if it is in no block. */
@@ -668,7 +717,7 @@ export class Payouts {
   /** Pay a conflicted payout under a new nonce: the decision of a person, who has asked another node, too.
    *
    * Rejects with PayoutRefused unless the node shows a transfer that this key has signed, for something else, with the
-   * nonce of the payout and as many confirmations as are required, and the day is over in which a block can include a
+   * nonce of the payout and as many confirmations as are required, and the time is over in which a block can include a
    * transfer of the payout.
    */
   reassign(id: string): Promise<Payout>;

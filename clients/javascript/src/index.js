@@ -29,6 +29,7 @@ export {
   WaitTimeout,
 } from "./errors.js";
 export { isSettled } from "./members.js";
+export { parseNetwork } from "./network-file.js";
 export { Payouts } from "./payouts.js";
 export { checkProof } from "./proof.js";
 export { orderAmount, RateSource } from "./rates.js";

@@ -1,6 +1,6 @@
 // The payouts that the entries of a journal describe: no input and output.
 
-import { TRANSFER_MILLISECONDS, txidOf } from "./chain.js";
+import { txidOf } from "./chain.js";
 import { JournalError, PayoutRefused } from "./errors.js";
 import { hexOf } from "./light/bytes.mjs";
 
@@ -9,16 +9,19 @@ const MARGIN_MILLISECONDS = 3_600_000n;
 
 export const nonceOf = ({ transaction }) => BigInt(transaction.nonce);
 export const feeOf = ({ transaction }) => BigInt(transaction.fee);
+/** How old a transfer can be at the time of its block, in milliseconds. */
+const lifetime = ({ rules }) => 1000n * rules.transactionPastSeconds;
+
 /** From when on no block at its time can include a transfer (docs/protocol.md 4), in Unix milliseconds. */
-export const voidAt = ({ transaction }) => BigInt(transaction.timestamp) + TRANSFER_MILLISECONDS;
+const voidAt = ({ transaction }, network) => BigInt(transaction.timestamp) + lifetime(network);
 
 /** From when on another nonce may be used, in Unix milliseconds: clocks of blocks and of this computer differ. */
-export const givenUpAt = (transfer) => voidAt(transfer) + MARGIN_MILLISECONDS;
+export const givenUpAt = (transfer, network) => voidAt(transfer, network) + MARGIN_MILLISECONDS;
 
-/** Whether a transfer has to be signed again at `now`: its day is over, or it is dated into the future. */
-export function isVoid(transfer, now) {
-  const left = voidAt(transfer) - now;
-  return left <= 0n || left > TRANSFER_MILLISECONDS + FUTURE_MILLISECONDS;
+/** Whether a transfer has to be signed again at `now`: its time is over, or it is dated into the future. */
+export function isVoid(transfer, now, network) {
+  const left = voidAt(transfer, network) - now;
+  return left <= 0n || left > lifetime(network) + FUTURE_MILLISECONDS;
 }
 
 /** What a transfer pays, as strings. */
@@ -35,8 +38,8 @@ function described({ recipient, amount, reference }) {
 }
 
 /** The transfers of a payout with its present nonce that a block can still include, the newest first. */
-export const validOf = ({ transfers, nonce }, now) =>
-  transfers.filter((each) => nonceOf(each) === nonce && !isVoid(each, now)).reverse();
+export const validOf = ({ transfers, nonce }, now, network) =>
+  transfers.filter((each) => nonceOf(each) === nonce && !isVoid(each, now, network)).reverse();
 
 /** Throws PayoutRefused unless the payout has these terms. */
 export function checkTerms(stored, asked) {

@@ -22,6 +22,11 @@ export interface CheckOptions {
   progress?: (done: number, total: number) => void;
 }
 
+export interface OrderOptions extends CheckOptions {
+  /** The network of the address or of the recipient, which must be given unless it is mainnet or devnet. */
+  network?: Network;
+}
+
 export interface AskOptions extends CheckOptions {
   /** Cancels a question to a node. */
   signal?: AbortSignal;
@@ -65,6 +70,11 @@ export interface ProvenPayment extends ProvenChain {
   confirmations: number;
 }
 
+export interface AskOrderOptions extends AskOptions {
+  /** The network of the address or of the recipient: by default that of the nodes, or else mainnet or devnet. */
+  network?: Network;
+}
+
 /** Which node has proven it, and which nodes have not. */
 export interface Source {
   node: Client;
@@ -84,13 +94,13 @@ export function verifyChain(
 export function provenBalance(
   nodes: Client | readonly Client[],
   address: string,
-  options?: AskOptions,
+  options?: AskOrderOptions,
 ): Promise<ProvenAccount & Source>;
 /** The payment of an order on the chain with the most work. */
 export function provenPayment(
   nodes: Client | readonly Client[],
   order: Order,
-  options?: AskOptions,
+  options?: AskOrderOptions,
 ): Promise<ProvenPayment & Source>;
 
 /** The chain that the answer of `GET /rpc/proof/chain` proves; rejects with InvalidProof. */
@@ -100,7 +110,7 @@ export function checkAccountProof(
   answer: string,
   address: string,
   chainAnswer: string,
-  options?: CheckOptions,
+  options?: OrderOptions,
 ): Promise<ProvenAccount>;
 /** The payment that the answer of `GET /rpc/commerce/payment/{reference}/proof?chain=1` proves. */
-export function checkPaymentProof(answer: string, order: Order, options?: CheckOptions): Promise<ProvenPayment>;
+export function checkPaymentProof(answer: string, order: Order, options?: OrderOptions): Promise<ProvenPayment>;

@@ -2,12 +2,12 @@
 //
 // Argon2id, which WebCrypto does not have, comes from hash-wasm, or from the program that uses this package.
 
-import { checkNames, checkOrder, MINIMUM_FEE, must as checkInput, networkOf, NETWORKS } from "./chain.js";
+import { checkNames, checkNetwork, checkOrder, must as checkInput, networkFor } from "./chain.js";
 import { Client, questionsOf } from "./client.js";
 import { ApiError, InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
 import { checkAccount, parseAccountProof } from "./light/account-proof.mjs";
 import { checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, WORK_SALT } from "./light/chain-proof.mjs";
-import { genesisOf, RULES, slotTime } from "./light/chain-rules.mjs";
+import { genesisOf, slotTime } from "./light/chain-rules.mjs";
 import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./light/strict-json.mjs";
 import { checkTransfer } from "./proof.js";
 
@@ -61,7 +61,7 @@ function proofIn(answer, rest = []) {
 
 async function workChecked(read, network, { work, now }) {
   const { head, headers } = read;
-  const time = slotTime(RULES[network.name], head.slot);
+  const time = slotTime(network.rules, head.slot);
   const ahead = "the newest block is more than five minutes in the future of this computer's clock";
   must(time <= BigInt(now) + AHEAD, ahead);
   const before = work.checked.size;
@@ -80,14 +80,13 @@ async function chainOf(answer, network, context) {
 
 /** The chain that the answer of `GET /rpc/proof/chain` proves; rejects with InvalidProof. */
 export async function checkChainProof(answer, network, options = {}) {
-  const { headers: _, ...chain } = await chainOf(answer, network, await contextOf(options));
+  const { headers: _, ...chain } = await chainOf(answer, checkNetwork(network), await contextOf(options));
   return chain;
 }
 
-async function accountOf(answer, address, chain) {
-  const network = networkOf(address);
+async function accountOf(answer, address, { headers, network }) {
   const proof = parseAccountProof(proofIn(answer), network);
-  const { hash, stateRoot } = chain.headers.at(-1) ?? genesisOf(network);
+  const { hash, stateRoot } = headers.at(-1) ?? genesisOf(network);
   const account = await checkAccount(proof, address, network, { hash, stateRoot });
   const { balance = 0n, nonce = 0n, heldSince = null } = account ?? {};
   return {
@@ -101,11 +100,13 @@ async function accountOf(answer, address, chain) {
 
 /** The account that the answer of `GET /rpc/proof/account/{address}` proves; rejects with InvalidProof.
  *
- * `chainAnswer` is that of `GET /rpc/proof/chain` for the same tip.
+ * `chainAnswer` is that of `GET /rpc/proof/chain` for the same tip. `network` is that of the address, and must be given
+ * unless it is mainnet or devnet.
  */
-export async function checkAccountProof(answer, address, chainAnswer, options = {}) {
-  const { headers, ...chain } = await chainOf(chainAnswer, networkOf(address), await contextOf(options));
-  return { ...(await accountOf(answer, address, { headers })), ...chain, bytes: answer.length + chain.bytes };
+export async function checkAccountProof(answer, address, chainAnswer, { network: given, ...options } = {}) {
+  const network = networkFor(address, given);
+  const { headers, ...chain } = await chainOf(chainAnswer, network, await contextOf(options));
+  return { ...(await accountOf(answer, address, { headers, network })), ...chain, bytes: answer.length + chain.bytes };
 }
 
 /** Throws InvalidProof unless a transfer has the form of its network, and may be in a block of this slot. */
@@ -117,19 +118,18 @@ function checkForm(transaction, network, slot) {
   hex(fields.senderPublicKey, 32, "senderPublicKey");
   hex(fields.signature, 64, "signature");
   decimal(nonce, "nonce");
-  must(decimal(fee, "fee") >= MINIMUM_FEE, `fee must be at least ${MINIMUM_FEE}`);
+  const { minimumFee, transactionPastSeconds, transactionFutureSeconds } = network.rules;
+  must(decimal(fee, "fee") >= minimumFee, `fee must be at least ${minimumFee}`);
   const named = Object.hasOwn(payload ?? {}, "paymentReference") ? ["paymentReference"] : [];
   exactFields(payload, ["recipient", "amount", ...named], "payload");
-  const { transactionPastSeconds, transactionFutureSeconds, ...rules } = RULES[network.name];
-  const time = slotTime(rules, slot);
+  const time = slotTime(network.rules, slot);
   const [oldest, newest] = [time - 1000n * transactionPastSeconds, time + 1000n * transactionFutureSeconds];
   const signedAt = decimal(timestamp, "timestamp");
   must(oldest <= signedAt && signedAt <= newest, `timestamp must be from ${oldest} to ${newest} in this block`);
 }
 
 /** The payment of `order` in the member `proof` of an answer; `demands` are those of a check of a chain. */
-export async function paymentIn(proof, order, demands) {
-  const network = networkOf(order.recipient);
+export async function paymentIn(proof, order, network, demands) {
   const names = ["chainId", "genesisHash", "transaction", "index", "path", "height", "chain"];
   const fields = exactFields(proof, names, "proof");
   const { chainId, genesisHash, transaction } = fields;
@@ -156,15 +156,17 @@ export async function paymentIn(proof, order, demands) {
   return { read, payment: { txid, sender, blockHash: header.hash, blockHeight: `${height}`, confirmations } };
 }
 
-async function paymentOf(answer, order, context) {
-  const { read, payment } = await paymentIn(proofIn(answer, ["next"]), order, demandsOf(context));
-  return { ...payment, ...(await workChecked(read, networkOf(order.recipient), context)), bytes: answer.length };
+async function paymentOf(answer, order, network, context) {
+  const { read, payment } = await paymentIn(proofIn(answer, ["next"]), order, network, demandsOf(context));
+  return { ...payment, ...(await workChecked(read, network, context)), bytes: answer.length };
 }
 
 /** The payment of `order` that the answer of `GET /rpc/commerce/payment/{reference}/proof?chain=1` proves; rejects with
- * InvalidProof. */
-export async function checkPaymentProof(answer, order, options = {}) {
-  const { headers: _, ...payment } = await paymentOf(answer, checkOrder(order), await contextOf(options));
+ * InvalidProof. `network` is that of the recipient, and must be given unless it is mainnet or devnet. */
+export async function checkPaymentProof(answer, order, { network, ...options } = {}) {
+  const asked = checkOrder(order, network);
+  const of = networkFor(asked.recipient, network);
+  const { headers: _, ...payment } = await paymentOf(answer, asked, of, await contextOf(options));
   return payment;
 }
 
@@ -176,14 +178,22 @@ async function contextOf(options) {
   return { minimumWork, now, signal, work: await workOf(options) };
 }
 
+function clientsIn(nodes) {
+  const all = Array.isArray(nodes) ? nodes : [nodes];
+  checkInput(all.length > 0 && all.every((node) => node instanceof Client), "give a Client, or an array of them");
+  return all;
+}
+
+/** The network of an address: the one that was given, to this call or to the nodes, or else mainnet or devnet. */
+const networkWith = (address, nodes, network) => networkFor(address, network ?? clientsIn(nodes)[0].network);
+
 /** What holds on the chain with the most work that the nodes prove, and the nodes that do not count.
  *
  * `prove` asks a node for its chain with `headers`, and `absent`, an error, if the node shows nothing on it. Rejects
  * with the error of the node with the most work, or else of the first.
  */
 async function best(nodes, network, prove) {
-  const all = Array.isArray(nodes) ? nodes : [nodes];
-  checkInput(all.length > 0 && all.every((node) => node instanceof Client), "give a Client, or an array of them");
+  const all = clientsIn(nodes);
   const [proven, refused] = [[], []];
   // One after the other: they share what was computed, and a check takes a whole core.
   for (const node of all) {
@@ -209,15 +219,15 @@ async function best(nodes, network, prove) {
 
 /** The chain with the most work that a node, or any of several, proves. */
 export async function verifyChain(nodes, network, options = {}) {
-  checkInput(NETWORKS.includes(network), "network must be MAINNET or DEVNET");
+  checkNetwork(network);
   const context = await contextOf(options);
   return best(nodes, network, async ({ text }) => chainOf(await text("/rpc/proof/chain", context), network, context));
 }
 
 /** The account of an address after the newest block of the chain with the most work that a node, or any of several,
- * proves. */
-export async function provenBalance(nodes, address, options = {}) {
-  const network = networkOf(address);
+ * proves. `network` is by default that of the nodes. */
+export async function provenBalance(nodes, address, { network: given, ...options } = {}) {
+  const network = networkWith(address, nodes, given);
   const context = await contextOf(options);
   return best(nodes, network, async ({ text }) => {
     const answer = await text(`/rpc/proof/account/${address}`, context);
@@ -225,19 +235,21 @@ export async function provenBalance(nodes, address, options = {}) {
     const chainAnswer = await text("/rpc/proof/chain", { ...context, parameters: { tip: block } });
     const chain = await chainOf(chainAnswer, network, context);
     must(chain.tip.hash === block, "the node proves another chain than the one that was asked for");
-    return { ...(await accountOf(answer, address, chain)), ...chain, bytes: answer.length + chain.bytes };
+    const account = await accountOf(answer, address, { ...chain, network });
+    return { ...account, ...chain, bytes: answer.length + chain.bytes };
   });
 }
 
-/** The payment of `order` on the chain with the most work that a node, or any of several, proves. */
-export async function provenPayment(nodes, order, options = {}) {
-  const asked = checkOrder(order);
+/** The payment of `order` on the chain with the most work that a node, or any of several, proves. `network` is by
+ * default that of the nodes. */
+export async function provenPayment(nodes, order, { network: given, ...options } = {}) {
+  const network = networkWith(order?.recipient, nodes, given);
+  const asked = checkOrder(order, network);
   const context = await contextOf(options);
   const { reference, recipient, amount, sinceHeight } = asked;
-  const given = { recipient, amountBaseUnits: amount, chain: "1" };
-  const parameters = sinceHeight === null ? given : { ...given, sinceHeight };
+  const terms = { recipient, amountBaseUnits: amount, chain: "1" };
+  const parameters = sinceHeight === null ? terms : { ...terms, sinceHeight };
   const path = `/rpc/commerce/payment/${reference}/proof`;
-  const network = networkOf(recipient);
   return best(nodes, network, async ({ text }) => {
     let answer;
     try {
@@ -247,6 +259,6 @@ export async function provenPayment(nodes, order, options = {}) {
       // Its chain may have more work than one with the payment.
       return { ...(await chainOf(await text("/rpc/proof/chain", context), network, context)), absent };
     }
-    return paymentOf(answer, asked, context);
+    return paymentOf(answer, asked, network, context);
   });
 }

@@ -4,8 +4,16 @@
 // never paid twice. And every transfer is an entry of the journal before it is sent; of all processes one gets each
 // place in the journal, so that a payout has one nonce, and a nonce one payout.
 
-import { checkAddress, checkNames, checkReference, DEFAULT_CONFIRMATIONS, integer, must } from "./chain.js";
-import { MAXIMUM_FEE, questionsOf } from "./client.js";
+import {
+  checkAddress,
+  checkNames,
+  checkNetwork,
+  checkReference,
+  DEFAULT_CONFIRMATIONS,
+  integer,
+  must,
+} from "./chain.js";
+import { questionsOf } from "./client.js";
 import { verifySignature } from "./ed25519.js";
 import { bytesOfSize } from "./encodings.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, PayoutRefused } from "./errors.js";
@@ -61,21 +69,21 @@ export class Payouts {
 
   /** All processes that sign with `key` use the same `journal`.
    *
-   * A payout is paid when its transfer has `confirmations`; fees are at most `maximumFee` base units; `now` gives the
-   * Unix milliseconds.
+   * A payout is paid when its transfer has `confirmations`; fees are at most `maximumFee` base units, by default a
+   * hundred times the least one of the network; `now` gives the Unix milliseconds.
    */
   constructor(node, journal, key, network, options = {}) {
     checkNames(options, "confirmations", "maximumFee", "now");
-    const { confirmations = DEFAULT_CONFIRMATIONS, maximumFee = MAXIMUM_FEE, now = Date.now } = options;
+    const { confirmations = DEFAULT_CONFIRMATIONS, maximumFee = null, now = Date.now } = options;
     const counts = Number.isInteger(confirmations) && confirmations >= 1 && confirmations <= 1000;
     must(counts, "confirmations must be an integer from 1 to 1000");
     this.#node = node;
     this.#ask = questionsOf(node);
     this.#journal = journal;
     this.#key = key;
-    this.#network = network;
+    this.#network = checkNetwork(network);
     this.#depth = confirmations;
-    this.#maximumFee = integer(maximumFee, "maximumFee");
+    this.#maximumFee = maximumFee === null ? null : integer(maximumFee, "maximumFee");
     this.#clock = now;
   }
 
@@ -103,7 +111,7 @@ export class Payouts {
   }
 
   async #sender() {
-    return this.#node.account(await this.#key.address(this.#network));
+    return this.#ask.account(await this.#key.address(this.#network));
   }
 
   // A new payout
@@ -130,7 +138,7 @@ export class Payouts {
   /** The first transfer of a payout, stored, unless another process has stored one. */
   async #begin(id, terms) {
     const minimum = await this.#ask.accountMinimum(this.#network);
-    const fee = await this.#ask.suggestedFee(this.#maximumFee);
+    const fee = await this.#ask.suggestedFee(this.#network, this.#maximumFee);
     const sender = await this.#sender();
     const ledger = await this.#ledger();
     const first = await this.#firstFree(ledger, sender);
@@ -178,7 +186,7 @@ export class Payouts {
   /** Ask about every payout that is not paid, send again those in no block, and return all of them.
    *
    * Call it at the start and then regularly, such as each minute. It signs a payout again, always under its nonce, if
-   * its transfer is a day old or the suggested fee has risen by 10 %.
+   * no block can include its transfer any more, or if the suggested fee has risen by 10 %.
    */
   async advance() {
     await this.#ledger();
@@ -211,7 +219,7 @@ export class Payouts {
     const undone = ({ nonce }) => nonce >= first && nonce < first + WINDOW;
     const listed = chosen ?? ledger.all().filter((each) => open(each) || undone(each));
     if (listed.length === 0) return [];
-    const fee = await this.#ask.suggestedFee(this.#maximumFee).catch((error) => {
+    const fee = await this.#ask.suggestedFee(this.#network, this.#maximumFee).catch((error) => {
       if (ofNode(error)) return null;
       throw error;
     });
@@ -264,7 +272,7 @@ export class Payouts {
   async #renew(ledger, stored, suggested) {
     const newest = stored.transfers.at(-1);
     const low = suggested !== null && 10n * suggested >= 11n * feeOf(newest);
-    if (!low && !isVoid(newest, this.#now())) return stored;
+    if (!low && !isVoid(newest, this.#now(), this.#network)) return stored;
     for (;;) {
       const { sequence } = ledger;
       const known = ledger.get(stored.id);
@@ -277,7 +285,7 @@ export class Payouts {
   /** Send the newest transfer, or, where the node refuses it, one before it; the first refusal, or null. */
   async #send(stored) {
     let refusal = null;
-    for (const transfer of validOf(stored, this.#now()).slice(0, ATTEMPTS)) {
+    for (const transfer of validOf(stored, this.#now(), this.#network).slice(0, ATTEMPTS)) {
       try {
         await this.#node.broadcast(transfer);
         return null;
@@ -295,7 +303,7 @@ export class Payouts {
   /** Pay a conflicted payout under a new nonce: the decision of a person, who has asked another node, too.
    *
    * Rejects with PayoutRefused unless the node shows a transfer that this key has signed, for something else, with the
-   * nonce of the payout and as many confirmations as are required, and the day is over in which a block can include a
+   * nonce of the payout and as many confirmations as are required, and the time is over in which a block can include a
    * transfer of the payout, and an hour more, by which clocks may differ.
    */
   async reassign(id) {
@@ -310,14 +318,15 @@ export class Payouts {
       refuse(`nonce ${nonce} of payout ${id} is not used: its transfer can be included`);
     for (const { txid } of transfers)
       if ((await this.#ask.confirmations(txid)) !== null) refuse(`payout ${id} is on the chain as ${txid}`);
-    const end = transfers.map(givenUpAt).reduce((one, other) => (one > other ? one : other));
+    const ends = transfers.map((each) => givenUpAt(each, this.#network));
+    const end = ends.reduce((one, other) => (one > other ? one : other));
     if (end > this.#now()) refuse(`until ${end} ms (Unix time) a block can include a transfer of payout ${id}`);
     const shown = await this.#signedWith(nonce, false);
     if (shown === null || transfers.some(({ txid }) => txid === shown.txid))
       refuse(`the node shows no other transfer of this key with nonce ${nonce}`);
     const short = `has ${shown.confirmations} of ${this.#depth} confirmations`;
     if (!(shown.confirmations >= this.#depth)) refuse(`the transfer that has used nonce ${nonce} ${short}`);
-    const fee = await this.#ask.suggestedFee(this.#maximumFee);
+    const fee = await this.#ask.suggestedFee(this.#network, this.#maximumFee);
     const first = await this.#firstFree(ledger, sender);
     for (;;) {
       const { sequence } = ledger;

@@ -4,7 +4,7 @@
 // payment to the transfer with its signature. What only matters without one (difficulty, consensus roots,
 // participation work, which is Argon2id and not in WebCrypto) is not checked; `svc verify --proof` checks it too.
 
-import { addressOf, checkOrder, must as checkInput, networkOf, txidOf } from "./chain.js";
+import { addressOf, checkOrder, must as checkInput, networkFor, txidOf } from "./chain.js";
 import { verifySignature } from "./ed25519.js";
 import { bytesOfSize, canonical } from "./encodings.js";
 import { InvalidAnswer, InvalidProof } from "./errors.js";
@@ -69,7 +69,7 @@ export async function checkTransfer(proof, network) {
   return { txid: hexOf(txid), sender };
 }
 
-async function check(answers, order, tip) {
+async function check(answers, order, { tip, network }) {
   const forms = { chainId: "text", genesisHash: "text", transaction: "object", index: "count", path: "texts" };
   const proofs = answers.map((answer) => {
     const { proof } = members(parseJson(answer, "the answer"), "the answer", { proof: "object" });
@@ -77,7 +77,6 @@ async function check(answers, order, tip) {
   });
   must(proofs.length > 0, "there is no answer to check");
   const [first] = proofs;
-  const network = networkOf(order.recipient);
   const same = first.chainId === network.chainId && first.genesisHash === network.genesisHash;
   must(same, `the proof is not of ${network.name}, to which the order's recipient belongs`);
   const rest = ({ headers: _, ...others }) => canonical(others);
@@ -107,14 +106,15 @@ async function check(answers, order, tip) {
 /** The payment of `order` that the answers of a node prove; rejects with InvalidProof.
  *
  * `answers` are the texts of the first answer and its continuations. `tip` is the hash of the last block in the proof,
- * from a node other than the one that made the proof.
+ * from a node other than the one that made the proof. `network` is that of the recipient, and must be given unless it
+ * is mainnet or devnet.
  */
-export async function checkProof(answers, order, { tip } = {}) {
-  const asked = checkOrder(order);
+export async function checkProof(answers, order, { tip, network } = {}) {
+  const asked = checkOrder(order, network);
   checkInput(Array.isArray(answers), "give the answers of the node as an array, even a single one");
   checkInput(typeof tip === "string", "give the hash of a block that you trust as tip");
   try {
-    return await check(answers, asked, tip.toLowerCase());
+    return await check(answers, asked, { tip: tip.toLowerCase(), network: networkFor(asked.recipient, network) });
   } catch (error) {
     // A RangeError is of objects that are nested too deep.
     if (!(error instanceof InvalidAnswer || error instanceof RangeError)) throw error;

@@ -4,11 +4,10 @@ import {
   addressOf,
   checkAddress,
   checkNames,
+  checkNetwork,
   checkReference,
   integer,
-  MINIMUM_FEE,
   must,
-  NETWORKS,
   txidOf,
 } from "./chain.js";
 import { pairOf } from "./ed25519.js";
@@ -107,11 +106,11 @@ export function checkMinimum(amount, { minimum, fee, available, received }) {
   throw new ImpossibleAmount(`${after}: send at least ${least}`, least);
 }
 
-/** A signed transfer: its txid and its nine fields with the signature. */
+/** A signed transfer: its txid and its nine fields with the signature. The fee is by default the network's least. */
 export async function signTransfer(key, network, draft) {
-  must(NETWORKS.includes(network), "network must be MAINNET or DEVNET");
+  const { minimumFee } = checkNetwork(network).rules;
   checkNames(draft, "recipient", "amount", "nonce", "fee", "reference", "timestamp");
-  const { recipient, amount, nonce, fee = MINIMUM_FEE, reference = null, timestamp = BigInt(Date.now()) } = draft;
+  const { recipient, amount, nonce, fee = minimumFee, reference = null, timestamp = BigInt(Date.now()) } = draft;
   const content = {
     version: 2,
     networkId: network.networkId,
@@ -119,7 +118,7 @@ export async function signTransfer(key, network, draft) {
     senderPublicKey: hexOf(key.publicKey),
     senderAddress: await key.address(network),
     nonce: integer(nonce, "nonce").toString(),
-    fee: integer(fee, "fee", MINIMUM_FEE).toString(),
+    fee: integer(fee, "fee", minimumFee).toString(),
     timestamp: integer(timestamp, "timestamp").toString(),
     payload: {
       recipient: checkAddress(recipient, network),

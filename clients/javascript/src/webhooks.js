@@ -1,6 +1,6 @@
 // Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events.
 
-import { checkOrder, formatAmount, must, networkOf } from "./chain.js";
+import { checkOrder, formatAmount, must, networkFor } from "./chain.js";
 import { bytesOfBase64 } from "./encodings.js";
 import { InvalidAnswer, InvalidSignature } from "./errors.js";
 import { joined, utf8 } from "./light/bytes.mjs";
@@ -23,22 +23,25 @@ export const EVENT_NAMES = Object.freeze([
 /** Whether an event is of a watch; the others are `webhook.test`, and what this version does not know. */
 export const isWatchEvent = (event) => EVENT_NAMES.includes(event.event);
 
-/** Whether the payment of an event of a watch is that of exactly this order, on the network of the recipient. */
-export function concerns(event, order) {
-  const { reference, recipient, amount } = checkOrder(order);
+/** Whether the payment of an event of a watch is that of exactly this order, on the network of the recipient.
+ *
+ * `network` is that one, and must be given unless it is mainnet or devnet.
+ */
+export function concerns(event, order, { network } = {}) {
+  const { reference, recipient, amount } = checkOrder(order, network);
   const told = event.payment;
   const same = told.reference === reference && told.recipient === recipient && told.amount === amount;
-  return same && event.genesisHash === networkOf(recipient).genesisHash;
+  return same && event.genesisHash === networkFor(recipient, network).genesisHash;
 }
 
 /** Whether the shop may deliver the order now: the payment is confirmed, as deep as the order requires.
  *
- * Only the newest event of a watch counts: compare `epoch`, then `sequence`.
+ * Only the newest event of a watch counts: compare `epoch`, then `sequence`. `network` is that of `concerns`.
  */
-export function settles(event, order) {
+export function settles(event, order, { network } = {}) {
   const { state, canonical, confirmations } = event.payment;
-  const deep = state === "confirmed" && canonical && confirmations >= checkOrder(order).confirmations;
-  return concerns(event, order) && deep;
+  const deep = state === "confirmed" && canonical && confirmations >= checkOrder(order, network).confirmations;
+  return concerns(event, order, { network }) && deep;
 }
 
 /** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null. */

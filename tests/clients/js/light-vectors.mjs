@@ -137,7 +137,7 @@ for (const { why, network: name, proof, block, account, rule } of vectors.accoun
 for (const { why, proof, confirmations, rule, recent, samples } of vectors.paymentProofs) {
   const { recipient, amount, paymentReference: reference = null } = proof.transaction.payload;
   const order = { recipient, amount, reference, confirmations: 1, sinceHeight: null };
-  const found = (more = {}) => paymentIn(proof, { ...order, ...more }, { recent, samples });
+  const found = (more = {}) => paymentIn(proof, { ...order, ...more }, DEVNET, { recent, samples });
   test(`payment: ${why}`, async () => {
     if (rule !== undefined) return assert.rejects(found(), InvalidProof);
     assert.equal((await found()).payment.confirmations, confirmations);

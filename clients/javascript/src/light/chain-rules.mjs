@@ -3,7 +3,7 @@
 /** @typedef {"mainnet" | "devnet"} NetworkName */
 /**
  * @typedef {object} NetworkParams as far as the checks need them.
- * @property {NetworkName} name
+ * @property {string} name in RULES, or another if it has its own rules
  * @property {number} networkId
  * @property {string} chainId
  * @property {string} prefix of addresses
@@ -27,6 +27,7 @@
  * @property {bigint} initialReward base units
  * @property {bigint} halvingBlocks 0 if the reward never halves; it ends before more than MAX_SUPPLY would exist
  * @property {bigint} allocated base units that exist from the beginning
+ * @property {bigint} minimumFee of a transfer, in base units
  * @property {readonly number[]} multipliers of the schedule, in basis points
  * @property {number} maxBlockTransactions
  * @property {bigint} transactionPastSeconds
@@ -39,6 +40,7 @@ const COMMON = {
   genesisTime: 1_793_491_200_000n,
   minTarget: 1n << 160n,
   initialReward: 2_000_000_000n,
+  minimumFee: 10_000n,
   multipliers: Object.freeze([10_000, 10_200, 10_400, 10_700, 11_000]),
   maxBlockTransactions: 2_000,
   transactionPastSeconds: 86_400n,
@@ -81,7 +83,7 @@ export const RULES = Object.freeze({
 
 /** The rules of a network.
  * @type {(network: NetworkParams) => ChainRules} */
-export const rulesOf = ({ name, rules }) => rules ?? RULES[name];
+export const rulesOf = ({ name, rules }) => rules ?? RULES[/** @type {NetworkName} */ (name)];
 
 /** The addresses that may make the block at a height; none if everybody may (section 8a).
  * @type {(rules: ChainRules, height: bigint) => readonly string[]} */
@@ -143,8 +145,8 @@ export function issuedAfter({ allocated, initialReward, halvingBlocks }, height)
 }
 
 /** What an account proof of the genesis is checked against, which no chain proof has a header of.
- * @type {(network: { name: NetworkName, genesisHash: string }) => { hash: string, stateRoot: string }} */
-export const genesisOf = ({ name, genesisHash }) => ({ hash: genesisHash, stateRoot: RULES[name].genesisStateRoot });
+ * @type {(network: NetworkParams) => { hash: string, stateRoot: string }} */
+export const genesisOf = (network) => ({ hash: network.genesisHash, stateRoot: rulesOf(network).genesisStateRoot });
 
 /** The Unix time in milliseconds at which a slot begins.
  * @type {(rules: ChainRules, slot: bigint) => bigint} */

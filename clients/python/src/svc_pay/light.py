@@ -5,7 +5,7 @@ Argon2id comes from argon2-cffi: ``pip install 'svc-pay[light]'``. A check takes
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import time
 from typing import Any, Final, Generic, TypeVar
@@ -459,7 +459,7 @@ def check_payment_proof(
 # With one or several nodes
 
 
-def _several(nodes: Any, kind: type[T]) -> Collection[T]:
+def _several(nodes: Any, kind: type[T]) -> Sequence[T]:
     several = [nodes] if isinstance(nodes, kind) else list(nodes) if isinstance(nodes, Iterable) else []
     if not several or not all(isinstance(node, kind) for node in several):
         raise InvalidInput(f"give {kind.__name__} objects, at least one")
@@ -515,10 +515,11 @@ def proven_balance(
 ) -> ProvenAccount:
     """The account of an address after the tip of the chain with the most work; raises SvcPayError.
 
-    The last arguments are those of :func:`check_account_proof`.
+    ``network`` is by default that of the nodes. The last arguments are those of :func:`check_account_proof`.
     """
-    checks = _checks(_network_of(address, network), minimum_work, now, progress)
-    return _asked(nodes, _AccountQuestion(checks, address))
+    several = _several(nodes, Client)
+    checks = _checks(_network_of(address, network or several[0].network), minimum_work, now, progress)
+    return _asked(several, _AccountQuestion(checks, address))
 
 
 def proven_payment(
@@ -559,8 +560,9 @@ async def async_proven_balance(
     progress: Progress | None = None,
 ) -> ProvenAccount:
     """See :func:`proven_balance`; checks run in a thread, which calls ``progress``."""
-    checks = _checks(_network_of(address, network), minimum_work, now, progress)
-    return await _asked_async(nodes, _AccountQuestion(checks, address))
+    several = _several(nodes, AsyncClient)
+    checks = _checks(_network_of(address, network or several[0].network), minimum_work, now, progress)
+    return await _asked_async(several, _AccountQuestion(checks, address))
 
 
 async def async_proven_payment(

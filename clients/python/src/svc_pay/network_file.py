@@ -162,8 +162,8 @@ def _network(name: object, rules: Mapping[str, Any], changes: list[tuple[int, ob
     for known in NETWORKS:
         if known.genesis_hash == genesis_hash:
             return known
-        if known.chain_id == rules["chainId"] or known.prefix == rules["addressPrefix"]:
-            raise InvalidInput(f"chainId and addressPrefix must not be those of {known.name}")
+        if known.name == name or known.chain_id == rules["chainId"] or known.prefix == rules["addressPrefix"]:
+            raise InvalidInput(f"name, chainId and addressPrefix must not be those of {known.name}")
     _matched(_NAME, name, "name must be 1 to 32 lower-case letters, digits and hyphens inside")
     _matched(_CHAIN_ID, rules["chainId"], "chainId must be 1 to 32 capitals, digits and hyphens inside")
     prefix = _matched(_PREFIX, rules["addressPrefix"], "addressPrefix must be 2 to 8 lower-case letters")
@@ -269,7 +269,9 @@ def _list(value: object, what: str) -> list[Any]:
 
 
 def _key(value: object, prefix: str) -> int:
-    return key_hash_in(value if isinstance(value, str) else repr(value), prefix, "the network")
+    if not isinstance(value, str):
+        raise InvalidInput("an address must be a string")
+    return key_hash_in(value, prefix, "the network")
 
 
 def _matched(form: re.Pattern[str], value: object, sentence: str) -> str:

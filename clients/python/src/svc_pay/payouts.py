@@ -430,7 +430,7 @@ class Payouts:
         """Ask about every payout that is not paid, send again those in no block, and return all of them.
 
         Call it at the start and then regularly, such as each minute. It signs a payout again, always under its nonce,
-        if its transfer is a day old or the suggested fee has risen by 10 %.
+        if no block can include its transfer any more, or if the suggested fee has risen by 10 %.
         """
         return self._node._run(self._steps.advance())
 
@@ -449,8 +449,8 @@ class Payouts:
         """Pay a ``conflicted`` payout under a new nonce: the decision of a person, who has asked another node, too.
 
         Raises PayoutRefused unless its node shows a transfer that this key has signed, for something else, with the
-        nonce of the payout and as many confirmations as are required, and the day is over in which a block can include
-        a transfer of the payout, and an hour more, by which clocks may differ.
+        nonce of the payout and as many confirmations as are required, and the time is over in which a block can
+        include a transfer of the payout, and an hour more, by which clocks may differ.
         """
         return self._node._run(self._steps.reassign(payout_id))
 
