@@ -12,7 +12,7 @@ The file is the canonical JSON (RFC 8785) of this object in one line, and a line
              "name": "Argon2id",               which has "iterations", "name" and "salt" only
              "parallelism": 4,
              "salt": 32 hex digits},           16 bytes, random for every file
-     "network": "mainnet",                     or "devnet"
+     "network": "mainnet",                     or "devnet", or the genesis hash of any other network, 64 hex digits
      "publicKey": 64 hex digits}               the Ed25519 public key of the seed
 
 Hex is lower case. The password is normalised to NFC and encoded as UTF-8. The additional authenticated data of the
@@ -27,7 +27,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from argon2.exceptions import HashingError
@@ -41,7 +41,7 @@ from svcd.chain.encoding import canonical, exact_fields, parse_json
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.signature import public_key_of
-from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, WrongPassword
+from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, UnknownNetwork, WrongPassword
 
 FORMAT: Final = "svc-keyfile-v2"
 FORMER_FORMAT: Final = "svc-keyfile-v1"
@@ -188,10 +188,13 @@ def render(keyfile: Keyfile) -> bytes:
     return canonical({**_readable(keyfile), "cipher": cipher}) + b"\n"
 
 
-def parse(data: bytes) -> Keyfile:
-    """Parse the bytes of a file; whitespace between the JSON tokens is allowed. Raises DamagedKeyfile."""
+def parse(data: bytes, networks: Iterable[NetworkParams] = tuple(NETWORKS.values())) -> Keyfile:
+    """Parse the bytes of a file; whitespace between the JSON tokens is allowed.
+
+    Raises DamagedKeyfile, or UnknownNetwork if the keyfile is of none of ``networks``.
+    """
     try:
-        return _parse(data)
+        return _parse(data, {_network_member(params): params for params in networks})
     except RuleViolation as violation:
         raise DamagedKeyfile(f"not a keyfile, or a damaged one: {violation.detail}; restore a copy of it") from None
 
@@ -213,7 +216,7 @@ def _readable(keyfile: Keyfile) -> dict[str, Any]:
     return {
         "address": keyfile.address,
         "kdf": {**costs, "name": kdf.name, "salt": keyfile.salt.hex()},
-        "network": keyfile.params.name,
+        "network": _network_member(keyfile.params),
         **(
             {"format": FORMER_FORMAT}
             if keyfile.public_key is None
@@ -222,13 +225,18 @@ def _readable(keyfile: Keyfile) -> dict[str, Any]:
     }
 
 
+def _network_member(params: NetworkParams) -> str:
+    """What a keyfile calls a network: names other than the built-in ones are local, and say nothing elsewhere."""
+    return params.name if params in NETWORKS.values() else params.genesis_hash.hex()
+
+
 def _additional_data(keyfile: Keyfile) -> bytes:
     if keyfile.public_key is None:
         return f"{keyfile.address}\n{FORMER_FORMAT}\n{keyfile.params.name}".encode()
     return canonical(_readable(keyfile))
 
 
-def _parse(data: bytes) -> Keyfile:
+def _parse(data: bytes, networks: Mapping[str, NetworkParams]) -> Keyfile:
     value = parse_json(data)
     former = isinstance(value, dict) and value.get("format") == FORMER_FORMAT
     fields = exact_fields(value, _FIELDS - {"publicKey"} if former else _FIELDS, "the keyfile")
@@ -237,9 +245,14 @@ def _parse(data: bytes) -> Keyfile:
     cipher = exact_fields(fields["cipher"], frozenset(("ciphertext", "name", "nonce")), "cipher")
     _constant(cipher["name"], _CIPHER, "cipher.name")
     network = fields["network"]
-    if type(network) is not str or network not in NETWORKS:
-        raise DamagedKeyfile(f"network must be one of {', '.join(NETWORKS)}, not {json.dumps(network)[:64]}")
-    params, address = NETWORKS[network], fields["address"]
+    if type(network) is str and network not in networks and re.fullmatch("[0-9a-f]{64}", network):
+        raise UnknownNetwork(
+            f"the key is of the network with the genesis hash {network}; name the file of that network"
+        )
+    if type(network) is not str or network not in networks:
+        names = ", ".join(NETWORKS)
+        raise DamagedKeyfile(f"network must be one of {names}, or a genesis hash, not {json.dumps(network)[:64]}")
+    params, address = networks[network], fields["address"]
     hashed = decode_address(address, params.address_prefix)
     kdf, salt = _parse_kdf(fields["kdf"], former=former)
     public_key = None if former else _hex(fields["publicKey"], _SEED_SIZE, "publicKey")

@@ -9,5 +9,9 @@ class DamagedKeyfile(KeyfileError):
     """The file is not a keyfile of this format, or its content has been changed."""
 
 
+class UnknownNetwork(KeyfileError):
+    """The keyfile is of a network that is not built in, and whose rules are not at hand."""
+
+
 class WrongPassword(KeyfileError):
     """The password does not decrypt the keyfile."""

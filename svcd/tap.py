@@ -21,6 +21,7 @@ from svcd.composition.file_descriptors import fit_connections, raise_open_files_
 from svcd.composition.lifecycle import root_service
 from svcd.config.layers import ConfigError, KeyPath, Layer, from_assignment, from_option
 from svcd.config.loader import load
+from svcd.config.network_file import ENDING
 from svcd.config.schema import NETWORKS, Config
 from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService
@@ -47,7 +48,7 @@ class Options(usage.Options):
     optParameters: ClassVar[list[list[str | None]]] = [  # noqa: N815
         ["config", "c", None, f"configuration file (TOML); default {DEFAULT_FILE} where it exists"],
         ["data-dir", None, None, "folder of the chain, the keys and the operator's socket"],
-        ["network", None, None, " or ".join(NETWORKS)],
+        ["network", None, None, f"{', '.join(NETWORKS)}, or the file of another network"],
         ["listen", None, None, "where to serve, a Twisted endpoint such as tcp:8645:interface=127.0.0.1"],
         ["operator-listen", None, None, "where to serve the operator: a Unix socket or a port on loopback"],
         ["key-password-fd", None, None, "file descriptor from which to read the password of an encrypted block key"],
@@ -81,10 +82,12 @@ class Options(usage.Options):
         layers = [*given, *self._assignments]
         try:
             file = Path(self["config"]) if self["config"] else _default_file()
+            # twistd may change the working directory later.
+            layers = [_absolute_network(layer) for layer in layers]
             self.config = load(file, overrides=layers, environment=os.environ)
         except ConfigError as error:
             _refuse(error)
-        # twistd may change the working directory, and the data directory cannot change while the node runs.
+        # The data directory cannot change while the node runs.
         again = None if file is None else file.absolute()
         layers.append(from_option("--data-dir", ("dataDir",), str(self.config.data_dir)))
         self.read_config = lambda: load(again, overrides=layers, environment=os.environ)
@@ -96,6 +99,14 @@ class Options(usage.Options):
         if not re.fullmatch("[0-9]{1,6}", given):
             _refuse(ConfigError(f"--{option} {given}: must be the number of an open file descriptor, such as 3"))
         return int(given)
+
+
+def _absolute_network(layer: Layer) -> Layer:
+    """The settings of an option, with the absolute path of a network file."""
+    network = layer.values.get("network")
+    if not isinstance(network, str) or not network.endswith(ENDING):
+        return layer
+    return from_option(layer.origin, ("network",), str(Path(network).absolute()))
 
 
 def _default_file() -> Path | None:

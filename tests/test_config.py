@@ -13,12 +13,14 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactor
 
+from svcd.chain.params import DEVNET, MAINNET
 from svcd.cli.operator.database import CHAIN_FILE
 from svcd.cli.operator.devnet import CONFIG as DEVNET_CONFIG
 from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
 from svcd.config import loader
 from svcd.config.layers import ConfigError, Layer, camel, from_assignment, from_option, merged
 from svcd.config.loader import load
+from svcd.config.network_file import render_network_file
 from svcd.config.schema import Commerce, Config, MerchantSettings
 from svcd.config.types import unix_milliseconds
 from svcd.endpoint_description import EndpointDescription
@@ -63,7 +65,8 @@ def test_the_example_as_it_stands_is_the_defaults() -> None:
 def keys_of(cls: type) -> list[str]:
     found = []
     for attribute in attrs.fields(cls):
-        found += keys_of(attribute.type) if attrs.has(attribute.type) else [camel(attribute.name)]
+        if attribute.name != "own_network":
+            found += keys_of(attribute.type) if attrs.has(attribute.type) else [camel(attribute.name)]
     return found
 
 
@@ -196,7 +199,10 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
         ("datadir = 'x'", "datadir is not known; did you mean dataDir?"),
         ("[commerce.webhook]\nenabled = true", "section [commerce.webhook] is not known; did you mean webhooks?"),
         ("http = 3", "http = 3: must be a section with keys of its own"),
-        ("network = 'main'", 'network = "main": must be "mainnet" or "devnet"'),
+        (
+            "network = 'main'",
+            'network = "main": must be "mainnet", "devnet", or the file of a network, such as "festival.toml"',
+        ),
         ("dataDir = ''", 'dataDir = "": must name a folder'),
         (
             "[participation]\npayTo = 'svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc'",
@@ -412,6 +418,30 @@ def test_urls_that_are_no_base(url: str) -> None:
     """All forms: tests/net/test_targets.py."""
     with pytest.raises(ConfigError, match=r": must (begin|end|be|have|not have) "):
         load(overrides=[from_option("x", ("http", "publicUrl"), url)])
+
+
+def test_the_file_of_a_network_is_beside_the_configuration(tmp_path: Path) -> None:
+    own = attrs.evolve(MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest")
+    (tmp_path / "festival.toml").write_text(render_network_file(own))
+    config = from_text(tmp_path, 'network = "festival.toml"')
+    assert (config.params, config.network) == (own, str(tmp_path / "festival.toml"))
+    assert config.data_dir == Path.cwd() / "data"
+    assert config.http.listen == load().http.listen
+    assert set_to(f"network={tmp_path}/festival.toml").params == own
+    assert from_text(tmp_path, 'network = "devnet"').params == DEVNET
+
+
+def test_the_file_of_a_network_is_checked(tmp_path: Path) -> None:
+    own = attrs.evolve(MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest")
+    assert refusal(tmp_path, 'network = "festival.toml"').startswith("festival.toml: the network file cannot be read: ")
+    (tmp_path / "festival.toml").write_text(render_network_file(own).replace("slotSeconds = 10", "slotSeconds = 0"))
+    told = refusal(tmp_path, 'network = "festival.toml"')
+    assert told == "festival.toml, line 17: [rules] slotSeconds = 0: must be an integer from 1 to 600, without quotes"
+    (tmp_path / "festival.toml").write_text(render_network_file(own))
+    told = refusal(tmp_path, 'network = "festival.toml"\n[participation]\npayTo = "svc1q"')
+    assert "address of this network: 44 characters that begin with fest1q" in told
+    told = refusal(tmp_path, 'network = "festival.toml"\n[participation]\nonDemand = true')
+    assert told.endswith('works with network = "devnet" only')
 
 
 def test_hosts_are_lower_case_and_networks_are_values() -> None:

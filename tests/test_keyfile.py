@@ -31,7 +31,7 @@ from svcd.keyfile import (
     seal,
     unseal,
 )
-from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, WrongPassword
+from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, UnknownNetwork, WrongPassword
 from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, SEED
 
 FEW = Pbkdf2(iterations=1)
@@ -141,6 +141,20 @@ def test_a_keyfile_from_a_browser_can_be_decrypted() -> None:
     keyfile = parse(KEYFILE)
     assert (keyfile.address, keyfile.params) == (ADDRESS, DEVNET)
     assert unseal(keyfile, PASSWORD) == SEED
+
+
+def test_a_keyfile_of_another_network_has_its_genesis_hash() -> None:
+    own = evolve(MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest")
+    data = render(seal(SEED, PASSWORD, params=own, random=os.urandom, kdf=Pbkdf2(iterations=600_000)))
+    assert json.loads(data)["network"] == own.genesis_hash.hex()
+    assert unseal(parse(data, (MAINNET, own)), PASSWORD) == SEED
+    renamed = parse(data, (evolve(own, name="fete"),))
+    assert unseal(renamed, PASSWORD) == SEED
+    for known in ((), (MAINNET,), (evolve(own, network_id=4712),)):
+        with pytest.raises(UnknownNetwork, match=f"the network with the genesis hash {own.genesis_hash.hex()}; name"):
+            parse(data, known)
+    with pytest.raises(DamagedKeyfile, match="must be an address of this network"):
+        parse(data.replace(b"fest1q", b"tent1q"), (own,))
 
 
 def test_passwords_are_normalised() -> None:
@@ -280,7 +294,7 @@ def argon2id(**costs: int) -> bytes:
         (changed("publicKey", "00" * 31), "publicKey must be 64 lower-case hex digits"),
         (changed("publicKey", ...), "the keyfile lacks the field publicKey"),
         (changed("cipher.name", "AES-128-GCM"), 'cipher.name must be "AES-256-GCM"'),
-        (changed("network", "testnet"), 'network must be one of mainnet, devnet, not "testnet"'),
+        (changed("network", "testnet"), 'network must be one of mainnet, devnet, or a genesis hash, not "testnet"'),
         (changed("network", ["devnet"]), "network must be one of"),
         (changed("network", "mainnet"), "43 characters that begin with svc1q"),
         (changed("address", ADDRESS[:-1] + "q"), "address has a wrong checksum"),

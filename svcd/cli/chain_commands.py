@@ -1,6 +1,6 @@
 """`svc status`, `svc block`, `svc balance` and `svc tx`: reading the chain from a node."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -46,7 +46,7 @@ def block(session: Session, height: int) -> None:
       svc block 120 --json
     """
     response = session.node().get(f"/rpc/block/{height}").object("block")
-    session.print_result(response.members, block_text(response))
+    session.print_result(response.members, block_text(response, session.networks))
 
 
 @click.command()
@@ -167,9 +167,9 @@ def transaction_text(record: ResponseObject) -> str:
     )
 
 
-def block_text(block: ResponseObject) -> str:
+def block_text(block: ResponseObject, networks: Iterable[NetworkParams]) -> str:
     """A block object as text: a summary and its transfers; raises CommandError."""
-    params = block.network()
+    params = block.network(networks)
     transfers = [_transfer(item, params) for item in block.objects("transactions")]
     slot = block.number("slot")
     rows = [

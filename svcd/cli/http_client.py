@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPMessage, IncompleteRead, RemoteDisconnected
 from ipaddress import ip_address
@@ -17,7 +17,7 @@ from attrs import frozen
 
 from svcd.chain.encoding import decimal_u53, integer
 from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NetworkParams
 from svcd.cli.clock import BlockingClock
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
 
@@ -80,13 +80,15 @@ class ResponseObject:
         except RuleViolation as violation:
             raise invalid_response(violation.detail) from None
 
-    def network(self) -> NetworkParams:
-        """The network whose id is in the field ``networkId``."""
+    def network(self, networks: Iterable[NetworkParams]) -> NetworkParams:
+        """The one of ``networks`` whose id is in the field ``networkId``."""
         number = self.count("networkId")
-        for params in NETWORKS.values():
+        for params in networks:
             if params.network_id == number:
                 return params
-        raise invalid_response(f"{self.name} is on network {number}, which svc does not know")
+        raise invalid_response(
+            f"{self.name} is on network {number}, which svc does not know without its file (--network)"
+        )
 
 
 def invalid_response(detail: str) -> NoValidResponse:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from svcd.chain.errors import RuleViolation
+from svcd.chain.params import NetworkParams
 from svcd.cli import options
 from svcd.cli.clock import SystemClock
 from svcd.cli.connections import connect
@@ -58,9 +59,17 @@ class ErrorPrintingGroup(LazyGroup):
     show_default=True,
     help="The data directory of a node on this computer, for `svc node` and `svc db`.",
 )
+@click.option(
+    "--network",
+    metavar="NETWORK",
+    type=options.NETWORK,
+    envvar="SVC_NETWORK",
+    show_envvar=True,
+    help="mainnet, devnet, or the file of another network, which svc then knows.",
+)
 @click.version_option(package_name="svcd")
 @click.pass_context
-def svc(context: click.Context, url: str, data_dir: str) -> None:
+def svc(context: click.Context, url: str, data_dir: str, network: NetworkParams | None) -> None:
     """Read the chain from a node, keep a wallet, watch for payments, and operate a node.
 
     Every command has --help with an example, and --json for programs. The exit status is 0 if the command succeeded,
@@ -72,7 +81,8 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
       svc status
       svc wallet new --network devnet
     """
-    context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir=data_dir)
+    runtime = context.find_object(Runtime) or system_runtime()
+    context.obj = Session(runtime, url, data_dir=data_dir, network=network)
 
 
 @svc.group(cls=LazyGroup)
@@ -122,8 +132,8 @@ def node() -> None:
     """
 
 
-@svc.group(cls=LazyGroup)
-def network() -> None:
+@svc.group("network", cls=LazyGroup)
+def network_group() -> None:
     """Make the file of a network of your own, and show the rules of a network.
 
     \b
@@ -293,7 +303,7 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         "merchants": ("operator.reload:merchants", "Change the merchants of the node without a restart."),
         "key": ("operator.key:key", "Encrypt the key that signs a node's blocks and receives their rewards."),
     },
-    network: {
+    network_group: {
         "new": ("network:new", "Write the rules of the new network NAME to the file NAME.toml."),
         "show": ("network:show", "Show the rules of NETWORK: its hashes, its money over the years, and its producers."),
     },

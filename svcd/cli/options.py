@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
-from svcd.cli.errors import CommandError
 from svcd.cli.http_client import public_endpoint
+from svcd.cli.rendering import escape
 from svcd.cli.session import Session
 
 T = TypeVar("T")
@@ -36,8 +37,13 @@ class NetworkType(click.ParamType[NetworkParams]):
 
     name = "network"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so, or else files."""
+        names = [CompletionItem(name) for name in NETWORKS if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
+
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> NetworkParams:
-        """Read the file; raises CommandError, or click.BadParameter for what is neither name nor file."""
+        """Read the file; raises click.ClickException, or click.BadParameter for what is neither name nor file."""
         if isinstance(value, NetworkParams):
             return value
         text = str(value)
@@ -53,7 +59,8 @@ class NetworkType(click.ParamType[NetworkParams]):
         try:
             return read_network_file(Path(text))
         except ConfigError as error:
-            raise CommandError(str(error)) from None
+            # Options before the command are read before its failures are printed.
+            raise click.ClickException(escape(str(error))) from None
 
 
 NETWORK: Final = NetworkType()
@@ -74,13 +81,16 @@ def validated(parse: Callable[[str], T]) -> Callable[[click.Context, click.Param
 
 
 def address(text: str) -> str:
-    """An address of any known network; raises RuleViolation or ValueError."""
-    for params in NETWORKS.values():
+    """An address of a network that the command knows; raises RuleViolation or ValueError."""
+    context = click.get_current_context(silent=True)
+    session = None if context is None else context.find_object(Session)
+    networks = tuple(NETWORKS.values()) if session is None else session.networks
+    for params in networks:
         if text.startswith(f"{params.address_prefix}1"):
             decode_address(text, params.address_prefix)
             return text
-    starts = " or ".join(f"{params.address_prefix}1q on {params.name}" for params in NETWORKS.values())
-    raise ValueError(f"an address begins with {starts}")
+    starts = " or ".join(f"{params.address_prefix}1q on {params.name}" for params in networks)
+    raise ValueError(f"an address begins with {starts}, and on another network as its file (--network) says")
 
 
 def integer(low: int, high: int = MAX_INTEGER) -> Callable[[str], int]:
@@ -111,6 +121,24 @@ def seed(text: str) -> str:
 def url(text: str) -> str:
     """The URL of a node, without a trailing slash; raises ValueError."""
     return public_endpoint(text).base_url
+
+
+def network_option(command: F) -> F:
+    """``--network`` after the command, which overrides ``--network`` before it and SVC_NETWORK."""
+    return click.option(
+        "--network",
+        metavar="NETWORK",
+        type=NETWORK,
+        expose_value=False,
+        callback=_network_into_session,
+        help="mainnet, devnet, or the file of another network.  [env var: SVC_NETWORK; default: mainnet]",
+    )(command)
+
+
+def _network_into_session(context: click.Context, _: click.Parameter, value: NetworkParams | None) -> None:
+    session = context.find_object(Session)
+    if value is not None and session is not None:
+        session.network = value
 
 
 def node_option(command: F) -> F:

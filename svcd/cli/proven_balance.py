@@ -6,7 +6,7 @@ from attrs import frozen
 
 from svcd.chain.accounts import Account, state_root
 from svcd.chain.address import decode_address
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NetworkParams
 from svcd.chain.transition import genesis_accounts
 from svcd.cli.errors import ErrorResponse
 from svcd.cli.http_client import NodeClient
@@ -39,7 +39,7 @@ def show_proven_balance(session: Session, address: str, minimum_work: int) -> No
 
     A chain with less than ``minimum_work``, in hashes, is refused.
     """
-    params = network_of(address, NETWORKS)
+    params = network_of(address, session.networks)
     questions = Questions(session, params, minimum_work)
     verified = questions.most_work(
         lambda node: _claim(questions, node, address),

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 from attrs import define, field, frozen
 
+from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.cli.clock import BlockingClock
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import (
@@ -68,11 +69,19 @@ class Session:
     urls: tuple[str, ...] = ()
     """All nodes that were given to a command that asks several; empty for :attr:`url` alone."""
     data_dir: str = DEFAULT_DATA_DIR
+    network: NetworkParams | None = None
+    """The network that ``--network`` names; None if it was not given."""
     as_json: bool = False
     insecure_http: bool = False
     """Whether a token may be sent over a network unencrypted."""
     _warned: set[str] = field(factory=set, init=False)
     """The URLs of which the user has been warned."""
+
+    @property
+    def networks(self) -> tuple[NetworkParams, ...]:
+        """The networks that the command knows: the built-in ones, and that of ``--network``."""
+        own = () if self.network is None or self.network in NETWORKS.values() else (self.network,)
+        return (*NETWORKS.values(), *own)
 
     def node(self, *, token: str | None = None) -> NodeClient:
         """A client of the node's public interface with a bearer ``token``; raises CommandError.

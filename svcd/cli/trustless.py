@@ -4,7 +4,7 @@ Of the chains that the nodes prove, the one with the most work counts; a claim c
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Generic, TypeVar
@@ -227,6 +227,6 @@ def check_headers_work(session: Session, headers: Iterable[Header], params: Netw
             pool.shutdown(cancel_futures=True)
 
 
-def network_of(address: str, networks: Mapping[str, NetworkParams]) -> NetworkParams:
+def network_of(address: str, networks: Iterable[NetworkParams]) -> NetworkParams:
     """The network of a valid address of one of ``networks``."""
-    return next(params for params in networks.values() if address.startswith(f"{params.address_prefix}1"))
+    return next(params for params in networks if address.startswith(f"{params.address_prefix}1"))

@@ -9,6 +9,7 @@ from typing import Final
 
 from attrs import frozen
 
+from svcd.chain.params import NETWORKS
 from svcd.config.loader import credentials_directory, read_secret_file
 from svcd.config.schema import Config
 from svcd.config.types import BadValue
@@ -103,7 +104,7 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
             )
         return None
     try:
-        keyfile = parse(content)
+        keyfile = parse(content, {*NETWORKS.values(), config.params})
         _check_network(keyfile, config)
         return unseal(keyfile, source.password(config))
     except KeyfileError as error:
@@ -111,9 +112,9 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
 
 
 def _check_network(keyfile: Keyfile, config: Config) -> None:
-    if keyfile.params != config.params:
+    if keyfile.params.genesis_hash != config.params.genesis_hash:
         raise KeyfileError(
-            f"the key is for {keyfile.params.name} and the node for {config.network}: make a key with "
+            f"the key is for {keyfile.params.name} and the node for {config.params.name}: make a key with "
             f"svc node key new --network {config.network}"
         )
 

@@ -13,6 +13,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from svcd.chain.params import NetworkParams
 from svcd.config.layers import ConfigError, KeyPath, camel, name_of
 from svcd.config.schema import Commerce, Config
 from svcd.interfaces import Worker
@@ -171,7 +172,7 @@ def _differing(one: Any, other: Any, at: KeyPath = ()) -> Iterator[KeyPath]:
     for attribute in attrs.fields(type(one)):
         before, after = getattr(one, attribute.name), getattr(other, attribute.name)
         path = (*at, camel(attribute.name))
-        if attrs.has(type(before)):
+        if attrs.has(type(before)) and not isinstance(before, NetworkParams):
             yield from _differing(before, after, path)
         elif before != after:
             yield path

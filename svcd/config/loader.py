@@ -10,6 +10,7 @@ from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
 from svcd.config.files import check_files
 from svcd.config.layers import KeyPath, Layer, Settings, from_environment, from_file, merged
+from svcd.config.network_file import ENDING, read_network_file
 from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, Config, MerchantSettings
 from svcd.config.sections import structured
 from svcd.config.types import BadValue
@@ -183,13 +184,23 @@ def load(
         ConfigError: a setting is wrong; loading has no side effects.
     """
     environment = environment or {}
-    layers = [*([from_file(file)] if file else []), *from_environment(environment), *overrides]
+    layers = [*([_of_folder(from_file(file), file)] if file else []), *from_environment(environment), *overrides]
     network = merged(layers).values.get("network")
     defaults = DEFAULTS["devnet" if network == "devnet" else "mainnet"]
     settings = merged([Layer("built-in default", defaults), *layers])
     config = structured(settings, Config)
+    if config.network.endswith(ENDING):
+        config = attrs.evolve(config, own_network=read_network_file(Path(config.network)))
     check(config, settings, environment)
     return _with_secrets(config, settings, environment)
+
+
+def _of_folder(layer: Layer, file: Path) -> Layer:
+    """The settings of a file, with a relative network file counted from its folder."""
+    network = layer.values.get("network")
+    if not isinstance(network, str) or not network.endswith(ENDING):
+        return layer
+    return attrs.evolve(layer, values={**layer.values, "network": str(file.absolute().parent / network)})
 
 
 def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, str]) -> Config:

@@ -343,7 +343,8 @@ class Config:
     """All settings of one node."""
 
     data_dir: Annotated[Path, types.Directory()]
-    network: Annotated[str, OneOf(NETWORKS)] = "mainnet"
+    network: Annotated[str, types.NetworkOrFile(NETWORKS)] = "mainnet"
+    """The name of a built-in network, or the path of a network file."""
     http: Http = Http()
     p2p: P2p = P2p()
     participation: Participation = Participation()
@@ -354,11 +355,13 @@ class Config:
     pages: Pages = Pages()
     operator: Operator = Operator()
     log: Log = Log()
+    own_network: NetworkParams | None = None
+    """The content of the network file, if there is one; read from it."""
 
     @property
     def params(self) -> NetworkParams:
-        """The rules of the network."""
-        return NETWORK_PARAMS[self.network]
+        """The rules of the network, and the changes of its producers."""
+        return NETWORK_PARAMS[self.network] if self.own_network is None else self.own_network
 
     @property
     def chain_file(self) -> Path:

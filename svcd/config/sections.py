@@ -97,7 +97,7 @@ def _section(cls: type, converter: Converter) -> Any:
 
 def _is_setting(annotation: Any) -> bool:
     """Whether an attribute is set by the configuration; others are read from files."""
-    return annotation not in (str, int, bool)
+    return type_of(annotation) is not None or attrs.has(annotation) or _section_of_many(annotation) is not None
 
 
 def _section_of_many(annotation: Any) -> Any:

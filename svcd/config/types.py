@@ -226,6 +226,21 @@ class OneOf:
 
 
 @frozen
+class NetworkOrFile:
+    """The name of a built-in network, or a network file, whose name ends with ``.toml``."""
+
+    names: tuple[str, ...]
+
+    def read(self, value: object) -> str:
+        """Return the text."""
+        text = String().read(value)
+        if text not in self.names and not text.endswith(".toml"):
+            names = ", ".join(f'"{name}"' for name in self.names)
+            raise BadValue(f'must be {names}, or the file of a network, such as "festival.toml"')
+        return text
+
+
+@frozen
 class Directory:
     """A directory, as an absolute path; a relative one is below the working directory, `~` is the user's home."""
 

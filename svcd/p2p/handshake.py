@@ -199,7 +199,11 @@ def check_hello(hello: Hello, params: NetworkParams, *, own: str, now: int) -> N
     """
     ours = (params.network_id, params.chain_id, params.genesis_hash)
     if (hello.network_id, hello.chain_id, hello.genesis_hash) != ours:
-        raise HelloRefused(Fault.NETWORK, f"this node is of {params.chain_id} with genesis {params.genesis_hash.hex()}")
+        raise HelloRefused(
+            Fault.NETWORK,
+            f"this node is of {params.chain_id} with genesis {params.genesis_hash.hex()}, and the hello is of "
+            f"{hello.chain_id} with genesis {hello.genesis_hash.hex()}",
+        )
     if hello.protocol_version.split(".")[0] != PROTOCOL_VERSION.split(".")[0]:
         raise HelloRefused(Fault.VERSION, f"this node speaks protocol {PROTOCOL_VERSION}")
     if hello.node_id != node_id(hello.node_key):

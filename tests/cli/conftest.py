@@ -18,7 +18,7 @@ START_SLOT = 20_000
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SVCD_URL", "SVCD_DATA_DIR", "SVC_WALLET", "SVC_WALLET_PASSWORD"):
+    for name in ("SVCD_URL", "SVCD_DATA_DIR", "SVC_NETWORK", "SVC_WALLET", "SVC_WALLET_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
 
 

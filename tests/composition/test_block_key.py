@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.composition.block_key import KeyLocked, KeyPassword, unlock
 from svcd.config.layers import from_assignment
 from svcd.config.loader import load
+from svcd.config.network_file import render_network_file
 from svcd.config.schema import Config
 from svcd.keyfile import render, seal
 
@@ -63,6 +65,20 @@ def refusal(config: Config, source: KeyPassword) -> str:
     # Of the exceptions before it, a log would show the text, too.
     assert locked.value.__suppress_context__ or locked.value.__context__ is None
     return str(locked.value)
+
+
+def test_the_key_of_a_network_in_a_file(tmp_path: Path, key_file: Path) -> None:
+    own = evolve(MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest")
+    (tmp_path / "festival.toml").write_text(render_network_file(own))
+    settings = config(tmp_path, f"network={tmp_path}/festival.toml")
+    told = refusal(settings, source())
+    assert (
+        f"the key is for devnet and the node for festival: make a key with svc node key new --network {tmp_path}"
+        in told
+    )
+    key_file.write_bytes(render(seal(SEED, PASSWORD, params=own, random=os.urandom)))
+    assert unlock(settings, source(descriptor=pipe_with(PASSWORD.encode()))) == SEED
+    assert "the key is of the network with the genesis hash" in refusal(config(tmp_path), source())
 
 
 def test_a_descriptor(tmp_path: Path, key_file: Path) -> None:

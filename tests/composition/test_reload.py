@@ -5,13 +5,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from twisted.internet.defer import Deferred
 
+from svcd.chain.address import encode_address
+from svcd.chain.params import MAINNET, ProducerChange
 from svcd.composition.merchants import merchant_changes
 from svcd.composition.reload import ReloadableParts, ReloadService
 from svcd.config.layers import ConfigError
 from svcd.config.loader import load
+from svcd.config.network_file import render_network_file
 from svcd.config.schema import Commerce, Config
 from svcd.node.threads import InlineWorker
 from svcd.process.certificates import ServerCertificates
@@ -108,6 +112,22 @@ def test_the_answer_names_what_has_changed_and_what_waits(reloading: Reloading) 
     nothing: list[str] = []
     names = ("added", "changed", "removed", "settings", "certificates", "left")
     assert reloading.reload() == dict.fromkeys(names, nothing)
+
+
+def test_a_changed_network_file_waits_for_a_restart(reloading: Reloading) -> None:
+    one, other = (encode_address(bytes([number]) * 20, "fest") for number in (1, 2))
+    own = attrs.evolve(
+        MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest", producers=(one,)
+    )
+    file = reloading.folder / "festival.toml"
+    file.write_text(render_network_file(own))
+    settings = reloading.folder / "svcd.toml"
+    settings.write_text('network = "festival.toml"\n' + settings.read_text())
+    reloading.service.config = reloading.read()
+    assert reloading.reload()["left"] == []
+    changed = attrs.evolve(own, changes=(ProducerChange(height=9, producers=(other,)),))
+    file.write_text(render_network_file(changed))
+    assert reloading.reload()["left"] == ["ownNetwork"]
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,12 @@ def test_somebody_without_an_endpoint_is_answered_too(node: Node, client: Client
 
 def test_a_hello_that_is_refused_costs_nothing(node: Node, client: Client) -> None:
     """It may be a node of another network, or one whose clock is wrong."""
-    hello = evolve(node.remote().hello(), network_id=1)
+    hello = evolve(node.remote().hello(), network_id=4711, chain_id="FETE", genesis_hash=b"\7" * 32)
     refusal = client.refusal("/p2p/hello", {"hello": hello.message()})
-    assert refusal.startswith("this node is of SVC-TEST with genesis")
+    genesis = node.local.params.genesis_hash.hex()
+    assert refusal == (
+        f"this node is of SVC-TEST with genesis {genesis}, and the hello is of FETE with genesis {'07' * 32}"
+    )
     assert banned_for(node) == 0
     node.run(5)
     assert node.transport.calls == []

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from svcd.chain.address import encode_address
 from svcd.chain.block import Header
 from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
 from svcd.cli import options
@@ -120,7 +120,7 @@ def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], f
     """
     answers = [read_bounded(path, MAX_RESPONSE_BYTES) for path in claim.files]
     try:
-        from_genesis = genesis_proof_in(answers[0], NETWORKS.values())
+        from_genesis = genesis_proof_in(answers[0], session.networks)
     except Unproved as unproved:
         raise CommandError(str(unproved)) from None
     if from_genesis is not None:
@@ -131,7 +131,7 @@ def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], f
             "the proof does not begin with the genesis block, so its chain has no work to compare with"
             " --minimum-work; fetch the proof with chain=1"
         )
-    proof = _load_and_check(claim, answers)
+    proof = _load_and_check(claim, answers, session.networks)
     start = seconds()
     check_headers_work(session, proof.headers, proof.params)
     elapsed = max(seconds() - start, 0.001)
@@ -239,7 +239,7 @@ def verify_trustless(session: Session, terms: PaymentTerms, minimum_work: int) -
 
     A chain with less than ``minimum_work``, in hashes, is refused.
     """
-    params = network_of(terms.recipient, NETWORKS)
+    params = network_of(terms.recipient, session.networks)
     questions = Questions(session, params, minimum_work)
     verified = questions.most_work(
         lambda node: _claim_payment(questions, node, terms), partial(_on_chain, terms), "the payment"
@@ -279,10 +279,10 @@ def _on_chain(terms: PaymentTerms, shown: Shown, chain: ProvenChain) -> Shown:
     return proof, evolve(proven, confirmations=chain.tip.height - proof.height + 1)
 
 
-def _load_and_check(claim: ProofClaim, answers: list[bytes]) -> Proof:
+def _load_and_check(claim: ProofClaim, answers: list[bytes], networks: Iterable[NetworkParams]) -> Proof:
     """The proof in the files, checked except for its work; raises CommandError."""
     try:
-        proof = parse_proof(answers, NETWORKS.values())
+        proof = parse_proof(answers, networks)
         if claim.terms is not None:
             check_terms(claim.terms, proof)
         if claim.tip is not None:
@@ -374,16 +374,16 @@ def pay_request(
     if label is not None:
         body["label"] = label
     payment = session.node().post(_REQUEST, body).object("payment")
-    _check_uri(payment, body)
+    _check_uri(session, payment, body)
     if "warning" in payment:
         click.echo(f"Warning: {escape(payment.text('warning'))}.", err=True)
     session.print_result(payment.members, _request_text(payment, session.url))
 
 
-def _check_uri(payment: ResponseObject, body: dict[str, object]) -> None:
+def _check_uri(session: Session, payment: ResponseObject, body: dict[str, object]) -> None:
     """Raise NoValidResponse unless the payment URI is for the requested payment: the buyer will trust it."""
     try:
-        request = parse_uri(payment.text("paymentUri"), payment.network())
+        request = parse_uri(payment.text("paymentUri"), payment.network(session.networks))
     except RuleViolation as violation:
         raise invalid_response(f"its payment URI is invalid: {violation.detail}") from None
     actual = {

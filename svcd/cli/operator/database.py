@@ -262,7 +262,7 @@ def _check(session: Session, path: Path) -> tuple[list[DatabaseKind], list[str],
         return damaged, problems, 0
     with open_offline(path) as connection:
         reader = Inspector(connection)
-        params, tip = network_of(reader), reader.tip()
+        params, tip = network_of(reader, session.networks), reader.tip()
         blocks = 0 if tip is None else tip.height + 1
         with _block_progress(session, blocks) as step:
             return [CHAIN], verify_chain(reader, params, step), blocks
@@ -280,7 +280,7 @@ def _verify(session: Session, path: Path, newest: int | None) -> tuple[HeaderVer
     threads = len(os.sched_getaffinity(0))
     with open_offline(path) as connection:
         reader = Inspector(connection)
-        params, tip = network_of(reader), reader.tip()
+        params, tip = network_of(reader, session.networks), reader.tip()
         height = 0 if tip is None else tip.height
         blocks = height if newest is None else min(newest, height)
         with _block_progress(session, blocks, "Verifying the headers") as step:
@@ -294,7 +294,7 @@ def _rebuild(session: Session, path: Path) -> tuple[ReindexResult, Path]:
     try:
         with open_offline(path) as connection:
             old = Inspector(connection)
-            params, tip = network_of(old), old.tip()
+            params, tip = network_of(old, session.networks), old.tip()
             if first := old.prune_height():
                 raise CommandError(
                     f"{path.parent} has only blocks from height {first} on, and a rebuild executes every block from "
@@ -410,7 +410,7 @@ def _move(session: Session, data_dir: Path, uri: str, *, to_file: bool) -> "tupl
     with ExitStack() as stack:
         chain = stack.enter_context(locked_database(data_dir))
         with open_offline(chain) as connection:
-            genesis = network_of(Inspector(connection)).genesis_hash
+            genesis = network_of(Inspector(connection), session.networks).genesis_hash
         stack.enter_context(closing(database))
         database.connect()
         path = chain.with_name(WEBHOOKS_FILE)

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from svcd.chain.address import encode_address, key_hash
-from svcd.chain.params import NETWORKS
+from svcd.chain.params import MAINNET
 from svcd.chain.signature import public_key_of
 from svcd.cli import options
 from svcd.cli.errors import CommandError
@@ -27,13 +27,6 @@ _key_file_option = click.option(
     default=DEFAULT_FILE,
     show_default=True,
     help="The file of the key, as [participation] keyFile names it: absolute, or relative to the data directory.",
-)
-_network_option = click.option(
-    "--network",
-    type=click.Choice(list(NETWORKS)),
-    default="mainnet",
-    show_default=True,
-    help="The network of the node.",
 )
 _password_option = click.option(
     "--password-file",
@@ -57,13 +50,13 @@ def key() -> None:
 
 
 @key.command()
-@_network_option
+@options.network_option
 @_key_file_option
 @_password_option
 @options.operator_option
 @options.json_option
 @click.pass_obj
-def new(session: Session, network: str, key_file: str, password_file: Path | None) -> None:
+def new(session: Session, key_file: str, password_file: Path | None) -> None:
     """Make a new block key in an encrypted keyfile, before the first start of a node.
 
     An existing file is never overwritten. Keep a copy of the file and the password: without both, the rewards are lost.
@@ -76,19 +69,19 @@ def new(session: Session, network: str, key_file: str, password_file: Path | Non
     password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
         require_absent(path, "--key-file")
-        sealed = _sealed(session, session.runtime.random(32), password, network)
+        sealed = _sealed(session, session.runtime.random(32), password)
         write_new_file(path, render(sealed), "--key-file")
     _print(session, sealed, key_file)
 
 
 @key.command()
-@_network_option
+@options.network_option
 @_key_file_option
 @_password_option
 @options.operator_option
 @options.json_option
 @click.pass_obj
-def encrypt(session: Session, network: str, key_file: str, password_file: Path | None) -> None:
+def encrypt(session: Session, key_file: str, password_file: Path | None) -> None:
     """Replace a block key that is not encrypted by an encrypted keyfile of the same key.
 
     A running node goes on; it needs the password from its next start on. The old content of the file may remain on the
@@ -101,18 +94,18 @@ def encrypt(session: Session, network: str, key_file: str, password_file: Path |
     """
     password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
-        sealed = _sealed(session, read_seed(path), password, network)
+        sealed = _sealed(session, read_seed(path), password)
         replace_file(path, render(sealed))
     _print(session, sealed, key_file)
 
 
 @key.command()
-@_network_option
+@options.network_option
 @_key_file_option
 @options.operator_option
 @options.json_option
 @click.pass_obj
-def address(session: Session, network: str, key_file: str) -> None:
+def address(session: Session, key_file: str) -> None:
     """Print the address that receives the rewards, which needs no password.
 
     That of an encrypted keyfile is shown as it is in the file; `svc node status` shows that of a running node's key.
@@ -124,9 +117,11 @@ def address(session: Session, network: str, key_file: str) -> None:
     with _key_path(session, key_file) as path:
         content = read_secret(path)
         if content.lstrip().startswith(b"{"):
-            found = parse(content).address
+            found = parse(content, session.networks).address
         else:
-            found = encode_address(key_hash(public_key_of(read_seed(path))), NETWORKS[network].address_prefix)
+            found = encode_address(
+                key_hash(public_key_of(read_seed(path))), (session.network or MAINNET).address_prefix
+            )
     session.print_result({"address": found, "keyFile": key_file}, found)
 
 
@@ -145,10 +140,11 @@ def _key_path(session: Session, key_file: str) -> Iterator[Path]:
     yield folder / path.name
 
 
-def _sealed(session: Session, seed: bytes, password: str, network: str) -> Keyfile:
+def _sealed(session: Session, seed: bytes, password: str) -> Keyfile:
     """The keyfile, which is opened once before it replaces anything."""
-    sealed = seal(seed, password, params=NETWORKS[network], random=session.runtime.random)
-    if unseal(parse(render(sealed)), password) != seed:
+    params = session.network or MAINNET
+    sealed = seal(seed, password, params=params, random=session.runtime.random)
+    if unseal(parse(render(sealed), (params,)), password) != seed:
         raise CommandError("the new keyfile does not contain the key; nothing was written")
     return sealed
 

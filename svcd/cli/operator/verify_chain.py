@@ -8,7 +8,7 @@ participation work, on every core.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from svcd.chain.accounts import Account, state_root
 from svcd.chain.block import Block, Header
 from svcd.chain.commitment import Commitment
 from svcd.chain.errors import Corrupt, RuleViolation
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NetworkParams
 from svcd.chain.transition import (
     ChainHead,
     ChainPoint,
@@ -38,13 +38,13 @@ BAD_BLOCK: Final = (Corrupt, RuleViolation, ValueError)
 """The exceptions that reading or executing a damaged block raises."""
 
 
-def network_of(reader: Inspector) -> NetworkParams:
-    """The network whose chain is stored; raises Corrupt if it is not a known one."""
+def network_of(reader: Inspector, networks: Iterable[NetworkParams]) -> NetworkParams:
+    """The one of ``networks`` whose chain is stored; raises Corrupt if there is none."""
     genesis = reader.canonical(0)
-    for params in NETWORKS.values():
+    for params in networks:
         if genesis is not None and genesis.point.hash == params.genesis_hash:
             return params
-    raise Corrupt("the database does not begin with the genesis of a network that is known")
+    raise Corrupt("the database does not begin with the genesis of a network that is known (svc --network FILE)")
 
 
 @define

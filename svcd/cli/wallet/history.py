@@ -100,7 +100,7 @@ def history(session: Session, limit: int, before: str | None, keyfile: Path) -> 
       svc wallet history --limit 100 --before 120-3
       svc wallet history --json
     """
-    opened = load_keyfile(keyfile)
+    opened = load_keyfile(session, keyfile)
     node = session.node()
     view = fetch_account_view(node, opened)
     key = decode_address(opened.address, opened.params.address_prefix)

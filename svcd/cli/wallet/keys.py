@@ -6,9 +6,8 @@ from typing import Final
 
 import click
 
-from svcd.chain.params import NETWORKS
+from svcd.chain.params import MAINNET
 from svcd.cli import options
-from svcd.cli.errors import CommandError
 from svcd.cli.prompts import PasswordSource
 from svcd.cli.rendering import property_table
 from svcd.cli.secure_files import read_seed, require_absent, write_new_file
@@ -31,22 +30,20 @@ from svcd.keyfile import (
     unseal,
 )
 
-_network_choice = click.Choice(list(NETWORKS))
-
 
 @click.command()
-@click.option("--network", type=_network_choice, default="mainnet", show_default=True, help="The network to use it on.")
 @click.option(
     "--words-to",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write the words to a new file of mode 0600 instead of showing them.",
 )
+@options.network_option
 @options.keyfile_option
 @options.password_option
 @options.json_option
 @click.pass_obj
-def new(session: Session, network: str, words_to: Path | None, keyfile: Path, password_file: Path | None) -> None:
+def new(session: Session, words_to: Path | None, keyfile: Path, password_file: Path | None) -> None:
     """Generate 24 random words, derive a key from them, and write the key to a keyfile.
 
     At a terminal the words are shown once, and the keyfile is written after you have typed two of them. Elsewhere they
@@ -72,7 +69,7 @@ def new(session: Session, network: str, words_to: Path | None, keyfile: Path, pa
         advice = _WORDS_ON_PAPER
     else:
         advice = _WORDS_NOT_SHOWN
-    sealed = seal(seed_from_mnemonic(words), password, params=NETWORKS[network], random=runtime.random)
+    sealed = seal(seed_from_mnemonic(words), password, params=session.network or MAINNET, random=runtime.random)
     write_new_file(keyfile, render(sealed))
     remember_verified(runtime, sealed)
     session.print_result(_as_json(sealed, keyfile), f"{_as_text(sealed, keyfile)}\n\n{advice}")
@@ -90,7 +87,7 @@ def new(session: Session, network: str, words_to: Path | None, keyfile: Path, pa
     metavar="FILE",
     help="Import the key that earns a node's block rewards: operator.key in its data directory.",
 )
-@click.option("--network", type=_network_choice, help="The network of the words or the key.  [default: mainnet]")
+@options.network_option
 @options.keyfile_option
 @options.password_option
 @options.json_option
@@ -101,7 +98,6 @@ def import_(
     words_from: Path | None,
     source: Path | None,
     operator_key: Path | None,
-    network: str | None,
     keyfile: Path,
     password_file: Path | None,
 ) -> None:
@@ -122,9 +118,7 @@ def import_(
     require_absent(keyfile)
     password = PasswordSource(password_file, session.runtime.environ, session.runtime.random)
     if source is not None:
-        sealed = load_keyfile(source, private=False)
-        if network not in (None, sealed.params.name):
-            raise CommandError(f"{source} is a keyfile for {sealed.params.name}; for {network}, import its words")
+        sealed = load_keyfile(session, source, private=False)
         known = password.existing()
         unseal(sealed, known)
         sealed = renewed(session.runtime, sealed, known)
@@ -133,8 +127,7 @@ def import_(
             seed = read_seed(operator_key)
         else:
             seed = seed_from_mnemonic(prompt_words() if words_from is None else read_words(words_from))
-        params = NETWORKS[network or "mainnet"]
-        sealed = seal(seed, password.new(), params=params, random=session.runtime.random)
+        sealed = seal(seed, password.new(), params=session.network or MAINNET, random=session.runtime.random)
     write_new_file(keyfile, render(sealed))
     remember_verified(session.runtime, sealed)
     session.print_result(_as_json(sealed, keyfile), _as_text(sealed, keyfile))
@@ -165,7 +158,7 @@ def export(session: Session, to: Path | None, browser: bool, keyfile: Path, pass
     """
     if to is not None:
         require_absent(to, "--to")
-    opened = load_keyfile(keyfile)
+    opened = load_keyfile(session, keyfile)
     if browser:
         password = PasswordSource(password_file, session.runtime.environ).existing()
         seed = unlock(session.runtime, keyfile, opened, password)
@@ -197,7 +190,7 @@ def address(session: Session, verify: bool, keyfile: Path, password_file: Path |
       svc wallet address --verify
       svc balance "$(svc wallet address)"
     """
-    opened = load_keyfile(keyfile)
+    opened = load_keyfile(session, keyfile)
     if verify:
         password = PasswordSource(password_file, session.runtime.environ).existing()
         unlock(session.runtime, keyfile, opened, password)

@@ -1,5 +1,6 @@
 """The checks before a transfer is signed: pure functions of the request and the node's responses."""
 
+from collections.abc import Collection
 from typing import Final
 
 from attrs import frozen
@@ -59,7 +60,7 @@ def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
     status = node.get("/rpc/status").object("status")
     check_clock(node.clock.milliseconds(), status.number("time"))
     consensus = node.get("/rpc/consensus").object("consensus")
-    params = network_params(status, consensus)
+    params = network_params(status, consensus, (*NETWORKS.values(), keyfile.params))
     check_wallet(keyfile, params)
     account = node.get(f"/rpc/balance/{keyfile.address}").object("account")
     return account_view(params, status, account)
@@ -78,13 +79,18 @@ def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
     return fee
 
 
-def network_params(status: ResponseObject, consensus: ResponseObject) -> NetworkParams:
+def network_params(
+    status: ResponseObject, consensus: ResponseObject, networks: Collection[NetworkParams]
+) -> NetworkParams:
     """The network of a node; raises CommandError if svc does not know it, or if genesis or minimums are others."""
     chain_id = status.text("chainId")
-    params = next((known for known in NETWORKS.values() if known.chain_id == chain_id), None)
+    params = next((known for known in networks if known.chain_id == chain_id), None)
     if params is None:
-        known = ", ".join(known.chain_id for known in NETWORKS.values())
-        raise CommandError(f"the node is on the network {chain_id}, which svc does not know; it knows {known}")
+        known = ", ".join(known.chain_id for known in networks)
+        raise CommandError(
+            f"the node is on the network {chain_id}, which svc does not know; it knows {known}, and another from its"
+            " file (--network)"
+        )
     for response in (status, consensus):
         genesis, network_id = response.text("genesisHash"), response.count("networkId")
         if genesis != params.genesis_hash.hex() or network_id != params.network_id:
@@ -125,7 +131,7 @@ def account_view(params: NetworkParams, status: ResponseObject, account: Respons
 
 def check_wallet(keyfile: Keyfile, params: NetworkParams) -> None:
     """Raise CommandError unless ``keyfile`` is for the node's network."""
-    if keyfile.params.name != params.name:
+    if keyfile.params.genesis_hash != params.genesis_hash:
         raise CommandError(
             f"the wallet is for {keyfile.params.name} and the node is on {params.name}; choose another wallet with"
             " --keyfile, or another node with --url"

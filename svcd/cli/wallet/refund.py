@@ -89,7 +89,7 @@ def refund(
     Example:
       svc wallet refund 1a0f5a3b1b6f4c850f9e3fbb4b8f7b1a0f5a3b1b6f4c850f9e3fbb4b8f7b1a0f --amount 0.5
     """
-    opened = load_keyfile(keyfile)
+    opened = load_keyfile(session, keyfile)
     node = session.node()
     fetch_account_view(node, opened)  # Checks network and clock first.
     payment = _received(node, opened, txid)

@@ -4,7 +4,7 @@ A signed transfer is stored in the pending file before it is sent, and stays the
 the command sends the same bytes again (svcd/cli/wallet/repeat.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from svcd.chain.address import decode_address, encode_address
 from svcd.chain.encoding import parse_wire_object
 from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Draft, Transfer, check_reference, sign_transfer
 from svcd.chain.units import parse_amount
 from svcd.cli import options
@@ -113,7 +113,7 @@ def send(
       svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
     """
     request = SendRequest(recipient=recipient, amount=amount, reference=reference, fee=fee, nonce=nonce, again=again)
-    _send(session, load_keyfile(keyfile), request, (keyfile, password_file), assume_yes=yes)
+    _send(session, load_keyfile(session, keyfile), request, (keyfile, password_file), assume_yes=yes)
 
 
 @click.command("pay")
@@ -142,8 +142,8 @@ def pay_uri(
     Example:
       svc wallet pay 'svc:svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc?amount=2.5&ref=order-1042'
     """
-    opened = load_keyfile(keyfile)
-    link = _parse_order(uri, opened.params)
+    opened = load_keyfile(session, keyfile)
+    link = _parse_order(uri, opened.params, session.networks)
     terms = link.order.terms
     request = SendRequest(
         recipient=terms.recipient,
@@ -156,12 +156,12 @@ def pay_uri(
     _send(session, opened, request, (keyfile, password_file), assume_yes=yes, link=link)
 
 
-def _parse_order(uri: str, params: NetworkParams) -> PaymentLink:
+def _parse_order(uri: str, params: NetworkParams, networks: Iterable[NetworkParams]) -> PaymentLink:
     """The order in ``uri``; raises RuleViolation, or CommandError if it is for another network than ``params``."""
     try:
         return parse_link(uri, params)
     except RuleViolation as violation:
-        for other in NETWORKS.values():
+        for other in networks:
             if other is not params and _is_for(uri, other):
                 raise CommandError(
                     f"the payment URI is for {other.name} and the wallet is for {params.name}; choose another wallet"

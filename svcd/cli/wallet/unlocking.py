@@ -10,23 +10,32 @@ import click
 from svcd.cli.errors import CommandError
 from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import lock_file, read_bounded, read_secret, replace_file
-from svcd.cli.session import Runtime
+from svcd.cli.session import Runtime, Session
 from svcd.keyfile import MAX_FILE_BYTES, Keyfile, outdated, parse, render, seal, unseal
-from svcd.keyfile_errors import DamagedKeyfile
+from svcd.keyfile_errors import DamagedKeyfile, UnknownNetwork
 
 _VERIFIED: Final = "verified-keyfiles"
 
 
-def load_keyfile(path: Path, *, private: bool = True) -> Keyfile:
-    """The keyfile at ``path``; raises DamagedKeyfile, or CommandError if it cannot be read.
+def load_keyfile(session: Session, path: Path, *, private: bool = True) -> Keyfile:
+    """The keyfile at ``path``; raises KeyfileError, or CommandError if it cannot be read.
 
-    If it is to be ``private``, CommandError is also raised if others can read or change it; a download need not be.
+    CommandError is also raised if ``--network`` names another network than that of the keyfile, and, if it is to be
+    ``private``, if others can read or change the file; a download need not be private.
     """
     read = read_secret if private else read_bounded
     try:
-        return parse(read(path, MAX_FILE_BYTES))
+        keyfile = parse(read(path, MAX_FILE_BYTES), session.networks)
+    except UnknownNetwork as unknown:
+        raise UnknownNetwork(f"{path}: {unknown} with --network FILE or SVC_NETWORK") from None
     except DamagedKeyfile as damaged:
         raise DamagedKeyfile(f"{path}: {damaged}") from None
+    if session.network is not None and session.network.genesis_hash != keyfile.params.genesis_hash:
+        raise CommandError(
+            f"{path} is a keyfile for {keyfile.params.name}, and not for {session.network.name}: choose another wallet"
+            f" with --keyfile, or import its words for {session.network.name}"
+        )
+    return keyfile
 
 
 def is_verified(runtime: Runtime, keyfile: Keyfile) -> bool:
@@ -64,11 +73,11 @@ def _renewing(runtime: Runtime, path: Path, keyfile: Keyfile, password: str) -> 
         anew = renewed(runtime, keyfile, password)
         try:
             with lock_file(path, f"another svc is using {path}"):
-                if load_keyfile(path) != keyfile:
+                if parse(read_secret(path, MAX_FILE_BYTES), (keyfile.params,)) != keyfile:
                     return
                 # A symbolic link stays one, so that its target keeps the signed transfers of both.
                 replace_file(path.resolve(), render(anew))
-        except CommandError as error:
+        except (CommandError, DamagedKeyfile, UnknownNetwork) as error:
             click.echo(f"Warning: {path} is older and was not encrypted anew: {error}.", err=True)
             return
         remember_verified(runtime, anew)

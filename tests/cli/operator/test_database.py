@@ -318,7 +318,7 @@ def test_unusable_directories_are_reported(chain: Path, terminal: Terminal) -> N
     change(other, "DELETE FROM canonical WHERE height = 0")
     for command in ("check", "rebuild"):
         assert terminal.failure("db", command, "data/other") == (
-            "the database does not begin with the genesis of a network that is known"
+            "the database does not begin with the genesis of a network that is known (svc --network FILE)"
         )
     change_version(chain, 99)
     assert "was written by a newer svcd (schema 99, this program knows" in terminal.failure("db", "check", "data")

@@ -114,7 +114,8 @@ def test_import_copies_a_keyfile_with_its_password(terminal: Terminal, wallet: P
     words = ("wallet", "import", "--from", "browser.json")
     assert terminal.failure(*words, typed="another password\n").startswith("the password does not decrypt")
     assert terminal.failure(*words, "--network", "mainnet", env=KNOWN) == (
-        "browser.json is a keyfile for devnet; for mainnet, import its words"
+        "browser.json is a keyfile for devnet, and not for mainnet: choose another wallet with --keyfile, or import its"
+        " words for mainnet"
     )
     assert not wallet.exists()
     terminal.ok(*words, env=KNOWN)
@@ -231,7 +232,9 @@ def test_new_prompts_again_if_the_passwords_differ(terminal: Terminal) -> None:
 
 
 def test_new_rejects_unknown_networks(terminal: Terminal) -> None:
-    assert "'mainnet', 'devnet'" in terminal.misuse("wallet", "new", "--network", "testnet")
+    assert "'testnet' must be mainnet, devnet or the file of a network" in terminal.misuse(
+        "wallet", "new", "--network", "testnet"
+    )
 
 
 # address

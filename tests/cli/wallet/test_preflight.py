@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from svcd.chain.errors import RuleViolation
-from svcd.chain.params import DEVNET, MAINNET
+from svcd.chain.params import DEVNET, MAINNET, NETWORKS
 from svcd.chain.transaction import Draft, sign_transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import ResponseObject
@@ -24,6 +24,8 @@ from svcd.cli.wallet.preflight import (
 from svcd.keyfile import parse
 from tests.chains import COIN, address_of
 from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, SEED
+
+KNOWN = tuple(NETWORKS.values())
 
 NOW = 1_793_500_000_000
 FEE = DEVNET.minimum_fee
@@ -64,23 +66,23 @@ def test_the_account_view_is_parsed_from_two_responses() -> None:
 
 
 def test_both_networks_are_known() -> None:
-    assert network_params(status(), consensus()) is DEVNET
+    assert network_params(status(), consensus(), KNOWN) is DEVNET
     named = {"chainId": "SVC-MAINNET", "networkId": 1, "genesisHash": MAINNET.genesis_hash.hex()}
-    assert network_params(status(**named), consensus(**named)) is MAINNET
+    assert network_params(status(**named), consensus(**named), KNOWN) is MAINNET
 
 
 def test_an_unknown_network_is_named() -> None:
     with pytest.raises(
         CommandError, match="on the network SVC-TEST, which svc does not know; it knows SVC-MAINNET, SVC-DE"
     ):
-        network_params(status(chainId="SVC-TEST"), consensus())
+        network_params(status(chainId="SVC-TEST"), consensus(), KNOWN)
 
 
 @pytest.mark.parametrize("changed", [{"genesisHash": "00" * 32}, {"networkId": 1}])
 def test_a_node_that_only_calls_itself_so_is_not_trusted(changed: dict[str, Any]) -> None:
     for first, second in ((status(**changed), consensus()), (status(), consensus(**changed))):
         with pytest.raises(CommandError, match="claims to be on SVC-DEVNET, but has another genesis block"):
-            network_params(first, second)
+            network_params(first, second, KNOWN)
 
 
 def test_a_wallet_is_for_one_network() -> None:

@@ -1,0 +1,130 @@
+"""svc on a network of one's own, from its file: addresses, keyfiles, transfers, and what is refused."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from twisted.internet.task import Clock
+
+from svcd.chain.address import encode_address
+from svcd.chain.params import DEVNET, NetworkParams
+from svcd.config.network_file import render_network_file
+from svcd.keyfile import parse
+from tests.chains import COIN, key_of
+from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Terminal
+from tests.rpc.node import Node, Settings
+
+pytestmark = pytest.mark.usefixtures("stretched_once")
+
+KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
+FEST = {**KNOWN, "SVC_NETWORK": "festival.toml"}
+ALICE = encode_address(key_of("alice").hash, "fest")
+
+
+@pytest.fixture
+def festival(terminal: Terminal) -> NetworkParams:
+    """A network with an easy target, in festival.toml, on which alice has coins; and fete.toml with other rules."""
+    params = evolve(
+        DEVNET,
+        name="festival",
+        network_id=4711,
+        chain_id="FESTIVAL",
+        address_prefix="fest",
+        transaction_future_seconds=600,
+        allocations=((ALICE, 100 * COIN),),
+    )
+    (terminal.folder / "festival.toml").write_text(render_network_file(params))
+    other = evolve(params, name="fete", network_id=4712, chain_id="FETE", address_prefix="fete", allocations=())
+    (terminal.folder / "fete.toml").write_text(render_network_file(other))
+    return params
+
+
+@pytest.fixture
+def node(tmp_path: Path, clock: Clock, terminal: Terminal, festival: NetworkParams) -> Iterator[Node]:
+    """A node of the network behind the terminal."""
+    node = Node(tmp_path / "chain.sqlite", clock, Settings(params=festival))
+    terminal.public.site = node.public
+    terminal.operator.site = node.operator
+    yield node
+    node.close()
+
+
+def test_a_wallet_of_a_network_says_so(terminal: Terminal, festival: NetworkParams) -> None:
+    for number, words in enumerate((("wallet", "new", "--network", "festival.toml"), ("wallet", "new"))):
+        env = KNOWN if "--network" in words else FEST
+        told = terminal.ok(*words, "--keyfile", f"{number}.json", env=env).out
+        assert "network  festival\n" in told
+        content = json.loads((terminal.folder / f"{number}.json").read_bytes())
+        assert content["network"] == festival.genesis_hash.hex()
+        assert content["address"].startswith("fest1q")
+    address = terminal.ok("--network", "festival.toml", "wallet", "address", "--keyfile", "0.json").out.strip()
+    assert address == content["address"]
+
+
+def test_the_words_of_a_wallet_make_the_key_of_a_producer(terminal: Terminal, festival: NetworkParams) -> None:
+    """A member needs an address before the file of the network exists."""
+    terminal.ok("wallet", "new", "--words-to", "words", env=KNOWN)
+    before = parse((terminal.folder / "wallet.json").read_bytes())
+    words = ("wallet", "import", "--words-from", "words", "--keyfile", "operator.key")
+    terminal.ok(*words, env=FEST)
+    after = parse((terminal.folder / "operator.key").read_bytes(), (festival,))
+    assert (after.public_key, after.params) == (before.public_key, festival)
+    found = terminal.ok("node", "key", "address", "--data-dir", ".", "--network", "festival.toml").out.strip()
+    assert found == after.address != before.address
+
+
+def test_a_keyfile_needs_the_file_of_its_network(terminal: Terminal, festival: NetworkParams) -> None:
+    terminal.ok("wallet", "new", env=FEST)
+    assert terminal.failure("wallet", "address", env=KNOWN) == (
+        f"wallet.json: the key is of the network with the genesis hash {festival.genesis_hash.hex()}; name the file of"
+        " that network with --network FILE or SVC_NETWORK"
+    )
+    assert "the key is of the network with the genesis hash" in terminal.failure(
+        "--network", "fete.toml", "wallet", "address", env=KNOWN
+    )
+    (terminal.folder / "wallet.json").write_bytes(KEYFILE)
+    (terminal.folder / "wallet.json").chmod(0o600)
+    assert terminal.failure("wallet", "address", env=FEST) == (
+        "wallet.json is a keyfile for devnet, and not for festival: choose another wallet with --keyfile, or import its"
+        " words for festival"
+    )
+
+
+def test_a_changed_file_is_refused_by_every_command(terminal: Terminal, festival: NetworkParams) -> None:
+    file = terminal.folder / "festival.toml"
+    file.write_text(file.read_text().replace('minimumFee = "0.0001"', 'minimumFee = "0.0002"'))
+    assert "with another rule it is another network" in terminal.failure("status", env=FEST)
+    assert "with another rule it is another network" in terminal.failure("wallet", "new", env=FEST)
+
+
+def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
+    seed = terminal.folder / "seed"
+    seed.touch(0o600)
+    seed.write_text(key_of("alice").seed.hex())
+    terminal.ok("wallet", "import", "--operator-key", "seed", env=FEST)
+    assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 coins"
+    told = terminal.misuse("balance", ALICE)
+    assert told.endswith("svcd1q on devnet, and on another network as its file (--network) says")
+    assert "FESTIVAL (network id 4711)" in terminal.ok("status", env=FEST).out
+    assert "hash  " in terminal.ok("block", 0, env=FEST).out
+    assert "is on network 4711, which svc does not know" in terminal.failure("block", 0)
+    bob = encode_address(key_of("bob").hash, "fest")
+    terminal.clock.advance(node.params.slot_time(5) / 1000 - terminal.clock.seconds())
+    assert "FESTIVAL (festival)" in terminal.ok("wallet", "send", bob, "2.5", "--yes", env=FEST).err
+    assert bob in terminal.ok("wallet", "history", env=FEST).out
+    assert terminal.failure("wallet", "send", OTHER, "1", "--yes", env=FEST) == (
+        "recipient must be an address of this network: 44 characters that begin with fest1q"
+    )
+
+
+def test_a_node_of_another_network_is_refused(terminal: Terminal, node: Node) -> None:
+    terminal.ok("wallet", "new", "--network", "fete.toml", env=KNOWN)
+    env = {**KNOWN, "SVC_NETWORK": "fete.toml"}
+    address = terminal.ok("wallet", "address", env=env).out.strip()
+    told = terminal.failure("wallet", "send", address, 1, env=env)
+    assert told == (
+        "the node is on the network FESTIVAL, which svc does not know; it knows SVC-MAINNET, SVC-DEVNET, FETE, and"
+        " another from its file (--network)"
+    )
