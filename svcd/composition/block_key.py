@@ -5,10 +5,12 @@ The password comes from a file descriptor (`--key-password-fd`), else from a fil
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Final
 
 from attrs import frozen
 
+from svcd.chain.address import decode_address, encode_address
 from svcd.chain.params import NETWORKS
 from svcd.config.loader import credentials_directory, read_secret_file
 from svcd.config.schema import Config
@@ -112,7 +114,17 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
 
 
 def _check_network(keyfile: Keyfile, config: Config) -> None:
-    if keyfile.params.genesis_hash != config.params.genesis_hash:
+    """Raise KeyfileError for a key of another network, unless the network's file names it as a producer.
+
+    Producers make their keys before the file exists that has their addresses.
+    """
+    params = config.params
+    hashed = decode_address(keyfile.address, keyfile.params.address_prefix)
+    listed = {*params.producers, *chain.from_iterable(change.producers for change in params.changes)}
+    if (
+        keyfile.params.genesis_hash != params.genesis_hash
+        and encode_address(hashed, params.address_prefix) not in listed
+    ):
         raise KeyfileError(
             f"the key is for {keyfile.params.name} and the node for {config.params.name}: make a key with "
             f"svc node key new --network {config.network}"

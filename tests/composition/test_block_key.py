@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from svcd.chain.params import DEVNET, MAINNET, NetworkParams
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.params import DEVNET, MAINNET, NetworkParams, ProducerChange
+from svcd.chain.signature import public_key_of
 from svcd.composition.block_key import KeyLocked, KeyPassword, unlock
 from svcd.config.layers import from_assignment
 from svcd.config.loader import load
@@ -79,6 +81,23 @@ def test_the_key_of_a_network_in_a_file(tmp_path: Path, key_file: Path) -> None:
     key_file.write_bytes(render(seal(SEED, PASSWORD, params=own, random=os.urandom)))
     assert unlock(settings, source(descriptor=pipe_with(PASSWORD.encode()))) == SEED
     assert "the key is of the network with the genesis hash" in refusal(config(tmp_path), source())
+
+
+@pytest.mark.parametrize("listed", ["from the beginning", "by a change"])
+def test_a_producer_of_a_network_in_a_file_may_have_made_the_key_before_the_file(
+    tmp_path: Path, key_file: Path, listed: str
+) -> None:
+    own = evolve(MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest")
+    one, other = (encode_address(key_hash(public_key_of(seed)), "fest") for seed in (SEED, bytes(32)))
+    changes = (ProducerChange(height=9, producers=(one,)),) if listed == "by a change" else ()
+    own = evolve(own, producers=(other,) if changes else (one, other), changes=changes)
+    (tmp_path / "festival.toml").write_text(render_network_file(own))
+    settings = config(tmp_path, f"network={tmp_path}/festival.toml")
+    assert unlock(settings, source(descriptor=pipe_with(PASSWORD.encode()))) == SEED
+    (tmp_path / "festival.toml").write_text(render_network_file(evolve(own, producers=(other,), changes=())))
+    assert "the key is for devnet and the node for festival" in refusal(
+        config(tmp_path, f"network={tmp_path}/festival.toml"), source()
+    )
 
 
 def test_a_descriptor(tmp_path: Path, key_file: Path) -> None:
