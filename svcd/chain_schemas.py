@@ -55,7 +55,7 @@ COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 NETWORK_ID: Final = component("NetworkId", {"type": "integer"})
 CHAIN_ID: Final = component("ChainId", {"type": "string"})
 GENESIS_HASH: Final = component("GenesisHash", Hex(32).schema)
-ADDRESS: Final = component("Address", _address("svcd?", 44, 43))
+ADDRESS: Final = component("Address", _address("[a-z]{2,8}", 48, 42))
 REFERENCE: Final = component(
     "Reference",
     {
