@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET, NetworkParams
 from svcd.config.network_file import render_network_file
-from svcd.keyfile import parse
+from svcd.keyfile import parse, unseal
 from tests.chains import COIN, key_of
 from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Terminal
 from tests.rpc.node import Node, Settings
@@ -75,6 +75,24 @@ def test_the_words_of_a_wallet_make_the_key_of_a_producer(terminal: Terminal, fe
     assert found == after.address != before.address
 
 
+def test_a_producer_whose_key_is_older_than_the_file_can_spend_the_rewards(
+    terminal: Terminal, festival: NetworkParams
+) -> None:
+    """`svc node key new` shows no words, so the keyfile itself must do."""
+    password = terminal.folder / "password"
+    password.touch(0o600)
+    password.write_text(PASSWORD)
+    terminal.ok("node", "key", "new", "--data-dir", ".", "--password-file", "password")
+    before = parse((terminal.folder / "operator.key").read_bytes())
+    told = terminal.ok("wallet", "import", "--from", "operator.key", env=FEST).out
+    after = parse((terminal.folder / "wallet.json").read_bytes(), (festival,))
+    assert (after.public_key, after.params) == (before.public_key, festival)
+    assert f"network  {festival.name}\n" in told
+    assert unseal(after, PASSWORD) == unseal(before, PASSWORD)
+    assert terminal.ok("node", "key", "address", "--data-dir", ".", env=FEST).out.strip() == after.address
+    assert terminal.ok("node", "key", "address", "--data-dir", ".").out.strip() == before.address
+
+
 def test_a_keyfile_needs_the_file_of_its_network(terminal: Terminal, festival: NetworkParams) -> None:
     terminal.ok("wallet", "new", env=FEST)
     assert terminal.failure("wallet", "address", env=KNOWN) == (
@@ -87,8 +105,8 @@ def test_a_keyfile_needs_the_file_of_its_network(terminal: Terminal, festival: N
     (terminal.folder / "wallet.json").write_bytes(KEYFILE)
     (terminal.folder / "wallet.json").chmod(0o600)
     assert terminal.failure("wallet", "address", env=FEST) == (
-        "wallet.json is a keyfile for devnet, and not for festival: choose another wallet with --keyfile, or import its"
-        " words for festival"
+        "wallet.json is a keyfile for devnet, and not for festival: choose another wallet with --keyfile, or copy its"
+        " key for festival with svc wallet import --from"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from svcd.chain.address import encode_address, key_hash
+from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.params import MAINNET
 from svcd.chain.signature import public_key_of
 from svcd.cli import options
@@ -108,7 +108,8 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
 def address(session: Session, key_file: str) -> None:
     """Print the address that receives the rewards, which needs no password.
 
-    That of an encrypted keyfile is shown as it is in the file; `svc node status` shows that of a running node's key.
+    An encrypted keyfile is of a network; --network shows the address of the same key on another one. `svc node status`
+    shows the address of a running node's key.
 
     \b
     Example:
@@ -117,7 +118,9 @@ def address(session: Session, key_file: str) -> None:
     with _key_path(session, key_file) as path:
         content = read_secret(path)
         if content.lstrip().startswith(b"{"):
-            found = parse(content, session.networks).address
+            keyfile = parse(content, session.networks)
+            hashed = decode_address(keyfile.address, keyfile.params.address_prefix)
+            found = encode_address(hashed, (session.network or keyfile.params).address_prefix)
         else:
             found = encode_address(
                 key_hash(public_key_of(read_seed(path))), (session.network or MAINNET).address_prefix

@@ -17,6 +17,7 @@ from svcd.cli.wallet.prompts import prompt_words, read_words, show_words_once
 from svcd.cli.wallet.unlocking import (
     is_verified,
     load_keyfile,
+    read_keyfile,
     remember_verified,
     renewed,
     unlock,
@@ -104,13 +105,15 @@ def import_(
     """Create a keyfile from 24 words, from a node's key, or from a keyfile of the browser wallet or another computer.
 
     Words and a node's key get a new password. A keyfile keeps its password: it is copied once that has decrypted it.
-    Existing files are never overwritten.
+    With --network the copy is for that network, where the same key has another address. Existing files are never
+    overwritten.
 
     \b
     Example:
       svc wallet import --words
       svc wallet import --words-from words.txt --network devnet
       svc wallet import --from ~/Downloads/svc-wallet.json
+      svc wallet import --from anna/operator.key --network festival.toml
       svc wallet import --operator-key data/operator.key
     """
     if words + (words_from is not None) + (source is not None) + (operator_key is not None) != 1:
@@ -118,10 +121,13 @@ def import_(
     require_absent(keyfile)
     password = PasswordSource(password_file, session.runtime.environ, session.runtime.random)
     if source is not None:
-        sealed = load_keyfile(session, source, private=False)
+        sealed = read_keyfile(session, source, private=False)
         known = password.existing()
-        unseal(sealed, known)
-        sealed = renewed(session.runtime, sealed, known)
+        seed = unseal(sealed, known)
+        if session.network is None or session.network.genesis_hash == sealed.params.genesis_hash:
+            sealed = renewed(session.runtime, sealed, known)
+        else:
+            sealed = seal(seed, known, params=session.network, random=session.runtime.random)
     else:
         if operator_key is not None:
             seed = read_seed(operator_key)

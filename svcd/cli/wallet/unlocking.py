@@ -17,23 +17,28 @@ from svcd.keyfile_errors import DamagedKeyfile, UnknownNetwork
 _VERIFIED: Final = "verified-keyfiles"
 
 
-def load_keyfile(session: Session, path: Path, *, private: bool = True) -> Keyfile:
-    """The keyfile at ``path``; raises KeyfileError, or CommandError if it cannot be read.
+def read_keyfile(session: Session, path: Path, *, private: bool = True) -> Keyfile:
+    """The keyfile at ``path``, of any network that the command knows; raises KeyfileError, or CommandError.
 
-    CommandError is also raised if ``--network`` names another network than that of the keyfile, and, if it is to be
-    ``private``, if others can read or change the file; a download need not be private.
+    CommandError is raised if it cannot be read and, if it is to be ``private``, if others can read or change the file;
+    a download need not be private.
     """
     read = read_secret if private else read_bounded
     try:
-        keyfile = parse(read(path, MAX_FILE_BYTES), session.networks)
+        return parse(read(path, MAX_FILE_BYTES), session.networks)
     except UnknownNetwork as unknown:
         raise UnknownNetwork(f"{path}: {unknown} with --network FILE or SVC_NETWORK") from None
     except DamagedKeyfile as damaged:
         raise DamagedKeyfile(f"{path}: {damaged}") from None
+
+
+def load_keyfile(session: Session, path: Path) -> Keyfile:
+    """The private keyfile at ``path``; raises CommandError too if ``--network`` names another network than its own."""
+    keyfile = read_keyfile(session, path)
     if session.network is not None and session.network.genesis_hash != keyfile.params.genesis_hash:
         raise CommandError(
             f"{path} is a keyfile for {keyfile.params.name}, and not for {session.network.name}: choose another wallet"
-            f" with --keyfile, or import its words for {session.network.name}"
+            f" with --keyfile, or copy its key for {session.network.name} with svc wallet import --from"
         )
     return keyfile
 

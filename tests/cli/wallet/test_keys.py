@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.chain.params import DEVNET
+from svcd.chain.params import DEVNET, MAINNET
 from svcd.cli.secure_files import lock_file
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
 from svcd.keyfile import ARGON2ID, Argon2id, Pbkdf2, parse, unseal
@@ -113,13 +113,19 @@ def test_import_copies_a_keyfile_with_its_password(terminal: Terminal, wallet: P
     wallet.rename(terminal.folder / "browser.json")
     words = ("wallet", "import", "--from", "browser.json")
     assert terminal.failure(*words, typed="another password\n").startswith("the password does not decrypt")
-    assert terminal.failure(*words, "--network", "mainnet", env=KNOWN) == (
-        "browser.json is a keyfile for devnet, and not for mainnet: choose another wallet with --keyfile, or import its"
-        " words for mainnet"
-    )
     assert not wallet.exists()
     terminal.ok(*words, env=KNOWN)
     assert wallet.read_bytes() == KEYFILE
+
+
+def test_import_copies_a_key_for_another_network(terminal: Terminal, wallet: Path) -> None:
+    wallet.rename(terminal.folder / "browser.json")
+    words = ("wallet", "import", "--from", "browser.json", "--network", "mainnet")
+    assert terminal.failure(*words, typed="another password\n").startswith("the password does not decrypt")
+    assert "network  mainnet\n" in terminal.ok(*words, env=KNOWN).out
+    copied = parse(wallet.read_bytes())
+    assert (copied.params, copied.public_key) == (MAINNET, parse(KEYFILE).public_key)
+    assert unseal(copied, PASSWORD) == unseal(parse(KEYFILE), PASSWORD)
 
 
 def test_import_reads_the_operator_key(terminal: Terminal) -> None:
