@@ -246,9 +246,7 @@ def _parse(data: bytes, networks: Mapping[str, NetworkParams]) -> Keyfile:
     _constant(cipher["name"], _CIPHER, "cipher.name")
     network = fields["network"]
     if type(network) is str and network not in networks and re.fullmatch("[0-9a-f]{64}", network):
-        raise UnknownNetwork(
-            f"the key is of the network with the genesis hash {network}; name the file of that network"
-        )
+        raise UnknownNetwork(f"the key is for another network, whose genesis hash is {network}")
     if type(network) is not str or network not in networks:
         names = ", ".join(NETWORKS)
         raise DamagedKeyfile(f"network must be one of {names}, or a genesis hash, not {json.dumps(network)[:64]}")

@@ -20,8 +20,7 @@ from svcd.composition.block_key import EXIT_STATUS, KeyLocked, KeyPassword, unlo
 from svcd.composition.file_descriptors import fit_connections, raise_open_files_limit
 from svcd.composition.lifecycle import root_service
 from svcd.config.layers import ConfigError, KeyPath, Layer, from_assignment, from_option
-from svcd.config.loader import load
-from svcd.config.network_file import ENDING
+from svcd.config.loader import load, with_network_file
 from svcd.config.schema import NETWORKS, Config
 from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService
@@ -83,7 +82,7 @@ class Options(usage.Options):
         try:
             file = Path(self["config"]) if self["config"] else _default_file()
             # twistd may change the working directory later.
-            layers = [_absolute_network(layer) for layer in layers]
+            layers = [with_network_file(layer, Path.cwd()) for layer in layers]
             self.config = load(file, overrides=layers, environment=os.environ)
         except ConfigError as error:
             _refuse(error)
@@ -99,14 +98,6 @@ class Options(usage.Options):
         if not re.fullmatch("[0-9]{1,6}", given):
             _refuse(ConfigError(f"--{option} {given}: must be the number of an open file descriptor, such as 3"))
         return int(given)
-
-
-def _absolute_network(layer: Layer) -> Layer:
-    """The settings of an option, with the absolute path of a network file."""
-    network = layer.values.get("network")
-    if not isinstance(network, str) or not network.endswith(ENDING):
-        return layer
-    return from_option(layer.origin, ("network",), str(Path(network).absolute()))
 
 
 def _default_file() -> Path | None:

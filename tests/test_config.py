@@ -437,6 +437,12 @@ def test_the_file_of_a_network_is_checked(tmp_path: Path) -> None:
     (tmp_path / "festival.toml").write_text(render_network_file(own).replace("slotSeconds = 10", "slotSeconds = 0"))
     told = refusal(tmp_path, 'network = "festival.toml"')
     assert told == "festival.toml, line 17: [rules] slotSeconds = 0: must be an integer from 1 to 600, without quotes"
+    (tmp_path / "festival.toml").write_text(
+        render_network_file(own).replace('minimumFee = "0.0001"', 'minimumFee = "0.001"')
+    )
+    told = refusal(tmp_path, 'network = "festival.toml"')
+    other = attrs.evolve(own, minimum_fee=10 * own.minimum_fee).genesis_hash.hex()
+    assert f'[genesis] hash = "{own.genesis_hash.hex()}": the rules of the file give {other}: with another rule' in told
     (tmp_path / "festival.toml").write_text(render_network_file(own))
     told = refusal(tmp_path, 'network = "festival.toml"\n[participation]\npayTo = "svc1q"')
     assert "address of this network: 44 characters that begin with fest1q" in told

@@ -151,7 +151,7 @@ def test_a_keyfile_of_another_network_has_its_genesis_hash() -> None:
     renamed = parse(data, (evolve(own, name="fete"),))
     assert unseal(renamed, PASSWORD) == SEED
     for known in ((), (MAINNET,), (evolve(own, network_id=4712),)):
-        with pytest.raises(UnknownNetwork, match=f"the network with the genesis hash {own.genesis_hash.hex()}; name"):
+        with pytest.raises(UnknownNetwork, match=f"another network, whose genesis hash is {own.genesis_hash.hex()}"):
             parse(data, known)
     with pytest.raises(DamagedKeyfile, match="must be an address of this network"):
         parse(data.replace(b"fest1q", b"tent1q"), (own,))

@@ -50,7 +50,7 @@ def block(session: Session, height: int) -> None:
 
 
 @click.command()
-@click.argument("address", callback=options.validated(options.address))
+@click.argument("address", callback=options.address)
 @options.nodes_option
 @options.json_option
 @click.pass_obj

@@ -136,7 +136,7 @@ class Statement:
 
 
 @click.command()
-@click.argument("address", callback=options.validated(options.address))
+@click.argument("address", callback=options.address)
 @click.option("--from", "first", metavar="DATE", callback=options.validated(_date), help="The first day, in UTC.")
 @click.option("--to", "last", metavar="DATE", callback=options.validated(_date), help="The last day, in UTC.")
 @click.option(

@@ -20,7 +20,7 @@ from svcd.cli.errors import CommandError
 from svcd.cli.lazy_commands import LazyCommand, LazyGroup
 from svcd.cli.rendering import escape, property_table
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
-from svcd.keyfile_errors import KeyfileError
+from svcd.keyfile_errors import KeyfileError, UnknownNetwork
 
 PAGES: Final = Path(__file__).with_name("docs")
 """The pages of `svc help`: a link to docs/ in a clone, a folder with its pages in an installed svcd."""
@@ -35,6 +35,9 @@ class ErrorPrintingGroup(LazyGroup):
         """Run the command; raises click.ClickException."""
         try:
             return super().invoke(ctx)
+        except UnknownNetwork as error:
+            advice = "name the file of that network with --network or SVC_NETWORK"
+            raise click.ClickException(f"{escape(str(error))}: {advice}") from error
         except (CommandError, KeyfileError, RuleViolation) as error:
             raise click.ClickException(escape(str(error))) from error
 

@@ -22,7 +22,6 @@ from svcd.cli.secure_files import replace_file, require_absent, write_whole_file
 from svcd.cli.session import Session
 from svcd.config.layers import ConfigError, Layer, from_option, merged
 from svcd.config.network_file import (
-    ENDING,
     MIN_NETWORK_ID,
     NAME,
     YEAR,
@@ -30,7 +29,7 @@ from svcd.config.network_file import (
     read_rule,
     render_network_file,
 )
-from svcd.config.types import BadValue
+from svcd.config.types import NETWORK_FILE, BadValue
 
 _LONGEST_FIRST_BLOCK: Final = 3600
 """Seconds that the first block may be expected to take on this computer."""
@@ -173,9 +172,9 @@ def new(session: Session, /, name: str, output: Path | None, replace: bool, defa
       svc network new festival
       svc network new festival --prefix fest --producer svc1q8dlr95e… --producer svc1qy90a…
     """
-    path = output or Path(f"{name}{ENDING}")
-    if path.suffix != ENDING:
-        raise click.UsageError(f"--output must end with {ENDING}, by which svc and the node know a network file")
+    path = output or Path(f"{name}{NETWORK_FILE}")
+    if path.suffix != NETWORK_FILE:
+        raise click.UsageError(f"--output must end with {NETWORK_FILE}, by which svc and the node know a network file")
     if not replace:
         require_absent(path, "--output")
     params = _Founding(session, name, given).params(asking=session.runtime.interactive() and not defaults)

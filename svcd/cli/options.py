@@ -1,7 +1,8 @@
 """Options and argument types shared by several commands; each value is validated before the command runs."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -80,17 +81,20 @@ def validated(parse: Callable[[str], T]) -> Callable[[click.Context, click.Param
     return callback
 
 
-def address(text: str) -> str:
-    """An address of a network that the command knows; raises RuleViolation or ValueError."""
-    context = click.get_current_context(silent=True)
-    session = None if context is None else context.find_object(Session)
+def address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A click callback for an address of a network that the command knows."""
+    session = context.find_object(Session)
     networks = tuple(NETWORKS.values()) if session is None else session.networks
+    return validated(partial(_parse_address, networks))(context, parameter, value)
+
+
+def _parse_address(networks: Iterable[NetworkParams], text: str) -> str:
     for params in networks:
         if text.startswith(f"{params.address_prefix}1"):
             decode_address(text, params.address_prefix)
             return text
-    starts = " or ".join(f"{params.address_prefix}1q on {params.name}" for params in networks)
-    raise ValueError(f"an address begins with {starts}, and on another network as its file (--network) says")
+    starts = ", ".join(f"{params.address_prefix}1q on {params.name}" for params in networks)
+    raise ValueError(f"an address begins with {starts}; for another network name its file with --network")
 
 
 def integer(low: int, high: int = MAX_INTEGER) -> Callable[[str], int]:

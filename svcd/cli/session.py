@@ -87,8 +87,12 @@ class Session:
         """A client of the node's public interface with a bearer ``token``; raises CommandError.
 
         A token is not sent over http to another host, unless the user insists; for anything else there is one warning.
+        A node of another network than ``--network`` names is refused.
         """
-        return self._client(self.url, token)
+        client = self._client(self.url, token)
+        if self.network is not None:
+            self._check_network(self.network)
+        return client
 
     def nodes(self) -> list[tuple[str, NodeClient]]:
         """A client of each node that was given, with its URL, each once."""
@@ -99,6 +103,17 @@ class Session:
         if is_exposed(url):
             self._warn_of_http(url, token)
         return NodeClient(self.runtime.connect, endpoint, clock=self.runtime.clock, token=token)
+
+    def _check_network(self, expected: NetworkParams) -> None:
+        """Raise CommandError if the node is of another network; it gets no token before."""
+        status = self._client(self.url, None).get("/rpc/status").object("status")
+        genesis = status.text("genesisHash")
+        if genesis != expected.genesis_hash.hex():
+            raise CommandError(
+                f"the node at {self.url} is of {status.text('chainId')} with the genesis hash {genesis}, and not of"
+                f" {expected.name} with {expected.genesis_hash.hex()}: give a node of {expected.name} with --url, or"
+                " another network with --network"
+            )
 
     def operator(
         self, *, timeout: float = OPERATOR_TIMEOUT, poll: Callable[[float], object] | None = None

@@ -5,18 +5,17 @@ The password comes from a file descriptor (`--key-password-fd`), else from a fil
 """
 
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import Final
 
 from attrs import frozen
 
 from svcd.chain.address import decode_address, encode_address
-from svcd.chain.params import NETWORKS
+from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.config.loader import credentials_directory, read_secret_file
 from svcd.config.schema import Config
 from svcd.config.types import BadValue
 from svcd.keyfile import Keyfile, parse, unseal
-from svcd.keyfile_errors import KeyfileError
+from svcd.keyfile_errors import KeyfileError, UnknownNetwork
 from svcd.process.datadir import SeedFileError, read_private
 
 EXIT_STATUS: Final = 78
@@ -105,30 +104,27 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
                 f"a password is set for {path}, which is no key file: run svc node key new, or set no password"
             )
         return None
+    own = f"the node for {config.params.name}: make a key with svc node key new --network {config.network}"
     try:
-        keyfile = parse(content, {*NETWORKS.values(), config.params})
-        _check_network(keyfile, config)
+        keyfile = parse(content, (*NETWORKS.values(), config.params))
+        if not _may_sign(keyfile, config.params):
+            raise KeyLocked(f"{path}: the key is for {keyfile.params.name} and {own}")
         return unseal(keyfile, source.password(config))
+    except UnknownNetwork as unknown:
+        raise KeyLocked(f"{path}: {unknown}, and {own}") from None
     except KeyfileError as error:
         raise KeyLocked(f"{path}: {error}") from None
 
 
-def _check_network(keyfile: Keyfile, config: Config) -> None:
-    """Raise KeyfileError for a key of another network, unless the network's file names it as a producer.
+def _may_sign(keyfile: Keyfile, params: NetworkParams) -> bool:
+    """Whether a key is for the node's network, or for another one and the node's network has it as a producer.
 
-    Producers make their keys before the file exists that has their addresses.
+    Producers make their keys before there is the file of the network, which has their addresses.
     """
-    params = config.params
-    hashed = decode_address(keyfile.address, keyfile.params.address_prefix)
-    listed = {*params.producers, *chain.from_iterable(change.producers for change in params.changes)}
-    if (
-        keyfile.params.genesis_hash != params.genesis_hash
-        and encode_address(hashed, params.address_prefix) not in listed
-    ):
-        raise KeyfileError(
-            f"the key is for {keyfile.params.name} and the node for {config.params.name}: make a key with "
-            f"svc node key new --network {config.network}"
-        )
+    if keyfile.params.genesis_hash == params.genesis_hash:
+        return True
+    address = encode_address(decode_address(keyfile.address, keyfile.params.address_prefix), params.address_prefix)
+    return any(address in producers for producers in (params.producers, *(each.producers for each in params.changes)))
 
 
 def _password_in(content: bytes, origin: str) -> str:

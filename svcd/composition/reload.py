@@ -13,7 +13,6 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from svcd.chain.params import NetworkParams
 from svcd.config.layers import ConfigError, KeyPath, camel, name_of
 from svcd.config.schema import Commerce, Config
 from svcd.interfaces import Worker
@@ -125,7 +124,7 @@ class ReloadService(Service):
             parts.log_level(target.log.level)
         self.config = target
         settings = [name_of(path) for path in _differing(running, target) if path[0] != "commerce"]
-        left = [name_of(path) for path in _differing(target, new)]
+        left = list(dict.fromkeys(map(name_of, _differing(target, new))))
         self.log.info("configuration reloaded: {changes}", changes=_changes_text(merchants, settings, renewed))
         if left:
             self.log.warn("these settings change when the node is restarted: {names}", names=", ".join(left))
@@ -171,8 +170,10 @@ def _taken_over(running: Config, new: Config, *, log_level: bool) -> Config:
 def _differing(one: Any, other: Any, at: KeyPath = ()) -> Iterator[KeyPath]:
     for attribute in attrs.fields(type(one)):
         before, after = getattr(one, attribute.name), getattr(other, attribute.name)
-        path = (*at, camel(attribute.name))
-        if attrs.has(type(before)) and not isinstance(before, NetworkParams):
+        # The content of the network file that the setting `network` names.
+        is_file = attribute.name == "own_network"
+        path = (*at, "network" if is_file else camel(attribute.name))
+        if attrs.has(type(before)) and not is_file:
             yield from _differing(before, after, path)
         elif before != after:
             yield path

@@ -10,10 +10,10 @@ from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
 from svcd.config.files import check_files
 from svcd.config.layers import KeyPath, Layer, Settings, from_environment, from_file, merged
-from svcd.config.network_file import ENDING, read_network_file
+from svcd.config.network_file import read_network_file
 from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, Config, MerchantSettings
 from svcd.config.sections import structured
-from svcd.config.types import BadValue
+from svcd.config.types import NETWORK_FILE, BadValue
 from svcd.endpoint_description import EndpointDescription
 from svcd.ip_addresses import parse_address
 
@@ -184,23 +184,27 @@ def load(
         ConfigError: a setting is wrong; loading has no side effects.
     """
     environment = environment or {}
-    layers = [*([_of_folder(from_file(file), file)] if file else []), *from_environment(environment), *overrides]
+    layers = [
+        *([with_network_file(from_file(file), file.absolute().parent)] if file else []),
+        *from_environment(environment),
+        *overrides,
+    ]
     network = merged(layers).values.get("network")
     defaults = DEFAULTS["devnet" if network == "devnet" else "mainnet"]
     settings = merged([Layer("built-in default", defaults), *layers])
     config = structured(settings, Config)
-    if config.network.endswith(ENDING):
+    if config.network.endswith(NETWORK_FILE):
         config = attrs.evolve(config, own_network=read_network_file(Path(config.network)))
     check(config, settings, environment)
     return _with_secrets(config, settings, environment)
 
 
-def _of_folder(layer: Layer, file: Path) -> Layer:
-    """The settings of a file, with a relative network file counted from its folder."""
+def with_network_file(layer: Layer, folder: Path) -> Layer:
+    """The settings of one source, with the network file, if they name one, as a path from ``folder``."""
     network = layer.values.get("network")
-    if not isinstance(network, str) or not network.endswith(ENDING):
+    if not isinstance(network, str) or not network.endswith(NETWORK_FILE):
         return layer
-    return attrs.evolve(layer, values={**layer.values, "network": str(file.absolute().parent / network)})
+    return attrs.evolve(layer, values={**layer.values, "network": str(folder / network)})
 
 
 def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, str]) -> Config:

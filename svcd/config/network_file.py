@@ -22,8 +22,6 @@ from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, camel, lin
 from svcd.config.sections import structured, type_of
 from svcd.config.types import Between, Coins, ListOf, Matching, PowerOfTwo
 
-ENDING: Final = ".toml"
-"""The end of the name of every network file, which tells it from the name of a built-in network."""
 BUILT_IN: Final = (MAINNET, DEVNET)
 MIN_NETWORK_ID: Final = 1000
 """The least id of a network that is not built in."""

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import field, frozen
 
@@ -225,16 +225,20 @@ class OneOf:
         return value
 
 
+NETWORK_FILE: Final = ".toml"
+"""The end of the name of every network file, which tells it from the name of a built-in network."""
+
+
 @frozen
 class NetworkOrFile:
-    """The name of a built-in network, or a network file, whose name ends with ``.toml``."""
+    """The name of a built-in network, or a network file."""
 
     names: tuple[str, ...]
 
     def read(self, value: object) -> str:
         """Return the text."""
         text = String().read(value)
-        if text not in self.names and not text.endswith(".toml"):
+        if text not in self.names and not text.endswith(NETWORK_FILE):
             names = ", ".join(f'"{name}"' for name in self.names)
             raise BadValue(f'must be {names}, or the file of a network, such as "festival.toml"')
         return text

@@ -291,7 +291,7 @@ class Chainstate:
         """Why the chain on disk is not that of this node, and what to do."""
         chain_id, advice = self.params.chain_id, "use another data directory"
         if genesis is not None and parse_wire_object(genesis.header).get("networkId") == self.params.network_id:
-            return f"the database has a chain of {chain_id} with other rules than this program's: {advice}"
+            return f"the database has a chain of {chain_id} with other rules than this node's: {advice}"
         return f"the database does not have the chain of {chain_id}: {advice}"
 
     def _write_genesis(self) -> None:

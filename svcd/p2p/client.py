@@ -68,7 +68,8 @@ STALL_SECONDS: Final = limit(10.0, "time without progress of a reply", "seconds"
 MIN_BYTES: Final = limit(16 * 1024, f"progress of a reply in {STALL_SECONDS:g} s", "bytes", ENDLESS_ANSWER)
 """Bytes that a call must move in STALL_SECONDS to count as making progress; it has no deadline of its own."""
 
-_ERROR_SHOWN: Final = 200
+_ERROR_SHOWN: Final = 400
+"""Bytes; the longest refusal of a hello has two names of chains and two hashes."""
 
 
 @frozen

@@ -304,7 +304,11 @@ class Peers:
             address = self.client.caller.address_of(endpoint) or address_in(endpoint)
             self._check_reply(endpoint, hello, address)
         except PeerCallFailed as failed:
-            self.log.debug("the handshake with {endpoint} failed: {why}", endpoint=endpoint, why=failed.detail)
+            if failed.status == 400 and reason is CallReason.OPERATOR:
+                # It is of another network, for instance, and only this node's operator can change that.
+                self.log.warn("{endpoint} refuses the hello of this node: {why}", endpoint=endpoint, why=failed.detail)
+            else:
+                self.log.debug("the handshake with {endpoint} failed: {why}", endpoint=endpoint, why=failed.detail)
             self._no_hello(endpoint, failed)
             raise HandshakeFailed(failed.detail) from failed
         except HelloRefused as refused:

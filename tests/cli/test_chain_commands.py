@@ -106,8 +106,7 @@ def test_the_address_is_validated_before_any_request(terminal: Terminal) -> None
     changed = OTHER[:-1] + "q"
     assert terminal.misuse("balance", changed).endswith("address has a wrong checksum; copy the address again")
     assert terminal.misuse("balance", "bc1qxyz").endswith(
-        "an address begins with svc1q on mainnet or svcd1q on devnet, and on another network as its file (--network)"
-        " says"
+        "an address begins with svc1q on mainnet, svcd1q on devnet; for another network name its file with --network"
     )
 
 

@@ -96,10 +96,10 @@ def test_a_producer_whose_key_is_older_than_the_file_can_spend_the_rewards(
 def test_a_keyfile_needs_the_file_of_its_network(terminal: Terminal, festival: NetworkParams) -> None:
     terminal.ok("wallet", "new", env=FEST)
     assert terminal.failure("wallet", "address", env=KNOWN) == (
-        f"wallet.json: the key is of the network with the genesis hash {festival.genesis_hash.hex()}; name the file of"
-        " that network with --network FILE or SVC_NETWORK"
+        f"wallet.json: the key is for another network, whose genesis hash is {festival.genesis_hash.hex()}: name the"
+        " file of that network with --network or SVC_NETWORK"
     )
-    assert "the key is of the network with the genesis hash" in terminal.failure(
+    assert "the key is for another network, whose genesis hash is" in terminal.failure(
         "--network", "fete.toml", "wallet", "address", env=KNOWN
     )
     (terminal.folder / "wallet.json").write_bytes(KEYFILE)
@@ -124,7 +124,7 @@ def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
     terminal.ok("wallet", "import", "--operator-key", "seed", env=FEST)
     assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 coins"
     told = terminal.misuse("balance", ALICE)
-    assert told.endswith("svcd1q on devnet, and on another network as its file (--network) says")
+    assert told.endswith("svcd1q on devnet; for another network name its file with --network")
     assert "FESTIVAL (network id 4711)" in terminal.ok("status", env=FEST).out
     assert "hash  " in terminal.ok("block", 0, env=FEST).out
     assert "is on network 4711, which svc does not know" in terminal.failure("block", 0)
@@ -137,12 +137,63 @@ def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
     )
 
 
-def test_a_node_of_another_network_is_refused(terminal: Terminal, node: Node) -> None:
-    terminal.ok("wallet", "new", "--network", "fete.toml", env=KNOWN)
-    env = {**KNOWN, "SVC_NETWORK": "fete.toml"}
-    address = terminal.ok("wallet", "address", env=env).out.strip()
-    told = terminal.failure("wallet", "send", address, 1, env=env)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("block", 0),
+        ("tx", "ab" * 32),
+        ("balance", "ADDRESS"),
+        ("wallet", "send", "ADDRESS", 1, "--yes"),
+        ("wallet", "history"),
+        ("export", "ADDRESS"),
+        ("pay-request", "ADDRESS", 1),
+        ("verify", "order-1", "ADDRESS", 1),
+        ("webhook", "list", "--token-file", "token"),
+    ],
+    ids=lambda words: " ".join(map(str, words[:2])),
+)
+def test_a_node_of_another_network_is_refused(
+    terminal: Terminal, festival: NetworkParams, node: Node, words: tuple[object, ...]
+) -> None:
+    """Though it has the same chain id, network id and prefix; and it gets no token."""
+    twin = evolve(festival, name="twin", minimum_fee=2 * festival.minimum_fee)
+    (terminal.folder / "twin.toml").write_text(render_network_file(twin))
+    env = {**KNOWN, "SVC_NETWORK": "twin.toml"}
+    terminal.ok("wallet", "new", env=env)
+    token = terminal.folder / "token"
+    token.touch(0o600)
+    token.write_text("t" * 40)
+    told = terminal.failure(*(ALICE if word == "ADDRESS" else word for word in words), env=env)
     assert told == (
-        "the node is on the network FESTIVAL, which svc does not know; it knows SVC-MAINNET, SVC-DEVNET, FETE, and"
-        " another from its file (--network)"
+        f"the node at http://127.0.0.1:8645 is of FESTIVAL with the genesis hash {festival.genesis_hash.hex()}, and not"
+        f" of twin with {twin.genesis_hash.hex()}: give a node of twin with --url, or another network with --network"
     )
+
+
+def test_a_wallet_refuses_a_node_of_another_network(terminal: Terminal, node: Node, wallet: Path) -> None:
+    """Without --network too: the keyfile says which one it is of."""
+    assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
+        "the node is on the network FESTIVAL, which svc does not know; it knows SVC-MAINNET, SVC-DEVNET, and another"
+        " from its file (--network)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("missing.toml", "missing.toml: the network file cannot be read: No such file or directory"),
+        (
+            "broken.toml",
+            "broken.toml, line 17: [rules] slotSeconds = 0: must be an integer from 1 to 600, without quotes",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence(
+    terminal: Terminal, festival: NetworkParams, file: str, told: str
+) -> None:
+    broken = render_network_file(festival).replace("slotSeconds = 1", "slotSeconds = 0")
+    (terminal.folder / "broken.toml").write_text(broken)
+    for words in (("--network", file, "status"), ("wallet", "new", "--network", file)):
+        assert terminal.failure(*words, env=KNOWN) == told
+    assert terminal.failure("status", env={"SVC_NETWORK": file}) == told

@@ -80,7 +80,10 @@ def test_the_key_of_a_network_in_a_file(tmp_path: Path, key_file: Path) -> None:
     )
     key_file.write_bytes(render(seal(SEED, PASSWORD, params=own, random=os.urandom)))
     assert unlock(settings, source(descriptor=pipe_with(PASSWORD.encode()))) == SEED
-    assert "the key is of the network with the genesis hash" in refusal(config(tmp_path), source())
+    assert refusal(config(tmp_path), source()) == (
+        f"{key_file}: the key is for another network, whose genesis hash is {own.genesis_hash.hex()}, and the node for "
+        "devnet: make a key with svc node key new --network devnet"
+    )
 
 
 @pytest.mark.parametrize("listed", ["from the beginning", "by a change"])

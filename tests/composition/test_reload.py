@@ -127,7 +127,17 @@ def test_a_changed_network_file_waits_for_a_restart(reloading: Reloading) -> Non
     assert reloading.reload()["left"] == []
     changed = attrs.evolve(own, changes=(ProducerChange(height=9, producers=(other,)),))
     file.write_text(render_network_file(changed))
-    assert reloading.reload()["left"] == ["ownNetwork"]
+    assert reloading.reload()["left"] == ["network"]
+    assert reloading.reload()["left"] == ["network"]
+    (reloading.folder / "renamed.toml").write_text(file.read_text())
+    settings.write_text(settings.read_text().replace("festival.toml", "renamed.toml"))
+    assert reloading.reload()["left"] == ["network"]
+    settings.write_text(settings.read_text().replace("renamed.toml", "devnet"))
+    assert "network" in reloading.reload()["left"]
+    file.write_text(file.read_text().replace('minimumFee = "0.0001"', 'minimumFee = "0.0002"'))
+    settings.write_text(settings.read_text().replace('"devnet"', '"festival.toml"'))
+    with pytest.raises(HttpError, match=r"festival\.toml, line .*: with another rule it is another network"):
+        reloading.reload()
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_chain_of_earlier_rules_is_refused(tmp_path: Path) -> None:
     with running(tmp_path) as node, pytest.raises(Corrupt) as refusal:
         Chainstate(final, node.store).load()
     assert str(refusal.value) == (
-        "the database has a chain of SVC-TEST with other rules than this program's: use another data directory"
+        "the database has a chain of SVC-TEST with other rules than this node's: use another data directory"
     )
 
 

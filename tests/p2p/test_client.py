@@ -371,7 +371,7 @@ def test_an_answer_that_is_no_success(call: Any, status: int) -> None:
     with pytest.raises(PeerCallFailed) as failed:
         outcome(call(client))
     assert (failed.value.kind, failed.value.status) == (FailureKind.REFUSED, status)
-    assert len(failed.value.detail) < 300
+    assert len(failed.value.detail) < 450
 
 
 @each_call

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
@@ -97,6 +98,26 @@ def test_an_answer_that_is_no_hello(node: Node, script: Any) -> None:
     assert not node.knows(remote)
     assert entry(node, remote).failures >= 1
     assert not node.book.verified()
+
+
+@pytest.mark.parametrize(("source", "warnings"), [("operator", 1), ("10.1", 0)])
+def test_a_refusal_by_a_node_that_the_operator_named_is_logged(node: Node, source: str, warnings: int) -> None:
+    """Two network files differ, for instance; strangers cannot fill the log that way."""
+    names = "x" * 32
+    why = f"this node is of {names} with genesis {'ab' * 32}, and the hello is of {names} with genesis {'cd' * 32}"
+    remote = node.remote(scripts={HELLO: lambda _: refused(400, why)})
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)
+    try:
+        node.peers.hint(remote.endpoint, source=source)
+        assert node.begin(node.peers.connect(remote.endpoint, outbound=True)) is not None
+        node.run(0.5)
+    finally:
+        globalLogPublisher.removeObserver(events.append)
+    told = [formatEvent(event) for event in events if event["log_level"] is LogLevel.warn]
+    assert len(told) == warnings
+    assert all(each.startswith(f"{remote.endpoint} refuses the hello of this node: ") for each in told)
+    assert all(why in each for each in told)
 
 
 LIES: dict[str, Callable[[Hello], Hello]] = {

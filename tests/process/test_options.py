@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
+from svcd.chain.params import MAINNET
+from svcd.config.network_file import render_network_file
 from svcd.tap import Options
 
 
@@ -57,7 +60,26 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert parsed("--set=commerce.webhooks.enabled=true").config.commerce.webhooks.manage_token == "t" * 32
 
 
-@pytest.mark.parametrize("argument", ["--listen=x", "--set=x", "--config=none"])
+@pytest.mark.parametrize("option", ["--network=festival.toml", "--set=network=festival.toml", "--config=own/svcd.toml"])
+def test_the_file_of_a_network_is_found_again_from_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """An option counts from the working directory at the start, a configuration file from its folder."""
+    own = evolve(MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "svcd.toml").write_text('network = "festival.toml"')
+    folder = tmp_path / "own" if option.startswith("--config") else tmp_path
+    (folder / "festival.toml").write_text(render_network_file(own))
+    options = parsed(option)
+    monkeypatch.chdir("/")
+    again = options.read_config()
+    assert again == options.config
+    assert (again.params, again.network) == (own, str(folder / "festival.toml"))
+
+
+@pytest.mark.parametrize(
+    "argument", ["--listen=x", "--set=x", "--config=none", "--network=none", "--network=none.toml"]
+)
 def test_a_bad_setting_ends_the_process_with_one_line(argument: str) -> None:
     with pytest.raises(SystemExit) as ended:
         parsed(argument)

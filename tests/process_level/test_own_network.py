@@ -8,16 +8,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from attrs import evolve
 
 from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.block import Block
 from svcd.chain.params import MAINNET, NetworkParams
-from svcd.config.network_file import read_network_file
+from svcd.config.network_file import read_network_file, render_network_file
 from tests.chains import ChainBuilder, key_of
 from tests.net.certificates import make_authority, sign
 from tests.process_level.conftest import Nodes
 from tests.process_level.receiver import Receiver
-from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode, exchange, free_port, wait_until
+from tests.process_level.running import (
+    BIN,
+    DEADLINE,
+    ENVIRONMENT,
+    RunningNode,
+    exchange,
+    free_port,
+    refused,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -243,6 +253,39 @@ def test_a_network_from_its_founding_to_a_change_of_its_producers(
     assert outsider.get(f"/rpc/block/{end + 4}").json == founder.get(f"/rpc/block/{end + 4}").json
     wait_until(lambda: "producer-changes" not in report(founder)["alarms"], "the end of the alarm")
     assert stranger not in producers(founder, 1, height(founder))
+
+
+def test_nodes_of_two_networks_refuse_each_other_and_the_data_of_the_other(nodes: Nodes) -> None:
+    """One rule is another; chain id, network id and prefix are the same, and so is the name."""
+    festival = Festival(nodes)
+    festival.keys()
+    own = festival.found()
+    other = evolve(own, minimum_fee=2 * own.minimum_fee)
+    (nodes.folder / "other.toml").write_text(render_network_file(other))
+    founder = festival.start("anna", f"--set=participation.keyPasswordFile={festival.password}", founds="true")
+    stranger = festival.start("stranger", file="other.toml", founds="true")
+    sentence = (
+        f"this node is of FEST with genesis {own.genesis_hash.hex()}, and the hello is of FEST with genesis "
+        f"{other.genesis_hash.hex()}"
+    )
+    refusal = f"{founder.url} refuses the hello of this node: it answered 400: "
+    wait_until(lambda: refusal in stranger.output and sentence in stranger.output, "the refusal")
+    assert not stranger.ok(stranger.operator("/operator/peers"))["peers"]
+    asked = ("--network=other.toml", "status", f"--url={founder.url}")
+    told = subprocess.run([BIN / "svc", *asked], capture_output=True, text=True, cwd=nodes.folder, env=ENVIRONMENT)
+    assert (told.returncode, told.stderr) == (
+        1,
+        f"Error: the node at {founder.url} is of FEST with the genesis hash {own.genesis_hash.hex()}, and not of fest "
+        f"with {other.genesis_hash.hex()}: give a node of fest with --url, or another network with --network\n",
+    )
+    stranger.stop()
+    for network, why in (
+        ("fest.toml", "has a chain of FEST with other rules than this node's"),
+        ("devnet", "does not have the chain of SVC-DEVNET"),
+    ):
+        listen = f"--listen=tcp:{free_port()}:interface=127.0.0.1"
+        done = refused(nodes.folder, f"--network={network}", f"--data-dir={stranger.data_dir}", listen)
+        assert (done.status, done.sentence) == (1, f"svcd: the database {why}: use another data directory")
 
 
 def longer_chain(params: NetworkParams, wanted: int) -> list[Block]:

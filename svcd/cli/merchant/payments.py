@@ -337,7 +337,7 @@ _confirmations_option = click.option(
 
 
 @click.command(cls=options.NumericCommand)
-@click.argument("recipient", callback=options.validated(options.address))
+@click.argument("recipient", callback=options.address)
 @click.argument("amount", callback=options.validated(parse_amount))
 @click.option(
     "--reference", metavar="TEXT", callback=options.validated(parse_reference), help="The reference of the order."
@@ -466,7 +466,7 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
 
 @click.command(cls=options.NumericCommand)
 @click.argument("reference", required=False, callback=options.validated(parse_reference))
-@click.argument("recipient", required=False, callback=options.validated(options.address))
+@click.argument("recipient", required=False, callback=options.address)
 @click.argument("amount", required=False, callback=options.validated(parse_amount))
 @_confirmations_option
 @options.since_height_option

@@ -87,7 +87,7 @@ def _token_file(text: str) -> Callable[[F], F]:
 
 @click.command(cls=options.NumericCommand)
 @click.argument("reference", callback=options.validated(parse_reference))
-@click.argument("recipient", callback=options.validated(options.address))
+@click.argument("recipient", callback=options.address)
 @click.argument("amount", callback=options.validated(parse_amount))
 @click.option("--callback", "callback_url", metavar="URL", required=True, help="The URL that the node calls.")
 @click.option(

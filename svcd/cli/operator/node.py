@@ -76,7 +76,7 @@ def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
 
 
 @click.command(cls=options.NumericCommand)
-@click.argument("recipient", callback=options.validated(options.address))
+@click.argument("recipient", callback=options.address)
 @click.argument("amount", callback=options.validated(parse_amount))
 @options.operator_option
 @options.json_option

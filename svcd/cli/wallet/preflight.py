@@ -60,7 +60,7 @@ def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
     status = node.get("/rpc/status").object("status")
     check_clock(node.clock.milliseconds(), status.number("time"))
     consensus = node.get("/rpc/consensus").object("consensus")
-    params = network_params(status, consensus, (*NETWORKS.values(), keyfile.params))
+    params = network_params(status, consensus, tuple(dict.fromkeys((*NETWORKS.values(), keyfile.params))))
     check_wallet(keyfile, params)
     account = node.get(f"/rpc/balance/{keyfile.address}").object("account")
     return account_view(params, status, account)

@@ -81,7 +81,7 @@ def signing_options(command: F) -> F:
 
 
 @click.command(cls=options.NumericCommand)
-@click.argument("recipient", callback=options.validated(options.address))
+@click.argument("recipient", callback=options.address)
 @click.argument("amount", callback=options.validated(parse_amount))
 @click.option(
     "--reference", metavar="TEXT", callback=options.validated(check_reference), help="The reference of the order."

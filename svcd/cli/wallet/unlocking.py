@@ -12,7 +12,7 @@ from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import lock_file, read_bounded, read_secret, replace_file
 from svcd.cli.session import Runtime, Session
 from svcd.keyfile import MAX_FILE_BYTES, Keyfile, outdated, parse, render, seal, unseal
-from svcd.keyfile_errors import DamagedKeyfile, UnknownNetwork
+from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, UnknownNetwork
 
 _VERIFIED: Final = "verified-keyfiles"
 
@@ -27,7 +27,7 @@ def read_keyfile(session: Session, path: Path, *, private: bool = True) -> Keyfi
     try:
         return parse(read(path, MAX_FILE_BYTES), session.networks)
     except UnknownNetwork as unknown:
-        raise UnknownNetwork(f"{path}: {unknown} with --network FILE or SVC_NETWORK") from None
+        raise UnknownNetwork(f"{path}: {unknown}") from None
     except DamagedKeyfile as damaged:
         raise DamagedKeyfile(f"{path}: {damaged}") from None
 
@@ -82,7 +82,7 @@ def _renewing(runtime: Runtime, path: Path, keyfile: Keyfile, password: str) -> 
                     return
                 # A symbolic link stays one, so that its target keeps the signed transfers of both.
                 replace_file(path.resolve(), render(anew))
-        except (CommandError, DamagedKeyfile, UnknownNetwork) as error:
+        except (CommandError, KeyfileError) as error:
             click.echo(f"Warning: {path} is older and was not encrypted anew: {error}.", err=True)
             return
         remember_verified(runtime, anew)
