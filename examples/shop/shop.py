@@ -18,7 +18,7 @@ import segno
 import svc_pay
 from flask import Blueprint, Flask, Response, abort, current_app, g, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
-from svc_pay import Order, Payment, Quote, RateSource, State
+from svc_pay import Network, Order, Payment, Quote, RateSource, State
 
 HERE: Final = Path(__file__).parent
 CURRENCY: Final = "EUR"
@@ -33,7 +33,7 @@ REFUND_SECONDS: Final = 7 * 24 * 3600
 MAX_OPEN_ORDERS: Final = 1000
 """Anybody can order, and each order takes a watch of the node and a row here until it is paid or expires."""
 SETTINGS: Final = "NODE_URL PUBLIC_NODE_URL MANAGE_TOKEN SIGNING_SECRETS ADDRESS RATE URL DATABASE PASSWORD".split()
-"""Required, each as an environment variable such as SHOP_NODE_URL; README.md says what they are."""
+"""Required, each as an environment variable such as SHOP_NODE_URL; README.md says what they and the others are."""
 POLICY: Final = "default-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 pages: Final = Blueprint("pages", __name__)
 
@@ -56,9 +56,10 @@ def find(db: sqlite3.Connection, reference: str) -> sqlite3.Row | None:
     return row
 
 
-def terms(row: sqlite3.Row) -> Order:
-    """What is to be paid: from the shop's own records, never from a browser."""
-    return Order(*(row[name] for name in ("reference", "recipient", "amount", "confirmations", "since_height")))
+def terms(row: sqlite3.Row, network: Network | None) -> Order:
+    """What is to be paid, on the network of the node: from the shop's own records, never from a browser."""
+    stored = {name: row[name] for name in ("reference", "recipient", "amount", "confirmations", "since_height")}
+    return Order(**stored, network=network or svc_pay.network_of(row["recipient"]))
 
 
 def status(row: sqlite3.Row) -> str:
@@ -84,7 +85,7 @@ def utc(milliseconds: int) -> str:
 # What is known of a payment: by the events of its watch, and by asking
 
 
-def take(db: sqlite3.Connection, event: svc_pay.WatchEvent) -> str:
+def take(db: sqlite3.Connection, event: svc_pay.WatchEvent, network: Network | None) -> str:
     """Store what a verified event says, and return what was done: events come more than once, and in any order."""
     if event.notice is not None:  # Of another transfer than the order's payment, or of none.
         db.execute("INSERT OR IGNORE INTO notices VALUES (?, ?, ?)", (event.id, event.payment.reference, event.notice))
@@ -92,11 +93,11 @@ def take(db: sqlite3.Connection, event: svc_pay.WatchEvent) -> str:
     with db:
         db.execute("BEGIN IMMEDIATE")
         row = find(db, event.payment.reference)
-        if row is None or not event.concerns(terms(row)):
+        if row is None or not event.concerns(order := terms(row, network)):
             return "no such order"
         if row["watch"] == event.subscription_id and event.place <= (row["epoch"], row["sequence"]):
             return "nothing new"
-        record(db, row, event.payment, event.settles(terms(row)), event.subscription_id, *event.place)
+        record(db, row, event.payment, event.settles(order), event.subscription_id, *event.place)
         return "recorded"
 
 
@@ -111,15 +112,16 @@ def paid() -> ResponseReturnValue:
         row = find(g.db, event.payment.reference)
         if event.name == "payment.expired" and row is not None and row["refund_of"] is not None:
             # Before the event is stored: if the node does not answer now, it sends the event again.
-            follow(terms(row), is_refund=True)
-        current_app.logger.info("%s %s: %s", event.name, event.payment.reference, take(g.db, event))
+            follow(terms(row, g.node.network), is_refund=True)
+        done = take(g.db, event, g.node.network)
+        current_app.logger.info("%s %s: %s", event.name, event.payment.reference, done)
     return Response(status=200)
 
 
 def ask(reference: str) -> sqlite3.Row:
     """An order, after its payment was verified at this moment, whatever events have told."""
     row = find(g.db, reference) or abort(404)
-    payment: Payment = g.node.payment(terms(row))
+    payment: Payment = g.node.payment(terms(row, g.node.network))
     record(g.db, row, payment, payment.settled)
     return find(g.db, reference) or abort(404)
 
@@ -246,7 +248,7 @@ def ship(reference: str) -> ResponseReturnValue:
 def refund(reference: str) -> ResponseReturnValue:
     """Ask the merchant to send the payment back to its sender; once for each order, so that none is refunded twice."""
     row = ask(reference)
-    order = terms(row)
+    order = terms(row, g.node.network)
     sent = g.node.payments(order.recipient, reference=reference)
     senders = [each.sender for each in sent if each.txid == row["txid"]]
     if row["state"] != State.CONFIRMED or row["refund_of"] is not None or not senders:
@@ -301,12 +303,13 @@ def rate_source(setting: str) -> RateSource:
 def create_app(settings: dict[str, str] | None = None) -> Flask:
     """The shop as a WSGI application, by default with the settings in the environment: `flask --app shop run`."""
     app = Flask(__name__, root_path=str(HERE))
-    app.config.from_mapping(CONFIRMATIONS="12", MAX_CONTENT_LENGTH=16 * 1024)
+    app.config.from_mapping(CONFIRMATIONS="12", NETWORK="", MAX_CONTENT_LENGTH=16 * 1024)
     app.config.from_prefixed_env("SHOP", loads=str.strip)
     app.config.update(settings or {})
     if missing := [name for name in SETTINGS if not app.config.get(name)]:
         raise RuntimeError(f"the shop needs the environment variables {', '.join(f'SHOP_{name}' for name in missing)}")
-    app.config["NODE"] = svc_pay.Client(app.config["NODE_URL"], token=app.config["MANAGE_TOKEN"])
+    network = svc_pay.read_network(app.config["NETWORK"]) if app.config["NETWORK"] else None
+    app.config["NODE"] = svc_pay.Client(app.config["NODE_URL"], token=app.config["MANAGE_TOKEN"], network=network)
     app.config["RATES"] = rate_source(app.config["RATE"])
     app.config["WEBHOOK"] = svc_pay.Webhook(app.config["SIGNING_SECRETS"].split())
     app.register_blueprint(pages)

@@ -88,7 +88,7 @@ def change(what: str) -> ResponseReturnValue:
 def pay(reference: str) -> ResponseReturnValue:
     """Pay an order as the buyer, or a refund as the merchant."""
     row = shop.find(g.db, reference) or abort(404)
-    key, order = FAUCET if row["refund_of"] is None else MERCHANT, shop.terms(row)
+    key, order = FAUCET if row["refund_of"] is None else MERCHANT, shop.terms(row, DEVNET)
     g.node.broadcast(g.node.sign(key, DEVNET, recipient=order.recipient, amount=order.amount, reference=reference))
     return redirect(url_for("devnet.panel"), 303)
 

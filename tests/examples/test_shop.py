@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -33,31 +32,13 @@ from svc_pay.members import Members
 from svc_pay.webhooks import parse_event
 
 from svcd.commerce.signing import SigningKeys, signed_headers
-from tests.process_level.running import DEADLINE, free_port
+from tests.examples.conftest import ADDRESS, OLD, SECRET
+from tests.process_level.running import DEADLINE
 
-ADDRESS = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 OTHER = "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"
-SECRET, OLD = "a-signing-secret-for-this-page-only-0123", "the-secret-before-it-of-thirty-two-characters"
 TIP = {"height": "9", "hash": "ab" * 32}
 Send = Callable[..., int]
 T = TypeVar("T")
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> dict[str, str]:
-    """A shop whose node does not answer."""
-    node_url = f"http://127.0.0.1:{free_port()}"
-    return {
-        "NODE_URL": node_url,
-        "PUBLIC_NODE_URL": node_url,
-        "MANAGE_TOKEN": "t" * 32,
-        "SIGNING_SECRETS": f"{SECRET} {OLD}",
-        "ADDRESS": ADDRESS,
-        "RATE": "0.5",
-        "URL": "http://shop.example",
-        "DATABASE": str(tmp_path / "shop.sqlite"),
-        "PASSWORD": "open sesame",
-    }
 
 
 @pytest.fixture
@@ -162,7 +143,7 @@ def taken(db: sqlite3.Connection, event: dict[str, Any]) -> str:
     """What the shop says of an event that has been verified."""
     verified = parse_event(json.dumps(event).encode())
     assert isinstance(verified, WatchEvent)
-    return shop.take(db, verified)
+    return shop.take(db, verified, None)
 
 
 @given(st.lists(st.sampled_from(STORY), max_size=20))
@@ -215,6 +196,8 @@ def test_only_a_valid_payment_makes_the_order_ready(
 
 class Node:
     """A node that says of every payment what it is told to say, and watches nothing while ``away``."""
+
+    network = None
 
     def __init__(self) -> None:
         self.depth = 3
@@ -599,7 +582,7 @@ def test_flask_finds_the_shop_and_its_settings(settings: dict[str, str], monkeyp
         monkeypatch.setenv(f"SHOP_{name}", settings[name] + "\n")
         assert f"`SHOP_{name}`" in readme
     assert list(settings) == shop.SETTINGS
-    assert "`SHOP_CONFIRMATIONS`" in readme
+    assert all(f"`SHOP_{name}`" in readme for name in ("CONFIRMATIONS", "NETWORK"))
     assert "flask --app shop run" in readme
     app = ScriptInfo(app_import_path="shop").load_app()
     assert settings.items() <= app.config.items()
