@@ -37,7 +37,10 @@ MAY_IMPORT = {
     "commerce": {"chain", "light", "store", "node", "net", "web"},
     "rpc": {"chain", "chain_schemas", "light", "store", "node", "net", "web", "commerce", "p2p.administration"},
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields"},
-    "cli": {"chain", "light", "config.layers", "config.network_file", "config.types", "commerce.payment_request"},
+    "cli": {
+        *("chain", "light", "config.layers", "config.network_file", "config.types", "commerce.payment_request"),
+        *("net.addresses", "net.targets"),
+    },
     "cli.wallet": {"cli", "chain", "keyfile", "keyfile_errors", "commerce.payment_request"},
     "cli.merchant": {
         *("cli", "chain", "light", "web"),

@@ -137,12 +137,13 @@ def node() -> None:
 
 @svc.group("network", cls=LazyGroup)
 def network_group() -> None:
-    """Make the file of a network of your own, and show the rules of a network.
+    """Make the file of a network of your own, show the rules of a network, and invite members.
 
     \b
     Example:
       svc network new festival
       svc network show festival.toml
+      svc network invite festival.toml
     """
 
 
@@ -309,6 +310,7 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
     network_group: {
         "new": ("network:new", "Write the rules of the new network NAME to the file NAME.toml."),
         "show": ("network:show", "Show the rules of NETWORK: its hashes, its money over the years, and its producers."),
+        "invite": ("invite:invite", "Print an invitation to the network of FILE, to be sent by mail or chat."),
     },
     db: {
         "check": (

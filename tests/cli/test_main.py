@@ -58,6 +58,7 @@ def test_the_command_tree() -> None:
         "devnet",
         "network new",
         "network show",
+        "network invite",
         "help",
         "db check",
         "db verify",

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.internet.task import Clock
 
-from svcd.chain.address import encode_address, key_hash
+from svcd.chain.address import encode_address, key_hash, node_id
 from svcd.chain.block import Block
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
@@ -55,7 +55,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FAUCET = encode_address(key_hash(public_key_of(FAUCET_SEED)), "svcd")
-NODE_ID = "svcnode_" + "0b" * 16
+NODE = key_of("node")
+NODE_ID = node_id(NODE.public)
 OPERATOR = key_of("operator")
 TOKEN = "a token of 32 characters or more."
 OPERATOR_SOCKET = UNIXAddress(b"")
@@ -168,7 +169,7 @@ class Node:
 
     def _peer_routes(self, settings: Settings) -> list[object]:
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
-        home = LocalNode(self.params, chain_manager, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
+        home = LocalNode(self.params, chain_manager, NodeKey(NODE.seed, settings.endpoint), self.clock)
         client = PeerClient(self.params, NobodyThere(), InlineWorker())
         counts = PeerSettings(outbound=0, max_inbound=8, diverse=False, alone=settings.alone)
         network = PeerNetwork(
