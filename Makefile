@@ -112,7 +112,7 @@ soak: .venv/installed-test ## run two busy nodes for SOAK_MINUTES=30, and check 
 	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s tests/soak
 
 debian: .venv/installed-test ## run the commands of README and docs/operations.md on fresh Debian systems, RELEASE="bookworm trixie"; as root
-	SVCD_DEBIAN_RELEASES="$(RELEASE)" $(BIN)/pytest -s tests/debian/first_commands.py tests/debian/story.py tests/debian/daemon.py
+	SVCD_DEBIAN_RELEASES="$(RELEASE)" $(BIN)/pytest -s tests/debian/first_commands.py tests/debian/invitation.py tests/debian/story.py tests/debian/daemon.py
 
 lowest: ## run the tests of what uses dependencies with the oldest ones that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
