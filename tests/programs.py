@@ -32,6 +32,7 @@ PACKAGES: Final = {
     "nginx": "nginx-light",
     "node": "nodejs",
     "npm": "npm",
+    "openssl": "openssl",
     "pg_basebackup": "postgresql",
     "pgbouncer": "pgbouncer",
     "postgres": "postgresql",
