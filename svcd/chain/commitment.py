@@ -2,8 +2,9 @@
 
 The top levels of the tree over all accounts are kept in flat byte arrays, 33 bytes a node. A node at the deepest level
 stands for a bucket of accounts, which is read again when one of them changes: of one or two up to a million accounts,
-and of up to sixteen from there to 10^7, so that the tree stays small. The tree is a pure function of the accounts; one
-of its levels, saved after some block, saves reading all of them (:class:`Level`).
+and of up to sixteen from there to 10^7, so that the tree stays small. After a start, a large tree also leaves out the
+level above its deepest known one, a quarter of its memory. The tree is a pure function of the accounts; one of its
+levels, saved after some block, saves reading all of them (:class:`Level`).
 
 The changes of new blocks are an overlay on the tree, and are merged into the tree once they are on disk.
 """
@@ -36,6 +37,8 @@ _SIZE: Final = 32
 _NOT_READ: Final[Node] = bytes(_SIZE) + bytes([_UNKNOWN])
 _SMALL_BUCKETS: Final = 20
 """From 2^20 accounts on the tree gets one level deeper when their number has grown fourfold, and not when doubled."""
+_LEFT_OUT_FROM: Final = 17
+"""A level as deep as this, of 4 MB or more, is left out; each of its nodes is one hash of two nodes below it."""
 _READ_AT_ONCE: Final = 1_024
 """Buckets that are read together."""
 _COPIED_AT_ONCE: Final = 1 << 20
@@ -68,13 +71,13 @@ class Commitment:
 
     @property
     def depth(self) -> int:
-        """How many levels below the root are kept."""
+        """How deep the deepest level is that is kept."""
         return len(self._kinds) - 1
 
     def load(self, rows: Iterable[Row], count: int) -> None:
         """Build the tree from all ``rows`` in ascending order of key; ``count`` says how many to expect."""
-        self._kinds, self._hashes = [bytearray(1)], [bytearray(_SIZE)]
-        self._deepen(_depth_for(count))
+        depth = _depth_for(count)
+        self._set_level(Level(depth, bytearray(1 << depth), bytearray(_SIZE << depth)))
         bucket: list[Row] = []
         index = 0
         shift = KEY_BITS - self.depth
@@ -97,10 +100,7 @@ class Commitment:
 
         ``stale`` are the indexes of the nodes at this level below which accounts have changed since it was copied.
         """
-        self._kinds, self._hashes = [bytearray(1)], [bytearray(_SIZE)]
-        self._deepen(level.depth - 1)
-        # Not copied into an array of our own, which would be a third of the tree's memory for a moment.
-        self._kinds[level.depth :], self._hashes[level.depth :] = [level.kinds], [level.hashes]
+        self._set_level(level)
         indexes = sorted(stale)
         for start in range(0, len(indexes), _READ_AT_ONCE):
             some = indexes[start : start + _READ_AT_ONCE]
@@ -108,6 +108,11 @@ class Commitment:
                 self._put(level.depth, index, node)
         self._join_all(level.depth)
         self._deepen(_depth_for(count), _UNKNOWN)
+
+    def _set_level(self, level: Level) -> None:
+        """Have this level alone; the array is not copied, which would be a third of the tree's memory for a moment."""
+        self._kinds = [*[bytearray()] * level.depth, level.kinds]
+        self._hashes = [*[bytearray()] * level.depth, level.hashes]
 
     def agrees_with_disk(self, keys: Iterable[bytes]) -> bool:
         """Whether the accounts on disk below the buckets of ``keys`` have the hashes that the tree has for them."""
@@ -127,7 +132,7 @@ class Commitment:
     def _join_all(self, depth: int) -> None:
         """Compute the levels above ``depth`` from it; all of its nodes are known."""
         for above in range(depth - 1, -1, -1):
-            kinds, below, hashes = self._kinds[above + 1], self._hashes[above + 1], self._hashes[above]
+            kinds, below, hashes = self._kinds[above + 1], self._hashes[above + 1], bytearray(_SIZE << above)
             counts = bytearray(map(add, kinds[::2], kinds[1::2]))
             for index, count in enumerate(counts):
                 # A loop over a million nodes at 10^7 accounts. As in _joined, but a child of no account is all zeros.
@@ -138,18 +143,22 @@ class Commitment:
                     at += 0 if kinds[2 * index] else _SIZE
                     node = bytes(below[at : at + _SIZE])
                 hashes[_SIZE * index : _SIZE * (index + 1)] = node
-            self._kinds[above] = counts.translate(_AT_MOST_MANY)
+            self._kinds[above], self._hashes[above] = counts.translate(_AT_MOST_MANY), hashes
+            if above == depth - 2 and depth - 1 >= _LEFT_OUT_FROM:
+                self._kinds[depth - 1], self._hashes[depth - 1] = bytearray(), bytearray()
 
     def node(self, depth: int, index: int) -> Node:
         """The node over the accounts whose keys begin with the ``depth`` bits of ``index``."""
         if depth >= len(self._kinds):
             return _NOT_READ
+        if not self._kinds[depth]:
+            return _joined(self.node(depth + 1, 2 * index), self.node(depth + 1, 2 * index + 1))
         kind, digest = self._kinds[depth][index], bytes(self._hashes[depth][index * _SIZE : (index + 1) * _SIZE])
         return digest if kind == _MANY else digest + bytes([kind])
 
     def level(self, depth: int) -> tuple[bytearray | Mapping[int, int], bytearray]:
         """The kinds and the hashes of all nodes at ``depth``; of a level that is not kept, all are unknown."""
-        if depth > self.depth:
+        if depth > self.depth or not self._kinds[depth]:
             return defaultdict(lambda: _UNKNOWN), bytearray()
         return self._kinds[depth], self._hashes[depth]
 
@@ -193,6 +202,8 @@ class Commitment:
         self._deepen(overlay.depth, _UNKNOWN)
         for depth, level in enumerate(overlay.levels):
             kinds, hashes = self._kinds[depth], self._hashes[depth]
+            if not kinds:
+                continue
             for index, node in level.items():
                 at = index * _SIZE
                 if len(node) == _SIZE:

@@ -1,6 +1,6 @@
 """The state root at the cost of what changed is the state root of the definition (docs/protocol.md 9)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from random import Random
 
@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svcd.chain import commitment as tree
 from svcd.chain.accounts import Account, leaf_hash, state_root
 from svcd.chain.commitment import Commitment, Overlay, Row
 from svcd.chain.transition import Effect
 from tests.chains import rows_of, scan_of
 
 State = dict[bytes, Account]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def a_level_is_left_out() -> Iterator[None]:
+    """Small trees too leave out a level, as only large ones do; whole ones are those of the tests of svcd.node."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree, "_LEFT_OUT_FROM", 0)
+        yield
 
 
 def loaded(state: State) -> Commitment:
@@ -134,6 +143,16 @@ def test_a_change_behind_the_back_of_the_tree_is_noticed(state: State, key: byte
 @given(STATES)
 def test_loaded_from_all_rows(state: State) -> None:
     assert loaded(state).root == state_root(state.items())
+
+
+def test_of_a_large_tree_the_level_above_the_deepest_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    commitment = loaded(many(100))
+    assert [len(kinds) for kinds in commitment._kinds] == [1, 2, 4, 8, 16, 0, 64]
+    monkeypatch.setattr(tree, "_LEFT_OUT_FROM", 6)
+    whole = loaded(many(100))
+    assert [len(kinds) for kinds in whole._kinds] == [1, 2, 4, 8, 16, 32, 64]
+    nodes = [(depth, index) for depth in range(7) for index in range(1 << depth)]
+    assert all(commitment.node(*each) == whole.node(*each) for each in nodes)
 
 
 @pytest.mark.parametrize("expected", [0, 3, 100, 1000])
