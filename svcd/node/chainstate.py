@@ -206,7 +206,7 @@ class Chainstate:
         """Whether the tree lacks accounts that have been committed."""
         self._pending = PendingChange(self.head, Overlay(self._tree, 0))
         self.steps = 0
-        """Grows with every block applied or undone, so that a watchdog sees progress in a long reorganisation."""
+        """Grows with every block applied or undone, and by :meth:`note_step`, so that a watchdog sees progress."""
         self._trim_from: int | None = 0
         """The work of the tip from which on there may be more side blocks than are kept; None if there are not."""
         self._batch: dict[bytes, CheckedBlock] = {}
@@ -216,6 +216,10 @@ class Chainstate:
     def tip(self) -> ChainPoint:
         """The chain variables after the newest canonical block."""
         return self.head.point
+
+    def note_step(self) -> None:
+        """Note that a long piece of work, such as a reorganisation, moves on; in the writer's thread."""
+        self.steps += 1
 
     def load(self) -> ChainPoint:
         """Load the chain on disk, or write the genesis block.
@@ -405,7 +409,6 @@ class Chainstate:
         self.head, self._tree, self.account_count, self.saved_height = head, tree, count, -1
         self._trim_from, self._tree_is_stale = 0, False
         self._pending = PendingChange(head, Overlay(tree, count))
-        self.steps += 1
         return ChainChange(head.point, undone, (), None, newest=None, last_disconnected=last)
 
     def _set_tip(self, change: PendingChange) -> None:
@@ -549,7 +552,7 @@ class Chainstate:
         block = self.store.block(stored, self.params)
         pending.state.undo(self.store.disconnect_block(stored))
         pending.undo(_PendingUndo(stored.point, block.transfers), self.store.head(parent, self.params))
-        self.steps += 1
+        self.note_step()
 
     def _connect_tip(self, stored: StoredBlock) -> None:
         """Execute a block on the tip; raises RuleViolation if the state after it is not the one it commits to.
@@ -564,7 +567,7 @@ class Chainstate:
         history = pending.head.history.completed_by(leaf)
         self.store.connect_block(stored, block.transfers, undo=effect.before, history=history)
         pending.apply(head, block)
-        self.steps += 1
+        self.note_step()
 
     def _execute(self, block: Block) -> Effect:
         """Apply a block to the accounts; raises RuleViolation and leaves them as they were."""

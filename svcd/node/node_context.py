@@ -33,6 +33,7 @@ from svcd.store.database import (
     UncleanShutdownMarker,
     explaining_errors,
     explaining_os_errors,
+    on_progress,
     open_checkpointer,
     open_reader,
     open_writer,
@@ -89,9 +90,10 @@ class NodeContext:
     _close: Callable[[], None]
 
     async def alive(self) -> None:
-        """Return once the writer's thread has answered or has made progress with a reorganisation.
+        """Return once the writer's thread has answered or has made progress with a long piece of work.
 
-        A reorganisation may take minutes; a node killed for that would only begin it again.
+        A reorganisation may take minutes, and so may the commit by which a snapshot becomes the chain: a node killed
+        for that would only begin it again.
         """
         answered = self.chain.writer.run(_do_nothing)
         steps = self.chain.chainstate.steps
@@ -155,6 +157,7 @@ async def open_node(
         connection = await threads.writer.run(open_writer, path)
         tree_file = StateTreeFile(path)
         chainstate = Chainstate(params, ChainWriter(connection), tree_file)
+        on_progress(connection, chainstate.note_step)
         with explaining_os_errors(path), markers[0].opening(connection):
             tip = await threads.writer.run(_load, chainstate, path, expect)
         reading = open_reader(path, threads.health.is_damage)

@@ -22,6 +22,9 @@ _WAL_LIMIT: Final = 64 * 1024 * 1024
 _CHECKPOINT_PAGES: Final = 4_000
 _BUSY_MS: Final = 10_000
 _ROWS_AT_ONCE: Final = 16
+_STEPS: Final = 100_000
+"""Instructions of SQLite's virtual machine between two notes of progress: some milliseconds, half a second if pages are
+read from a busy disk."""
 _DISK_TROUBLE: Final = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_FULL,
@@ -212,6 +215,11 @@ def checkpoint(connection: sqlite3.Connection) -> bool:
             raise
         return False
     return True
+
+
+def on_progress(connection: sqlite3.Connection, note: Callable[[], None]) -> None:
+    """Call ``note`` again and again while a long statement of ``connection`` runs."""
+    connection.set_progress_handler(note, _STEPS)
 
 
 @contextmanager
