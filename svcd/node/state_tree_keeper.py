@@ -35,6 +35,8 @@ class StateTreeKeeper:
         self._blocks = self._changed = 0
         """How many blocks came, and how many accounts they changed, since that block."""
         self._dirty = self._height != chain.chainstate.tip.height
+        self._is_due = False
+        """Whether the tree is to be saved, again if it is being saved."""
         self._saving: Deferred[None] = succeed(None)
 
     def chain_changed(self, change: ChainChange) -> None:
@@ -50,11 +52,17 @@ class StateTreeKeeper:
         return max(MIN_CHANGED, self._chain.chainstate.account_count // CHANGED_SHARE)
 
     def _save(self) -> None:
+        self._is_due = True
         if self._saving.called:
-            self._saving = Deferred.fromCoroutine(self._copy_and_write()).addErrback(self._failed)
+            self._saving = Deferred.fromCoroutine(self._save_while_due()).addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> None:
         self.log.failure("saving the state tree failed", failure)
+
+    async def _save_while_due(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            await self._copy_and_write()
 
     async def _copy_and_write(self) -> None:
         self._blocks = self._changed = 0

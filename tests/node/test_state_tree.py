@@ -238,6 +238,21 @@ def test_the_tree_is_saved_after_so_many_blocks(
     assert len(keeping.disk) == 0, "it is not saved twice"
 
 
+def test_a_reorganisation_while_the_tree_is_written_has_it_written_again(
+    node: Node, chain: ChainBuilder, file: StateTreeFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a start after a kill would compute the tree from all accounts."""
+    monkeypatch.setattr(state_tree_keeper, "MAX_BLOCKS", 3)
+    keeping = Keeping(node, file)
+    node.submit(*branch(chain, None, 3, "b"))
+    assert len(keeping.disk) == 1
+    others = branch(chain, None, 4, "c")
+    node.submit(*others)
+    assert node.tip == others[-1].header.hash
+    keeping.disk.finish()
+    assert file.read().block == others[-1].header.hash
+
+
 def test_the_tree_is_saved_when_many_accounts_have_changed(
     node: Node, chain: ChainBuilder, file: StateTreeFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
