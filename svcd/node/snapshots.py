@@ -1,8 +1,8 @@
 """Makes snapshots of the state, and keeps the newest two for peers that start from one (docs/peers.md "Snapshots")."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -65,6 +65,8 @@ class Snapshots(Service):
         self._may_make = may_make
         self._seconds, self._sleep = seconds, sleep
         self._made: dict[int, SnapshotFile] = {}
+        self._unwanted: set[int] = set()
+        """Heights of snapshots that are not served any more, and whose files may still be there."""
         self._failed: dict[bytes, float] = {}
         """Blocks whose snapshot could not be made, by hash, and when (the clock's seconds) it is tried again."""
         self._loaded = False
@@ -80,7 +82,7 @@ class Snapshots(Service):
         return self._made.get(height)
 
     def chunk(self, file: SnapshotFile, index: int) -> Deferred[bytes]:
-        """The records of a chunk; fails with Corrupt or OSError, and the snapshot is removed then."""
+        """The records of a chunk; fails with Corrupt or OSError, and the snapshot is not served any more then."""
         return self._reader.run(file.chunk, index).addErrback(self._remove_damaged, file)
 
     def stopService(self) -> None:
@@ -102,6 +104,11 @@ class Snapshots(Service):
         for height, file in list(self._made.items()):
             if height not in wanted or not self._is_canonical(file):
                 self._forget(file)
+        while self._unwanted:
+            height = self._unwanted.pop()
+            # A new snapshot of this height has taken the place of the file.
+            if height not in self._made:
+                await self._files.run(self._delete, height)
         for height in wanted:
             if self._stopping or not self._may_make():
                 return
@@ -119,13 +126,13 @@ class Snapshots(Service):
         return stored is not None and stored.point.hash == file.manifest.hash
 
     def _forget(self, file: SnapshotFile) -> None:
-        if self._made.get(file.manifest.height) is file:
-            del self._made[file.manifest.height]
-        with suppress(OSError):
-            file.path.unlink(missing_ok=True)
+        """Serve a snapshot no more; the next :meth:`check` deletes its file."""
+        del self._made[file.manifest.height]
+        self._unwanted.add(file.manifest.height)
 
     def _remove_damaged(self, failure: Failure, file: SnapshotFile) -> Failure:
-        if failure.check(Corrupt, OSError):  # type: ignore[no-untyped-call]
+        # Another one may have taken its place while this one was read.
+        if failure.check(Corrupt, OSError) and self._made.get(file.manifest.height) is file:  # type: ignore[no-untyped-call]
             self.log.warn("{why}; the snapshot is removed and made again", why=str(failure.value))
             self._forget(file)
         return failure
@@ -134,6 +141,11 @@ class Snapshots(Service):
 
     def _path(self, height: int) -> Path:
         return self._database.with_name(f"{_PREFIX}{height}")
+
+    def _delete(self, height: int) -> None:
+        """Delete the file of a snapshot, which takes a tenth of a second if it is large."""
+        with suppress(OSError):
+            self._path(height).unlink(missing_ok=True)
 
     def _load(self) -> list[SnapshotFile]:
         """The snapshots on disk; a damaged one, and any other file of such a name, is removed."""
@@ -154,17 +166,18 @@ class Snapshots(Service):
         """Make the snapshot of a canonical block; if that fails, when (the clock's seconds) it is tried again."""
         began = self._seconds()
         try:
-            with closing(open_reader(self._database, cache_kib=_CACHE_KIB)) as connection:
+            with ExitStack() as reads:
+                connection = reads.enter_context(closing(open_reader(self._database, cache_kib=_CACHE_KIB)))
                 state = StateReader(connection)
-                with state.chain.snapshot():
-                    stored = state.chain.canonical(height)
-                    if stored is None or stored.point.hash != block_hash:
-                        # It has been undone meanwhile.
-                        return 0.0
-                    root = state.chain.block_header(stored, self._chain_manager.params).state_root
-                    pause = self._rests()
-                    with closing(state.records(height, self._database.parent, pause)) as records:
-                        write_snapshot(self._path(height), stored.point, root, records, pause)
+                reads.enter_context(state.chain.snapshot())
+                stored = state.chain.canonical(height)
+                if stored is None or stored.point.hash != block_hash:
+                    # It has been undone meanwhile.
+                    return 0.0
+                root = state.chain.block_header(stored, self._chain_manager.params).state_root
+                pause = self._rests()
+                records = reads.enter_context(closing(state.records(height, self._database.parent, pause)))
+                write_snapshot(self._path(height), stored.point, root, _then_close(records, reads), pause)
             file = SnapshotFile.open(self._path(height))
         except _Stopped:
             return inf
@@ -203,3 +216,9 @@ class Snapshots(Service):
             began = self._seconds()
 
         return rest
+
+
+def _then_close(records: Iterable[bytes], reads: ExitStack) -> Iterator[bytes]:
+    """The records; with them the transaction ends, in which the write-ahead log grows with every block."""
+    yield from records
+    reads.close()

@@ -58,7 +58,8 @@ class _Keys(Sequence[bytes]):
 def write_snapshot(path: Path, point: ChainPoint, state_root: bytes, records: Iterable[bytes], pause: Pause) -> None:
     """Write the snapshot of the block ``point``, which has the ``state_root``.
 
-    ``records`` are pieces with the records of all accounts in order; ``pause`` is called after each.
+    ``records`` are pieces with the records of all accounts in order, taken to the end before anything else is done;
+    ``pause`` is called after each.
 
     Raises:
         Corrupt: the accounts do not give the state root.
@@ -67,7 +68,9 @@ def write_snapshot(path: Path, point: ChainPoint, state_root: bytes, records: It
     """
     partial = path.with_name(f"{path.name}.new")
     try:
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        # A symbolic link of this name must not make the node overwrite another file.
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+b") as file:
             _write_records(file, records, pause)
             chunks, sums = _read_chunks(file, pause)

@@ -194,6 +194,124 @@ def test_a_damaged_chunk_is_never_sent(node: Node, chain: ChainBuilder, tmp_path
     sound(snapshots, chain, blocks)
 
 
+def test_a_read_that_ends_after_its_snapshot_was_replaced_hurts_the_new_one_in_nothing(
+    node: Node, chain: ChainBuilder, tmp_path: Path
+) -> None:
+    """Both have the name of their height."""
+    ours = grow(chain, EVERY + DEPTH)
+    node.submit(*ours)
+    reader = Stepped()
+    snapshots = snapshots_beside(tmp_path / "chain.sqlite", node.chain_manager, reader=reader)
+    check(snapshots)
+    (old,) = snapshots.served
+    late = snapshots.chunk(old, 0)
+    theirs = ours[:5] + grow(chain, EVERY + DEPTH, ours[4], "t")
+    node.submit(*theirs[5:])
+    check(snapshots)
+    (new,) = snapshots.served
+    assert new.path == old.path
+    with capturedLogs() as events:
+        reader.step()
+        with pytest.raises(Corrupt):
+            result_of(late)
+    assert events == []
+    check(snapshots)
+    assert snapshots.served == [new]
+    read = snapshots.chunk(new, 0)
+    reader.step()
+    assert dict(check_chunk(new.manifest, 0, result_of(read))) == chain.accounts_after(theirs[EVERY - 1])
+
+
+def test_files_are_deleted_in_a_thread(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
+    """A file of some hundred MiB takes a tenth of a second."""
+    blocks = grow(chain, 2 * EVERY + DEPTH)
+    node.submit(*blocks[: EVERY + DEPTH])
+    files = Stepped()
+    snapshots = snapshots_beside(tmp_path / "chain.sqlite", node.chain_manager, files=files)
+    checked = Deferred.fromCoroutine(snapshots.check())
+    files.finish()
+    result_of(checked)
+    (file,) = snapshots.served
+    data = file.path.read_bytes()
+    file.path.write_bytes(bytes(len(data)))
+    with pytest.raises(Corrupt):
+        result_of(snapshots.chunk(file, 0))
+    assert (snapshots.served, file.path.exists()) == ([], True)
+    checked = Deferred.fromCoroutine(snapshots.check())
+    assert (len(files), file.path.exists()) == (1, True)
+    files.step()
+    assert not file.path.exists()
+    files.finish()
+    result_of(checked)
+    assert file.path.read_bytes() == data
+
+
+def test_a_snapshot_that_was_damaged_while_another_was_made_is_made_at_once(
+    node: Node, chain: ChainBuilder, tmp_path: Path
+) -> None:
+    """Its new file, which takes the place of the damaged one, stays."""
+    blocks, files = grow(chain, 3 * EVERY + DEPTH), Stepped()
+    node.submit(*blocks[: 2 * EVERY + DEPTH])
+    snapshots = snapshots_beside(tmp_path / "chain.sqlite", node.chain_manager, files=files)
+    checked = Deferred.fromCoroutine(snapshots.check())
+    files.finish()
+    result_of(checked)
+    node.submit(*blocks[2 * EVERY + DEPTH :])
+    checked = Deferred.fromCoroutine(snapshots.check())
+    # The oldest is deleted, and the newest is next.
+    files.step()
+    (file,) = snapshots.served
+    file.path.write_bytes(bytes(file.path.stat().st_size))
+    with pytest.raises(Corrupt):
+        result_of(snapshots.chunk(file, 0))
+    files.finish()
+    result_of(checked)
+    assert heights(snapshots) == [3 * EVERY, 2 * EVERY]
+    checked = Deferred.fromCoroutine(snapshots.check())
+    files.finish()
+    result_of(checked)
+    sound(snapshots, chain, blocks)
+    assert sorted(path.name for path in tmp_path.glob("snapshot-*")) == ["snapshot-20", "snapshot-30"]
+
+
+def test_no_transaction_reads_once_the_accounts_have_been_read(
+    node: Node, chain: ChainBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one does, the write-ahead log keeps all later commits, and hashing the accounts takes minutes."""
+    node.submit(*grow(chain, EVERY + DEPTH))
+    read_chunks, left = snapshot_file._read_chunks, []
+
+    def checkpoint() -> tuple[int, int, int]:
+        with node.store.commit():
+            node.connections[0].execute("UPDATE prune SET height = height")
+        return node.connections[0].execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def reading(*args: Any) -> Any:
+        left.append(checkpoint())
+        return read_chunks(*args)
+
+    monkeypatch.setattr(snapshot_file, "_read_chunks", reading)
+    assert heights(made(node, tmp_path)) == [EVERY]
+    assert left == [(0, 0, 0)]
+
+
+def test_a_link_in_the_place_of_the_new_file_is_not_followed(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
+    blocks = grow(chain, EVERY + DEPTH)
+    node.submit(*blocks)
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    snapshots = snapshots_beside(tmp_path / "chain.sqlite", node.chain_manager)
+    check(snapshots)
+    (file,) = snapshots.served
+    file.path.unlink()
+    with pytest.raises(FileNotFoundError):
+        result_of(snapshots.chunk(file, 0))
+    (tmp_path / "snapshot-10.new").symlink_to(other)
+    check(snapshots)
+    sound(snapshots, chain, blocks)
+    assert other.read_text() == "of somebody else"
+
+
 def test_accounts_that_do_not_give_the_state_root_are_not_made_into_one(
     node: Node, chain: ChainBuilder, tmp_path: Path
 ) -> None:
