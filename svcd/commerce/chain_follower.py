@@ -279,6 +279,9 @@ class ChainFollower:
     such a height it is for a payment to come, above the height at which the other watches are.
     """
 
+    first_height: int = field(default=0, init=False)
+    """While a snapshot becomes the chain, the height of the first block that is here then."""
+
     def step(self, context: StepContext) -> list[WatchQueue]:
         """Evaluate a share of the watches that changes may affect; returns the queues with new events.
 

@@ -184,13 +184,20 @@ class WatchOperations:
         record = self._record(watch)
         return {**record, "existing": True} if existing else record
 
+    def refuse_below(self, height: int) -> None:
+        """Take the blocks below ``height`` for gone, which they are about to be; 0 for none."""
+        self.follower.first_height = height
+
     def _check_kept(self, request: WatchRequest) -> None:
         """Raise Pruned if the request names a height below the blocks that are here.
 
         Without a height a watch is for a payment to come; the response then says from which height the node has blocks.
         """
         if (since := request.terms.since_height) is not None:
-            self.follower.reader.check_kept(since, f"payments from block {since} on", GIVE_SINCE_HEIGHT)
+            asked = f"payments from block {since} on"
+            if since < self.follower.first_height:
+                raise Pruned(self.follower.first_height, asked, GIVE_SINCE_HEIGHT)
+            self.follower.reader.check_kept(since, asked, GIVE_SINCE_HEIGHT)
 
     def _record(self, watch: Watch) -> dict[str, object]:
         observation = self.follower.lookup.find_watched(watch.terms, watch.location)

@@ -79,6 +79,13 @@ class WebhookDatabase:
         """
         return await self.worker.run(self.operations.repository.watches.has_active_since, height, time)
 
+    async def refuse_below(self, height: int) -> None:
+        """Refuse, from now on, watches over payments in blocks below ``height`` as if these were not here; 0 for none.
+
+        No such watch is registered after a later :meth:`has_active_since`, except by another node on PostgreSQL.
+        """
+        await self.worker.run(self.operations.refuse_below, height)
+
     async def close(self) -> None:
         """Close the files after all operations that have begun."""
         await self.worker.run(self._close)

@@ -456,6 +456,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
             node_context.staging,
             node_context.chain.writer,
             has_active_watch_since=no_watch if webhooks is None else webhooks.has_active_since,
+            refuse_watches_below=refuse_no_watch if webhooks is None else webhooks.refuse_below,
         ),
     )
 
@@ -463,6 +464,10 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
 async def no_watch(_height: int, _time: int) -> bool:
     """Whether a node without webhooks has an active watch."""
     return False
+
+
+async def refuse_no_watch(_height: int) -> None:
+    """Refuse watches on a node without webhooks, which gets none."""
 
 
 def page_hosts(config: Config) -> PageHosts:

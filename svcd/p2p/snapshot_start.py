@@ -78,6 +78,8 @@ class StartSettings:
 
     One that names no height counts if it was registered before a time, in Unix milliseconds.
     """
+    refuse_watches_below: Callable[[int], Awaitable[None]]
+    """Refuses, from then on, watches that look for their payment from below a height on, which is 0 for none."""
 
 
 class _NotFromSnapshot(Exception):
@@ -154,6 +156,7 @@ class SnapshotStart:
         self._node = peers.node
         self._mode, self._staging, self._writer = settings.mode, settings.staging, settings.writer
         self._has_active_watch_since = settings.has_active_watch_since
+        self._refuse_watches_below = settings.refuse_watches_below
         self._own_errors = OwnErrors(peers.node.clock, "the start from a snapshot")
         self._ended = ended
         self._over = settings.mode is StartMode.BLOCKS
@@ -245,9 +248,23 @@ class SnapshotStart:
                 # The chain has grown meanwhile, or another one has been met that has more work.
                 await self._fetch_headers()
             progress = await self._write(self._staging.progress)
-            if progress is not None:
-                # Another run of the node may have chosen it, or the start may have waited for long.
-                await self._check_watches(progress.manifest.height)
+            if progress is not None and not self._stopping:
+                await self._adopt(progress.manifest.height)
+        except _NotFromSnapshot as why:
+            if not self._stopping:
+                self._over = True
+                self.log.info("not starting from a snapshot: {why}; fetching all blocks", why=str(why))
+                await self._write(self._staging.clear)
+        except StagingDamaged as damage:
+            self.log.warn("{why}; it is fetched again", why=str(damage))
+
+    async def _adopt(self, height: int) -> None:
+        """Make the state after the block at ``height``, which is whole, the chain; raises _NotFromSnapshot."""
+        # From here on the blocks count as gone, so that no watch that needs them comes after the last look.
+        await self._refuse_watches_below(height + 1)
+        try:
+            # Another run of the node may have chosen the state, or the start may have waited for long.
+            await self._check_watches(height)
             if self._stopping:
                 return
             self._gauge = None
@@ -260,13 +277,8 @@ class SnapshotStart:
                     hash=tip.hash.hex(),
                 )
             self._over = True
-        except _NotFromSnapshot as why:
-            if not self._stopping:
-                self._over = True
-                self.log.info("not starting from a snapshot: {why}; fetching all blocks", why=str(why))
-                await self._write(self._staging.clear)
-        except StagingDamaged as damage:
-            self.log.warn("{why}; it is fetched again", why=str(damage))
+        finally:
+            await self._refuse_watches_below(0)
 
     async def _is_whole(self) -> bool:
         """Whether the state is here, of a block that is on the chain with the most work; or the node is stopping."""

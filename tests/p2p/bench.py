@@ -69,6 +69,7 @@ class Setting:
     start: StartMode | None = None
     """How it begins without a chain; None for with all blocks."""
     has_active_watch_since: Callable[[int, int], Awaitable[bool]] = lambda _height, _time: succeed(False)
+    refuse_watches_below: Callable[[int], Awaitable[None]] = lambda _height: succeed(None)
     """See :class:`svcd.p2p.snapshot_start.StartSettings`."""
     expect: PinnedBlock | None = None
     checker: Worker = field(factory=InlineWorker)
@@ -131,7 +132,8 @@ class Node:
         mode, context = self.setting.start, self.node_context
         if mode is None:
             return None
-        return StartSettings(mode, context.staging, context.chain.writer, self.setting.has_active_watch_since)
+        watches = self.setting.has_active_watch_since, self.setting.refuse_watches_below
+        return StartSettings(mode, context.staging, context.chain.writer, *watches)
 
     def _site(self) -> Site:
         node_context, setting = self.node_context, self.setting

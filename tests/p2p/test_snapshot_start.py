@@ -15,9 +15,10 @@ from twisted.logger import LogEvent, capturedLogs
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, Wait
 from svcd.chain.snapshot import check_manifest
+from svcd.commerce.chain_follower import StepContext
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import Watch
-from svcd.commerce.watch_operations import WatchLimits
+from svcd.commerce.watch_operations import WatchLimits, WatchRequest
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.metrics.collectors import SyncMetrics
 from svcd.node.database_health import DatabaseHealth
@@ -28,6 +29,7 @@ from svcd.p2p import snapshot_start
 from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
 from svcd.process.logs import TerminalObserver, text_line
 from svcd.store.database import DatabaseUnavailable
+from svcd.store.pruned import Pruned
 from tests.chains import TEST_PARAMS, ChainBuilder, address_of, with_producers
 from tests.node.bench import code_of
 from tests.p2p.bench import Node, Setting
@@ -393,7 +395,7 @@ class Webhooks:
         settings = WatchSettings(
             every_depth=False,
             new_id=lambda: "unused",
-            limits=WatchLimits(1, 1),
+            limits=WatchLimits(9, 9),
             now=lambda: 0,
             database=self._database,
         )
@@ -426,6 +428,19 @@ class Webhooks:
             raise self.refusal
         assert self._opened is not None
         return await self._opened.has_active_since(height, time)
+
+    async def refuse_below(self, height: int) -> None:
+        assert self._opened is not None
+        await self._opened.refuse_below(height)
+
+    def register(self, since: int) -> str:
+        """What becomes of a merchant's request for another watch: the sentence that refuses it, or ""."""
+        assert self._opened is not None
+        terms = PaymentTerms(f"order-{since}", address_of("shop", TEST_PARAMS.address_prefix), 25, 3, since)
+        url = "https://shop.example.com/paid"
+        request = WatchRequest(merchant="default", terms=terms, callback_url=url, host="shop.example.com", ttl_ms=1_000)
+        (outcome,) = self._opened.operations.register([request], StepContext(now=0, synced=True))
+        return str(outcome) if isinstance(outcome, Pruned) else ""
 
     def close(self) -> None:
         if self._opened is not None:
@@ -473,6 +488,52 @@ def test_all_blocks_are_fetched_for_a_watch_whose_payment_may_be_in_a_block_befo
     assert followed(node, chain)
     assert prune_height(node) == begins
     assert bool(node.transport.calls_to(remote.endpoint, PATH)) is bool(begins)
+
+
+def test_a_watch_that_comes_after_the_last_look_is_refused_if_it_needs_earlier_blocks(
+    make_node: MakeNode, builder: ChainBuilder, chain: list[Block], webhooks: Webhooks
+) -> None:
+    """The state of millions of accounts takes minutes to become the chain, and a refused merchant asks another node."""
+    node = make_node(
+        start=StartMode.AUTOMATIC,
+        has_active_watch_since=webhooks.has_active_since,
+        refuse_watches_below=webhooks.refuse_below,
+    )
+    webhooks.open(since=None, created_at=end_of_slot(builder, chain[AT - 1]))
+    manager, registered = node.node_context.chain_manager, list[str]()
+    adopt_snapshot = manager.adopt_snapshot
+
+    def registering(staging: Any) -> Any:
+        assert prune_height(node) == 0
+        registered.extend(webhooks.register(since) for since in (AT, AT + 1))
+        return adopt_snapshot(staging)
+
+    manager.adopt_snapshot = registering  # type: ignore[method-assign]
+    node.meet(archive(node, 1, chain))
+    assert followed(node, chain)
+    sentence = f"this node has only blocks from height {AT + 1} on; give that or more as sinceHeight, or ask a node"
+    assert [sentence in each for each in registered] == [True, False]
+    assert registered[1] == ""
+    assert prune_height(node) == AT + 1
+
+
+def test_watches_are_refused_only_while_the_state_becomes_the_chain(make_node: MakeNode, chain: list[Block]) -> None:
+    """A watch that came before the last look has the node fetch all blocks."""
+    refused: list[int] = []
+    answers = iter([False, True])
+
+    def refuse(height: int) -> Deferred[None]:
+        refused.append(height)
+        return succeed(None)
+
+    node = make_node(
+        start=StartMode.AUTOMATIC,
+        has_active_watch_since=lambda _height, _time: succeed(next(answers)),
+        refuse_watches_below=refuse,
+    )
+    node.meet(archive(node, 1, chain))
+    assert followed(node, chain)
+    assert (refused, prune_height(node)) == ([AT + 1, 0], 0)
 
 
 def locked() -> sqlite3.Error:

@@ -128,7 +128,11 @@ class SimulatedNode:
             settings=settings,
             snapshots=self._snapshots,
             start=StartSettings(
-                self.start_mode, node_context.staging, node_context.chain.writer, lambda _height, _time: succeed(False)
+                self.start_mode,
+                node_context.staging,
+                node_context.chain.writer,
+                lambda _height, _time: succeed(False),
+                lambda _height: succeed(None),
             ),
             forwards=self._clients.untrusted.forwards,
         )
