@@ -66,6 +66,7 @@ SQL_MODULES = {
     "store.account_table",
     "store.chain_store",
     "store.block_deletion",
+    "store.checked_producers",
     "store.database_copy",
     "store.offline_database",
     "store.transfer_index",

@@ -233,7 +233,7 @@ class Chainstate:
         genesis, tip = self.store.canonical(0), self.store.tip()
         if genesis is None or tip is None or genesis.point.hash != self.params.genesis_hash:
             raise Corrupt(self._foreign_chain(genesis))
-        check_stored_producers(self.store, self.params, tip.height)
+        self._check_producers(tip)
         newest = self.store.existing(tip.height)
         header = self.store.block_header(newest, self.params)
         if not is_new:
@@ -242,6 +242,17 @@ class Chainstate:
             raise Corrupt(_damaged_accounts(tip))
         self.head, self._tree_is_stale = self.store.head(newest, self.params), False
         return tip
+
+    def _check_producers(self, tip: ChainPoint) -> None:
+        """Check the producers of all canonical blocks, unless an earlier run has done so by the same lists.
+
+        The lists before the first change are rules, to which the genesis commits.
+        """
+        checked, changes = self.store.checked_producers, self.params.changes_hash
+        if self.params.producers and not checked.has(changes):
+            check_stored_producers(self.store, self.params, tip.height)
+            # Each block that is connected from here on is checked by these lists.
+            checked.set(changes)
 
     def _load_tree(self, tip: ChainPoint, root: bytes) -> None:
         """Load the tree from its file, or compute it from all accounts."""

@@ -23,6 +23,7 @@ from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_lea
 from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
 from svcd.store.account_table import AccountReader, AccountWriter
+from svcd.store.checked_producers import CheckedProducers
 from svcd.store.pruned import Pruned
 from svcd.store.transfer_index import (
     ADDRESSES,
@@ -630,6 +631,7 @@ class ChainWriter(ChainReader):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._entries = TransferIndexWriter(connection)
+        self.checked_producers = CheckedProducers(connection)
 
     def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
         """The accounts that a canonical block touched as they were before it, None for those that did not exist.

@@ -1,9 +1,12 @@
 """A network whose list of producers changes: whatever blocks arrive, the node follows those that may be made (8a)."""
 
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from attrs import frozen
@@ -14,6 +17,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt, Refusal
 from svcd.chain.params import NetworkParams
 from svcd.node.changes import BlockStatus
+from svcd.store.chain_store import ChainReader
 from svcd.store.snapshot_staging import SnapshotStaging
 from tests.chains import ChainBuilder, with_producers
 from tests.node.bench import Node, Setting, running
@@ -152,6 +156,51 @@ def test_a_larger_list_for_stored_blocks_is_refused_for_a_producer_that_made_too
         "there; use the file with which this chain was made or, if this one is right, move the database away and the "
         "node fetches the chain again"
     ) in str(refusal.value)
+
+
+def reads_of_all_producers(folder: Path, params: NetworkParams, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often a start of a node reads the producers of the stored blocks."""
+    reads: list[int] = []
+    producers = ChainReader.producers
+
+    def reading(reader: ChainReader, first: int, last: int) -> Any:
+        reads.append(last)
+        return producers(reader, first, last)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ChainReader, "producers", reading)
+        with running(folder, Setting(params=params)) as node:
+            node.check()
+    return len(reads)
+
+
+def test_stored_blocks_are_read_once_for_the_same_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if blocks have come since, or if a list has another order."""
+    chain = stored(tmp_path, CHANGED, "abcd")
+    assert reads_of_all_producers(tmp_path, CHANGED, monkeypatch) == 0
+    same, other = with_producers("abc", (4, "edc")), with_producers("abc", (4, "cde"), (9, "a"))
+    assert reads_of_all_producers(tmp_path, same, monkeypatch) == 0
+    assert reads_of_all_producers(tmp_path, other, monkeypatch) == 1
+    assert reads_of_all_producers(tmp_path, other, monkeypatch) == 0
+    assert reads_of_all_producers(tmp_path, CHANGED, monkeypatch) == 1, "the lists before are not remembered"
+    with running(tmp_path, Setting(params=CHANGED)) as node:
+        tip = branch(chain, None, "abcd")[-1]
+        assert node.submit(*branch(chain, tip, "e")) == [BlockStatus.CONNECTED]
+    assert reads_of_all_producers(tmp_path, CHANGED, monkeypatch) == 0
+    with pytest.raises(Corrupt), running(tmp_path, Setting(params=with_producers("abc", (4, "cd"), (6, "ab")))):
+        pass
+    with pytest.raises(Corrupt), running(tmp_path, Setting(params=with_producers("abc", (4, "cd"), (6, "ab")))):
+        pass
+
+
+def test_a_chain_of_an_earlier_program_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path, CHANGED, "abcde")
+    with closing(sqlite3.connect(tmp_path / "chain.sqlite")) as db:
+        db.executescript("DROP TABLE checked_producers; PRAGMA user_version = 6")
+    with pytest.raises(Corrupt), running(tmp_path, Setting(params=with_producers("abc"))):
+        pass
+    assert reads_of_all_producers(tmp_path, CHANGED, monkeypatch) == 1
+    assert reads_of_all_producers(tmp_path, CHANGED, monkeypatch) == 0
 
 
 def test_headers_that_an_earlier_run_staged_do_not_become_the_chain_with_another_list(tmp_path: Path) -> None:
