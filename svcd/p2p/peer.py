@@ -47,8 +47,9 @@ class Peer:
     """A node that answered our call with the key that it claims; times are the node's seconds.
 
     It has its own record of what it did not answer, prove or take in time. The download of a chain notes what the peer
-    lacks of that chain, and how fast it delivers; the download of a snapshot notes its pauses and false chunks, and the
-    start from a snapshot a chain without the expected block; the address book notes how calls to its endpoint end.
+    lacks of that chain, and how fast it delivers; the download of a snapshot notes its pauses, its false chunks, and
+    whether it delivers any, and the start from a snapshot a chain without the expected block; the address book notes
+    how calls to its endpoint end.
     """
 
     _clock: Clock

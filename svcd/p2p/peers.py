@@ -66,6 +66,11 @@ UNREACHABLE_SECONDS: Final = 600.0
 """How long a node with peers and an endpoint may go without such a hello until its operator is alarmed."""
 ASK_FOR_CALL_SECONDS: Final = 240.0
 """How long a node waits for a hello until its own hellos ask peers to call back."""
+ONLINE_SECONDS: Final = 10.0
+"""How long after the last answer of a peer this node counts as online.
+
+Not long enough for a peer to fail to prove a claim three times in a row.
+"""
 MAX_FAILURES: Final = 3
 _HANDSHAKES_AT_ONCE: Final = 8
 _CALL_BACKS_AT_ONCE: Final = 4
@@ -118,6 +123,8 @@ class Peers:
         """Whether any peer has been verified since the start."""
         self.waits_until = 0.0
         """Until when (the node's seconds) a node that may be alone waits for one of those that it knew at the start."""
+        self.online_seconds = 0.0
+        """How long this node has been online since its start, up to the last tick: a clock that an outage stops."""
         self.on_status: Callable[[], None] = _nothing
         """Called when a peer has shown its chain."""
         self.on_added: Callable[[Peer], None] = _nothing
@@ -145,6 +152,7 @@ class Peers:
         self._called_at: float | None = None
         """When another node last called this one (the node's seconds)."""
         self._tasks = CancellableTasks(self._log_failure)
+        self._ticked_at = node.now()
         self._connected_since: float | None = None
         """Since when (the node's seconds) there has always been a peer; None if there is none."""
 
@@ -165,6 +173,12 @@ class Peers:
         """Whether other nodes can call this one: it has an endpoint, and another node has called it lately."""
         called = self._called_at
         return bool(self.node.key.endpoint) and called is not None and self.node.now() - called < CALLED_SECONDS
+
+    @property
+    def is_online(self) -> bool:
+        """Whether a peer has answered lately; always on a node that may be alone."""
+        now = self.node.now()
+        return self.settings.alone or any(now - peer.last_seen < ONLINE_SECONDS for peer in self.all())
 
     def unreachable(self) -> str:
         """The alarm that no node reaches the endpoint which this one names; "" if nothing is wrong."""
@@ -546,6 +560,8 @@ class Peers:
     def tick(self) -> None:
         """Do what is due by now; to be called once a second."""
         now = self.node.now()
+        self.online_seconds += now - self._ticked_at if self.is_online else 0.0
+        self._ticked_at = now
         self._connected_since = (self._connected_since or now) if self._peers else None
         self._choose(now)
         # A node that nobody can call learns of new blocks only by polling.

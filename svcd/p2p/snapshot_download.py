@@ -5,7 +5,7 @@ known: it is banned, and the chunk comes from another (docs/peers.md "Snapshots"
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from attrs import define
@@ -27,7 +27,7 @@ MAX_CHUNKS_HELD: Final = limit(
     8, "chunks of a snapshot that are requested or wait for the disk", "chunks", ENDLESS_ANSWER
 )
 STALL_SECONDS: Final = limit(60.0, "time without a peer that delivers of a snapshot", "seconds", STALLING_PEER)
-"""How long a snapshot is fetched while no peer delivers any of it."""
+"""How long a snapshot is fetched while no peer delivers any of it; an outage does not count."""
 SLOW_SECONDS: Final = 10.0
 """How old a request is before another peer is asked for the same."""
 FAILED_BACKOFF: Final = 10.0
@@ -39,23 +39,27 @@ Accept = Callable[[int, Accounts], Deferred[None]]
 """Takes the accounts of a chunk, by its index; the Deferred fires when they are on disk."""
 
 
+class SourcesLied(DownloadFailed):
+    """Each peer that served the snapshot has sent something false of it, so the manifest may be false as well."""
+
+
 def choose_snapshot(
     statuses: Iterable[PeerStatus],
     hash_at: Callable[[int], bytes | None],
     *,
     newest: int,
-    refused: Collection[SnapshotClaim] = (),
+    every: int,
 ) -> SnapshotClaim | None:
     """The snapshot to start from, of those in the ``statuses`` of peers: the highest, then the one with most sources.
 
     ``hash_at`` gives the hash of the block at a height in the verified chain, None for none. Only blocks up to the
-    height ``newest`` are considered, and no snapshot that is ``refused``.
+    height ``newest`` are considered of which honest nodes make snapshots: those at multiples of ``every``.
     """
     sources = Counter(claim for status in statuses for claim in set(status.snapshots))
     able = [
         claim
         for claim in sources
-        if claim.height <= newest and claim not in refused and hash_at(claim.height) == claim.hash
+        if 0 < claim.height <= newest and claim.height % every == 0 and hash_at(claim.height) == claim.hash
     ]
     return max(able, key=lambda claim: (claim.height, sources[claim], claim.digest), default=None)
 
@@ -77,11 +81,14 @@ class SnapshotDownload:
 
     log = Logger()
 
-    def __init__(self, peers: Peers, claim: SnapshotClaim, state_root: bytes, liars: set[str]) -> None:
+    def __init__(
+        self, peers: Peers, claim: SnapshotClaim, state_root: bytes, *, liars: set[str], idle: set[str]
+    ) -> None:
         """``state_root`` is that of the verified header of the snapshot's block.
 
         ``liars`` are the endpoints of peers that are not asked, even if they are not banned; those that send what is
-        false are added.
+        false are added. Nor are the ``idle`` ones, to which those are added that were asked and have delivered nothing
+        when the download fails for want of deliveries.
         """
         self._peers = peers
         self._node = peers.node
@@ -95,10 +102,17 @@ class SnapshotDownload:
         self._requests: list[_Request] = []
         self._backoff: dict[str, float] = {}
         """By endpoint, until when (the node's seconds) nothing is requested."""
-        self._liars = liars
+        self._liars, self._idle = liars, idle
+        self._lied = False
+        """Whether a peer has sent something false of this snapshot."""
+        self._helped: set[str] = set()
+        """Endpoints of the peers that have sent something true of this snapshot."""
+        self._asked: set[str] = set()
+        """Endpoints of the peers that were asked since the last delivery."""
         self._failure: Exception | None = None
         self._wakeup = Wakeup(self._node.clock)
-        self._idle_since = self._node.now()
+        self._delivered_at = peers.online_seconds
+        """When a peer has delivered last, by the clock that an outage stops."""
         self.received = 0
         """Bytes of chunks that have come."""
 
@@ -121,7 +135,7 @@ class SnapshotDownload:
     async def chunks(self, manifest: Manifest, missing: Iterable[int], accept: Accept) -> None:
         """Fetch the ``missing`` chunks, by index; raises DownloadFailed, or what ``accept`` fails with."""
         self._manifest, self._missing = manifest, set(missing)
-        self._idle_since = self._node.now()
+        self._note_delivery()
         try:
             while self._missing:
                 self._check()
@@ -138,18 +152,20 @@ class SnapshotDownload:
         """Raise why nothing more is fetched, if so."""
         if self._failure is not None:
             raise self._failure
-        if self._liars and not self.has_sources:
-            raise DownloadFailed("each peer that served it has sent something false")
-        if self._node.now() - self._idle_since >= STALL_SECONDS:
+        others = self._helped - self._liars or any(self._serves(peer) for peer in self._peers.all())
+        if self._lied and not others:
+            raise SourcesLied("each peer that served it has sent something false")
+        if self._peers.online_seconds - self._delivered_at >= STALL_SECONDS:
+            self._idle |= self._asked
             what = "the manifest" if self._manifest is None else "a chunk"
             raise DownloadFailed(f"no peer has sent {what} for {STALL_SECONDS:g} s")
 
-    @property
-    def has_sources(self) -> bool:
-        """Whether a peer that has sent nothing false serves the snapshot."""
-        return any(self._serves(peer) for peer in self._peers.all())
+    def _note_delivery(self) -> None:
+        self._delivered_at = self._peers.online_seconds
+        self._asked = {request.peer.endpoint for request in self._requests}
 
     def _serves(self, peer: Peer) -> bool:
+        """Whether a peer serves the snapshot and has sent nothing false."""
         claims = () if peer.status is None else peer.status.snapshots
         return self.claim in claims and peer.endpoint not in self._liars
 
@@ -159,7 +175,10 @@ class SnapshotDownload:
         return [
             peer
             for peer in self._peers.in_relay_order()
-            if self._serves(peer) and not peer.is_paused and self._backoff.get(peer.endpoint, 0.0) <= now
+            if self._serves(peer)
+            and peer.endpoint not in self._idle
+            and not peer.is_paused
+            and self._backoff.get(peer.endpoint, 0.0) <= now
         ]
 
     def _send_requests(self, accept: Accept) -> None:
@@ -198,6 +217,7 @@ class SnapshotDownload:
 
     def _begin(self, request: _Request, work: Coroutine[Any, Any, None]) -> None:
         self._requests.append(request)
+        self._asked.add(request.peer.endpoint)
         request.call = Deferred.fromCoroutine(work)
         request.call.addErrback(self._failed).addCallback(lambda _: self._wakeup.set())
 
@@ -216,6 +236,7 @@ class SnapshotDownload:
         finally:
             self._requests.remove(request)
         self._manifest = manifest
+        self._helped.add(peer.endpoint)
 
     async def _fetch(self, request: _Request, index: int, accept: Accept) -> None:
         peer, manifest = request.peer, self._manifest
@@ -229,7 +250,8 @@ class SnapshotDownload:
         finally:
             self._requests.remove(request)
         peer.note_delivery()
-        self._idle_since = self._node.now()
+        self._helped.add(peer.endpoint)
+        self._note_delivery()
         if index in self._writing or index not in self._missing:
             return
         self._writing.add(index)
@@ -241,7 +263,7 @@ class SnapshotDownload:
             self._missing.discard(index)
         finally:
             self._writing.discard(index)
-            self._idle_since = self._node.now()
+            self._note_delivery()
 
     def _note_bytes(self, count: int) -> None:
         self.received += count
@@ -254,6 +276,7 @@ class SnapshotDownload:
     def _note_failure(self, peer: Peer, failed: PeerCallFailed) -> None:
         if failed.kind is FailureKind.INVALID:
             self._liars.add(peer.endpoint)
+            self._lied = True
             self._peers.ban(peer, failed.detail)
             return
         if not failed.retry_after:

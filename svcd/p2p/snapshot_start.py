@@ -22,15 +22,15 @@ from svcd.chain.forkchoice import prefers
 from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
 from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.interfaces import Worker
-from svcd.limits import limit
+from svcd.limits import STALLING_PEER, limit
 from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.block_download import DownloadFailed, Wakeup
-from svcd.p2p.client import MAX_HEADERS, HeadersReply, SnapshotClaim
+from svcd.p2p.client import MAX_HEADERS, HeadersReply, PeerStatus, SnapshotClaim
 from svcd.p2p.headers import FalseClaim, check_one_chain, locator_heights
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
-from svcd.p2p.snapshot_download import SnapshotDownload, choose_snapshot
+from svcd.p2p.snapshot_download import SnapshotDownload, SourcesLied, choose_snapshot
 from svcd.p2p.transport import PeerCallFailed
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
@@ -44,7 +44,18 @@ DEPTH: Final = SNAPSHOT_BLOCKS
 REPLY_SECONDS: Final = 10.0
 """How long a reply with headers may take."""
 NOTHING_SECONDS: Final = 60.0
-"""How long the node looks for headers or a snapshot that it can have, until it fetches all blocks."""
+"""How long the node looks for headers or a snapshot that it can have, until it fetches all blocks.
+
+Like the two below it does not count an outage, in which no peer answers.
+"""
+RETURN_SECONDS: Final = limit(
+    300.0, "time for which the rest of a begun snapshot is waited for if others could be had", "seconds", STALLING_PEER
+)
+"""How long no peer delivers of a snapshot, some chunks of which are here, until another snapshot is begun instead."""
+GIVE_UP_SECONDS: Final = limit(600.0, "time without any chunk until all blocks are fetched", "seconds", STALLING_PEER)
+"""How long no peer delivers any chunk until the node fetches all blocks."""
+MAX_BEGUN: Final = limit(10, "snapshots that are begun until all blocks are fetched", "snapshots", STALLING_PEER)
+"""A peer can invent manifests without end whose chunks but one are right."""
 MAX_TRIES: Final = 3
 """How often in a row a peer may fail to show the headers that it claims until the node no longer waits for it."""
 BRANCH_HEADERS: Final = limit(
@@ -163,10 +174,16 @@ class SnapshotStart:
         """Whether the node has a chain, or is to fetch all blocks."""
         self._running: Deferred[None] | None = None
         self._download: SnapshotDownload | None = None
-        self._refused: set[SnapshotClaim] = set()
-        """Snapshots that peers serve, and have not sent."""
         self._liars: set[str] = set()
         """Endpoints of peers that sent a false part of a snapshot."""
+        self._idle: set[str] = set()
+        """Endpoints of peers that were asked for a snapshot and have delivered nothing, since all were tried again."""
+        self._doubted: set[SnapshotClaim] = set()
+        """Snapshots of which only liars had anything."""
+        self._begun = 0
+        """How many snapshots have been begun."""
+        self._delivered_at = 0.0
+        """When the last chunk has come, by the clock that an outage stops."""
         self._unexpected: set[str] = set()
         """Endpoints of peers whose chain does not have the block that the operator expects."""
         self._wakeup = Wakeup(self._node.clock)
@@ -206,6 +223,9 @@ class SnapshotStart:
         if not (self._over or self._stopping or self._running or self._own_errors.pausing) and self._is_wanted():
             self._running = Deferred.fromCoroutine(self._run())
             self._running.addErrback(self._failed).addBoth(self._finished).addErrback(self._failed)
+        if self._running is not None and not self._peers.is_online:
+            # Whether there is an outage must show soon: it may be a while until the next poll.
+            self._peers.poll_all()
         return self._running is not None
 
     def _is_wanted(self) -> bool:
@@ -320,22 +340,25 @@ class SnapshotStart:
 
     async def _fetch_headers(self) -> None:
         """Fetch headers until no peer claims more work than they show; raises _NotFromSnapshot."""
-        idle_since = self._node.now()
+        work, idle_since = -1, 0.0
         while not self._stopping:
             tip = await self._write(self._staging.tip)
+            if tip.work > work:
+                work, idle_since = tip.work, self._peers.online_seconds
             peer = self._most_work(tip)
             if peer is None:
-                if tip.height and not self._waits_for_more(tip):
-                    break
-                if self._node.now() - idle_since >= NOTHING_SECONDS:
-                    if tip.height:
+                # In an outage nobody claims anything, which shows nothing.
+                if self._peers.is_online:
+                    if tip.height and not self._waits_for_more(tip):
                         break
-                    raise _NotFromSnapshot("no peer shows its headers")
+                    if self._peers.online_seconds - idle_since >= NOTHING_SECONDS:
+                        if tip.height:
+                            break
+                        raise _NotFromSnapshot("no peer shows its headers")
                 await self._wakeup.wait(_CHECK_SECONDS)
                 continue
             try:
-                if await self._headers_from(peer, tip):
-                    idle_since = self._node.now()
+                await self._headers_from(peer, tip)
             except FalseClaim as why:
                 self._peers.reject_claim(peer, str(why))
             except PeerCallFailed as failed:
@@ -368,8 +391,8 @@ class SnapshotStart:
             if peer.endpoint not in self._unexpected
         )
 
-    async def _headers_from(self, peer: Peer, tip: ChainPoint) -> bool:
-        """Fetch headers of a peer's chain; whether any is new. Raises FalseClaim or PeerCallFailed."""
+    async def _headers_from(self, peer: Peer, tip: ChainPoint) -> None:
+        """Fetch headers of a peer's chain; raises FalseClaim or PeerCallFailed."""
         reply = await self._request_headers(peer, await self._write(self._locator, tip.height))
         new = False
         while not self._stopping:
@@ -379,24 +402,22 @@ class SnapshotStart:
                 if parent is None:
                     raise FalseClaim("its headers do not begin at a block that both have")
                 tip = await self._write(self._staging.tip)
-                if parent.point.hash == tip.hash:
-                    head = await self._append(peer, parent, headers)
-                else:
-                    head = await self._compare(peer, parent, headers, reply)
-                    return head is not None
+                if parent.point.hash != tip.hash:
+                    await self._compare(peer, parent, headers, reply)
+                    return
+                head = await self._append(peer, parent, headers)
                 if head is None:
-                    return new
+                    return
                 new = True
                 peer.note_proven_claim()
                 self._note(StartStage.HEADERS, head.point.height, reply.height)
             if reply.is_last:
                 if not new:
                     raise FalseClaim("its headers have less work than it claims")
-                return True
+                return
             if not self._peers.has(peer):
-                return new
+                return
             reply = await self._request_headers(peer, [reply.headers[-1].hash])
-        return new
 
     async def _append(self, peer: Peer, parent: ChainHead, headers: Sequence[Header]) -> ChainHead | None:
         """Check and stage headers on the newest staged one; the last, or None if not all are valid."""
@@ -408,9 +429,7 @@ class SnapshotStart:
             return None
         return check.heads[-1]
 
-    async def _compare(
-        self, peer: Peer, fork: ChainHead, headers: Sequence[Header], reply: HeadersReply
-    ) -> ChainHead | None:
+    async def _compare(self, peer: Peer, fork: ChainHead, headers: Sequence[Header], reply: HeadersReply) -> None:
         """Verify a branch that leaves the staged headers, and stage it in their place if it has more work."""
         work = (await self._write(self._staging.tip)).work
         kept: list[Header] = []
@@ -423,11 +442,11 @@ class SnapshotStart:
                 heads += check.heads
             if check.failure is not None:
                 self._not_valid(peer, check.failure)
-                return None
+                return
             head = check.heads[-1]
             if head.point.work > work:
                 await self._write(self._staging.add_headers, fork, kept, heads)
-                return heads[-1]
+                return
             if reply.is_last or self._stopping:
                 raise FalseClaim("its headers have less work than it claims")
             reply = await self._request_headers(peer, [reply.headers[-1].hash])
@@ -475,12 +494,10 @@ class SnapshotStart:
 
     async def _fetch_state(self) -> None:
         """Fetch the state after a block far below the newest header; raises _NotFromSnapshot."""
-        began = self._node.now()
+        self._delivered_at = self._peers.online_seconds
         while not self._stopping:
             claim = await self._choose()
             if claim is None:
-                if self._node.now() - began >= NOTHING_SECONDS:
-                    raise _NotFromSnapshot("no peer serves a usable snapshot")
                 await self._wakeup.wait(_CHECK_SECONDS)
                 continue
             await self._check_watches(claim.height)
@@ -490,11 +507,9 @@ class SnapshotStart:
                 await self._fetch_snapshot(download)
                 return
             except DownloadFailed as failed:
+                if isinstance(failed, SourcesLied):
+                    self._doubted.add(claim)
                 if not self._stopping:
-                    if download.has_sources:
-                        # Otherwise liars served it, and the next peer that does may be honest.
-                        self._refused.add(claim)
-                    began = self._node.now()
                     self.log.info(
                         "the download of the snapshot of block {height} failed: {why}",
                         height=claim.height,
@@ -504,7 +519,7 @@ class SnapshotStart:
                 self._download = None
 
     def _begin_download(self, claim: SnapshotClaim, state_root: bytes) -> SnapshotDownload:
-        download = self._download = SnapshotDownload(self._peers, claim, state_root, self._liars)
+        download = self._download = SnapshotDownload(self._peers, claim, state_root, liars=self._liars, idle=self._idle)
         if self._stopping:
             # There was none yet when the node began to stop.
             download.stop(DownloadFailed("the node is stopping"))
@@ -545,19 +560,48 @@ class SnapshotStart:
             return
 
     async def _choose(self) -> SnapshotClaim | None:
-        """The snapshot that was begun if a peer still serves it, else the best one."""
+        """The snapshot to fetch now, None for none yet: the one that was begun, or else the best one.
+
+        Raises _NotFromSnapshot once no more is waited for.
+        """
         progress, tip = await self._write(self._staging.progress), await self._write(self._staging.tip)
-        peers = [peer for peer in self._peers.all() if peer.endpoint not in self._liars]
-        statuses = [peer.status for peer in peers if peer.status is not None]
-        claims = {claim for status in statuses for claim in status.snapshots}
+        begun: SnapshotClaim | None = None
         if progress is not None:
             manifest = progress.manifest
             begun = SnapshotClaim(manifest.height, manifest.hash, manifest.digest)
-            if not progress.missing or (begun in claims and begun not in self._refused):
+            if not progress.missing:
                 return begun
-        points = {claim.height: await self._write(self._staging.point, claim.height) for claim in claims}
+        has_chunks = progress is not None and len(progress.missing) < len(progress.manifest.chunks)
+        if begun in self._doubted:
+            # It is as good as any other, and may be no state at all.
+            begun, has_chunks = None, False
+        served = {
+            peer.endpoint: peer.status
+            for peer in self._peers.all()
+            if peer.status is not None and peer.endpoint not in self._liars
+        }
+        heights = {claim.height for status in served.values() for claim in status.snapshots}
+        points = {height: await self._write(self._staging.point, height) for height in heights}
         hashes = {height: point.hash for height, point in points.items() if point is not None}
-        return choose_snapshot(statuses, hashes.get, newest=tip.height - DEPTH, refused=self._refused)
+
+        def best(statuses: Sequence[PeerStatus]) -> SnapshotClaim | None:
+            if begun is not None and any(begun in status.snapshots for status in statuses):
+                return begun
+            return choose_snapshot(statuses, hashes.get, newest=tip.height - DEPTH, every=SNAPSHOT_BLOCKS)
+
+        quiet = self._peers.online_seconds - self._delivered_at
+        # Those that have the begun one may be away, or busy, for a while.
+        waits = has_chunks and quiet < RETURN_SECONDS
+        claim = best([status for endpoint, status in served.items() if endpoint not in self._idle])
+        if claim is None or (waits and claim != begun):
+            claim = best(list(served.values()))
+            if waits and claim != begun:
+                return None
+            self._idle.clear()
+        patience = GIVE_UP_SECONDS if has_chunks or claim is not None else NOTHING_SECONDS
+        if quiet >= patience:
+            raise _NotFromSnapshot(f"no peer has sent any of a usable snapshot for {patience:g} s")
+        return claim
 
     async def _fetch_snapshot(self, download: SnapshotDownload) -> None:
         progress = await self._write(self._staging.progress)
@@ -565,7 +609,10 @@ class SnapshotStart:
         if progress is not None and progress.manifest.digest == download.claim.digest:
             manifest, missing = progress.manifest, progress.missing
         else:
+            if self._begun >= MAX_BEGUN:
+                raise _NotFromSnapshot(f"{MAX_BEGUN} snapshots were begun, and none has come whole")
             manifest = await download.manifest()
+            self._begun += 1
             await self._write(self._staging.begin_state, manifest)
             missing = tuple(range(len(manifest.chunks)))
         done = len(manifest.chunks) - len(missing)
@@ -574,6 +621,7 @@ class SnapshotStart:
         async def add(index: int, accounts: Sequence[tuple[bytes, Account]]) -> None:
             nonlocal done
             await self._write(self._staging.add_chunk, index, accounts)
+            self._delivered_at = self._peers.online_seconds
             done += 1
             self._note(StartStage.STATE, done, len(manifest.chunks))
 

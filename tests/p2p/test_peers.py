@@ -50,6 +50,51 @@ def outbound(node: Node) -> set[str]:
     return {peer.endpoint for peer in node.peers.outbound()}
 
 
+# Whether this node is online
+
+
+def test_a_node_is_online_while_a_peer_answers(node: Node) -> None:
+    assert not node.peers.is_online
+    node.run(100.0)
+    assert node.peers.online_seconds == 0.0
+    remotes = [node.remote(number) for number in (1, 2)]
+    node.meet(*remotes)
+    assert node.peers.is_online
+    node.run(100.0)
+    assert node.peers.online_seconds == pytest.approx(100.0, abs=2.0)
+    del node.transport.responders[remotes[0].endpoint]
+    node.run(100.0)
+    assert node.peers.online_seconds == pytest.approx(200.0, abs=2.0)
+
+
+@pytest.mark.parametrize("silently", [False, True])
+def test_the_clock_of_a_node_stops_in_an_outage(node: Node, silently: bool) -> None:
+    remote = node.remote()
+    node.meet(remote)
+    node.run(100.0)
+    if silently:
+        remote.scripts = {"": silent}
+    else:
+        del node.transport.responders[remote.endpoint]
+    node.run(peers.ONLINE_SECONDS + 1.0)
+    before = node.peers.online_seconds
+    assert not node.peers.is_online
+    node.run(200.0)
+    assert node.peers.online_seconds == before
+    remote.scripts = {}
+    node.transport.responders[remote.endpoint] = remote
+    assert node.until(lambda: node.peers.is_online, within=30.0)
+    node.run(50.0)
+    assert node.peers.online_seconds == pytest.approx(before + 50.0, abs=2.0)
+
+
+def test_a_node_that_may_be_alone_is_always_online(make_node: MakeNode) -> None:
+    node = make_node(alone=True)
+    node.run(100.0)
+    assert node.peers.is_online
+    assert node.peers.online_seconds == pytest.approx(100.0, abs=2.0)
+
+
 # Greeting
 
 

@@ -65,6 +65,7 @@ class Bench:
             self.manifest = remote.serve_snapshot(self.block, MOST)
         self.accepted: dict[int, Sequence[tuple[bytes, Account]]] = {}
         self.accept: Callable[[int, Any], Deferred[None]] = self._accept
+        self.idle: set[str] = set()
 
     def _accept(self, index: int, accounts: Sequence[tuple[bytes, Account]]) -> Deferred[None]:
         assert index not in self.accepted
@@ -76,7 +77,9 @@ class Bench:
         self.node.meet(*self.remotes)
         self.node.run(1.0)
         self.node.transport.calls.clear()
-        self.download = SnapshotDownload(self.node.peers, self.claim(), self.block.header.state_root, set())
+        self.download = SnapshotDownload(
+            self.node.peers, self.claim(), self.block.header.state_root, liars=set(), idle=self.idle
+        )
         return Deferred.fromCoroutine(self._run(missing))
 
     def claim(self) -> SnapshotClaim:
@@ -356,6 +359,71 @@ def test_a_liar_that_may_not_be_banned_is_asked_no_more(node: Node, chain: list[
     assert all(len(bench.chunk_calls(remote)) <= MAX_REQUESTS for remote in bench.remotes)
 
 
+def test_a_lie_does_not_end_it_where_another_has_delivered_who_is_away(node: Node, chain: list[Block]) -> None:
+    """All peers are away in an outage."""
+    bench = Bench(node, chain, peers=2)
+    liar, honest = bench.remotes
+    sends_bent_chunks(liar)
+    liar.scripts = {PATH: silent}
+    last = len(bench.manifest.chunks) - 1
+    honest.scripts = {f"{PATH}/{last}": silent}
+    work = bench.begin()
+    assert node.until(lambda: banned(node, liar) and len(bench.accepted) == last, within=60.0)
+    del node.transport.responders[honest.endpoint]
+    node.peers.drop(node.peer(honest))
+    node.run(5.0)
+    assert not has_result(work)
+    honest.scripts = {}
+    node.transport.responders[honest.endpoint] = honest
+    node.meet(honest)
+    bench.succeeds(work, within=30.0)
+
+
+def test_peers_that_deliver_nothing_are_noted(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain, peers=3)
+    for remote in bench.remotes:
+        remote.scripts = {f"{PATH}/5": silent}
+    bench.remotes[2].snapshots.clear()
+    bench.fails(bench.begin(), within=STALL_SECONDS + 10.0)
+    assert bench.idle == {remote.endpoint for remote in bench.remotes[:2]}
+
+
+def test_peers_that_deliver_nothing_are_noted_where_the_manifest_does_not_come(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain, peers=2)
+    for remote in bench.remotes:
+        remote.scripts = {PATH: silent}
+    bench.fails(bench.begin(), within=STALL_SECONDS + 10.0)
+    assert bench.idle == {remote.endpoint for remote in bench.remotes}
+
+
+def test_nobody_is_noted_where_all_comes(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain, peers=2)
+    bench.succeeds(bench.begin())
+    assert bench.idle == set()
+
+
+def test_a_peer_that_delivered_nothing_before_is_not_asked(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain, peers=2)
+    bench.idle.add(bench.remotes[0].endpoint)
+    bench.succeeds(bench.begin())
+    assert not any(path.startswith(PATH) for path in node.transport.paths(bench.remotes[0].endpoint))
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/5"])
+def test_an_outage_does_not_end_it(node: Node, chain: list[Block], path: str) -> None:
+    bench = Bench(node, chain)
+    (remote,) = bench.remotes
+    remote.scripts = {path: silent}
+    work = bench.begin()
+    node.run(5.0)
+    del node.transport.responders[remote.endpoint]
+    node.run(10 * STALL_SECONDS)
+    assert not has_result(work)
+    node.transport.responders[remote.endpoint] = remote
+    remote.scripts = {}
+    bench.succeeds(work, within=40.0)
+
+
 def false_manifest(manifest: Manifest) -> Manifest:
     """One whose chunks do not join to the state root."""
     first = manifest.chunks[0]
@@ -414,16 +482,16 @@ def status(*claims: SnapshotClaim) -> PeerStatus:
     return PeerStatus(100, bytes(32), 100, 0, claims)
 
 
-def choice(*statuses: PeerStatus, newest: int = 50, refused: Sequence[SnapshotClaim] = ()) -> SnapshotClaim | None:
-    return choose_snapshot(statuses, hash_of, newest=newest, refused=refused)
+def choice(*statuses: PeerStatus, newest: int = 50, every: int = 10) -> SnapshotClaim | None:
+    return choose_snapshot(statuses, hash_of, newest=newest, every=every)
 
 
 def test_the_highest_that_is_not_too_new_is_chosen() -> None:
     assert choice() is None
     assert choice(status(), status()) is None
     assert choice(status(claim(50), claim(20)), status(claim(20))) == claim(50)
-    assert choice(status(claim(51), claim(20)), status(claim(20))) == claim(20)
-    assert choice(status(claim(51))) is None
+    assert choice(status(claim(60), claim(20)), status(claim(20))) == claim(20)
+    assert choice(status(claim(60))) is None
 
 
 def test_of_one_block_the_one_with_most_sources_is_chosen() -> None:
@@ -431,7 +499,13 @@ def test_of_one_block_the_one_with_most_sources_is_chosen() -> None:
     assert choice(status(claim(40, 9), claim(40, 9)), status(claim(40, 1)), status(claim(40, 1))) == claim(40, 1)
 
 
-def test_one_that_was_refused_or_is_of_another_block_is_not_chosen() -> None:
-    assert choice(status(claim(40)), status(claim(30)), refused=[claim(40)]) == claim(30)
+def test_one_of_another_block_is_not_chosen() -> None:
     assert choice(status(claim(40, block=bytes(32))), status(claim(30))) == claim(30)
-    assert choose_snapshot([status(claim(40))], lambda _: None, newest=50) is None
+    assert choose_snapshot([status(claim(40))], lambda _: None, newest=50, every=10) is None
+
+
+def test_only_blocks_of_which_honest_nodes_make_snapshots_are_chosen() -> None:
+    """The genesis is none of them."""
+    assert choice(status(claim(49), claim(41)), status(claim(40), claim(0))) == claim(40)
+    assert choice(status(claim(49), claim(1)), status(claim(0))) is None
+    assert choice(status(claim(49)), every=7) == claim(49)

@@ -1,9 +1,12 @@
 """A node without a chain starts from a snapshot: headers, state, then blocks; and what may go wrong."""
 
+import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import LogEvent, capturedLogs
 
 from svcd.chain.block import Block
-from svcd.chain.errors import NotYet, Refusal, Wait
-from svcd.chain.snapshot import check_manifest
+from svcd.chain.encoding import canonical
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.snapshot import Manifest, check_manifest
 from svcd.commerce.chain_follower import StepContext
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import Watch
@@ -26,7 +30,9 @@ from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.node.threads import InlineWorker
 from svcd.p2p import client as client_module
 from svcd.p2p import snapshot_start
-from svcd.p2p.snapshot_start import NOTHING_SECONDS, StartMode
+from svcd.p2p.snapshot_download import STALL_SECONDS
+from svcd.p2p.snapshot_start import GIVE_UP_SECONDS, NOTHING_SECONDS, RETURN_SECONDS, StartMode
+from svcd.p2p.transport import FailureKind, PeerReply
 from svcd.process.logs import TerminalObserver, text_line
 from svcd.store.database import DatabaseUnavailable
 from svcd.store.pruned import Pruned
@@ -36,7 +42,7 @@ from tests.p2p.bench import Node, Setting
 from tests.p2p.conftest import MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, followed, hashes_of, meet
 from tests.p2p.memory_transport import Called, MemoryTransport
-from tests.p2p.remote_node import RemoteNode, silent
+from tests.p2p.remote_node import RemoteNode, Script, refused, silent, snapshot_of
 from tests.p2p.test_branch_push import post
 from tests.postgresql import Server
 from tests.store.damage import Damage, damage_table
@@ -663,7 +669,7 @@ def test_without_a_snapshot_all_blocks_are_fetched(fresh: Node, chain: list[Bloc
 
 
 def test_a_snapshot_too_near_the_tip_is_not_taken(fresh: Node, chain: list[Block]) -> None:
-    remote = archive(fresh, 1, chain, at=LENGTH - DEPTH + 1)
+    remote = archive(fresh, 1, chain, at=LENGTH)
     fresh.meet(remote)
     assert followed(fresh, chain, within=NOTHING_SECONDS + 20.0)
     assert prune_height(fresh) == 0
@@ -721,6 +727,291 @@ def test_no_blocks_are_requested_before_the_snapshot_is_loaded(fresh: Node, chai
     fresh.meet(remote)
     fresh.run(5.0)
     assert fresh.transport.calls_to(remote.endpoint, BLOCKS) == []
+
+
+# Peers that name snapshots and do not deliver them
+
+NEWEST = LENGTH - DEPTH
+MANIFEST = f"/p2p/snapshot/{NEWEST}"
+STATUS = "/p2p/status"
+
+
+def names(remote: RemoteNode, height: int) -> Script:
+    """A script of ``/p2p/status``: each time another snapshot of the same block."""
+    digests = count(1)
+    block_hash = remote.builder.point_after(remote.blocks[height - 1] if height else None).hash
+
+    def answer(called: Called) -> PeerReply:
+        reply = remote.honest(called)
+        assert isinstance(reply, PeerReply)
+        body = json.loads(reply.body)
+        claim = {"height": str(height), "hash": block_hash.hex(), "digest": f"{next(digests):064x}"}
+        body["status"]["snapshots"] = [claim]
+        return evolve(reply, body=canonical(body))
+
+    return answer
+
+
+def naming(node: Node, number: int, chain: Sequence[Block], answer: Script, height: int = NEWEST) -> RemoteNode:
+    """A node that names snapshots without end, and answers by a script if it is asked for one."""
+    remote = node.remote(number, blocks=chain)
+    remote.scripts = {STATUS: names(remote, height), f"/p2p/snapshot/{height}": answer}
+    return remote
+
+
+UNHELPFUL: dict[str, Script] = {
+    "silent": silent,
+    "missing": lambda _: refused(404),
+    "busy": lambda _: PeerReply(429, b"{}", 5.0),
+    "another": lambda _: PeerReply(200, canonical({"ok": True})),
+}
+
+
+@pytest.mark.parametrize("kind", [*UNHELPFUL, "trickling"])
+def test_a_peer_that_names_snapshots_and_delivers_none_does_not_keep_the_node_from_that_of_another(
+    fresh: Node, chain: list[Block], kind: str
+) -> None:
+    idle = naming(fresh, 1, chain, UNHELPFUL.get(kind, silent))
+    if kind == "trickling":
+        fresh.transport.dripping.add(idle.endpoint)
+    meet(fresh, idle, archive(fresh, 2, chain))
+    assert followed(fresh, chain, within=STALL_SECONDS + 20.0)
+    assert prune_height(fresh) == AT + 1
+    assert idle.endpoint in {called.endpoint for called in fresh.transport.calls if called.path == MANIFEST}
+
+
+@pytest.mark.parametrize("kind", [*UNHELPFUL, "trickling"])
+def test_a_peer_that_names_snapshots_and_delivers_none_does_not_keep_the_node_from_all_blocks(
+    fresh: Node, chain: list[Block], kind: str
+) -> None:
+    idle = naming(fresh, 1, chain, UNHELPFUL.get(kind, silent))
+    if kind == "trickling":
+        fresh.transport.dripping.add(idle.endpoint)
+    meet(fresh, idle, fresh.remote(2, blocks=chain))
+    assert followed(fresh, chain, within=GIVE_UP_SECONDS + STALL_SECONDS + 20.0)
+    assert prune_height(fresh) == 0
+
+
+def test_several_peers_that_name_snapshots_and_deliver_none_cost_a_minute_each(fresh: Node, chain: list[Block]) -> None:
+    idle = [naming(fresh, number, chain, silent) for number in range(1, 6)]
+    meet(fresh, *idle, archive(fresh, 6, chain, at=NEWEST))
+    assert followed(fresh, chain, within=len(idle) * STALL_SECONDS + 20.0)
+    assert prune_height(fresh) == NEWEST + 1
+
+
+def test_a_peer_that_was_busy_for_a_while_is_asked_again(fresh: Node, chain: list[Block]) -> None:
+    busy = archive(fresh, 1, chain, scripts={PATH: UNHELPFUL["busy"]})
+    meet(fresh, busy, fresh.remote(2, blocks=chain))
+    fresh.run(3 * STALL_SECONDS)
+    assert fresh.tip.height == 0
+    busy.scripts = {}
+    assert followed(fresh, chain, within=20.0)
+    assert prune_height(fresh) == AT + 1
+
+
+@pytest.mark.parametrize("height", [0, 1, AT - 1, AT + 1])
+def test_a_snapshot_of_a_block_of_which_honest_nodes_make_none_is_not_asked_for(
+    fresh: Node, chain: list[Block], height: int
+) -> None:
+    """The genesis included, whose state every node has."""
+    stops = note_stops(fresh)
+    remote = naming(fresh, 1, chain, silent, height=height)
+    fresh.meet(remote)
+    fresh.run(NOTHING_SECONDS / 2)
+    assert fresh.tip.height == 0
+    assert followed(fresh, chain, within=NOTHING_SECONDS)
+    assert prune_height(fresh) == 0
+    assert stops == []
+    assert not any("/snapshot/" in path for path in fresh.transport.paths(remote.endpoint))
+
+
+def test_a_snapshot_at_a_height_of_none_does_not_delay_one(fresh: Node, chain: list[Block]) -> None:
+    meet(fresh, naming(fresh, 1, chain, silent, height=AT + 1), archive(fresh, 2, chain))
+    assert followed(fresh, chain, within=20.0)
+    assert prune_height(fresh) == AT + 1
+
+
+# Outages, and peers that leave
+
+
+def lose(node: Node, *remotes: RemoteNode, silently: bool = False) -> Callable[[], None]:
+    """Let the line to others break; the result repairs it."""
+
+    class Void:
+        def answer(self, _request: object) -> FailureKind | None:
+            return None if silently else FailureKind.UNREACHABLE
+
+    node.transport.responders.update({remote.endpoint: Void() for remote in remotes})
+    return lambda: node.transport.responders.update({remote.endpoint: remote for remote in remotes})
+
+
+def halfway(node: Node, remote: RemoteNode, *others: RemoteNode) -> None:
+    """Meet peers, and bring the start to where one chunk is missing of the snapshot that the first one serves."""
+    remote.scripts[f"{PATH}/3"] = silent
+    meet(node, remote, *others)
+    assert node.until(lambda: node.node_context.staging.progress() and missing_chunks(node) == (3,), within=20.0)
+    node.transport.calls.clear()
+    del remote.scripts[f"{PATH}/3"]
+
+
+@pytest.mark.parametrize("silently", [False, True])
+@pytest.mark.parametrize("seconds", [120.0, 2 * GIVE_UP_SECONDS])
+def test_an_outage_costs_no_chunks(fresh: Node, chain: list[Block], seconds: float, silently: bool) -> None:
+    remote, other = archive(fresh, 1, chain), fresh.remote(2, blocks=chain)
+    halfway(fresh, remote, other)
+    repair = lose(fresh, remote, other, silently=silently)
+    fresh.run(seconds)
+    assert fresh.tip.height == 0
+    assert missing_chunks(fresh) == (3,)
+    repair()
+    assert followed(fresh, chain, within=90.0)
+    assert prune_height(fresh) == AT + 1
+    assert set(chunks_asked(fresh, remote)) == {f"{PATH}/3"}
+
+
+@pytest.mark.parametrize("path", [HEADERS, PATH])
+def test_an_outage_at_the_begin_of_a_start_does_not_end_it(fresh: Node, chain: list[Block], path: str) -> None:
+    remote, other = archive(fresh, 1, chain), fresh.remote(2, blocks=chain)
+    remote.scripts = other.scripts = {path: silent}
+    meet(fresh, remote, other)
+    assert fresh.until(lambda: fresh.transport.calls_to(remote.endpoint, path))
+    repair = lose(fresh, remote, other)
+    fresh.run(2 * GIVE_UP_SECONDS)
+    remote.scripts, other.scripts = {}, {}
+    repair()
+    assert followed(fresh, chain, within=90.0)
+    assert prune_height(fresh) == AT + 1
+
+
+def test_an_outage_between_two_replies_with_headers_does_not_end_the_start(
+    fresh: Node, chain: list[Block], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headers that are here are too few for a start from a snapshot, or show no snapshot."""
+    monkeypatch.setattr(snapshot_start, "MAX_HEADERS", 20)
+    remote = archive(fresh, 1, chain)
+    repairs: list[Callable[[], None]] = []
+
+    def answer(called: Called) -> Any:
+        repairs.append(lose(fresh, remote))
+        return remote.honest(called)
+
+    remote.scripts = {HEADERS: answer}
+    fresh.meet(remote)
+    fresh.run(2 * GIVE_UP_SECONDS)
+    assert fresh.node_context.staging.tip().height == 20
+    remote.scripts = {}
+    repairs[0]()
+    assert followed(fresh, chain, within=90.0)
+    assert prune_height(fresh) == AT + 1
+
+
+def test_a_node_that_may_be_alone_ends_a_start_whose_peers_have_left(make_node: MakeNode, chain: list[Block]) -> None:
+    node = make_node(start=StartMode.AUTOMATIC, alone=True)
+    remote = archive(node, 1, chain)
+    halfway(node, remote)
+    lose(node, remote)
+    node.run(GIVE_UP_SECONDS - 30.0)
+    assert node.network.network_view().behind
+    node.run(60.0)
+    assert not node.network.network_view().behind
+
+
+def test_the_rest_of_a_snapshot_is_waited_for_though_another_could_be_had(fresh: Node, chain: list[Block]) -> None:
+    remote, other = archive(fresh, 1, chain), archive(fresh, 2, chain, at=NEWEST)
+    halfway(fresh, remote)
+    repair = lose(fresh, remote)
+    fresh.meet(other)
+    fresh.run(RETURN_SECONDS - 60.0)
+    assert missing_chunks(fresh) == (3,)
+    repair()
+    assert followed(fresh, chain, within=60.0)
+    assert prune_height(fresh) == AT + 1
+    assert set(chunks_asked(fresh, remote)) == {f"{PATH}/3"}
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_another_snapshot_is_begun_where_the_rest_of_the_first_does_not_come(
+    fresh: Node, chain: list[Block], away: bool
+) -> None:
+    remote, other = archive(fresh, 1, chain), archive(fresh, 2, chain, at=20)
+    halfway(fresh, remote)
+    if away:
+        lose(fresh, remote)
+    else:
+        remote.scripts = {f"{PATH}/3": silent}
+    fresh.meet(other)
+    assert followed(fresh, chain, within=RETURN_SECONDS + STALL_SECONDS + 30.0)
+    assert prune_height(fresh) == 21
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_all_blocks_are_fetched_where_nobody_has_the_rest_of_a_snapshot_for_long(
+    fresh: Node, chain: list[Block], away: bool
+) -> None:
+    remote, other = archive(fresh, 1, chain), fresh.remote(2, blocks=chain)
+    halfway(fresh, remote, other)
+    if away:
+        lose(fresh, remote)
+    else:
+        remote.scripts = {f"{PATH}/3": silent}
+    fresh.run(GIVE_UP_SECONDS - 60.0)
+    assert missing_chunks(fresh) == (3,)
+    assert followed(fresh, chain, within=STALL_SECONDS + 80.0)
+    assert prune_height(fresh) == 0
+
+
+def false_counts(builder: ChainBuilder, block: Block) -> list[tuple[Manifest, list[bytes]]]:
+    """Manifests that join to the state root, each of which says of one chunk that it has an account less."""
+    manifest, records = snapshot_of(builder, block, MOST)
+    found: list[tuple[Manifest, list[bytes]]] = []
+    for index, chunk in enumerate(manifest.chunks):
+        fewer = evolve(chunk, accounts=max(chunk.accounts - 1, 0))
+        changed = evolve(manifest, chunks=(*manifest.chunks[:index], fewer, *manifest.chunks[index + 1 :]))
+        with suppress(RuleViolation):
+            check_manifest(changed, block.header.state_root, most=MOST)
+            found.append((changed, records))
+    return found
+
+
+@pytest.mark.parametrize("honest", [False, True])
+def test_a_state_that_is_provably_false_is_given_up(
+    fresh: Node, builder: ChainBuilder, chain: list[Block], honest: bool
+) -> None:
+    liar = archive(fresh, 1, chain)
+    liar.snapshots[AT] = false_counts(builder, chain[AT - 1])[-1]
+    other = fresh.remote(2, blocks=chain)
+    meet(fresh, liar, other)
+    assert fresh.until(lambda: fresh.peers.is_banned(liar.key.node_id), within=20.0)
+    progress = fresh.node_context.staging.progress()
+    assert progress is not None
+    assert 0 < len(progress.missing) < len(progress.manifest.chunks)
+    if honest:
+        other.serve_snapshot(chain[AT - 1], MOST)
+    assert followed(fresh, chain, within=NOTHING_SECONDS + 30.0)
+    assert prune_height(fresh) == (AT + 1 if honest else 0)
+
+
+def test_snapshots_are_not_begun_without_end(
+    fresh: Node, builder: ChainBuilder, chain: list[Block], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer names another manifest again and again, of which it sends one chunk."""
+    monkeypatch.setattr(snapshot_start, "MAX_BEGUN", 3)
+    false = false_counts(builder, chain[AT - 1])[-4:]
+    liar, other = archive(fresh, 1, chain), fresh.remote(2, blocks=chain)
+    liar.scripts = {f"{PATH}/{index}": silent for index in range(1, 40)}
+    begun: list[bytes] = []
+    for snapshot in false:
+        liar.snapshots[AT] = snapshot
+        if not begun:
+            meet(fresh, liar, other)
+        fresh.run(RETURN_SECONDS + 2 * STALL_SECONDS)
+        progress = fresh.node_context.staging.progress()
+        if progress is not None:
+            begun.append(progress.manifest.digest)
+    assert begun == [manifest.digest for manifest, _ in false[:3]]
+    assert fresh.tip.hash == chain[-1].header.hash
+    assert prune_height(fresh) == 0
+    assert not fresh.peers.is_banned(liar.key.node_id)
 
 
 # A block that the operator knows
