@@ -58,7 +58,7 @@ def sections_of(cls: Any, name: str) -> dict[str, dict[str, Any]]:
         if attrs.has(type(field.default)):
             inner = camel(field.name) if name == "top" else f"{name}.{camel(field.name)}"
             found |= sections_of(type(field.default), inner)
-        else:
+        elif field.name != "own_network":  # Read from the network file, and no key of the configuration.
             in_coins = any(isinstance(mark, Coins) for mark in get_args(field.type))
             found[name][camel(field.name)] = format_amount(field.default) if in_coins else field.default
     return {name: keys for name, keys in found.items() if keys}
