@@ -1,5 +1,8 @@
 """One script for a page: a module together with all modules that it imports, so that a browser asks only once.
 
+What a page may never need it imports when it does, by ``import("./name.mjs")``: that is a bundle of its own. It has its
+own copies of the modules that both need, so what an ``instanceof`` tells must not pass between them.
+
 Scripts and style sheets go to browsers without comments and indentation, which only readers need.
 """
 
@@ -13,7 +16,11 @@ _LINE_COMMENT: Final = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 _MARGIN: Final = re.compile(r"^[ \t]+|^\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([a-z0-9-]+\.mjs)";$', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
-_OTHER_FORM: Final = re.compile(r"^(?:import|export)\b.*|^.*\bimport\(.*", re.MULTILINE)
+_LATER: Final = re.compile(r'\bimport\("\./([a-z0-9-]+\.mjs)"\)')
+_OTHER_FORM: Final = re.compile(
+    r'^import\b.*|^export (?!(?:async )?(?:function|class|const) ).*|^.*\bimport\((?!"/static/[a-z0-9-]+\.mjs"\)).*',
+    re.MULTILINE,
+)
 
 
 def imported_modules(source: str) -> list[str]:
@@ -22,17 +29,18 @@ def imported_modules(source: str) -> list[str]:
 
 
 def bundle(sources: Mapping[str, str], entry: str) -> str:
-    """A script that does the same as the module ``entry`` of ``sources``, and imports nothing.
+    """A script that does and exports the same as the module ``entry`` of ``sources``, and imports nothing at first.
 
     Each imported module becomes a function, which is called once and returns what the module exports, in an order in
     which a module comes after those that it imports. So its own names stay its own, and the code itself is unchanged,
-    but for comments that fill a line, empty lines and indentation. Raises ValueError for a circular import and for
-    forms that cannot be bundled: other imports than ``import { a, b } from "./name.mjs";``, other exports than of a
-    function, a class or a constant, and a template literal over several lines.
+    but for comments that fill a line, empty lines and indentation. Modules that are imported later are named as pages
+    name them, ``/static/name.mjs``. Raises ValueError for a circular import and for forms that cannot be bundled: other
+    imports than ``import { a, b } from "./name.mjs";`` and ``import("./name.mjs")``, other exports than of a function,
+    a class or a constant, and a template literal over several lines.
     """
     order: list[str] = []
     _visit(sources, entry, (), order)
-    return "".join(_module(name, sources[name]) for name in order[:-1]) + f"{{\n{_body(entry, sources[entry])}}}\n"
+    return "".join(_module(name, sources[name]) for name in order[:-1]) + _body(entry, sources[entry])
 
 
 def style_sheet(source: str) -> str:
@@ -52,18 +60,19 @@ def _visit(sources: Mapping[str, str], name: str, importers: tuple[str, ...], or
 
 def _module(name: str, source: str) -> str:
     exported = ", ".join(_EXPORT.findall(source))
-    return f"const {_variable(name)} = (() => {{\n{_body(name, source)}return {{ {exported} }};\n}})();\n"
+    body = _EXPORT.sub("", _body(name, source))
+    return f"const {_variable(name)} = (() => {{\n{body}return {{ {exported} }};\n}})();\n"
 
 
 def _body(name: str, source: str) -> str:
-    """The code of a module without comments and margins, whose imports are constants and whose exports are unmarked."""
+    """The code of a module without comments and margins, whose imports are constants."""
     code = _LINE_COMMENT.sub("", _BLOCK_COMMENT.sub("", source))
     for line in code.splitlines():
         # In such a literal, what looks like a comment would be text.
         if line.count("`") % 2:
             raise ValueError(f"{name}: a template literal must end in its line: {line.strip()}")
     code = _IMPORT.sub(lambda match: f"const {{ {match[1]} }} = {_variable(match[2])};", code)
-    code = _EXPORT.sub("", code)
+    code = _LATER.sub(r'import("/static/\1")', code)
     if other := _OTHER_FORM.search(code):
         raise ValueError(f"{name}: this form of import or export cannot be bundled: {other[0]}")
     return _MARGIN.sub("", code)

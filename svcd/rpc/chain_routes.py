@@ -143,7 +143,8 @@ class ChainRoutes(ShowsChain):
         self._clock = clock
         self._kept_status: Cached[tuple[bytes, bytes, Tip]] = Cached()
         self._kept_consensus: Cached[Response] = Cached()
-        self._rules = Response(json_body({"rules": self._params.rules}))
+        changes = [{"height": str(each.height), "producers": list(each.producers)} for each in self._params.changes]
+        self._rules = Response(json_body({"rules": self._params.rules, "changes": changes}))
 
     @Route(
         "GET",
@@ -186,9 +187,9 @@ class ChainRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/rules",
-        "The rules of the network, which give its genesis hash",
+        "The rules of the network, which give its genesis hash, and the changes of its producers",
         bucket="read",
-        answers={200: object_schema({"rules": schemas.RULES})},
+        answers={200: object_schema({"rules": schemas.RULES, "changes": schemas.CHANGES})},
     )
     def rules(self) -> Renderable:
         """Answer GET /rpc/rules."""

@@ -130,6 +130,14 @@ RULES: Final = named_object(
     },
     about="The rules that give the genesis hash, under their names in docs/protocol.md 1.",
 )
+CHANGES: Final[Schema] = {
+    "type": "array",
+    "items": named_object(
+        "ProducerChange",
+        {"height": WHOLE_NUMBER, "producers": {"type": "array", "items": ADDRESS}},
+        about="The producers from a height on, in place of those before (docs/protocol.md 8a).",
+    ),
+}
 CONSENSUS: Final = named_object(
     "Consensus",
     {

@@ -1,5 +1,6 @@
 """Chromium on a devnet of its own. Without Chromium these tests are skipped; with SVCD_REQUIRE_ALL=1 they fail."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.browser.between import Between, between
 from tests.browser.chain import Account, Chain
+from tests.browser.engines import CHROMIUM, ChromiumTab, Tab, firefox, webkit
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import RunningNode
-from tests.programs import program
+from tests.programs import needs, program
 
 OTHER_NAME = "node.example"
 """A name of the node in the eyes of the browser, which is not that of the computer itself."""
@@ -97,3 +100,36 @@ def wallet(watched: Watched, account: Account, tmp_path: Path) -> WalletPage:
     wallet.bring(account.keyfile(tmp_path))
     wallet.view("home")
     return wallet
+
+
+@pytest.fixture(scope="module")
+def liar(node: RunningNode) -> Iterator[Between]:
+    """A server that passes itself off as the node."""
+    with between(node) as server:
+        yield server
+
+
+OTHERS = {"firefox": firefox, "webkit": webkit}
+
+
+@pytest.fixture(
+    params=[
+        CHROMIUM,
+        pytest.param("firefox", marks=needs("firefox-esr")),
+        pytest.param("webkit", marks=needs("WebKitWebDriver", "Xvfb")),
+    ]
+)
+def tab(request: pytest.FixtureRequest, node: RunningNode, liar: Between, tmp_path: Path) -> Iterator[Tab]:
+    """A tab in each engine, in which nothing may go wrong unseen."""
+    if request.param == "chromium":
+        watched: Watched = request.getfixturevalue("watched")
+        watched.others.add(liar.url)
+        watched.forgiven.append("status of 400")
+        tab: Tab = ChromiumTab(watched.page(), node.url)
+        tab.forgiven = watched.forgiven
+        # It is watched to the end of the test.
+        yield tab
+        return
+    with OTHERS[request.param](tmp_path, node.url) as tab:
+        yield tab
+        assert [each for each in tab.complaints() if not any(re.search(one, each) for one in tab.forgiven)] == []

@@ -6,6 +6,7 @@ tests use Debian's: Firefox speaks WebDriver BiDi, WebKitGTK has a driver for We
 
 import json
 import os
+import re
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -16,12 +17,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 import websocket
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page
 
+from tests.browser.chain import PASSWORD
 from tests.process_level.running import ENVIRONMENT, free_port, wait_until
-from tests.programs import program
+from tests.programs import needs, program
 
 STEP_SECONDS: Final = 60.0
 """Time for one step of a story, on a machine that is busy, too."""
@@ -84,7 +87,7 @@ class Tab(ABC):
 
     def see(self, selector: str) -> None:
         """Wait until an element is visible."""
-        self._until(lambda: self.texts(selector), f"{selector} is visible")
+        self.until(lambda: self.texts(selector), f"{selector} is visible")
 
     def click(self, selector: str) -> None:
         """Click an element, once that is possible."""
@@ -95,7 +98,7 @@ class Tab(ABC):
             self.press(selector)
             return True
 
-        self._until(clicked, f"{selector} can be clicked")
+        self.until(clicked, f"{selector} can be clicked")
 
     def type(self, selector: str, text: str, *, enter: bool = False) -> None:
         """Click an empty field, and type."""
@@ -110,7 +113,7 @@ class Tab(ABC):
             found[:] = [each for each in self.texts(selector) if each]
             return bool(found)
 
-        self._until(has_text, f"{selector} has a text")
+        self.until(has_text, f"{selector} has a text")
         return found[0]
 
     def texts(self, selector: str) -> list[str]:
@@ -125,7 +128,8 @@ class Tab(ABC):
         """Errors and warnings of the pages, and requests to other hosts, as far as the engine tells them."""
         return []
 
-    def _until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until a condition holds; while it raises NotYet, it does not."""
         last = "nothing"
 
         def holds() -> bool:
@@ -146,6 +150,42 @@ class Tab(ABC):
             return str(self.evaluate("() => `the page is ${location.href}: ${document.body.innerText}`"))
         except NotYet as reason:
             return f"no page can be told: {reason}"
+
+
+CHROMIUM: Final = pytest.param("chromium", marks=needs("chromium"))
+in_one_engine = pytest.mark.parametrize("tab", [CHROMIUM], indirect=True)
+"""For what does not depend on the engine: which proofs convince, and what a wallet says of the others."""
+CHECKED: Final = re.compile(r"Checked against the chain: (\d+) (?:second|minute)s? ago\.")
+
+
+def unlock(tab: Tab) -> None:
+    """Type the password."""
+    tab.type("#unlock-password", PASSWORD, enter=True)
+
+
+def make_wallet(tab: Tab) -> str:
+    """Make a wallet from words; its address."""
+    tab.go("/wallet/")
+    tab.click("#create-start")
+    tab.see("#words li:nth-child(24)")
+    words = tab.texts("#words li")
+    tab.click("#words-done")
+    for number in (1, 2, 3):
+        tab.see(f"#quiz-{number}")
+        place = int(tab.attribute(f"#quiz-{number}", "data-place"))
+        tab.type(f"#quiz-{number}", words[place - 1])
+    tab.click("#quiz-done")
+    tab.type("#new-password", PASSWORD)
+    tab.type("#new-password-again", PASSWORD, enter=True)
+    tab.click("#keyfile-done")
+    tab.click('#navigation a[href="#receive"]')
+    return tab.text("#receive-address")
+
+
+def checked(tab: Tab) -> None:
+    """Wait until the wallet says that it has checked the balance."""
+    tab.until(lambda: any(CHECKED.fullmatch(each) for each in tab.texts("#home-checked")), "the balance is checked")
+    assert tab.texts("#home-unproved") == []
 
 
 class ChromiumTab(Tab):

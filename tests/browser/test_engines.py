@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +11,10 @@ import pytest
 
 from svcd.keyfile import Keyfile, Pbkdf2, outdated, parse, unseal
 from svcd.pages.static_files import PAGE, static_files
-from tests.browser.between import Between, Reply, between
+from tests.browser.between import Between, Reply
 from tests.browser.chain import (
     CHOOSE_PROOF,
     FAUCET,
-    PASSWORD,
     SHOP,
     Account,
     Chain,
@@ -25,16 +23,11 @@ from tests.browser.chain import (
     payment_uri,
     wallet_path,
 )
-from tests.browser.engines import ChromiumTab, Tab, firefox, webkit
-from tests.browser.watching import Watched
+from tests.browser.engines import Tab, checked, in_one_engine, make_wallet, unlock
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import DEADLINE, RunningNode, wait_until
-from tests.programs import needs
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
-
-
-OTHERS = {"firefox": firefox, "webkit": webkit}
 
 
 @pytest.fixture(scope="module")
@@ -51,64 +44,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 def chain(node: RunningNode) -> Chain:
     """The chain of the node."""
     return Chain(node)
-
-
-@pytest.fixture(scope="module")
-def liar(node: RunningNode) -> Iterator[Between]:
-    """A server that passes itself off as the node."""
-    with between(node) as server:
-        yield server
-
-
-CHROMIUM = pytest.param("chromium", marks=needs("chromium"))
-in_one_engine = pytest.mark.parametrize("tab", [CHROMIUM], indirect=True)
-"""For what does not depend on the engine: which proofs convince, and what a wallet says of the others."""
-
-
-@pytest.fixture(
-    params=[
-        CHROMIUM,
-        pytest.param("firefox", marks=needs("firefox-esr")),
-        pytest.param("webkit", marks=needs("WebKitWebDriver", "Xvfb")),
-    ]
-)
-def tab(request: pytest.FixtureRequest, node: RunningNode, liar: Between, tmp_path: Path) -> Iterator[Tab]:
-    """A tab in each engine, in which nothing may go wrong unseen."""
-    if request.param == "chromium":
-        watched: Watched = request.getfixturevalue("watched")
-        watched.others.add(liar.url)
-        watched.forgiven.append("status of 400")
-        tab: Tab = ChromiumTab(watched.page(), node.url)
-        tab.forgiven = watched.forgiven
-        # It is watched to the end of the test.
-        yield tab
-        return
-    with OTHERS[request.param](tmp_path, node.url) as tab:
-        yield tab
-        assert [each for each in tab.complaints() if not any(re.search(one, each) for one in tab.forgiven)] == []
-
-
-def unlock(tab: Tab) -> None:
-    tab.type("#unlock-password", PASSWORD, enter=True)
-
-
-def make_wallet(tab: Tab) -> str:
-    """Make a wallet from words; its address."""
-    tab.go("/wallet/")
-    tab.click("#create-start")
-    tab.see("#words li:nth-child(24)")
-    words = tab.texts("#words li")
-    tab.click("#words-done")
-    for number in (1, 2, 3):
-        tab.see(f"#quiz-{number}")
-        place = int(tab.attribute(f"#quiz-{number}", "data-place"))
-        tab.type(f"#quiz-{number}", words[place - 1])
-    tab.click("#quiz-done")
-    tab.type("#new-password", PASSWORD)
-    tab.type("#new-password-again", PASSWORD, enter=True)
-    tab.click("#keyfile-done")
-    tab.click('#navigation a[href="#receive"]')
-    return tab.text("#receive-address")
 
 
 def test_a_payment_that_the_network_takes_back(tab: Tab, chain: Chain) -> None:
@@ -185,13 +120,6 @@ COUNT_PENDING = """() => {
   };
   return true;
 }"""
-CHECKED = re.compile(r"Checked against the chain: (\d+) (?:second|minute)s? ago\.")
-
-
-def checked(tab: Tab) -> None:
-    """Wait until the wallet says that it has checked the balance."""
-    tab._until(lambda: any(CHECKED.fullmatch(each) for each in tab.texts("#home-checked")), "the balance is checked")
-    assert tab.texts("#home-unproved") == []
 
 
 def test_the_balance_is_checked_against_the_chain(tab: Tab, chain: Chain, liar: Between) -> None:
@@ -298,6 +226,30 @@ def test_a_worker_that_is_not_served_is_told(tab: Tab, liar: Between) -> None:
     assert tab.text("#home-unproved").startswith("Not checked against the chain")
     liar.lie = None
     checked(tab)
+
+
+def test_scripts_that_are_loaded_later_may_be_missing(tab: Tab, liar: Between) -> None:
+    def refuse(*names: str) -> None:
+        def lie(path: str, node: Callable[[], Reply]) -> Reply | None:
+            missing = any(path.startswith(f"/static/{name}.") for name in names)
+            return Reply.json(503, {"ok": False, "error": "later"}) if missing else None
+
+        liar.lie, tab.origin = lie, liar.url
+
+    tab.forgiven += ["status of 503", "Loading (?:failed for the )?module"]
+    refuse("passwords")
+    tab.go("/wallet/")
+    tab.click("#create-start")
+    tab.see("#stopped-error[data-error=node-unreachable]")
+    refuse("qr")
+    address = make_wallet(tab)
+    tab.until(lambda: tab.texts("#receive-qr") == [], "there is no white square")
+    assert tab.text("#receive-address") == address
+    refuse()
+    tab.go("/wallet/")
+    unlock(tab)
+    tab.click('#navigation a[href="#receive"]')
+    tab.until(lambda: tab.attribute("#receive-qr path", "d").startswith("M"), "the code is drawn")
 
 
 def test_a_hidden_tab_loads_no_worker(tab: Tab, liar: Between) -> None:
@@ -521,7 +473,7 @@ def test_a_wallet_that_nobody_uses(tab: Tab, liar: Between) -> None:
 
     # It would ask every two seconds
     tab.evaluate(HIDE, "hidden")
-    tab._until(lambda: tab.evaluate("() => window.pending === 0"), "what was asked before is answered")
+    tab.until(lambda: tab.evaluate("() => window.pending === 0"), "what was asked before is answered")
     before = len(liar.asked)
     time.sleep(5)
     assert liar.asked[before:] == []

@@ -64,6 +64,17 @@ def test_a_bundle_has_each_module_once_without_comments() -> None:
     assert '// not on a line of its own: "kept"' in made
 
 
+def test_what_is_imported_later_is_a_bundle_of_its_own() -> None:
+    sources = {**MODULES, "later.mjs": 'const { twice } = await import("./tools.mjs");\nconsole.log(twice(1));\n'}
+    made = bundle(sources, "later.mjs")
+    assert 'await import("/static/tools.mjs")' in made
+    assert "const twice" not in made
+    exported = bundle(sources, "tools.mjs")
+    assert "export const twice = (number)" in exported
+    assert "export class Counter" in exported
+    assert "export const seen" not in exported
+
+
 def test_a_licence_stays_with_the_code() -> None:
     licensed = {"entry.mjs": "/*! Copyright of somebody. */\n/* About it. */\nconst step = 1;\n"}
     made = bundle(licensed, "entry.mjs")
@@ -79,7 +90,8 @@ def test_a_licence_stays_with_the_code() -> None:
         ('import { seen as other } from "./seen.mjs";\n', "form of import"),
         ('import { seen } from "/static/seen.mjs";\n', "form of import"),
         ('import "./seen.mjs";\n', "form of import"),
-        ('const tools = await import("./tools.mjs");\n', "form of import"),
+        ("const tools = await import(name);\n", "form of import"),
+        ('const tools = await import("../tools.mjs");\n', "form of import"),
         ("export default 1;\n", "form of import or export"),
         ("export let changing = 1;\n", "form of import or export"),
         ("export { step };\n", "form of import or export"),

@@ -187,7 +187,10 @@ def test_scripts_give_every_message_its_values() -> None:
 
 DEVELOPERS = re.compile(r"\b(?:RangeError|damaged|exact|hex)\(.*$|class(?:Name)?(?: =|:) ?$")
 """What stands before a literal that is not for buyers: faults of the program, and details of a damaged file."""
-DETAILS = {f"{name}.mjs" for name in "account-proof argon2 chain-proof light-node payment-proof strict-json".split()}
+DETAILS = {
+    f"{name}.mjs"
+    for name in "account-proof argon2 chain-proof light-node network-rules payment-proof strict-json".split()
+}
 """They say in English which part of a proof is wrong; the pages quote that in a sentence of their own."""
 NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519"}
 

@@ -8,8 +8,8 @@ import { message } from "./texts.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 
-/** The address of a 20-byte key hash on a network of networks.mjs.
- * @type {(keyHash: Uint8Array, network: Network) => string} */
+/** The address of a 20-byte key hash on a network.
+ * @type {(keyHash: Uint8Array, network: Pick<Network, "prefix">) => string} */
 function encodeAddress(keyHash, network) {
   const number = keyHash.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
   const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) =>
@@ -20,7 +20,7 @@ function encodeAddress(keyHash, network) {
 }
 
 /** The address of a 32-byte public key.
- * @type {(publicKey: Uint8Array, network: Network) => Promise<string>} */
+ * @type {(publicKey: Uint8Array, network: Pick<Network, "prefix">) => Promise<string>} */
 export async function addressOf(publicKey, network) {
   return encodeAddress((await taggedHash("svc/address/v1", publicKey)).subarray(0, 20), network);
 }

@@ -6,20 +6,19 @@
 import { addressOf, checkAddress } from "./address.mjs";
 import { bytesOf, hexOf, utf8 } from "./bytes.mjs";
 import { keyOf } from "./ed25519.mjs";
-import { NETWORKS } from "./networks.mjs";
+import { idOf, NETWORKS } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 import { canonical } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Key } from "./ed25519.mjs" */
-/** @import { NetworkName } from "./chain-rules.mjs" */
 /** @import { Network } from "./networks.mjs" */
 /**
  * @typedef {object} Keyfile
  * @property {string} address
  * @property {string} format
- * @property {NetworkName} network
+ * @property {string} network the name of a built-in one, or the genesis hash of another
  * @property {{ ciphertext: string, name: string, nonce: string }} cipher
  * @property {{ iterations: number, name: string, salt: string, memory?: number, parallelism?: number }} kdf
  * @property {string} [publicKey] missing in the former format
@@ -60,6 +59,10 @@ export async function calibrated(clock = () => performance.now()) {
   return Math.min(Math.max(Math.round(rounds / 100_000) * 100_000, MIN_ITERATIONS), MAX_ITERATIONS);
 }
 
+/** The part of an address before the separator, which is in no other part.
+ * @type {(keyfile: Pick<Keyfile, "address">) => string} */
+const prefixOf = ({ address }) => address.split("1")[0];
+
 /** Everything that can be read without the password: nothing of it can be changed without the password either.
  * @type {(keyfile: Omit<Keyfile, "cipher">) => Bytes} */
 function additionalData({ address, format, kdf, network, publicKey = "" }) {
@@ -74,7 +77,17 @@ function additionalData({ address, format, kdf, network, publicKey = "" }) {
  * @param {(size: number) => Bytes} random
  * @param {number} iterations
  * @returns {Promise<Keyfile>} */
-export async function seal(seed, password, network, random, iterations) {
+export const seal = (seed, password, network, random, iterations) =>
+  sealAs(seed, password, { id: idOf(network), prefix: network.prefix }, random, iterations);
+
+/** The same for the network that a keyfile calls `id`.
+ * @param {Bytes} seed
+ * @param {string} password
+ * @param {{ id: string, prefix: string }} network
+ * @param {(size: number) => Bytes} random
+ * @param {number} iterations
+ * @returns {Promise<Keyfile>} */
+async function sealAs(seed, password, network, random, iterations) {
   const salt = random(16);
   const nonce = random(12);
   const { publicKey } = await keyOf(seed);
@@ -82,7 +95,7 @@ export async function seal(seed, password, network, random, iterations) {
     address: await addressOf(publicKey, network),
     format: FORMAT,
     kdf: { iterations, name: PBKDF2, salt: hexOf(salt) },
-    network: network.name,
+    network: network.id,
     publicKey: hexOf(publicKey),
   };
   const key = await cipherKey(password, salt, iterations, "encrypt");
@@ -113,7 +126,8 @@ async function seedIn(keyfile, password) {
 export async function reseal(keyfile, password, newPassword, random, calibrate = calibrated) {
   const seed = await seedIn(keyfile, password);
   const iterations = Math.max(keyfile.kdf.iterations, await calibrate());
-  const sealed = await seal(seed, newPassword, NETWORKS[keyfile.network], random, iterations);
+  const network = { id: keyfile.network, prefix: prefixOf(keyfile) };
+  const sealed = await sealAs(seed, newPassword, network, random, iterations);
   seed.fill(0);
   must(sealed.address === keyfile.address, "damaged-keyfile", message("wallet-script.keyfile-not-own"));
   return sealed;
@@ -132,7 +146,7 @@ export async function unseal(keyfile, password) {
   const opened = await keyOf(seed);
   seed.fill(0);
   const { address, publicKey = hexOf(opened.publicKey) } = keyfile;
-  const own = (await addressOf(opened.publicKey, NETWORKS[keyfile.network])) === address && hexOf(opened.publicKey) === publicKey;
+  const own = (await addressOf(opened.publicKey, { prefix: prefixOf(keyfile) })) === address && hexOf(opened.publicKey) === publicKey;
   must(own, "damaged-keyfile", message("wallet-script.keyfile-not-own"));
   return opened;
 }
@@ -199,28 +213,42 @@ export async function parse(text, network) {
   if (cipher.name !== CIPHER) throw damaged(`cipher.name must be ${CIPHER}`);
   hex(cipher.nonce, 12, "cipher.nonce");
   hex(cipher.ciphertext, 48, "cipher.ciphertext");
-  if (!Object.hasOwn(NETWORKS, keyfile.network)) throw damaged("its network is unknown");
-  checkOwnAddress(keyfile);
+  const ours = keyfile.network === idOf(network);
+  const own = ours ? network : Object.values(NETWORKS).find(({ name }) => name === keyfile.network);
+  if (own === undefined) {
+    const isOther = typeof keyfile.network === "string" && /^[0-9a-f]{64}$/.test(keyfile.network);
+    if (!isOther) throw damaged("its network is unknown");
+    throw ofOther(keyfile, network);
+  }
+  checkOwnAddress(keyfile, own);
   if (keyfile.publicKey !== undefined) await checkPublicKey(keyfile.publicKey, keyfile);
   // No value holds a blank, so whatever is longer than the canonical text says something twice or in another notation.
   if (text.replace(/[ \t\r\n]/g, "").length !== canonical(keyfile).length) throw damaged("it says something twice");
-  const sentence = message("wallet-script.keyfile-of-other", { other: keyfile.network, network: network.name });
-  must(keyfile.network === network.name, "keyfile-of-other-network", sentence);
+  if (!ours) throw ofOther(keyfile, network);
   return keyfile;
 }
 
+/** @type {(keyfile: Keyfile, network: Network) => Problem} */
+function ofOther({ network: other }, network) {
+  const { name, genesisHash: hash } = network;
+  const sentence = Object.hasOwn(NETWORKS, other)
+    ? message("wallet-script.keyfile-of-other", { other, network: name })
+    : message("wallet-script.genesis-other", { name, hash, given: other });
+  return new Problem("keyfile-of-other-network", sentence);
+}
+
 /** @type {(publicKey: string, keyfile: Keyfile) => Promise<void>} */
-async function checkPublicKey(publicKey, { address, network }) {
+async function checkPublicKey(publicKey, keyfile) {
   hex(publicKey, 32, "publicKey");
-  const own = (await addressOf(bytesOf(publicKey), NETWORKS[network])) === address;
+  const own = (await addressOf(bytesOf(publicKey), { prefix: prefixOf(keyfile) })) === keyfile.address;
   if (!own) throw damaged("its address is not that of its publicKey");
 }
 
-/** @type {(keyfile: Keyfile) => void} */
-function checkOwnAddress(keyfile) {
+/** @type {(keyfile: Keyfile, network: Network) => void} */
+function checkOwnAddress(keyfile, network) {
   try {
     if (typeof keyfile.address !== "string") throw damaged("its address is no text");
-    checkAddress(keyfile.address, NETWORKS[keyfile.network]);
+    checkAddress(keyfile.address, network);
   } catch {
     throw damaged("its address is not one of its network");
   }

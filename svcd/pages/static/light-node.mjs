@@ -2,18 +2,20 @@
 
 import { checkAccount, parseAccountProof } from "./account-proof.mjs";
 import { ChainReader, checkChain, checkWork, HEADER_FIELDS, MAX_PROOF_BYTES, parseChainProof, parseHeader } from "./chain-proof.mjs";
-import { genesisOf, RULES, slotTime } from "./chain-rules.mjs";
+import { genesisOf, rulesOf, slotTime } from "./chain-rules.mjs";
 import { elements, exactFields, must, strictJson } from "./strict-json.mjs";
 import { InvalidProof } from "./errors.mjs";
+import { NETWORKS } from "./networks.mjs";
+import { networkOfRules } from "./network-rules.mjs";
 
 /** @import { ProvenAccount } from "./account-proof.mjs" */
 /** @import { Evaluate, Head, ReadChain } from "./chain-proof.mjs" */
-/** @import { Network } from "./networks.mjs" */
+/** @import { NetworkName, NetworkParams } from "./chain-rules.mjs" */
 /** @typedef {{ head: Head, stateRoot: string }} Known the newest block that was proven, to be stored. */
 /**
  * @typedef {object} Questions to a node.
  * @property {(path: string) => Promise<string>} ask for the text of an answer; throws Unanswered
- * @property {Network} network
+ * @property {NetworkParams} network
  * @property {Known | null} known
  * @property {Evaluate} evaluate
  * @property {(done: number, total: number) => void} progress
@@ -32,6 +34,19 @@ function proofIn(text) {
   const { ok, proof } = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "proof"], "the answer");
   must(ok === true, "ok must be true");
   return proof;
+}
+
+/** The network that a keyfile calls `id`. A node is asked for the rules of one that is not built in, which must give the
+ * genesis hash `id`, and believed for the changes of its producers; throws InvalidProof or Unanswered.
+ * @type {(id: string, ask: Questions["ask"]) => Promise<NetworkParams>} */
+export async function networkCalled(id, ask) {
+  if (Object.hasOwn(NETWORKS, id)) return NETWORKS[/** @type {NetworkName} */ (id)];
+  const answer = strictJson(await ask("/rpc/rules"), MAX_PROOF_BYTES);
+  const { ok, rules, changes } = exactFields(answer, ["ok", "rules", "changes"], "the answer");
+  must(ok === true, "ok must be true");
+  const network = await networkOfRules(rules, changes);
+  must(network.genesisHash === id, `the node shows the rules of ${network.genesisHash}, another network`);
+  return network;
 }
 
 /** The account of an address after the newest block of a node, and that block; throws InvalidProof or Unanswered.
@@ -79,7 +94,7 @@ async function extended({ head }, gap, hash, { ask, network }) {
 
 /** @type {(read: ReadChain, questions: Questions) => Promise<Known>} */
 async function checked({ head, headers }, { network, evaluate, progress, clock }) {
-  const time = slotTime(RULES[network.name], head.slot);
+  const time = slotTime(rulesOf(network), head.slot);
   must(time <= BigInt(clock()) + AHEAD, "the newest block is more than five minutes in the future");
   await checkWork(headers, network, { evaluate, progress });
   const { stateRoot } = headers.at(-1) ?? genesisOf(network);

@@ -3,15 +3,13 @@
 import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
 import { WORK_SALT } from "./chain-proof.mjs";
-import { provenAccount, Unanswered } from "./light-node.mjs";
-import { NETWORKS } from "./networks.mjs";
+import { networkCalled, provenAccount, Unanswered } from "./light-node.mjs";
 import { InvalidProof } from "./errors.mjs";
 
 /** @import { Known } from "./light-node.mjs" */
-/** @import { NetworkName } from "./chain-rules.mjs" */
 /** @import { Told } from "./wallet-checking.mjs" */
-/** @typedef {{ network: NetworkName, address: string, balance: bigint, nonce: bigint, tip: string }} Claim of the node,
- * with the hash of the block after which it is so, or "". */
+/** @typedef {{ network: string, address: string, balance: bigint, nonce: bigint, tip: string }} Claim of the node, with
+ * the hash of the block after which it is so, or "". Its network is called as keyfiles call it. */
 /** @typedef {{ kind: "check" } & Claim | { kind: "answer", text: string | null, sentence: string }} Order */
 
 const BLOCKS = "blocks";
@@ -79,7 +77,7 @@ async function provenBy({ network, address }, database) {
   const stored = await outcome(database.transaction(BLOCKS).objectStore(BLOCKS).get(network));
   const { account, known } = await provenAccount(address, {
     ask,
-    network: NETWORKS[network],
+    network: await networkCalled(network, ask),
     known: stored ?? null,
     evaluate,
     progress: (done, total) => last ?? line("wallet-script.checking", { percent: Math.floor((100 * done) / total) }),

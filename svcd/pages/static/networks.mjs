@@ -1,17 +1,23 @@
 // The networks of docs/protocol.md 1. The values are frozen, so a node that says otherwise is on another network.
+// A network of somebody's own has the same members, made of its rules (own-network.mjs).
 
 /** @import { NetworkName } from "./chain-rules.mjs" */
 /**
  * @typedef {object} Network
- * @property {NetworkName} name
+ * @property {string} name
  * @property {number} networkId
  * @property {string} chainId
  * @property {string} prefix of addresses
  * @property {number} blockSeconds the time between blocks, on average
  * @property {number} slotSeconds the length of a slot
  * @property {number} futureSeconds how much later than a block the timestamps of its transfers may be
+ * @property {number} lifetime for how long after its timestamp a transfer can enter a block, in milliseconds
+ * @property {number} genesisTime when slot 0 begins, in Unix milliseconds
+ * @property {bigint} minimumFee of a transfer, in base units
+ * @property {bigint} accountMinimum what sender and recipient must each have after a transfer, in base units
  * @property {string} genesisHash
  */
+/** @typedef {Network & { name: NetworkName }} BuiltIn */
 
 /** One coin in base units. */
 export const COIN = 100_000_000n;
@@ -19,27 +25,18 @@ export const COIN = 100_000_000n;
 /** The greatest number on the wire, 2^53 − 1. */
 export const GREATEST = 9_007_199_254_740_991n;
 
-/** The least fee of a transfer in base units, on both networks. */
-export const MINIMUM_FEE = 10_000n;
-
-/** The greatest fee that is paid because a node suggests it. */
-export const MAXIMUM_FEE = 100n * MINIMUM_FEE;
-
-/** What sender and recipient must each have after a transfer, in base units, on both networks. */
-export const ACCOUNT_MINIMUM = 1_000_000n;
+/** The greatest fee that is paid because a node suggests it, in minimum fees. */
+export const FEE_LIMIT = 100n;
 
 /** From this number of confirmations on, nobody expects a reorganisation to take a payment back. */
 export const DEEP = 100;
 
-/** When slot 0 begins on both networks, in Unix milliseconds. */
-export const GENESIS_TIME = 1_793_491_200_000;
+const COMMON = { lifetime: 86_400_000, genesisTime: 1_793_491_200_000, minimumFee: 10_000n, accountMinimum: 1_000_000n };
 
-/** For how long after its timestamp a transfer can enter a block, in milliseconds. */
-export const LIFETIME = 86_400_000;
-
-/** @type {Readonly<Record<NetworkName, Network>>} */
+/** @type {Readonly<Record<NetworkName, BuiltIn>>} */
 export const NETWORKS = Object.freeze({
   mainnet: Object.freeze({
+    ...COMMON,
     name: "mainnet",
     networkId: 1,
     chainId: "SVC-MAINNET",
@@ -50,6 +47,7 @@ export const NETWORKS = Object.freeze({
     genesisHash: "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
   }),
   devnet: Object.freeze({
+    ...COMMON,
     name: "devnet",
     networkId: 2,
     chainId: "SVC-DEVNET",
@@ -60,3 +58,11 @@ export const NETWORKS = Object.freeze({
     genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
   }),
 });
+
+/** The built-in network with this chainId; undefined for another.
+ * @type {(chainId: unknown) => BuiltIn | undefined} */
+export const builtIn = (chainId) => Object.values(NETWORKS).find((network) => network.chainId === chainId);
+
+/** What a keyfile calls a network: names other than the built-in ones say nothing elsewhere.
+ * @type {(network: Network) => string} */
+export const idOf = ({ name, chainId, genesisHash }) => (builtIn(chainId) ? name : genesisHash);

@@ -1,7 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { coins, inCoins, wireNumber } from "./amounts.mjs";
-import { ACCOUNT_MINIMUM, GENESIS_TIME, MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
+import { builtIn, FEE_LIMIT, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
@@ -144,25 +144,41 @@ export class Node {
   }
 
   /** What the node is on now: network, newest block, whether it is syncing, and its clock.
-   * Throws `wrong-network` for a network that is not exactly one of networks.mjs.
+   * Throws `wrong-network` for a network whose genesis hash is not that of its rules.
    * @type {() => Promise<View>} */
   async view() {
     const status = (await this.#get("/rpc/status", "status")) ?? {};
-    const network = Object.values(NETWORKS).find(({ chainId }) => chainId === status.chainId);
-    must(network, "wrong-network", message("wallet-script.chain-unknown", { chain: quoted(status.chainId) }));
+    const network = await this.#networkOf(status.chainId);
     const same = status.genesisHash === network.genesisHash && status.networkId === network.networkId;
     must(
       same,
       "wrong-network",
       message("wallet-script.chain-other", { network: network.name }),
     );
-    const stayed = this.#network === null || this.#network === network;
-    must(stayed, "wrong-network", message("wallet-script.chain-moved", { network: network.name }));
     const height = numberIn(status, "height");
     const first = (this.#first = numberIn(status, "pruneHeight"));
     const syncing = status.syncState !== "synced";
-    const tipTime = GENESIS_TIME + Number(numberIn(status, "slot")) * network.slotSeconds * 1000;
+    const tipTime = network.genesisTime + Number(numberIn(status, "slot")) * network.slotSeconds * 1000;
     return { network, height, first, tip: String(status.hash), tipTime, syncing, time: Number(numberIn(status, "time")) };
+  }
+
+  /** The network with this name of a chain: the one on which the node was before, a built-in one, or that of its rules.
+   * @type {(chainId: unknown) => Promise<Network>} */
+  async #networkOf(chainId) {
+    const known = this.#network ?? builtIn(chainId);
+    if (known !== undefined) {
+      must(chainId === known.chainId, "wrong-network", message("wallet-script.chain-moved", { network: quoted(chainId) }));
+      return known;
+    }
+    const told = await this.#ask("/rpc/rules");
+    const unknown = message("wallet-script.chain-unknown", { chain: quoted(chainId) });
+    must(this.#read("rules", told)?.chainId === chainId, "wrong-network", unknown);
+    const loading = import("./own-network.mjs").catch(() => {
+      throw unreachable(message("wallet-script.node-silent"));
+    });
+    const network = await (await loading).ownNetwork(/** @type {Fields} */ (told.answer));
+    if (network === null) throw odd();
+    return network;
   }
 
   /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`.
@@ -172,9 +188,9 @@ export class Node {
     const [{ network }, consensus] = await Promise.all([this.view(), this.#get("/rpc/consensus", "consensus")]);
     const same =
       consensus?.genesisHash === network.genesisHash &&
-      consensus.minimumFee === MINIMUM_FEE.toString() &&
-      consensus.accountMinimum === ACCOUNT_MINIMUM.toString();
-    const [fee, least] = [MINIMUM_FEE, ACCOUNT_MINIMUM].map(coins);
+      consensus.minimumFee === network.minimumFee.toString() &&
+      consensus.accountMinimum === network.accountMinimum.toString();
+    const [fee, least] = [network.minimumFee, network.accountMinimum].map(coins);
     const sentence = message("wallet-script.rules-other", { network: network.name, fee, least });
     must(same, "wrong-network", sentence);
     this.#network = network;
@@ -196,9 +212,11 @@ export class Node {
    * @type {() => Promise<bigint>} */
   async fee() {
     const fee = numberIn(await this.#get("/rpc/fees", "fees"), "suggestedFee");
-    const [least, most] = [MINIMUM_FEE, MAXIMUM_FEE].map(coins);
-    const sentence = message("wallet-script.fee-unreasonable", { fee: coins(fee), least, most });
-    must(fee >= MINIMUM_FEE && fee <= MAXIMUM_FEE, "fee", sentence);
+    // Both built-in networks have the same minimum.
+    const { minimumFee } = this.#network ?? NETWORKS.mainnet;
+    const [least, most] = [minimumFee, FEE_LIMIT * minimumFee];
+    const sentence = message("wallet-script.fee-unreasonable", { fee: coins(fee), least: coins(least), most: coins(most) });
+    must(fee >= least && fee <= most, "fee", sentence);
     return fee;
   }
 
@@ -217,7 +235,7 @@ export class Node {
     const { network, first } = await this.view();
     if (first === 0n) return null;
     const { first: height, found } = await this.#fromFirst((each) => `/rpc/block/${each}`, "block");
-    const time = GENESIS_TIME + Number(numberIn(found, "slot")) * network.slotSeconds * 1000;
+    const time = network.genesisTime + Number(numberIn(found, "slot")) * network.slotSeconds * 1000;
     return { height, time, newest: time + network.futureSeconds * 1000 };
   }
 

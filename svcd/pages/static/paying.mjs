@@ -6,7 +6,7 @@
 
 import { placeOf } from "./node.mjs";
 import { alreadySigned, judge, needsBalance, spendable } from "./review.mjs";
-import { DEEP, LIFETIME } from "./networks.mjs";
+import { DEEP } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { countedAs, holderOf, isUnsettled, MARGIN, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
 import { message } from "./texts.mjs";
@@ -61,7 +61,7 @@ import { signTransfer } from "./transaction.mjs";
  * @property {(payment: Payment) => Promise<Payment>} renew
  */
 /** @typedef {(work: () => Promise<Payment>) => Promise<Payment>} Exclusive */
-/** @typedef {{ key: Key, sender: string, network: Network }} Signing */
+/** @typedef {{ key: Key, sender: string }} Signing */
 /** @typedef {{ account: Account, own: Payment[], view: View, nonce: bigint }} Reviewed */
 
 /** The id of the intent behind a payment link: one order of one shop, paid once from one address.
@@ -82,9 +82,9 @@ export function hasFallen({ state, deepest = state }) {
 }
 
 /** Whether a payment is watched without being handed in: in a block, or refused and not too old for a block.
- * @type {(payment: Payment, now: number) => boolean} */
-function isWatched(payment, now) {
-  return isUnsettled(payment, now) || (payment.state === "confirmed" && payment.confirmations < DEEP);
+ * @type {(payment: Payment, now: number, network: Network) => boolean} */
+function isWatched(payment, now, network) {
+  return isUnsettled(payment, now, network) || (payment.state === "confirmed" && payment.confirmations < DEEP);
 }
 
 /** @type {(payment: Payment) => boolean} */
@@ -93,22 +93,24 @@ const isOpen = ({ state }) => state !== "refused" && state !== "confirmed";
 /** Signs and follows payments.
  *
  * `store` keeps them (payment, payments, keep, renew), `node` is a Node, `clock` gives Unix milliseconds, and
- * `exclusive` runs a piece of work while no other tab does.
+ * `exclusive` runs a piece of work while no other tab does. `network` is that of the node.
  */
 export class Paying {
   #store;
   #node;
   #clock;
   #exclusive;
+  #network;
   /** @type {string | null} */
   #settledAt = null;
 
-  /** @param {{ store: PaymentStore, node: Node, clock: () => number, exclusive: Exclusive }} parts */
-  constructor({ store, node, clock, exclusive }) {
+  /** @param {{ store: PaymentStore, node: Node, clock: () => number, exclusive: Exclusive, network: Network }} parts */
+  constructor({ store, node, clock, exclusive, network }) {
     this.#store = store;
     this.#node = node;
     this.#clock = clock;
     this.#exclusive = exclusive;
+    this.#network = network;
   }
 
   /** Payments signed by `sender` here, the newest first.
@@ -129,7 +131,7 @@ export class Paying {
     const [view, account, received, fee, paid, own] = await Promise.all([
       this.#node.view(),
       this.#node.account(sender),
-      needsBalance(intent, sender) ? this.#node.account(recipient).then(({ balance }) => balance) : null,
+      needsBalance(intent, sender, this.#network) ? this.#node.account(recipient).then(({ balance }) => balance) : null,
       intent.fee ?? this.#node.fee(),
       reference === null ? null : this.#node.payment({ ...intent, reference }),
       this.of(sender),
@@ -150,9 +152,10 @@ export class Paying {
    * @param {Signing} signing
    * @param {{ again?: string | null, anew?: boolean }} options
    * @returns {Promise<Payment>} */
-  sign(intent, { key, sender, network }, { again = null, anew = false } = {}) {
+  sign(intent, { key, sender }, { again = null, anew = false } = {}) {
     return this.#exclusive(async () => {
       let earlier = await this.#store.payment(intent.id);
+      const network = this.#network;
       if (earlier !== null && (earlier.txid !== again || earlier.state !== "refused")) return earlier;
       await this.settle(sender, intent.id);
       if (earlier !== null) earlier = await this.look(earlier);
@@ -160,9 +163,9 @@ export class Paying {
       const { account, own, fee, blocked, nonce: next } = await this.review(intent, sender);
       if (blocked !== null) throw blocked;
       const signedAt = this.#clock();
-      const nonce = earlier === null ? next : nonceAgain(earlier, { account, own, now: signedAt }, anew);
+      const nonce = earlier === null ? next : nonceAgain(earlier, { account, own, now: signedAt, network }, anew);
       must((intent.nonce ?? nonce) === nonce, "review-changed", message("wallet-script.review-changed"));
-      const second = secondOf(intent, own, signedAt, nonce);
+      const second = secondOf(intent, own, signedAt, nonce, network);
       if (second !== null) throw alreadySigned(second);
       const { recipient, amount, reference } = intent;
       const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
@@ -183,7 +186,7 @@ export class Paying {
     const sender = payment.transfer.senderAddress;
     const [account, own] = await Promise.all([this.#node.account(sender), this.of(sender)]);
     try {
-      nonceAgain(payment, { account, own, now: this.#clock() }, true);
+      nonceAgain(payment, { account, own, now: this.#clock(), network: this.#network }, true);
       return null;
     } catch (problem) {
       if (problem instanceof Problem) return problem;
@@ -201,7 +204,7 @@ export class Paying {
     const same = tip !== null && tip === this.#settledAt;
     // The oldest first, because a transfer waits for those with earlier nonces.
     const own = (await this.of(sender)).filter(({ id }) => id !== except).reverse();
-    const watched = own.filter((payment) => isWatched(payment, this.#clock()));
+    const watched = own.filter((payment) => isWatched(payment, this.#clock(), this.#network));
     if (watched.length > 0 && !same) {
       // One question for all of them, in the common case that the newest transfers have them.
       const { transfers } = await this.#node.transfers(sender);
@@ -303,7 +306,7 @@ export class Paying {
     if (pendingNonce > own) {
       return new Problem("nonce-stale", message("wallet-script.nonce-waits"));
     }
-    if (this.#clock() - payment.signedAt > LIFETIME) {
+    if (this.#clock() - payment.signedAt > this.#network.lifetime) {
       return new Problem("expired", message("wallet-script.expired"));
     }
     return null;

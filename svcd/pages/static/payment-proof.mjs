@@ -5,13 +5,13 @@ import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof } from "./chain-proof.mjs";
 import { RULES, slotTime } from "./chain-rules.mjs";
 import { keyOf } from "./key-hash.mjs";
-import { LIFETIME, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
+import { builtIn } from "./networks.mjs";
 import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.mjs";
 import { txidOf } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Demands, Evaluate, Head, ShownHeader } from "./chain-proof.mjs" */
-/** @import { Network } from "./networks.mjs" */
+/** @import { BuiltIn } from "./networks.mjs" */
 /** @import { Transfer } from "./transaction.mjs" */
 /**
  * @typedef {object} ProvenPayment
@@ -60,11 +60,11 @@ export async function provenPayment(text, { evaluate, progress, clock }) {
 
 /** The payment in the member `proof` of an answer, and the headers whose work is not checked yet; throws InvalidProof.
  * @type {(value: unknown, demands?: Demands) =>
- *   Promise<{ payment: ProvenPayment, network: Network, headers: ShownHeader[] }>} */
+ *   Promise<{ payment: ProvenPayment, network: BuiltIn, headers: ShownHeader[] }>} */
 export async function paymentIn(value, demands = {}) {
   const fields = exactFields(value, PROOF, "proof");
   const { chainId, genesisHash } = fields;
-  const network = Object.values(NETWORKS).find((each) => each.chainId === chainId);
+  const network = builtIn(chainId);
   must(network !== undefined, "the proof is of an unknown network");
   const section = exactFields(fields.chain, ["tip", "headers", "nodes"], "chain");
   const [index, height] = [whole(fields.index, "index"), decimal(fields.height, "height")];
@@ -98,7 +98,7 @@ export async function paymentIn(value, demands = {}) {
 }
 
 /** A transfer that has the form of its network, and may be in a block of this slot; throws InvalidProof.
- * @type {(value: unknown, network: Network, slot: bigint) => Transfer} */
+ * @type {(value: unknown, network: BuiltIn, slot: bigint) => Transfer} */
 function transferIn(value, network, slot) {
   const fields = exactFields(value, TRANSFER, "transaction");
   const constants = fields.version === 2 && fields.networkId === network.networkId && fields.type === 1;
@@ -106,7 +106,7 @@ function transferIn(value, network, slot) {
   hex(fields.senderPublicKey, 32, "senderPublicKey");
   hex(fields.signature, 64, "signature");
   decimal(fields.nonce, "nonce");
-  must(decimal(fields.fee, "fee") >= MINIMUM_FEE, `fee must be at least ${MINIMUM_FEE}`);
+  must(decimal(fields.fee, "fee") >= network.minimumFee, `fee must be at least ${network.minimumFee}`);
   const named = Object.hasOwn(Object(fields.payload), "paymentReference") ? ["paymentReference"] : [];
   const { recipient, amount, paymentReference } = exactFields(fields.payload, ["recipient", "amount", ...named], "payload");
   const isAddress = typeof recipient === "string" && keyOf(recipient, network.prefix) !== null;
@@ -116,14 +116,14 @@ function transferIn(value, network, slot) {
   must(named.length === 0 || isReference, "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -");
   const rules = RULES[network.name];
   const time = slotTime(rules, slot);
-  const [oldest, newest] = [time - BigInt(LIFETIME), time + 1000n * rules.transactionFutureSeconds];
+  const [oldest, newest] = [time - BigInt(network.lifetime), time + 1000n * rules.transactionFutureSeconds];
   const signedAt = decimal(fields.timestamp, "timestamp");
   must(oldest <= signedAt && signedAt <= newest, `timestamp must be from ${oldest} to ${newest} in this block`);
   return /** @type {Transfer} */ (value);
 }
 
 /** The txid of a transfer that its sender has signed; throws InvalidProof.
- * @type {(transfer: Transfer, network: Network) => Promise<Bytes>} */
+ * @type {(transfer: Transfer, network: BuiltIn) => Promise<Bytes>} */
 async function checkedTxid(transfer, network) {
   const key = bytesOfHex(transfer.senderPublicKey);
   const own = transfer.senderAddress === (await addressOf(key, network));

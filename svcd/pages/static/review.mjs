@@ -1,11 +1,12 @@
 // What a person must know before signing, from values alone.
 
 import { coins } from "./amounts.mjs";
-import { ACCOUNT_MINIMUM, GREATEST, MINIMUM_FEE } from "./networks.mjs";
+import { GREATEST } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { passedOver, secondOf, signedBefore } from "./signed.mjs";
 import { localTime, message } from "./texts.mjs";
 
+/** @import { Network } from "./networks.mjs" */
 /** @import { Account, Found, View } from "./node.mjs" */
 /** @import { Payment } from "./paying.mjs" */
 /** @typedef {Pick<Payment, "id" | "state" | "transfer">} OwnPayment */
@@ -34,6 +35,12 @@ import { localTime, message } from "./texts.mjs";
 
 const MAX_CLOCK_DIFFERENCE = 5 * 60 * 1000;
 const OLD_TIP = 3 * 60 * 60 * 1000;
+/** How many times as long as usual the newest block may be the newest one, where blocks take long. */
+const LONG = 20;
+
+/** How old the newest block may be, in milliseconds.
+ * @type {(network: Network) => number} */
+const oldAfter = ({ blockSeconds }) => Math.max(OLD_TIP, LONG * 1000 * blockSeconds);
 
 /** What transfers that were signed here and are in no block yet will take from the balance, in base units.
  * @type {(payments: Pick<Payment, "state" | "transfer">[]) => bigint} */
@@ -58,8 +65,8 @@ export function spendable({ balance, pendingBalance }, own, id = null) {
 }
 
 /** Whether the recipient's balance must be known: the amount alone is less than each account must have.
- * @type {(intent: Pick<Judged, "recipient" | "amount">, sender: string) => boolean} */
-export const needsBalance = ({ recipient, amount }, sender) => recipient !== sender && amount < ACCOUNT_MINIMUM;
+ * @type {(intent: Pick<Judged, "recipient" | "amount">, sender: string, network: Network) => boolean} */
+export const needsBalance = ({ recipient, amount }, sender, { accountMinimum }) => recipient !== sender && amount < accountMinimum;
 
 /** Judge an intent by what is known.
  *
@@ -70,23 +77,24 @@ export const needsBalance = ({ recipient, amount }, sender) => recipient !== sen
  * `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
  * @type {(intent: Judged, known: Known) => Judgement} */
 export function judge(intent, known) {
+  const { network, time, tipTime } = known.view;
+  const { accountMinimum: least, minimumFee } = network;
   const toSelf = intent.recipient === known.sender;
   const { fee, available } = known;
   const total = intent.amount + fee;
   const paid = known.paid === null || known.paid.state === "unpaid" ? null : known.paid;
   const warnings = [];
   if (toSelf) warnings.push(new Problem("self-payment", message("wallet-script.self-payment")));
-  if (fee > MINIMUM_FEE) warnings.push(raised());
+  if (fee > minimumFee) warnings.push(raised(minimumFee));
   if (paid && !intent.fromLink) warnings.push(alreadyPaid(paid));
   if (known.paid?.state === "unpaid" && known.paid.first > 0n) warnings.push(maybePaid(known.paid));
   const { own, now, nonce } = known;
-  const before = paid ? null : signedBefore(intent, own, now);
+  const before = paid ? null : signedBefore(intent, own, now, network);
   if (before && !intent.fromLink) warnings.push(alreadySigned(before));
   const others = own.filter(({ id }) => id !== intent.id);
-  const passed = passedOver(others, now, nonce);
+  const passed = passedOver(others, now, nonce, network);
   if (passed && !before) warnings.push(unsettled(passed));
-  const second = secondOf(intent, own, now, nonce);
-  const { network, time, tipTime } = known.view;
+  const second = secondOf(intent, own, now, nonce, network);
   const faults = [
     known.view.syncing &&
       new Problem("node-syncing", message("wallet-script.node-syncing")),
@@ -96,13 +104,13 @@ export function judge(intent, known) {
     Math.max(Math.abs(known.now - time), tipTime - known.now) > MAX_CLOCK_DIFFERENCE &&
       new Problem("clock", message("wallet-script.clock")),
     // A devnet has blocks when it is asked for them.
-    network.name !== "devnet" && known.now - tipTime > OLD_TIP && oldTip(tipTime),
+    network.name !== "devnet" && known.now - tipTime > oldAfter(network) && oldTip(tipTime),
     typeof intent.until === "number" &&
       time >= intent.until &&
       new Problem("link-expired", message("wallet-script.link-expired")),
     total > GREATEST && new Problem("amount", message("wallet-script.amount-total")),
-    total + ACCOUNT_MINIMUM > available && insufficient(intent, total + ACCOUNT_MINIMUM - available),
-    known.received !== null && known.received + intent.amount < ACCOUNT_MINIMUM && tooLittle(known.received),
+    total + least > available && insufficient(intent, total + least - available, least),
+    known.received !== null && known.received + intent.amount < least && tooLittle(known.received, least),
   ];
   return {
     fee,
@@ -113,24 +121,24 @@ export function judge(intent, known) {
   };
 }
 
-/** @type {(intent: Judged, missing: bigint) => Problem} */
-function insufficient({ amount, fromLink }, missing) {
-  const sentence = message("wallet-script.insufficient", { missing: coins(missing), least: coins(ACCOUNT_MINIMUM) });
+/** @type {(intent: Judged, missing: bigint, least: bigint) => Problem} */
+function insufficient({ amount, fromLink }, missing, least) {
+  const sentence = message("wallet-script.insufficient", { missing: coins(missing), least: coins(least) });
   const most = amount - missing;
   // The amount of a link is the shop's.
   const advice = most > 0n && !fromLink ? ` ${message("wallet-script.insufficient-most", { most: coins(most) })}` : "";
   return Object.assign(new Problem("insufficient", sentence + advice), { missing });
 }
 
-/** @type {(received: bigint) => Problem} */
-function tooLittle(received) {
-  const [has, least, needed] = [received, ACCOUNT_MINIMUM, ACCOUNT_MINIMUM - received].map(coins);
+/** @type {(received: bigint, minimum: bigint) => Problem} */
+function tooLittle(received, minimum) {
+  const [has, least, needed] = [received, minimum, minimum - received].map(coins);
   return new Problem("recipient-minimum", message("wallet-script.recipient-minimum", { has, least, needed }));
 }
 
-/** @type {() => Problem} */
-function raised() {
-  return new Problem("fee-raised", message("wallet-script.fee-raised", { least: coins(MINIMUM_FEE) }));
+/** @type {(least: bigint) => Problem} */
+function raised(least) {
+  return new Problem("fee-raised", message("wallet-script.fee-raised", { least: coins(least) }));
 }
 
 /** @type {Record<string, string>} */

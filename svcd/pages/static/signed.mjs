@@ -3,10 +3,10 @@
 // One payment is never two, whatever a node answers: transfers that are signed for one intent share one nonce, and of
 // two transfers with one nonce a chain holds at most one. The word of a node alone never releases that nonce.
 
-import { LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
 
+/** @import { Network } from "./networks.mjs" */
 /** @import { Account } from "./node.mjs" */
 /** @import { Payment } from "./paying.mjs" */
 /** @import { Transfer } from "./transaction.mjs" */
@@ -41,12 +41,12 @@ export function haveSameSigned(one, other) {
 }
 
 /** Until when a block may take a transfer, by the clock of this device, in Unix milliseconds.
- * @type {(signed: Signed) => number} */
-const lastTime = ({ transfer }) => Number(transfer.timestamp) + LIFETIME + MARGIN;
+ * @type {(signed: Signed, network: Network) => number} */
+const lastTime = ({ transfer }, { lifetime }) => Number(transfer.timestamp) + lifetime + MARGIN;
 
 /** Whether a block may still take a transfer, by the clock of this device.
- * @type {(signed: Signed, now: number) => boolean} */
-const mayBePaid = (signed, now) => now <= lastTime(signed);
+ * @type {(signed: Signed, now: number, network: Network) => boolean} */
+const mayBePaid = (signed, now, network) => now <= lastTime(signed, network);
 
 /** Whether the node has named a block that holds the payment.
  * @type {(payment: Payment) => boolean} */
@@ -75,8 +75,8 @@ export function nextNonce({ pendingNonce }, own) {
  * replaced. If the node says that another transfer has used it, the payment itself may have been paid, and the node may
  * hide that: throws `nonce-used` until all that was signed for the payment is too old for a block by the clock of this
  * device, and from then on `nonce-ask`, unless the person has chosen `anew`.
- * @type {(payment: Payment, known: { account: Account, own: Payment[], now: number }, anew: boolean) => bigint} */
-export function nonceAgain(payment, { account, own, now }, anew) {
+ * @type {(payment: Payment, known: { account: Account, own: Payment[], now: number, network: Network }, anew: boolean) => bigint} */
+export function nonceAgain(payment, { account, own, now, network }, anew) {
   const nonce = nonceOf(payment);
   const holder = holderOf(own, nonce, payment.id);
   const used = account.nonce > nonce || (holder !== null && isInBlock(holder));
@@ -84,16 +84,16 @@ export function nonceAgain(payment, { account, own, now }, anew) {
     throw new Problem("nonce-waits", message("wallet-script.again-waits"));
   }
   if (!used) return nonce;
-  const until = Math.max(...signedOf(payment).map(lastTime));
+  const until = Math.max(...signedOf(payment).map((signed) => lastTime(signed, network)));
   if (now <= until) throw new Problem("nonce-used", message("wallet-script.again-used", { time: localTime(until) }));
   if (!anew) throw new Problem("nonce-ask", message("wallet-script.again-ask"));
   return nextNonce(account, own);
 }
 
 /** Whether a payment was refused, and a block may take it all the same.
- * @type {(payment: Payment, now: number) => boolean} */
-export const isUnsettled = (payment, now) =>
-  payment.state === "refused" && signedOf(payment).some((signed) => mayBePaid(signed, now));
+ * @type {(payment: Payment, now: number, network: Network) => boolean} */
+export const isUnsettled = (payment, now, network) =>
+  payment.state === "refused" && signedOf(payment).some((signed) => mayBePaid(signed, now, network));
 
 /** The payments of other intents with the same recipient, amount and reference.
  * @type {(intent: Terms, own: Payment[]) => Payment[]} */
@@ -110,23 +110,23 @@ function sameTerms({ id, recipient, amount, reference }, own) {
 /** A payment of another intent with the same recipient, amount and reference that was or may still be paid, or null.
  *
  * Without a reference the same payment may well be meant twice, so one that is in a block does not count.
- * @type {(intent: Terms, own: Payment[], now: number) => Payment | null} */
-export function signedBefore(intent, own, now) {
+ * @type {(intent: Terms, own: Payment[], now: number, network: Network) => Payment | null} */
+export function signedBefore(intent, own, now, network) {
   const isMeant = (/** @type {Payment} */ each) =>
-    each.state === "refused" ? isUnsettled(each, now) : intent.reference !== null || !isInBlock(each);
+    each.state === "refused" ? isUnsettled(each, now, network) : intent.reference !== null || !isInBlock(each);
   return sameTerms(intent, own).find(isMeant) ?? null;
 }
 
 /** The refused payment with the same terms that may be paid besides a transfer with this nonce, or null.
- * @type {(intent: Terms, own: Payment[], now: number, nonce: bigint) => Payment | null} */
-export function secondOf(intent, own, now, nonce) {
-  const isOther = (/** @type {Signed} */ each) => mayBePaid(each, now) && BigInt(each.transfer.nonce) !== nonce;
+ * @type {(intent: Terms, own: Payment[], now: number, nonce: bigint, network: Network) => Payment | null} */
+export function secondOf(intent, own, now, nonce, network) {
+  const isOther = (/** @type {Signed} */ each) => mayBePaid(each, now, network) && BigInt(each.transfer.nonce) !== nonce;
   return sameTerms(intent, own).find((each) => each.state === "refused" && signedOf(each).some(isOther)) ?? null;
 }
 
 /** A refused payment that may be paid before a transfer with this nonce, because the node passes its nonce over, or null.
- * @type {(own: Payment[], now: number, nonce: bigint) => Payment | null} */
-export function passedOver(own, now, nonce) {
+ * @type {(own: Payment[], now: number, nonce: bigint, network: Network) => Payment | null} */
+export function passedOver(own, now, nonce, network) {
   const free = (/** @type {Payment} */ each) => holderOf(own, nonceOf(each), each.id) === null;
-  return own.find((each) => isUnsettled(each, now) && nonceOf(each) < nonce && free(each)) ?? null;
+  return own.find((each) => isUnsettled(each, now, network) && nonceOf(each) < nonce && free(each)) ?? null;
 }

@@ -7,7 +7,8 @@ import { sign } from "./ed25519.mjs";
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Key } from "./ed25519.mjs" */
 /** @import { Network } from "./networks.mjs" */
-/** @typedef {string | number | { [name: string]: Value }} Value of canonical JSON. */
+/** @typedef {string | number | Values | { [name: string]: Value }} Value of canonical JSON. */
+/** @typedef {Value[]} Values */
 /** @typedef {{ recipient: string, amount: string, paymentReference?: string }} Payload */
 /**
  * @typedef {object} Draft
@@ -24,10 +25,11 @@ import { sign } from "./ed25519.mjs";
  */
 /** @typedef {Unsigned & { signature: string }} Transfer */
 
-/** Canonical JSON (RFC 8785) of what transfers hold: objects with ASCII keys, ASCII strings and integers.
+/** Canonical JSON (RFC 8785) of what transfers and rules hold: objects with ASCII keys, arrays, ASCII strings, integers.
  * @type {(value: Value) => string} */
 export function canonical(value) {
   if (typeof value !== "object") return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
   const keys = Object.keys(value).sort();
   return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join(",")}}`;
 }

@@ -1,5 +1,6 @@
 // Has the balance that the node names checked against the chain, in a worker that is loaded only for that.
 
+import { idOf } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
@@ -53,7 +54,7 @@ export function startChecking({ node, network, keyfile }, say) {
       // A hidden page loads nothing.
       if (worker === null && document.hidden) return;
       worker ??= begin();
-      worker.postMessage({ kind: "check", network: network.name, address: keyfile.address, balance, nonce, tip });
+      worker.postMessage({ kind: "check", network: idOf(network), address: keyfile.address, balance, nonce, tip });
     },
     end: () => worker?.terminate(),
   };

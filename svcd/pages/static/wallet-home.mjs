@@ -5,7 +5,6 @@ import { coins, wireNumber } from "./amounts.mjs";
 import { hasFallen } from "./paying.mjs";
 import { startChecking } from "./wallet-checking.mjs";
 import { underWay } from "./review.mjs";
-import { qrPath } from "./qr.mjs";
 import { statementCsv } from "./statement-csv.mjs";
 import { Poller } from "./polling.mjs";
 import { aboutTime, message } from "./texts.mjs";
@@ -210,13 +209,19 @@ export function enterReceive(app) {
   const { keyfile, network } = app;
   const { address } = keyfile;
   write(byId("receive-address"), address);
-  document.getElementById("receive-code")?.setAttribute("d", qrPath(address));
-  const taken = network.name === "mainnet" ? "wallet-script.takes-only" : "wallet-script.worth-nothing";
+  const taken = network.name === "devnet" ? "wallet-script.worth-nothing" : "wallet-script.takes-only";
   write(byId("receive-network"), message(taken, { network: network.name }));
   say(byId("receive-arriving"), "");
   byId("receive-missing").hidden = true;
   show("receive");
   let left = false;
+  const code = document.getElementById("receive-qr");
+  const draw = async () => {
+    const { qrPath } = await import("./qr.mjs");
+    if (!left) code?.querySelector("path")?.setAttribute("d", qrPath(address));
+  };
+  // The address can be copied all the same.
+  draw().catch(() => code?.setAttribute("hidden", ""));
   /** @type {Set<string> | null} */
   let known = null;
   let arrived = 0n;

@@ -2,7 +2,6 @@
 
 import { message } from "./texts.mjs";
 import { wordList } from "./mnemonic.mjs";
-import { judge, MIN_LENGTH, ranksIn } from "./passwords.mjs";
 import { Problem } from "./problem.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
@@ -31,23 +30,33 @@ async function fetched(path, read) {
 }
 
 /** The word list of BIP-39; throws `node-unreachable`.
+ *
+ * What judges passwords is loaded with it: not every browser loads a script again after a failure, and a person who has
+ * written down words must not be stopped at the password.
  * @type {() => Promise<string[]>} */
-export const fetchWordList = () => fetched(PATHS.words, wordList);
+export const fetchWordList = () =>
+  fetched(PATHS.words, async (text) => {
+    await import("./passwords.mjs");
+    return wordList(text);
+  });
 
 /** Throw `password-short` or `password-weak` if a new password is easy to guess.
  * @type {(password: string) => Promise<void>} */
 export async function checkPassword(password) {
-  const { weakness } = judge(password, await fetched(PATHS.common, ranksIn));
+  const { weakness, least } = await fetched(PATHS.common, async (text) => {
+    const { judge, MIN_LENGTH, ranksIn } = await import("./passwords.mjs");
+    return { ...judge(password, ranksIn(text)), least: MIN_LENGTH };
+  });
   if (weakness === null) return;
   const list = await fetchWordList();
   const words = Array.from(new Uint16Array(random(2 * ADVISED_WORDS).buffer), (value) => list[value % list.length]);
-  throw problemOf(weakness, [...password.normalize("NFC")].length, words.join(" "));
+  throw problemOf(weakness, { count: [...password.normalize("NFC")].length, least }, words.join(" "));
 }
 
-/** @type {(weakness: Weakness, count: number, words: string) => Problem} */
-function problemOf(weakness, count, words) {
+/** @type {(weakness: Weakness, length: { count: number, least: number }, words: string) => Problem} */
+function problemOf(weakness, { count, least }, words) {
   if (weakness === "short") {
-    const sentence = message("wallet-script.password-short", { count, least: MIN_LENGTH, words });
+    const sentence = message("wallet-script.password-short", { count, least, words });
     return new Problem("password-short", sentence);
   }
   const sentences = {

@@ -4,7 +4,6 @@ import { message } from "./texts.mjs";
 import { byId, element, judged, moment, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
 import { coins, formatAmount, typedAmount } from "./amounts.mjs";
-import { ACCOUNT_MINIMUM } from "./networks.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
@@ -109,7 +108,7 @@ export class Spending {
   }
 
   async #fillAll() {
-    const { paying, node, keyfile } = this.#app;
+    const { paying, node, keyfile, network } = this.#app;
     // What has come into a block meanwhile is in the balance already.
     await paying.settle(keyfile.address);
     const [account, fee, own] = await Promise.all([
@@ -117,8 +116,8 @@ export class Spending {
       node.fee(),
       paying.of(keyfile.address),
     ]);
-    const all = spendable(account, own) - fee - ACCOUNT_MINIMUM;
-    const sentence = message("wallet-script.nothing-to-send", { fee: coins(fee), least: coins(ACCOUNT_MINIMUM) });
+    const all = spendable(account, own) - fee - network.accountMinimum;
+    const sentence = message("wallet-script.nothing-to-send", { fee: coins(fee), least: coins(network.accountMinimum) });
     must(all > 0n, "insufficient", sentence);
     byId("send-amount", HTMLInputElement).value = formatAmount(all);
     tell(byId("send-amount-error"), null);

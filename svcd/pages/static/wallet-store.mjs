@@ -11,6 +11,8 @@ import { message } from "./texts.mjs";
 const NAME = "svc-wallet";
 const VERSION = 1;
 const KEYFILE = "keyfile";
+/** Beside the keyfile, in the same objects. */
+const GENESIS_HASH = "genesis-hash";
 const PAYMENTS = "payments";
 
 /** @template T
@@ -65,7 +67,7 @@ export class Store {
   async keepKeyfile(keyfile) {
     let kept = true;
     await this.#write(KEYFILE, (keyfiles) => {
-      const counting = keyfiles.count();
+      const counting = keyfiles.count(KEYFILE);
       counting.onsuccess = () => {
         kept = counting.result === 0;
         if (kept) keyfiles.put(keyfile, KEYFILE);
@@ -86,6 +88,18 @@ export class Store {
       };
     });
     return kept;
+  }
+
+  /** The genesis hash that the person was given of the network, or null.
+   * @type {() => Promise<string | null>} */
+  genesisHash() {
+    return this.#read(KEYFILE, (keyfiles) => keyfiles.get(GENESIS_HASH)).then((hash) => hash ?? null);
+  }
+
+  /** Keep a genesis hash in place of another.
+   * @type {(hash: string) => Promise<void>} */
+  keepGenesisHash(hash) {
+    return this.#write(KEYFILE, (keyfiles) => keyfiles.put(hash, GENESIS_HASH));
   }
 
   /** The payment of an intent, or null.

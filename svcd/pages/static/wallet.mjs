@@ -5,6 +5,7 @@
 
 import { Attention } from "./attention.mjs";
 import { fragmentOf, fragmentWithQuery, readFragment } from "./fragment.mjs";
+import { genesisIn } from "./genesis.mjs";
 import { Idle } from "./idle.mjs";
 import { checkSupport } from "./ed25519.mjs";
 import { parse, render } from "./keyfile.mjs";
@@ -19,6 +20,7 @@ import { Creating, downloadKeyfile, showUnlock, tellStorage, wireKeyfile, wireUn
 import { Following } from "./wallet-following.mjs";
 import { linkOf, linkTextOf } from "./wallet-link.mjs";
 import { Spending } from "./wallet-pay.mjs";
+import { confirmNetwork, showNetwork } from "./wallet-network.mjs";
 import { enterSettings, wireSettings } from "./wallet-settings.mjs";
 import { stop } from "./wallet-stopped.mjs";
 import { openStore } from "./wallet-store.mjs";
@@ -94,6 +96,7 @@ export class Wallet {
       store,
       node,
       clock: Date.now,
+      network,
       exclusive: async (work) => await navigator.locks.request("svc-wallet-signing", work),
     });
     this.idle = new Idle(Date.now, channel, () => this.#lock());
@@ -269,7 +272,7 @@ export class Wallet {
     this.idle.check();
     must(this.#key !== null, "locked", message("wallet-script.locked"));
     const [key, sender] = [this.#key, this.keyfile.address];
-    const signing = { key, sender, network: this.network };
+    const signing = { key, sender };
     const { txid } = await this.attention.urgently(() => this.paying.sign(intent, signing, options));
     const shown = this.#key === key;
     if (shown) this.go(`payment=${txid}`, { replace: true });
@@ -323,16 +326,6 @@ async function remove(store, channel) {
   location.assign("/wallet/");
 }
 
-/** @type {(network: Network) => void} */
-function showNetwork({ name }) {
-  const badge = byId("network");
-  badge.hidden = false;
-  badge.classList.add(name === "mainnet" ? "accent" : "warn");
-  write(badge, name === "mainnet" ? "Mainnet" : "Devnet");
-  byId("review-network").className = badge.className;
-  write(byId("review-network"), badge.textContent ?? "");
-}
-
 /** Look whether everything is there, and show the first view. */
 async function open() {
   must(isSecureContext && crypto.subtle, "insecure-origin", message("wallet-script.insecure"));
@@ -349,16 +342,19 @@ async function open() {
   // A page that the browser has kept aside has not heard the other tabs.
   addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
   showNetwork(network);
-  const { link: linkText } = readFragment(location.hash);
-  const link = linkText === "" ? null : linkOf(linkText, network);
   const kept = await store.keyfile();
   const keyfile = kept && (await parse(render(kept), network));
+  await confirmNetwork(network, store, keyfile !== null);
+  const { link: linkText } = readFragment(location.hash);
+  const link = linkText === "" ? null : linkOf(linkText, network);
   const wallet = new Wallet({ attention, node, store, channel, network, keyfile, link, linkText });
   // Not before: a page that could not look into the store must not offer to make a wallet.
   addEventListener("hashchange", () => wallet.route());
   wallet.route();
 }
 
+// The link of another network's founder.
+addEventListener("hashchange", () => genesisIn(location.hash).given !== null && location.reload());
 for (const place of document.querySelectorAll(".origin")) write(place, location.origin);
 byId("skip").addEventListener("click", (event) => {
   // Its fragment would name a view.

@@ -1,11 +1,11 @@
 // A devnet of one node in memory, reached through `fetch`: enough of docs/http.md to pay on it.
 
 import { hexOf } from "../../../svcd/pages/static/bytes.mjs";
-import { GENESIS_TIME, NETWORKS } from "../../../svcd/pages/static/networks.mjs";
+import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { txidOf } from "../../../svcd/pages/static/transaction.mjs";
 
 export const NOW = 1_795_170_187_000;
-const { networkId, chainId, genesisHash } = NETWORKS.devnet;
+const { networkId, chainId, genesisHash, genesisTime } = NETWORKS.devnet;
 const refusal = (error) => [400, { ok: false, error }];
 
 export class Devnet {
@@ -13,6 +13,7 @@ export class Devnet {
   height = 0;
   status = { networkId, chainId, genesisHash, hash: "aa", syncState: "synced", pruneHeight: "0" };
   consensus = { networkId, chainId, genesisHash, minimumFee: "10000", accountMinimum: "1000000" };
+  rules = null;
   fees = { suggestedFee: "10000" };
   balances = new Map();
   nonces = new Map();
@@ -56,7 +57,7 @@ export class Devnet {
     this.chain.clear();
   }
 
-  #slot = () => Math.floor((this.now - GENESIS_TIME) / (1000 * NETWORKS.devnet.slotSeconds));
+  #slot = () => Math.floor((this.now - genesisTime) / (1000 * NETWORKS.devnet.slotSeconds));
 
   #confirmations = ({ blockHeight }) => (blockHeight ? this.height - Number(blockHeight) + 1 : 0);
 
@@ -66,6 +67,7 @@ export class Devnet {
       return [200, { status: { slot: `${this.#slot()}`, ...this.status, height: `${this.height}`, time: `${this.now}` } }];
     if (pathname.startsWith("/rpc/block/")) return this.#block(Number(last));
     if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
+    if (pathname === "/rpc/rules") return this.rules ? [200, { rules: this.rules, changes: [] }] : [404, { ok: false, error: "no such path" }];
     if (pathname === "/rpc/fees") return [200, { fees: this.fees }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
     if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
@@ -88,7 +90,7 @@ export class Devnet {
   }
 
   #statement(from, after) {
-    const began = GENESIS_TIME + 1000 * this.firstSlot * NETWORKS.devnet.slotSeconds;
+    const began = genesisTime + 1000 * this.firstSlot * NETWORKS.devnet.slotSeconds;
     if (this.status.pruneHeight !== "0" && from !== began) return this.#gone();
     const kept = this.entries.filter(({ height }) => this.#here(Number(height)));
     return [200, { entries: kept.slice(after, after + 2), next: after + 2 < kept.length ? `${after + 2}` : null }];

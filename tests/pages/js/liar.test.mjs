@@ -20,7 +20,7 @@ const BOB = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
 const network = NETWORKS.devnet;
 const key = await keyOf(bytesOf(vectors("svc_protocol").networks.devnet.keys[0].seed));
 const sender = await addressOf(key.publicKey, network);
-const signer = { key, sender, network };
+const signer = { key, sender };
 const HOUR = 3_600_000;
 
 const answer = (status, body) => new Response(JSON.stringify(body), { status });
@@ -45,7 +45,7 @@ function opened() {
   devnet.balances.set(sender, 1_000n * COIN);
   const store = new Remembering();
   const tab = () =>
-    new Paying({ store, node: new Node(devnet.fetch), clock: () => devnet.now, exclusive: (work) => work() });
+    new Paying({ store, node: new Node(devnet.fetch), clock: () => devnet.now, network, exclusive: (work) => work() });
   return { devnet, store, tab, paying: tab() };
 }
 
@@ -226,7 +226,7 @@ async function history(seed, { anew, longest, typed }) {
     }),
     // Somebody types again what was refused, and signs what the review shows, unless that says that it was paid.
     ...Array(typed).fill(async () => {
-      const refused = [...store.kept.values()].filter((each) => isUnsettled(each, devnet.now));
+      const refused = [...store.kept.values()].filter((each) => isUnsettled(each, devnet.now, network));
       if (refused.length === 0) return;
       const { paymentReference: reference } = random.of(refused).transfer.payload;
       const intent = { ...order(reference), id: `send ${store.kept.size}`, fromLink: false };
@@ -234,7 +234,7 @@ async function history(seed, { anew, longest, typed }) {
       const { nonce, blocked } = await paying.review(intent, sender);
       if (blocked !== null) return;
       const before = [...store.kept.values()].filter(({ transfer }) => transfer.payload.paymentReference === reference);
-      if (!before.every((each) => isUnsettled(each, devnet.now))) return;
+      if (!before.every((each) => isUnsettled(each, devnet.now, network))) return;
       await paying.follow(await paying.sign({ ...intent, nonce }, signer));
     }),
     async () => {

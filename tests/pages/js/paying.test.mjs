@@ -16,7 +16,7 @@ const BOB = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
 const network = NETWORKS.devnet;
 const key = await keyOf(bytesOf(vectors("svc_protocol").networks.devnet.keys[0].seed));
 const sender = await addressOf(key.publicKey, network);
-const signer = { key, sender, network };
+const signer = { key, sender };
 
 /** One piece of work after the other, as the browser's locks do for all tabs together. */
 function turns() {
@@ -29,7 +29,7 @@ function opened() {
   devnet.balances.set(sender, 100n * COIN);
   const store = new Memory();
   const exclusive = turns();
-  const tab = () => new Paying({ store, node: new Node(devnet.fetch), clock: () => devnet.now, exclusive });
+  const tab = () => new Paying({ store, node: new Node(devnet.fetch), clock: () => devnet.now, network, exclusive });
   return { devnet, store, paying: tab(), tab };
 }
 

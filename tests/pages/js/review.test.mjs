@@ -66,9 +66,9 @@ test("the recipient must have the account minimum afterwards", () => {
 });
 
 test("the recipient's balance matters only where the amount alone is too little", () => {
-  assert.equal(needsBalance({ ...INTENT, amount: LEAST }, "alice"), false);
-  assert.equal(needsBalance({ ...INTENT, amount: LEAST - 1n }, "alice"), true);
-  assert.equal(needsBalance({ recipient: "alice", amount: 1n }, "alice"), false);
+  assert.equal(needsBalance({ ...INTENT, amount: LEAST }, "alice", NETWORKS.mainnet), false);
+  assert.equal(needsBalance({ ...INTENT, amount: LEAST - 1n }, "alice", NETWORKS.mainnet), true);
+  assert.equal(needsBalance({ recipient: "alice", amount: 1n }, "alice", NETWORKS.mainnet), false);
 });
 
 test("what is under way cannot be spent again, neither what was signed here nor what waits at the node", () => {
