@@ -260,20 +260,21 @@ NUMBERS = count()
 EXAMPLES = max(10, min(settings().max_examples, 1000) // 10)
 """Each makes two databases and fifty blocks."""
 
+# What Hypothesis tries first and most comes first, and is accepted.
 OPTIONS = st.fixed_dictionaries(
     {
         "--memory-kib": st.just("64"),
         "--initial-target": st.integers(252, 255).map("2^{}".format),
         "--slot-seconds": st.sampled_from("1 2 10 60".split()),
-        "--slots-per-block": st.sampled_from("1 2 2 3 3 6 6 6 60".split()),
+        "--slots-per-block": st.sampled_from("2 2 3 3 6 6 60 1".split()),
         "--future-seconds": st.sampled_from("60 600".split()),
     },
     optional={
-        "--half-life-slots": st.sampled_from("20 60 720 10000 10000".split()),
-        "--gap-cap-slots": st.sampled_from("6 18 180 180".split()),
+        "--half-life-slots": st.sampled_from("10000 10000 720 60 20".split()),
+        "--gap-cap-slots": st.sampled_from("180 180 18 6".split()),
         "--max-target": st.integers(252, 255).map("2^{}".format),
         "--min-target": st.sampled_from(["2^160", "2^251"]),
-        "--reward": st.sampled_from("0 0.00000001 0.5 20 20 20 1000000 90071992.54740991".split()),
+        "--reward": st.sampled_from("20 20 20 0.5 0.00000001 1000000 90071992.54740991 0".split()),
         "--halving-blocks": st.sampled_from("0 0 1 2 10 50 1000".split()),
         "--minimum-fee": st.sampled_from("0.00000001 0.0001 1".split()),
         "--account-minimum": st.sampled_from("0.00000001 0.01 10".split()),
@@ -281,7 +282,7 @@ OPTIONS = st.fixed_dictionaries(
         "--multipliers": st.sampled_from(["0:10000", "0:10000,1:10200,20:11000", "0:10000,1:11000", "0:10000,5:12000"]),
         "--max-block-transfers": st.sampled_from("1 5 2000".split()),
         "--max-block-bytes": st.sampled_from("16384 1310720".split()),
-        "--past-seconds": st.sampled_from("600 86400 604800".split()),
+        "--past-seconds": st.sampled_from("86400 604800 600".split()),
     },
 )
 
