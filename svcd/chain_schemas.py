@@ -4,12 +4,13 @@ from typing import Final
 
 from svcd.chain.address import NODE_ID_PATTERN, encode_address
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.params import NetworkParams
+from svcd.chain.params import MAINNET, NetworkParams
 from svcd.web.field_types import Hex, Schema, Text, component, constant, digits_up_to, with_example
 from svcd.web.routes import named_object
 
-SOME_KEY: Final = bytes.fromhex("00dbd7c45c0ea5ac5bd5d8e7a7815d1c4f4bf0f8")
-"""The key hash in examples of addresses."""
+_SOME_KEY: Final = bytes.fromhex("00dbd7c45c0ea5ac5bd5d8e7a7815d1c4f4bf0f8")
+SOME_ADDRESS: Final = encode_address(_SOME_KEY, MAINNET.address_prefix)
+"""The address in examples, on mainnet."""
 
 
 def _address(prefix: str, size: int, least: int) -> Schema:
@@ -19,7 +20,7 @@ def _address(prefix: str, size: int, least: int) -> Schema:
 
 def of_network(params: NetworkParams) -> dict[str, Schema]:
     """The components that are narrower on one network than in general, by name."""
-    example = encode_address(SOME_KEY, params.address_prefix)
+    example = encode_address(_SOME_KEY, params.address_prefix)
     address = _address(params.address_prefix, len(example), len(example))
     return {
         "NetworkId": constant(params.network_id),

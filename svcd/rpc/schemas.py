@@ -6,7 +6,6 @@ with a field of a response; the tests compare every response with its schema.
 
 from typing import Final
 
-from svcd.chain.address import encode_address
 from svcd.chain.params import MAINNET
 from svcd.chain_schemas import (
     ADDRESS,
@@ -21,7 +20,7 @@ from svcd.chain_schemas import (
     PRUNE_HEIGHT,
     REFERENCE,
     SLOT,
-    SOME_KEY,
+    SOME_ADDRESS,
     TIME,
     TRANSFER_FIELDS,
     WHOLE_NUMBER,
@@ -54,7 +53,6 @@ ORDER_REFERENCE: Final = component(
 STATE: Final = Choice(tuple(PaymentState), PaymentState, name="PaymentState")
 _STRING: Final[Schema] = {"type": "string"}
 _FEE_COINS: Final = with_example(COINS, "0.0001")
-_TO: Final = encode_address(SOME_KEY, MAINNET.address_prefix)
 _READABLE: Final[dict[str, Schema]] = {"txid": HASH, "amountSvc": COINS, "feeSvc": _FEE_COINS}
 RECORD: Final = named_object(
     "ConfirmedTransfer",
@@ -126,7 +124,7 @@ RULES: Final = named_object(
         "transactionPastSeconds": COUNT,
         "transactionFutureSeconds": COUNT,
         "producers": {"type": "array", "items": ADDRESS},
-        "allocations": {"type": "array", "items": _pair(_STRING, [_TO, "100000000000000"])},
+        "allocations": {"type": "array", "items": _pair(_STRING, [SOME_ADDRESS, "100000000000000"])},
     },
     about="The rules that give the genesis hash, under their names in docs/protocol.md 1.",
 )
@@ -253,10 +251,12 @@ PAYMENT_REQUEST: Final = named_object(
         "networkId": NETWORK_ID,
         **_PAYMENT,
         "label": with_example(_STRING, "Two coffees"),
-        "paymentUri": with_example(_STRING, f"svc:{_TO}?amount=25&ref=order-1001&confirmations=12&label=Two%20coffees"),
-        "walletPath": with_example(_STRING, f"/wallet/?pay=svc%3A{_TO}%3Famount%3D25%26ref%3Dorder-1001"),
-        "checkoutPath": with_example(_STRING, f"/pay/?reference=order-1001&recipient={_TO}&amount=25"),
-        "statusPath": with_example(_STRING, f"/rpc/commerce/payment/order-1001?recipient={_TO}&amount=25"),
+        "paymentUri": with_example(
+            _STRING, f"svc:{SOME_ADDRESS}?amount=25&ref=order-1001&confirmations=12&label=Two%20coffees"
+        ),
+        "walletPath": with_example(_STRING, f"/wallet/?pay=svc%3A{SOME_ADDRESS}%3Famount%3D25%26ref%3Dorder-1001"),
+        "checkoutPath": with_example(_STRING, f"/pay/?reference=order-1001&recipient={SOME_ADDRESS}&amount=25"),
+        "statusPath": with_example(_STRING, f"/rpc/commerce/payment/order-1001?recipient={SOME_ADDRESS}&amount=25"),
         "warning": with_example(
             _STRING,
             "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at"

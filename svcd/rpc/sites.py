@@ -11,6 +11,7 @@ from twisted.web.resource import Resource
 
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Corrupt, NotYet, RuleViolation
+from svcd.chain_schemas import SOME_ADDRESS
 from svcd.interfaces import Clock
 from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
@@ -60,7 +61,25 @@ def _info(description: str) -> dict[str, object]:
 def public_document(routes: Iterable[Route], narrowed: Mapping[str, Schema]) -> dict[str, object]:
     """Of the public interface, with the webhooks."""
     about = About(info=_info("A node's public interface."), tags=_TAGS, narrowed=narrowed, shared_below="/rpc")
-    return document(routes, about, WEBHOOKS)
+    return _for_network(document(routes, about, WEBHOOKS), narrowed)
+
+
+def _for_network(described: dict[str, object], narrowed: Mapping[str, Schema]) -> dict[str, object]:
+    """The document with an address of this node's network in the place of mainnet's, which is part of longer examples.
+
+    Without the network, the document as it is.
+    """
+    examples: Any = narrowed["Address"]["examples"] if narrowed else [SOME_ADDRESS]
+    address = str(examples[0])
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: replaced(member) for name, member in value.items()}
+        if isinstance(value, list):
+            return [replaced(member) for member in value]
+        return value.replace(SOME_ADDRESS, address) if isinstance(value, str) else value
+
+    return described if address == SOME_ADDRESS else {name: replaced(member) for name, member in described.items()}
 
 
 def peers_document(routes: Iterable[Route], narrowed: Mapping[str, Schema]) -> dict[str, object]:

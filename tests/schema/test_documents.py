@@ -6,16 +6,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from attrs import evolve
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from svcd.chain.params import DEVNET, MAINNET
 from svcd.commerce.events import EventType
+from svcd.commerce.payment_request import parse_uri
 from svcd.commerce.sender import TEST_EVENT
 from tests.schema.documents import operator, public
 from tests.web.examples import examples
 
-DOCUMENTS = {"public": public(MAINNET), "devnet": public(DEVNET), "operator": operator(MAINNET)}
+FESTIVAL = evolve(MAINNET, name="festival", network_id=4711, chain_id="FESTIVAL", address_prefix="fest")
+DOCUMENTS = {
+    "public": public(MAINNET),
+    "devnet": public(DEVNET),
+    "festival": public(FESTIVAL),
+    "operator": operator(MAINNET),
+}
 every_document = pytest.mark.parametrize("name", list(DOCUMENTS))
 
 
@@ -31,6 +39,20 @@ def test_every_example_is_what_its_schema_describes(name: str) -> None:
     assert len(found) > 20
     for schema, example in found:
         Draft202012Validator({**schema, "components": document["components"]}).validate(example)
+
+
+def test_a_network_of_ones_own_has_its_own_constants_and_addresses() -> None:
+    document = DOCUMENTS["festival"]
+    schemas = document["components"]["schemas"]
+    assert schemas["NetworkId"]["const"] == 4711
+    assert schemas["ChainId"]["const"] == "FESTIVAL"
+    assert schemas["GenesisHash"]["const"] == FESTIVAL.genesis_hash.hex()
+    assert schemas["Address"]["pattern"].startswith("^fest1q")
+    uri = schemas["PaymentRequest"]["properties"]["paymentUri"]["examples"][0]
+    assert parse_uri(uri, FESTIVAL).terms.recipient == schemas["Address"]["examples"][0]
+    text = json.dumps(document)
+    assert "svc1q" not in text
+    assert "SVC-MAINNET" not in text
 
 
 def objects(value: Any) -> Iterator[str]:
