@@ -128,14 +128,22 @@ def url(text: str) -> str:
 
 
 def network_option(command: F) -> F:
-    """``--network`` after the command, which overrides ``--network`` before it and SVC_NETWORK."""
+    """``--network`` after the command, which overrides ``--network`` before it and SVC_NETWORK.
+
+    The options of nodes and keyfiles have it with them; a command with both has it once.
+    """
+    if any(parameter.name == "network" for parameter in getattr(command, "__click_params__", ())):
+        return command
     return click.option(
         "--network",
         metavar="NETWORK",
         type=NETWORK,
         expose_value=False,
+        # An address among the arguments may be of this network.
+        is_eager=True,
         callback=_network_into_session,
-        help="mainnet, devnet, or the file of another network.  [env var: SVC_NETWORK; default: mainnet]",
+        help="mainnet, devnet, or the file of another network; a new key is for mainnet without it.  [env var:"
+        " SVC_NETWORK]",
     )(command)
 
 
@@ -153,7 +161,7 @@ def node_option(command: F) -> F:
         expose_value=False,
         callback=_into_session("url", url),
         help="The node to ask.  [env var: SVCD_URL; default: http://127.0.0.1:8645]",
-    )(command)
+    )(network_option(command))
 
 
 def nodes_option(command: F) -> F:
@@ -178,7 +186,7 @@ def nodes_option(command: F) -> F:
         callback=validated(integer(0)),
         help="Refuse a chain with less work, such as what an earlier check has shown.",
     )
-    return url_option(trustless(minimum_work(command)))
+    return url_option(trustless(minimum_work(network_option(command))))
 
 
 def check_one_node(session: Session, *, trustless: bool) -> None:
@@ -251,7 +259,7 @@ def keyfile_option(command: F) -> F:
         show_default=True,
         metavar="FILE",
         help="The file that contains the key.",
-    )(command)
+    )(network_option(command))
 
 
 def password_option(command: F) -> F:

@@ -61,6 +61,9 @@ def test_a_wallet_of_a_network_says_so(terminal: Terminal, festival: NetworkPara
         assert content["address"].startswith("fest1q")
     address = terminal.ok("--network", "festival.toml", "wallet", "address", "--keyfile", "0.json").out.strip()
     assert address == content["address"]
+    words = ("wallet", "address", "--keyfile", "0.json")
+    assert terminal.ok(*words, "--network", "festival.toml").out.strip() == address
+    assert "the key is for another network" in terminal.failure(*words, "--network", "devnet", env=FEST)
 
 
 def test_the_words_of_a_wallet_make_the_key_of_a_producer(terminal: Terminal, festival: NetworkParams) -> None:
@@ -123,6 +126,8 @@ def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
     seed.write_text(key_of("alice").seed.hex())
     terminal.ok("wallet", "import", "--operator-key", "seed", env=FEST)
     assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 coins"
+    told = terminal.ok("balance", ALICE, "--network", "festival.toml").out
+    assert told == terminal.ok("balance", ALICE, env=FEST).out
     told = terminal.misuse("balance", ALICE)
     assert told.endswith("svcd1q on devnet; for another network name its file with --network")
     assert "FESTIVAL (network id 4711)" in terminal.ok("status", env=FEST).out

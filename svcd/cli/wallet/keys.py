@@ -39,7 +39,6 @@ from svcd.keyfile import (
     metavar="FILE",
     help="Write the words to a new file of mode 0600 instead of showing them.",
 )
-@options.network_option
 @options.keyfile_option
 @options.password_option
 @options.json_option
@@ -88,7 +87,6 @@ def new(session: Session, words_to: Path | None, keyfile: Path, password_file: P
     metavar="FILE",
     help="Import the key that earns a node's block rewards: operator.key in its data directory.",
 )
-@options.network_option
 @options.keyfile_option
 @options.password_option
 @options.json_option
