@@ -155,7 +155,8 @@ class SnapshotDownload:
         others = self._helped - self._liars or any(self._serves(peer) for peer in self._peers.all())
         if self._lied and not others:
             raise SourcesLied("each peer that served it has sent something false")
-        if self._peers.online_seconds - self._delivered_at >= STALL_SECONDS:
+        # While chunks wait for the disk no peer may be asked for more.
+        if not self._writing and self._peers.online_seconds - self._delivered_at >= STALL_SECONDS:
             self._idle |= self._asked
             what = "the manifest" if self._manifest is None else "a chunk"
             raise DownloadFailed(f"no peer has sent {what} for {STALL_SECONDS:g} s")

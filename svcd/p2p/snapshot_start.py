@@ -498,6 +498,8 @@ class SnapshotStart:
         while not self._stopping:
             claim = await self._choose()
             if claim is None:
+                # After a long outage peers may have newer snapshots only, of blocks above the headers that are here.
+                await self._fetch_headers()
                 await self._wakeup.wait(_CHECK_SECONDS)
                 continue
             await self._check_watches(claim.height)

@@ -195,6 +195,28 @@ def test_few_chunks_wait_for_the_disk(node: Node, chain: list[Block]) -> None:
     bench.succeeds(work)
 
 
+def test_a_disk_that_takes_long_is_no_fault_of_the_peers(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain)
+    written: list[Deferred[None]] = []
+
+    def accept(index: int, accounts: Any) -> Deferred[None]:
+        bench.accepted[index] = accounts
+        written.append(Deferred())
+        return written[-1]
+
+    bench.accept = accept
+    work = bench.begin()
+    node.run(3 * STALL_SECONDS)
+    assert not has_result(work)
+    while not has_result(work):
+        for each in written:
+            if not each.called:
+                each.callback(None)
+        node.run(1.1)
+    bench.succeeds(work)
+    assert bench.idle == set()
+
+
 def test_few_requests_to_a_peer_at_a_time(node: Node, chain: list[Block]) -> None:
     bench = Bench(node, chain)
     bench.remotes[0].scripts = {f"{PATH}/{index}": silent for index in range(40)}

@@ -944,6 +944,22 @@ def test_another_snapshot_is_begun_where_the_rest_of_the_first_does_not_come(
     assert prune_height(fresh) == 21
 
 
+def test_a_newer_snapshot_is_begun_after_an_outage_in_which_the_first_has_become_old(
+    fresh: Node, builder: ChainBuilder, chain: list[Block]
+) -> None:
+    """Its block is too near the headers, or above them, that were fetched before the outage."""
+    remote = archive(fresh, 1, chain)
+    halfway(fresh, remote)
+    repair = lose(fresh, remote)
+    fresh.run(2 * GIVE_UP_SECONDS)
+    remote.blocks = grow(builder, 20, chain, "m")
+    remote.snapshots.clear()
+    remote.serve_snapshot(remote.blocks[LENGTH + 9], MOST)
+    repair()
+    assert followed(fresh, remote.blocks, within=RETURN_SECONDS + 60.0)
+    assert prune_height(fresh) == LENGTH + 11
+
+
 @pytest.mark.parametrize("away", [False, True])
 def test_all_blocks_are_fetched_where_nobody_has_the_rest_of_a_snapshot_for_long(
     fresh: Node, chain: list[Block], away: bool
