@@ -1,5 +1,6 @@
 """A network of somebody's own for the tests of both clients, with easy work and producers, and nodes of it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,12 +8,15 @@ from urllib.parse import urlsplit
 
 from attrs import evolve
 from click.testing import CliRunner
+from hypothesis import reject
+from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET, NetworkParams, ProducerChange
 from svcd.cli.main import svc
-from svcd.config.network_file import render_network_file
+from svcd.config.layers import ConfigError
+from svcd.config.network_file import parse_network_file, render_network_file
 from tests.chains import COIN, key_of
 from tests.rpc.conftest import public_client
 from tests.rpc.node import Node, Settings
@@ -59,6 +63,13 @@ def shown(params: NetworkParams, folder: Path) -> str:
     return told.stdout
 
 
+def as_json(params: NetworkParams) -> str:
+    """What a client needs of that."""
+    changes = [{"height": str(each.height), "producers": list(each.producers)} for each in params.changes]
+    given = {"name": params.name, "rules": params.rules, "changes": changes, "genesisHash": params.genesis_hash.hex()}
+    return json.dumps(given)
+
+
 TALE = "\n".join(
     [
         "genesis: x[1..12]",
@@ -67,6 +78,54 @@ TALE = "\n".join(
     ]
 )
 """Blocks of which each is made by a producer who may; the list changes at height 10."""
+
+ADDRESSES = st.binary(min_size=20, max_size=20).map(lambda key: encode_address(key, "fest"))
+PRODUCERS = st.lists(ADDRESSES, min_size=1, max_size=5, unique=True).map(tuple)
+AMOUNTS = st.integers(1, 10**6)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> NetworkParams:
+    """Networks that `svc network new` accepts."""
+    slot_seconds, slots_per_block = draw(st.integers(1, 60)), draw(st.integers(2, 100))
+    held = draw(st.lists(st.tuples(st.integers(1, 2**53 - 1), st.integers(10_000, 11_000)), max_size=15))
+    steps = dict(zip(sorted(slots for slots, _ in held), sorted(points for _, points in held), strict=True))
+    lowest, initial, highest = sorted(draw(st.lists(st.integers(160, 255), min_size=3, max_size=3)))
+    producers = draw(st.just(()) | PRODUCERS)
+    heights = draw(st.lists(st.integers(1, 2**53 - 1), max_size=4, unique=True)) if producers else []
+    allocations = draw(st.dictionaries(ADDRESSES, st.integers(1, 10**14), max_size=9))
+    params = evolve(
+        FESTIVAL,
+        network_id=draw(st.integers(1000, 2**31 - 1)),
+        genesis_time=draw(st.integers(1_577_836_800, 7_258_118_399)) * 1000,
+        slot_seconds=slot_seconds,
+        slots_per_block=slots_per_block,
+        half_life_slots=draw(st.integers(10 * slots_per_block, 1_000_000)),
+        gap_cap_slots=draw(st.integers(3 * slots_per_block, 1_000_000)),
+        memory_kib=draw(st.integers(64, 65_536)),
+        initial_target=2**initial,
+        max_target=2**highest,
+        min_target=2**lowest,
+        initial_reward=draw(st.integers(0, 10**9)),
+        halving_blocks=draw(st.integers(0, 10**6)),
+        minimum_fee=draw(AMOUNTS),
+        account_minimum=draw(AMOUNTS),
+        holding_minimum=draw(AMOUNTS),
+        multiplier_schedule=((0, 10_000), *steps.items()),
+        max_block_transactions=draw(st.integers(1, 2_000)),
+        max_block_bytes=draw(st.integers(16_384, 1_310_720)),
+        transaction_past_seconds=draw(st.integers(max(600, 10 * slot_seconds * slots_per_block), 604_800)),
+        transaction_future_seconds=draw(st.integers(60, 86_400)),
+        producers=producers,
+        allocations=tuple(allocations.items()),
+        changes=tuple(ProducerChange(height=each, producers=draw(PRODUCERS)) for each in sorted(heights)),
+    )
+    try:
+        return parse_network_file(render_network_file(params).encode(), "festival.toml")
+    except ConfigError:
+        # Such as more coins than can exist.
+        reject()
+
 
 NODE, OTHER = "https://festival.example", "https://other.example"
 NOW = FESTIVAL.slot_time(200)

@@ -11,13 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from svcd.chain.accounts import state_root
+from svcd.chain.difficulty import target_at
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import genesis_accounts
 from tests.browser.between import between
 from tests.browser.chain import FAUCET, SHOP, Chain, fresh
 from tests.chains import COIN, key_of
 from tests.clients.conftest import devnet
 from tests.clients.forged_proofs import forge
-from tests.clients.own_network import FESTIVAL, NODE, NOW, OPEN, OTHER, address, opened, shown
+from tests.clients.own_network import FESTIVAL, NODE, NOW, OPEN, OTHER, address, as_json, networks, opened, shown
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode
 from tests.programs import NODE_OPTIONS, needs, program
@@ -308,4 +314,32 @@ def test_a_network_of_somebodys_own(with_argon2id: Path, tmp_path: Path) -> None
         "elsewhere": [sentence],
         "signed": 2,
         "genesis": ["0", str(10 * COIN)],
+    }
+
+
+@pytest.fixture(scope="module")
+def reading() -> Iterator["subprocess.Popen[str]"]:
+    """A program that reads networks."""
+    with running(TESTS, "networks.mjs") as process:
+        yield process
+
+
+@pytest.mark.slow
+@needs("node")
+@given(networks(), st.lists(st.integers(0, 2**53 - 1), max_size=5), st.integers(-(2**40), 2**40))
+def test_what_svc_accepts_is_the_same_network(
+    reading: "subprocess.Popen[str]", params: NetworkParams, heights: list[int], lag: int
+) -> None:
+    assert reading.stdin is not None
+    assert reading.stdout is not None
+    asked = {"text": as_json(params), "heights": [str(height) for height in heights], "lag": str(lag)}
+    reading.stdin.write(json.dumps(asked) + "\n")
+    reading.stdin.flush()
+    root = state_root(genesis_accounts(params).items())
+    assert json.loads(reading.stdout.readline()) == {
+        "hashes": [each.hex() for each in (params.genesis_hash, params.rules_hash, root)],
+        "issued": [str(params.issued_after(height)) for height in heights],
+        "producers": [list(params.producers_at(height)) for height in heights],
+        "times": [str(params.slot_time(height)) for height in heights],
+        "target": str(target_at(params, lag)),
     }

@@ -29,12 +29,14 @@ from svc_pay.light import (
 from svc_pay.webhooks import parse_event
 
 from svcd.chain.accounts import Account, state_root
+from svcd.chain.difficulty import target_at
 from svcd.chain.encoding import canonical, tagged_hash
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.transaction import parse_transfer
 from svcd.chain.transition import genesis_accounts
+from svcd.config.network_file import render_network_file
 from tests.chains import COIN, key_of
-from tests.clients.own_network import FESTIVAL, NODE, NOW, OPEN, OTHER, World, address, opened, shown
+from tests.clients.own_network import FESTIVAL, NODE, NOW, OPEN, OTHER, World, address, networks, opened, shown
 from tests.clients.test_python_values import PAGE
 from tests.clients.vectors import vectors
 from tests.rpc.conftest import public_client
@@ -83,6 +85,27 @@ def test_the_root_of_accounts_is_that_of_the_node(balances: dict[bytes, int]) ->
     leaves = [Leaf(int.from_bytes(key, "big"), balance, 0, None) for key, balance in balances.items()]
     accounts = [(key, Account(balance, 0, None)) for key, balance in balances.items()]
     assert root_of(leaves) == state_root(accounts)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("networks")
+
+
+@given(networks(), st.lists(st.integers(0, 2**53 - 1), max_size=5), st.integers(-(2**40), 2**40))
+def test_what_svc_accepts_is_the_same_network(
+    folder: Path, params: NetworkParams, heights: list[int], lag: int
+) -> None:
+    (folder / "festival.toml").write_text(render_network_file(params), encoding="utf-8")
+    network = svc_pay.read_network(folder / "festival.toml")
+    rules = network.rules
+    assert (network.genesis_hash, rules.rules_hash) == (params.genesis_hash.hex(), params.rules_hash)
+    assert rules.genesis_state_root == state_root(genesis_accounts(params).items())
+    for height in heights:
+        assert rules.issued_after(height) == params.issued_after(height)
+        assert rules.producers_at(height) == params.producers_at(height)
+        assert rules.slot_time(height) == params.slot_time(height)
+    assert rules.target_at(lag) == target_at(params, lag)
 
 
 @pytest.mark.parametrize("params", [MAINNET, DEVNET], ids=lambda params: params.name)
