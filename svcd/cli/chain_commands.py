@@ -46,7 +46,7 @@ def block(session: Session, height: int) -> None:
       svc block 120 --json
     """
     response = session.node().get(f"/rpc/block/{height}").object("block")
-    session.print_result(response.members, block_text(response, session.networks))
+    session.print_result(response.members, block_text(response, session.meant))
 
 
 @click.command()

@@ -84,7 +84,7 @@ def validated(parse: Callable[[str], T]) -> Callable[[click.Context, click.Param
 def address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """A click callback for an address of a network that the command knows."""
     session = context.find_object(Session)
-    networks = tuple(NETWORKS.values()) if session is None else session.networks
+    networks = tuple(NETWORKS.values()) if session is None else session.meant
     return validated(partial(_parse_address, networks))(context, parameter, value)
 
 

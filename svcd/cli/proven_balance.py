@@ -39,7 +39,7 @@ def show_proven_balance(session: Session, address: str, minimum_work: int) -> No
 
     A chain with less than ``minimum_work``, in hashes, is refused.
     """
-    params = network_of(address, session.networks)
+    params = network_of(address, session.meant)
     questions = Questions(session, params, minimum_work)
     verified = questions.most_work(
         lambda node: _claim(questions, node, address),

@@ -78,8 +78,13 @@ class Session:
     """The URLs of which the user has been warned."""
 
     @property
+    def meant(self) -> tuple[NetworkParams, ...]:
+        """The networks of which addresses, proofs and answers may be: that of ``--network``, or the built-in ones."""
+        return tuple(NETWORKS.values()) if self.network is None else (self.network,)
+
+    @property
     def networks(self) -> tuple[NetworkParams, ...]:
-        """The networks that the command knows: the built-in ones, and that of ``--network``."""
+        """The networks whose keyfiles and chains the command can read: the built-in ones, and that of ``--network``."""
         own = () if self.network is None or self.network in NETWORKS.values() else (self.network,)
         return (*NETWORKS.values(), *own)
 

@@ -190,7 +190,7 @@ def _network(fields: dict[str, object], networks: Iterable[NetworkParams]) -> Ne
     chain_id, genesis_hash = fields["chainId"], hex_bytes(fields["genesisHash"], 32, "genesisHash")
     params = known.get(chain_id) if isinstance(chain_id, str) else None
     if params is None:
-        raise Unproved(f"the proof is of an unknown network; it must be of {' or '.join(known)}")
+        raise Unproved(f"the proof is of another network; without its file it must be of {' or '.join(known)}")
     if genesis_hash != params.genesis_hash:
         raise Unproved(f"the proof is of another network that calls itself {params.chain_id}: its genesis differs")
     return params

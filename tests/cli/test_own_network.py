@@ -10,10 +10,12 @@ from twisted.internet.task import Clock
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET, NetworkParams
+from svcd.commerce.payment_proof import render_proof
 from svcd.config.network_file import render_network_file
 from svcd.keyfile import parse, unseal
-from tests.chains import COIN, key_of
+from tests.chains import COIN, ChainBuilder, key_of
 from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Terminal
+from tests.commerce.proofs import excerpt_of
 from tests.rpc.node import Node, Settings
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
@@ -137,9 +139,22 @@ def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
     terminal.clock.advance(node.params.slot_time(5) / 1000 - terminal.clock.seconds())
     assert "FESTIVAL (festival)" in terminal.ok("wallet", "send", bob, "2.5", "--yes", env=FEST).err
     assert bob in terminal.ok("wallet", "history", env=FEST).out
-    assert terminal.failure("wallet", "send", OTHER, "1", "--yes", env=FEST) == (
-        "recipient must be an address of this network: 44 characters that begin with fest1q"
-    )
+    for command in (("wallet", "send", OTHER, "1", "--yes"), ("balance", OTHER)):
+        assert terminal.misuse(*command, env=FEST).endswith(
+            "an address begins with fest1q on festival; for another network name its file with --network"
+        )
+
+
+def test_a_proof_is_of_the_network_that_is_named(terminal: Terminal, festival: NetworkParams) -> None:
+    chain = ChainBuilder(festival)
+    blocks = [chain.block(transfers=[chain.transfer("alice", "bob", COIN)])]
+    (terminal.folder / "proof.json").write_bytes(render_proof(festival, excerpt_of(chain, blocks, 1, 0)))
+    words = ("verify", "--proof", "proof.json", "--tip", blocks[-1].header.hash.hex())
+    assert "network        FESTIVAL\n" in terminal.ok(*words, env=FEST).out
+    for network, chains in (("", "SVC-MAINNET or SVC-DEVNET"), ("devnet", "SVC-DEVNET"), ("fete.toml", "FETE")):
+        assert terminal.failure(*words, env={"SVC_NETWORK": network}) == (
+            f"the proof is of another network; without its file it must be of {chains}"
+        )
 
 
 @pytest.mark.parametrize(

@@ -426,7 +426,7 @@ def test_a_tip_that_is_not_the_last_header() -> None:
 
 
 def test_a_proof_for_another_network() -> None:
-    with pytest.raises(Unproved, match="of an unknown network; it must be of SVC-DEVNET"):
+    with pytest.raises(Unproved, match="of another network; without its file it must be of SVC-DEVNET"):
         parse_proof([ANSWER.encode()], [DEVNET])
     with pytest.raises(Unproved, match="of another network that calls itself SVC-TEST"):
         parse_proof([ANSWER.encode()], [evolve(TEST_PARAMS, minimum_fee=9_999)])
@@ -489,7 +489,7 @@ def test_a_chain_with_other_rules_under_the_same_name() -> None:
         (lambda a: a["proof"]["parent"].update(cumulativeWork="1"), "parent.cumulativeWork must be 64 lower-case hex"),
         (lambda a: a["proof"]["transaction"].update(fee="010000"), "fee must be a decimal string without"),
         (lambda a: a["proof"]["transaction"].update(txid="00"), 'transaction has an unknown field "txid"'),
-        (lambda a: a["proof"].update(chainId=["SVC-TEST"]), "of an unknown network"),
+        (lambda a: a["proof"].update(chainId=["SVC-TEST"]), "without its file it must be of SVC-TEST"),
         (lambda a: a["proof"].update(genesisHash="00"), "genesisHash must be 64 lower-case hex"),
     ],
 )

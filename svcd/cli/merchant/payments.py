@@ -120,7 +120,7 @@ def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], f
     """
     answers = [read_bounded(path, MAX_RESPONSE_BYTES) for path in claim.files]
     try:
-        from_genesis = genesis_proof_in(answers[0], session.networks)
+        from_genesis = genesis_proof_in(answers[0], session.meant)
     except Unproved as unproved:
         raise CommandError(str(unproved)) from None
     if from_genesis is not None:
@@ -131,7 +131,7 @@ def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], f
             "the proof does not begin with the genesis block, so its chain has no work to compare with"
             " --minimum-work; fetch the proof with chain=1"
         )
-    proof = _load_and_check(claim, answers, session.networks)
+    proof = _load_and_check(claim, answers, session.meant)
     start = seconds()
     check_headers_work(session, proof.headers, proof.params)
     elapsed = max(seconds() - start, 0.001)
@@ -239,7 +239,7 @@ def verify_trustless(session: Session, terms: PaymentTerms, minimum_work: int) -
 
     A chain with less than ``minimum_work``, in hashes, is refused.
     """
-    params = network_of(terms.recipient, session.networks)
+    params = network_of(terms.recipient, session.meant)
     questions = Questions(session, params, minimum_work)
     verified = questions.most_work(
         lambda node: _claim_payment(questions, node, terms), partial(_on_chain, terms), "the payment"
@@ -383,7 +383,7 @@ def pay_request(
 def _check_uri(session: Session, payment: ResponseObject, body: dict[str, object]) -> None:
     """Raise NoValidResponse unless the payment URI is for the requested payment: the buyer will trust it."""
     try:
-        request = parse_uri(payment.text("paymentUri"), payment.network(session.networks))
+        request = parse_uri(payment.text("paymentUri"), payment.network(session.meant))
     except RuleViolation as violation:
         raise invalid_response(f"its payment URI is invalid: {violation.detail}") from None
     actual = {
