@@ -69,6 +69,19 @@ def test_each_rule_has_a_comment(producers: tuple[str, ...]) -> None:
     assert uncommented == ["maxBlockBytes", "transactionFutureSeconds"]
 
 
+def test_a_file_without_any_of_its_lines_or_its_end_is_refused_or_the_same() -> None:
+    lines = TEXT.splitlines(keepends=True)
+    texts = [lines[:number] + lines[number + 1 :] for number in range(len(lines))]
+    texts += [lines[:number] for number in range(len(lines))]
+    for text in texts:
+        try:
+            params = parse_network_file("".join(text).encode(), "festival.toml")
+        except ConfigError as error:
+            assert str(error).startswith("festival.toml")  # noqa: PT017 -- most texts are refused, comments are not needed
+        else:
+            assert evolve(params, changes=FESTIVAL.changes) == FESTIVAL
+
+
 def test_the_name_is_no_rule() -> None:
     renamed = parse_network_file(TEXT.replace('name = "festival"', 'name = "fete"').encode(), "f")
     assert renamed == evolve(FESTIVAL, name="fete")
@@ -92,8 +105,7 @@ def test_a_changed_rule_is_another_network() -> None:
     other = evolve(FESTIVAL, slot_seconds=11).genesis_hash.hex()
     assert told == (
         f'festival.toml, line {line_of("hash")}: [genesis] hash = "{FESTIVAL.genesis_hash.hex()}": the rules of the'
-        f" file give {other}: with another rule it is another network; restore the file of the network, or take this"
-        " hash for a network of your own"
+        f" file give {other}: with another rule it is another network; restore the file of the network"
     )
 
 
@@ -101,6 +113,14 @@ def test_a_changed_rule_is_another_network() -> None:
     ("old", "new", "told"),
     [
         ("slotSeconds = 10\n", "\n", "line 7: [rules] slotSeconds is missing"),
+        ('name = "festival"\n', "\n", "festival.toml: name is missing"),
+        (TEXT[TEXT.index("[genesis]") :], "", "festival.toml: genesis is missing"),
+        (TEXT, "", "festival.toml: name is missing"),
+        (
+            "slotSeconds = 10",
+            "slotSeconds = = 10",
+            "line 17: is not valid TOML: Invalid value; a line is a section, such",
+        ),
         ("slotSeconds", "slotSecond", "[rules] slotSecond is not known; did you mean slotSeconds?"),
         ("slotSeconds = 10", 'slotSeconds = "10"', 'slotSeconds = "10": must be an integer from 1 to 600, without'),
         ("slotSeconds = 10", "slotSeconds = 0", "slotSeconds = 0: must be an integer from 1 to 600"),

@@ -48,6 +48,8 @@ class Settings:
 
     def add(self, layer: Layer) -> None:
         """Merge a layer, whose settings win; sections are merged, lists replaced."""
+        # What no layer has is missing in the first one.
+        self.origins.setdefault((), layer.origin)
         self._merge(self.values, layer.values, layer, ())
 
     def _merge(self, below: dict[str, Any], above: Mapping[str, Any], layer: Layer, path: KeyPath) -> None:

@@ -4,6 +4,7 @@ Amounts are coins, targets powers of two and the genesis time a date, each with 
 genesis block, which the rules give, is its last line, so that a change of a rule does not go unnoticed.
 """
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ MAX_PRODUCERS: Final = 1000
 _LEAST_DRIFT_SECONDS: Final = 5
 YEAR: Final = 31_556_952
 """Seconds of a mean year of the calendar."""
-
+_TOML_REASON: Final = re.compile(r"(.*) \(at line ([0-9]+), column [0-9]+\)")
 
 NAME: Final = Matching(
     "[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?",
@@ -216,7 +217,7 @@ def parse_network_file(content: bytes, origin: str) -> NetworkParams:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{origin}: must be UTF-8 text; the byte at offset {error.start} is not") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{origin}: is not valid TOML: {error}") from error
+        raise _no_toml(origin, str(error)) from error
     settings = merged([Layer(origin, values, lines_of(text))])
     file = structured(settings, NetworkFile)
     params = _params(file, settings)
@@ -224,9 +225,18 @@ def parse_network_file(content: bytes, origin: str) -> NetworkParams:
         raise settings.problem(
             ("genesis", "hash"),
             f"the rules of the file give {params.genesis_hash.hex()}: with another rule it is another network; restore "
-            "the file of the network, or take this hash for a network of your own",
+            "the file of the network",
         )
     return params
+
+
+def _no_toml(origin: str, reason: str) -> ConfigError:
+    found = _TOML_REASON.fullmatch(reason)
+    place, reason = (f"{origin}, line {found[2]}", found[1]) if found else (origin, reason)
+    return ConfigError(
+        f"{place}: is not valid TOML: {reason}; a line is a section, such as [rules], or a key with its value, such as "
+        "slotSeconds = 10, and occurs once"
+    )
 
 
 def network_of(settings: Settings) -> NetworkParams:

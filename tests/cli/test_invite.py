@@ -247,7 +247,7 @@ def test_the_file_may_be_on_the_web(terminal: Terminal, festival: NetworkParams)
         render_network_file(
             evolve(festival, changes=(ProducerChange(height=9, producers=MEMBERS[:1]),))
         ): f"{url} has another file: its ",
-        "<html>": f"{url}: is not valid TOML: ",
+        "<html>": f"{url}, line 1: is not valid TOML: ",
     }.items():
         on_the_web(terminal, wrong)
         assert terminal.failure(*INVITE, "--file-url", url).startswith(sentence)
