@@ -4,13 +4,10 @@
 // refused: so everything that is computed from the rules belongs to the network whose hash a user was given.
 
 import { GREATEST, keyIn, must, NETWORKS } from "./chain.js";
-import { canonical } from "./encodings.js";
-import { InvalidInput } from "./errors.js";
-import { leafHash, pairHash } from "./light/account-proof.mjs";
-import { hexOf, taggedHash, utf8 } from "./light/bytes.mjs";
+import { InvalidInput, InvalidProof } from "./errors.js";
+import { networkOfRules } from "./light/network-rules.mjs";
 
 const MAX_CHARACTERS = 4 * 1024 * 1024;
-const KEY_BITS = 160;
 const HASH = /^[0-9a-f]{64}$/;
 const MOST = { producers: 1_000, allocations: 10_000, changes: 1_000, multiplierSchedule: 16 };
 const INTEGERS = {
@@ -71,8 +68,6 @@ const keyOf = (value, prefix) => keyIn(value, prefix, "the network");
 /** Whether each number is greater than the one before it. */
 const ascending = (numbers) => numbers.every((number, at) => at === 0 || numbers[at - 1] < number);
 
-// The rules
-
 /** The network that `svc network show --json` has printed; rejects with InvalidInput.
  *
  * Compare its genesis hash once with what the founder of the network says by another way. The result never changes.
@@ -87,116 +82,93 @@ export async function parseNetwork(text) {
     throw new InvalidInput("this is not JSON: give the output of svc network show --json");
   }
   const { name, rules, changes, genesisHash } = table(value, "the file", ["name", "rules", "changes", "genesisHash"]);
-  const later = list(changes, "changes").map((each) => {
-    const { height, producers } = table(each, "each of changes", ["height", "producers"]);
-    return { height: decimal(height, "the height of a change"), producers };
-  });
   table(rules, "rules", RULES);
   const unknown = Object.keys(rules).find((rule) => !RULES.includes(rule));
   const old = "this version of svc-pay may be too old for it";
   must(unknown === undefined, `rules has the unknown rule '${unknown?.slice(0, 64)}': ${old}`);
-  const rulesHash = await checkedHash(rules, genesisHash);
+  matched(HASH, genesisHash, "the genesis hash must be 64 lower-case hex characters");
+  const known = NETWORKS.find((network) => network.genesisHash === genesisHash) ?? null;
+  if (known === null) checkBounds(name, rules, list(changes, "changes"));
+  const read = await networkOf(rules, known === null ? changes : []);
+  const advice = "get the file of the network again from those who founded it";
+  const says = `the file says that the genesis hash is ${genesisHash}, and its rules give ${read.genesisHash}`;
+  must(read.genesisHash === genesisHash, `${says}: ${advice}`);
+  return known ?? frozen({ ...read, name });
+}
+
+async function networkOf(rules, changes) {
+  try {
+    return await networkOfRules(rules, changes);
+  } catch (error) {
+    if (error instanceof InvalidProof) throw new InvalidInput(error.message);
+    // Of arrays that are nested too deep.
+    if (error instanceof RangeError) throw new InvalidInput("a rule has a value that no rule can have");
+    throw error;
+  }
+}
+
+/** A value of which nothing can be changed. */
+function frozen(value) {
+  if (typeof value === "object") Object.values(value).forEach(frozen);
+  return Object.freeze(value);
+}
+
+// What a network that is not built in can have
+
+function checkBounds(name, rules, changes) {
+  const { chainId, addressPrefix: prefix } = rules;
   for (const known of NETWORKS) {
-    if (known.genesisHash === genesisHash) return known;
-    const taken = known.name === name || known.chainId === rules.chainId || known.prefix === rules.addressPrefix;
+    const taken = known.name === name || known.chainId === chainId || known.prefix === prefix;
     must(!taken, `name, chainId and addressPrefix must not be those of ${known.name}`);
   }
   const hyphens = "digits and hyphens inside";
   matched(/^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$/, name, `name must be 1 to 32 lower-case letters, ${hyphens}`);
-  const { chainId, networkId, addressPrefix: prefix } = rules;
   matched(/^[A-Z0-9](?:[A-Z0-9-]{0,30}[A-Z0-9])?$/, chainId, `chainId must be 1 to 32 capitals, ${hyphens}`);
   matched(/^[a-z]{2,8}$/, prefix, "addressPrefix must be 2 to 8 lower-case letters");
-  whole(networkId, "networkId", INTEGERS.networkId);
-  const read = await rulesIn(rules, { rulesHash, prefix, later });
-  return Object.freeze({ name, networkId, chainId, prefix, genesisHash, rules: read });
-}
-
-/** The hash of rules in hex; throws InvalidInput unless they give this genesis hash. */
-async function checkedHash(rules, genesisHash) {
-  matched(HASH, genesisHash, "the genesis hash must be 64 lower-case hex characters");
-  const rulesHash = await taggedHash("svc/rules/v1", utf8(textOf(rules)));
-  const header = await taggedHash("svc/genesis/v1", rulesHash);
-  const given = hexOf(await taggedHash("svc/block-id/v4", header, new Uint8Array(8)));
-  const advice = "get the file of the network again from those who founded it";
-  const says = `the file says that the genesis hash is ${genesisHash}, and its rules give ${given}`;
-  must(given === genesisHash, `${says}: ${advice}`);
-  return hexOf(rulesHash);
-}
-
-function textOf(rules) {
-  try {
-    return canonical(rules);
-  } catch {
-    // A RangeError is of arrays that are nested too deep.
-    throw new InvalidInput("a rule has a value that no rule can have");
-  }
-}
-
-async function rulesIn(rules, { rulesHash, prefix, later }) {
   for (const [rule, bounds] of Object.entries(INTEGERS)) whole(rules[rule], rule, bounds);
   for (const [rule, least] of Object.entries(AMOUNTS)) decimal(rules[rule], rule, least);
-  const targets = TARGETS.map((rule) => {
-    const hex = matched(HASH, rules[rule], `${rule} must be 64 lower-case hex characters`);
-    return BigInt(`0x${hex}`);
-  });
-  const [minTarget, initialTarget, maxTarget] = targets;
+  decimal(rules.genesisTime, "genesisTime", 0n);
+  const [minTarget, initialTarget, maxTarget] = TARGETS.map((rule) =>
+    BigInt(`0x${matched(HASH, rules[rule], `${rule} must be 64 lower-case hex characters`)}`),
+  );
   const inOrder = 1n << 128n <= minTarget && minTarget <= initialTarget && initialTarget <= maxTarget;
   must(inOrder, "minTarget, initialTarget and maxTarget must ascend, from 2^128 on");
-  const accounts = accountsIn(rules.allocations, prefix);
-  const allocated = [...accounts.values()].reduce((sum, units) => sum + units, 0n);
-  must(allocated <= GREATEST, `allocations must be ${GREATEST} base units at most together`);
-  const producers = producersIn(rules.producers, prefix);
-  const changes = later.map((each) =>
-    Object.freeze({ height: each.height, producers: producersIn(each.producers, prefix) }),
-  );
-  const replace = "changes may only replace a list of producers by another one that is not empty";
-  must(changes.length === 0 || [{ producers }, ...changes].every((each) => each.producers.length > 0), replace);
-  must(ascending(changes.map(({ height }) => height)), "the heights of changes must ascend");
-  const number = (rule) => BigInt(rules[rule]);
-  return Object.freeze({
-    rulesHash,
-    genesisStateRoot: hexOf(await stateRoot([...accounts].map(([key, balance]) => ({ key, balance })))),
-    genesisTime: decimal(rules.genesisTime, "genesisTime", 0n),
-    slotSeconds: number("slotSeconds"),
-    slotsPerBlock: number("slotsPerBlock"),
-    halfLifeSlots: number("halfLifeSlots"),
-    gapCapSlots: number("gapCapSlots"),
-    memoryKiB: rules.memoryKiB,
-    initialTarget,
-    maxTarget,
-    minTarget,
-    initialReward: number("initialReward"),
-    halvingBlocks: number("halvingBlocks"),
-    allocated,
-    minimumFee: number("minimumFee"),
-    multipliers: multipliersIn(rules.multiplierSchedule),
-    maxBlockTransactions: rules.maxBlockTransactions,
-    transactionPastSeconds: number("transactionPastSeconds"),
-    transactionFutureSeconds: number("transactionFutureSeconds"),
-    producers,
-    changes: Object.freeze(changes),
-  });
+  checkAllocations(rules.allocations, prefix);
+  checkChanges(rules.producers, changes, prefix);
+  checkMultipliers(rules.multiplierSchedule);
 }
 
-/** The base units of allocations by key hash. */
-function accountsIn(value, prefix) {
-  const accounts = new Map();
+function checkAllocations(value, prefix) {
+  const keys = new Set();
+  let allocated = 0n;
   for (const [address, units] of list(value, "allocations").map(pairOf)) {
     const key = keyOf(address, prefix);
-    must(!accounts.has(key), `allocations must name ${address} once`);
-    accounts.set(key, decimal(units, "each amount of allocations"));
+    must(!keys.has(key), `allocations must name ${address} once`);
+    keys.add(key);
+    allocated += decimal(units, "each amount of allocations");
   }
-  return accounts;
+  must(allocated <= GREATEST, `allocations must be ${GREATEST} base units at most together`);
 }
 
-function producersIn(value, prefix) {
-  const listed = list(value, "producers");
-  const keys = new Set(listed.map((each) => keyOf(each, prefix)));
-  must(keys.size === listed.length, "a list of producers must name each once");
-  return Object.freeze([...listed]);
+function checkChanges(producers, changes, prefix) {
+  checkProducers(producers, prefix);
+  const heights = changes.map((each) => {
+    const change = table(each, "each of changes", ["height", "producers"]);
+    checkProducers(change.producers, prefix);
+    return decimal(change.height, "the height of a change");
+  });
+  const listed = [producers, ...changes.map((each) => each.producers)].every(({ length }) => length > 0);
+  const replace = "changes may only replace a list of producers by another one that is not empty";
+  must(changes.length === 0 || listed, replace);
+  must(ascending(heights), "the heights of changes must ascend");
 }
 
-function multipliersIn(value) {
+function checkProducers(value, prefix) {
+  const keys = list(value, "producers").map((each) => keyOf(each, prefix));
+  must(new Set(keys).size === keys.length, "a list of producers must name each once");
+}
+
+function checkMultipliers(value) {
   const what = "each number of multiplierSchedule";
   const steps = list(value, "multiplierSchedule").map((pair) => {
     const [held, points] = pairOf(pair);
@@ -205,26 +177,4 @@ function multipliersIn(value) {
   const rising = steps.every(([, points], at) => at === 0 || steps[at - 1][1] <= points);
   const right = steps.length > 0 && rising && ascending(steps.map(([held]) => held));
   must(right, "multiplierSchedule must have steps that ascend");
-  return Object.freeze(steps.map(([, points]) => points));
-}
-
-/** The root of the tree of these accounts, each with its key hash and its balance (docs/protocol.md 9). */
-export async function stateRoot(accounts) {
-  return subtree(
-    [...accounts].sort((one, other) => (one.key < other.key ? -1 : 1)),
-    0,
-  );
-}
-
-/** The root of the accounts, by ascending key, whose first `depth` bits are the same. */
-async function subtree(accounts, depth) {
-  if (accounts.length === 0) return new Uint8Array(32);
-  const [{ key, balance }] = accounts;
-  if (accounts.length === 1) return leafHash(key, { balance, nonce: 0n, heldSince: null });
-  const isRight = ({ key }) => ((key >> BigInt(KEY_BITS - 1 - depth)) & 1n) === 1n;
-  const first = accounts.findIndex(isRight);
-  const middle = first === -1 ? accounts.length : first;
-  const halves = [accounts.slice(0, middle), accounts.slice(middle)];
-  const [left, right] = await Promise.all(halves.map((half) => subtree(half, depth + 1)));
-  return pairHash(left, right);
 }

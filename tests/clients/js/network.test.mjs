@@ -69,12 +69,21 @@ for (const [number, vector] of own.refused.entries())
   });
 
 test("what is no network is refused", async () => {
+  const devnet = (change) => {
+    const { rules, genesisHash } = networks.devnet;
+    const names = Object.keys(change);
+    const text = JSON.stringify({ name: "devnet", rules, changes: [], genesisHash });
+    return names.reduce((told, name) => told.replace(new RegExp(`"${name}":[^,]*`), `"${name}":${change[name]}`), text);
+  };
   const deep = JSON.stringify(own.network).replace(/"producers":\[[^\]]*\]/, `"producers":${"[".repeat(1e5)}${"]".repeat(1e5)}`);
   for (const [text, sentence] of [
     ["[", /this is not JSON: give the output of svc network show --json/],
     ["[]", /the file must be an object: this is not the file of a network/],
     [" ".repeat(2 ** 22 + 1), /at most 4194304 characters/],
-    [deep, /a rule has a value that no rule can have/],
+    [deep, /an address must be a string/],
+    [devnet({ slotSeconds: 2 }), /the file says that the genesis hash is 3259c9cc.*, and its rules give/],
+    [devnet({ slotSeconds: "[]" }), /slotSeconds must be a whole number/],
+    [devnet({ slotSeconds: "[".repeat(1e5) + "]".repeat(1e5) }), /a rule has a value that no rule can have/],
     [own.network, /give the text/],
   ])
     await assert.rejects(pay.parseNetwork(text), (error) => error instanceof pay.InvalidInput && sentence.test(error.message));

@@ -5,7 +5,6 @@ import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, bytesOfNumber, checkNetwork } from "./chain-proof.mjs";
 import { decimal, elements, exactFields, hex, must } from "./strict-json.mjs";
 
-/** @import { Bytes } from "./bytes.mjs" */
 /** @import { NetworkParams } from "./chain-rules.mjs" */
 /** @typedef {{ balance: bigint, nonce: bigint, heldSince: bigint | null }} ProvenAccount in base units, and a slot. */
 /**
@@ -58,17 +57,6 @@ function key(value, network, what) {
   return found;
 }
 
-/** The hash of the leaf of an account (section 9).
- * @type {(key: bigint, account: ProvenAccount) => Promise<Bytes>} */
-export function leafHash(key, { balance, nonce, heldSince }) {
-  const numbers = [balance, nonce, heldSince ?? NEVER_HELD].map((number) => bytesOfNumber(number, 8));
-  return sha256(joined(new Uint8Array(1), bytesOfNumber(key, 20), ...numbers));
-}
-
-/** The hash over two neighbours in the tree of accounts (section 9).
- * @type {(left: Bytes, right: Bytes) => Promise<Bytes>} */
-export const pairHash = (left, right) => sha256(joined(Uint8Array.of(1), left, right));
-
 /** The account of `address`, or null if it does not exist, after a block that a chain proof shows; throws InvalidProof.
  * @type {(proof: AccountProof, address: string, network: NetworkParams,
  *   shown: { hash: string, stateRoot: string }) => Promise<ProvenAccount | null>} */
@@ -80,13 +68,15 @@ export async function checkAccount(proof, address, network, { hash, stateRoot })
   if (leaf !== null) {
     const near = (leaf.key ^ proof.key) >> BigInt(KEY_BITS - path.length) === 0n;
     must(near, "the account in the proof is not below the end of its path");
-    node = await leafHash(leaf.key, leaf.account);
+    const { balance, nonce, heldSince } = leaf.account;
+    const numbers = [balance, nonce, heldSince ?? NEVER_HELD].map((number) => bytesOfNumber(number, 8));
+    node = await sha256(joined(new Uint8Array(1), bytesOfNumber(leaf.key, 20), ...numbers));
   }
   for (const [at, step] of path.entries()) {
     const level = path.length - 1 - at;
     const sibling = bytesOfHex(step);
-    const right = (proof.key >> BigInt(KEY_BITS - 1 - level)) & 1n;
-    node = await (right ? pairHash(sibling, node) : pairHash(node, sibling));
+    const pair = (proof.key >> BigInt(KEY_BITS - 1 - level)) & 1n ? [sibling, node] : [node, sibling];
+    node = await sha256(joined(Uint8Array.of(1), ...pair));
   }
   must(hexOf(node) === stateRoot, "the path does not lead to the stateRoot of the block");
   return leaf !== null && leaf.key === proof.key ? leaf.account : null;
