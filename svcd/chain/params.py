@@ -188,6 +188,11 @@ class NetworkParams:
         """32 bytes that commit to every rule of the network."""
         return tagged_hash("svc/rules/v1", canonical(self.rules))
 
+    @property
+    def listed_changes(self) -> list[dict[str, object]]:
+        """The changes of the producers as JSON, beside :attr:`rules`."""
+        return [{"height": str(each.height), "producers": list(each.producers)} for each in self.changes]
+
     @cached_property
     def changes_hash(self) -> bytes:
         """32 bytes that commit to :attr:`changes`; the order within a list does not count (docs/protocol.md 8a)."""

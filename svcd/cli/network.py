@@ -380,7 +380,7 @@ def _record(params: NetworkParams) -> dict[str, object]:
         "rulesHash": params.rules_hash.hex(),
         "changesHash": params.changes_hash.hex(),
         "rules": params.rules,
-        "changes": [{"height": str(each.height), "producers": list(each.producers)} for each in params.changes],
+        "changes": params.listed_changes,
         "supply": [
             {"years": years, "height": str(height), "supply": str(supply)} for years, height, supply in _supply(params)
         ],

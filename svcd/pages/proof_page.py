@@ -1,9 +1,11 @@
 """The page on which a browser checks the file of a payment proof (docs/pages.md "Payment proofs")."""
 
+import json
 from typing import Final
 
 from twisted.web.template import Tag
 
+from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.pages.html import Content, facts, notice, tag
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.routes import page
@@ -29,16 +31,21 @@ _FACTS: Final = (
 class ProofPage:
     """The page of payment proofs, which is the same for every client of one language."""
 
-    def __init__(self, _sources: Sources) -> None:
-        pass
+    def __init__(self, sources: Sources) -> None:
+        self._params = sources.params
 
     @page("/proof/", "A payment proof, checked by the browser", cost=1)
     def proof(self) -> CachedPage:
         """Answer GET /proof/."""
-        return CachedPage(("proof",), _draw)
+        return CachedPage(("proof",), self._draw)
+
+    def _draw(self) -> Page:
+        return _drawn(None if self._params in NETWORKS.values() else self._params)
 
 
-def _draw() -> Page:
+def _drawn(own: NetworkParams | None) -> Page:
+    """The page of a node on a built-in network, or on ``own``, which the script knows from the page alone."""
+    told = {} if own is None else {"data_network": json.dumps({"rules": own.rules, "changes": own.listed_changes})}
     chosen = tag(
         "input", type="file", id="proof-file", accept=".json,application/json", disabled="disabled", autocomplete="off"
     )
@@ -61,17 +68,26 @@ def _draw() -> Page:
                 _view(
                     "proven",
                     notice("good", message("proof.proven")),
+                    *([] if own is None else [_to_compare(own)]),
                     proven,
                     notice("warn", message("proof.not-shown")),
                 ),
                 id="proof",
                 class_="stack",
+                **told,
             ),
         ),
         searchable=False,
         scripts=("proof.mjs",),
         worker=True,
     )
+
+
+def _to_compare(own: NetworkParams) -> Tag:
+    """The genesis hash that the rules of the node give; the script shows it with a payment on that network."""
+    genesis_hash = tag("span", data_fill="genesis-hash", class_="hash")
+    sentence = message("proof.compare-genesis", hash=genesis_hash, network=own.chain_id)
+    return tag("div", notice("warn", sentence), id="proof-genesis", hidden="hidden")
 
 
 def _view(name: str, *content: Content) -> Tag:

@@ -143,8 +143,8 @@ class ChainRoutes(ShowsChain):
         self._clock = clock
         self._kept_status: Cached[tuple[bytes, bytes, Tip]] = Cached()
         self._kept_consensus: Cached[Response] = Cached()
-        changes = [{"height": str(each.height), "producers": list(each.producers)} for each in self._params.changes]
-        self._rules = Response(json_body({"rules": self._params.rules, "changes": changes}))
+        told = {"rules": self._params.rules, "changes": self._params.listed_changes}
+        self._rules = Response(json_body(told))
 
     @Route(
         "GET",

@@ -1,5 +1,6 @@
 """The wallet on a network of somebody's own, in three engines: whose network it is, and what it pays there."""
 
+import copy
 import json
 import secrets
 import time
@@ -18,7 +19,7 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.config.network_file import render_network_file
 from svcd.keyfile import Pbkdf2, parse, render, seal, unseal
 from tests.browser.between import Between, Reply
-from tests.browser.chain import COIN, PASSWORD, fresh, payment_uri, wallet_path
+from tests.browser.chain import CHOOSE_PROOF, COIN, PASSWORD, fresh, payment_uri, wallet_path
 from tests.browser.engines import Tab, checked, in_one_engine, make_wallet, unlock
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
@@ -53,13 +54,15 @@ class Festival:
         """What a founder gives to the members."""
         return f"/wallet/#network={self.genesis_hash}"
 
-    def pay(self, recipient: str, coins: int) -> None:
-        """A payment of the founder, outside of the browser."""
+    def pay(self, recipient: str, coins: int, reference: str | None = None) -> str:
+        """A payment of the founder, outside of the browser; its txid."""
         nonce = int(self.node.account(address_of(self.founder))["pendingNonce"])
         now = int(time.time() * 1000)
-        draft = Draft(recipient=recipient, amount=coins * COIN, fee=FEE, nonce=nonce, timestamp=now, reference=None)
+        draft = Draft(
+            recipient=recipient, amount=coins * COIN, fee=FEE, nonce=nonce, timestamp=now, reference=reference
+        )
         wire = sign_transfer(draft, seed=self.founder, params=self.params).wire
-        self.node.ok(self.node.post("/rpc/broadcast", b'{"transaction":' + wire + b"}"))
+        return str(self.node.ok(self.node.post("/rpc/broadcast", b'{"transaction":' + wire + b"}"))["txid"])
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +280,36 @@ def test_a_chain_by_others_is_told(tab: Tab, festival: Festival, liar: Between) 
     assert " is none of the 1 that may make it)." in tab.text("#home-unproved")
     liar.lie = None
     checked(tab)
+
+
+@in_one_engine
+def test_a_payment_proof_is_checked(tab: Tab, festival: Festival, liar: Between) -> None:
+    """By the page alone: it asks for nothing once it is there."""
+    order, shop = fresh("proof"), address_of(secrets.token_bytes(32))
+    txid = festival.pay(shop, 3, order)
+    path = f"/rpc/commerce/payment/{order}/proof?recipient={shop}&amount=3&chain=1"
+    wait_until(lambda: festival.node.get(path).status == 200, "the payment is in a block")
+    answer = festival.node.ok(festival.node.get(path))
+    tab.origin, before = liar.url, len(liar.asked)
+    tab.go("/proof/")
+    tab.see("#proof-file:enabled")
+    tab.evaluate(CHOOSE_PROOF, json.dumps(answer))
+    tab.see('#proof[data-shown="proven"]')
+    shown = [tab.text(f"[data-fill={name}]") for name in ("network", "amount", "recipient", "reference", "txid")]
+    assert shown == ["FESTIVAL", "3\u00a0SVC", shop, order, txid]
+    assert tab.text("#proof-genesis") == (
+        f"Compare the genesis hash {festival.genesis_hash} with the one that you were given: the rules of FESTIVAL come"
+        " from this node."
+    )
+    assert [path for path in liar.asked[before:] if path.startswith("/rpc/")] == []
+
+    # Another network of the same name
+    other = copy.deepcopy(answer)
+    other["proof"]["genesisHash"] = "00" * 32
+    tab.evaluate(CHOOSE_PROOF, json.dumps(other))
+    tab.see('#proof[data-shown="refused"]')
+    assert "its genesis differs" in tab.text("[data-view=refused] [data-fill=reason]")
+    assert tab.texts("#proof-genesis") == []
 
 
 def test_the_keyfile_says_which_network_it_is_of(festival: Festival, watched: Watched, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """svc on a network of one's own, from its file: addresses, keyfiles, transfers, and what is refused."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from svcd.keyfile import parse, unseal
 from tests.chains import COIN, ChainBuilder, key_of
 from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Terminal
 from tests.commerce.proofs import excerpt_of
+from tests.rpc.conftest import public_client
 from tests.rpc.node import Node, Settings
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
@@ -155,6 +157,19 @@ def test_a_proof_is_of_the_network_that_is_named(terminal: Terminal, festival: N
         assert terminal.failure(*words, env={"SVC_NETWORK": network}) == (
             f"the proof is of another network; without its file it must be of {chains}"
         )
+
+
+def test_a_proof_from_the_genesis_is_of_the_network_that_is_named(terminal: Terminal, node: Node) -> None:
+    node.grow("genesis: a[1..4]\na2 pays 5000000 from alice to bob for order-1")
+    bob = encode_address(key_of("bob").hash, "fest")
+    path = f"/rpc/commerce/payment/order-1/proof?recipient={bob}&amountBaseUnits=5000000&chain=1"
+    (terminal.folder / "proof.json").write_bytes(public_client(node).get(path).body)
+    words = ("verify", "--proof", "proof.json")
+    told = terminal.ok(*words, "--network", "festival.toml").out
+    assert re.search(r"^network +FESTIVAL$", told, re.MULTILINE)
+    assert re.search(rf"^recipient +{bob}$", told, re.MULTILINE)
+    for others in ((), ("--network", "devnet"), ("--network", "fete.toml")):
+        assert "the proof is of another network; without its file it must be of " in terminal.failure(*words, *others)
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,12 @@ def test_the_vectors_are_of_this_network(festival: Network, tmp_path: Path) -> N
     assert (made.txid, made.transaction) == (told["txid"], told["transaction"])
 
 
+def test_the_proof_among_the_vectors_is_that_of_a_node(world: World) -> None:
+    asked = f"recipient={address('shop')}&amountBaseUnits=5000000&chain=1"
+    status, body = world.reply("GET", f"{NODE}/rpc/commerce/payment/order-1/proof?{asked}", None)
+    assert (status, json.loads(body)) == (200, VECTORS["paymentProof"])
+
+
 def resealed(at: list[str | int], *to: object) -> str:
     """The JSON of the network with a change, and with the hash that its rules give unless that was changed."""
     given: dict[str, Any] = copy.deepcopy(VECTORS["network"])

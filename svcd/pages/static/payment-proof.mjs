@@ -3,7 +3,7 @@
 import { addressOf } from "./address.mjs";
 import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof } from "./chain-proof.mjs";
-import { RULES, slotTime } from "./chain-rules.mjs";
+import { rulesOf, slotTime } from "./chain-rules.mjs";
 import { keyOf } from "./key-hash.mjs";
 import { builtIn } from "./networks.mjs";
 import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.mjs";
@@ -11,11 +11,12 @@ import { txidOf } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Demands, Evaluate, Head, ShownHeader } from "./chain-proof.mjs" */
-/** @import { BuiltIn } from "./networks.mjs" */
+/** @import { NetworkParams } from "./chain-rules.mjs" */
 /** @import { Transfer } from "./transaction.mjs" */
 /**
  * @typedef {object} ProvenPayment
  * @property {string} chainId
+ * @property {string | null} ownGenesis the genesis hash, to be compared with another source, unless it is built in
  * @property {string} txid
  * @property {string} sender
  * @property {string} recipient
@@ -27,8 +28,8 @@ import { txidOf } from "./transaction.mjs";
  * @property {Head} head the tip
  * @property {number} time when the slot of the tip began, in Unix milliseconds
  */
-/** @typedef {{ evaluate: Evaluate, progress: (done: number, total: number) => void, clock: () => number }} Tools with
- * Argon2id, and the time in Unix milliseconds. */
+/** @typedef {{ evaluate: Evaluate, progress: (done: number, total: number) => void, clock: () => number,
+ *   own?: NetworkParams }} Tools with Argon2id, the time in Unix milliseconds, and a network that is not built in. */
 
 const AHEAD = 300_000n;
 const MAX_PATH = 64;
@@ -48,10 +49,10 @@ const TRANSFER = [
 
 /** The payment that the text of an answer with `chain=1` proves; throws InvalidProof.
  * @type {(text: string, tools: Tools) => Promise<ProvenPayment>} */
-export async function provenPayment(text, { evaluate, progress, clock }) {
+export async function provenPayment(text, { evaluate, progress, clock, own }) {
   const { ok, proof, next } = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "proof", "next"], "the answer");
   must(ok === true && next === null, "ok must be true, and next null");
-  const { payment, network, headers } = await paymentIn(proof);
+  const { payment, network, headers } = await paymentIn(proof, {}, own);
   const ahead = "the newest block is more than five minutes in the future of this computer's clock";
   must(BigInt(payment.time) <= BigInt(clock()) + AHEAD, ahead);
   await checkWork(headers, network, { evaluate, progress });
@@ -59,12 +60,14 @@ export async function provenPayment(text, { evaluate, progress, clock }) {
 }
 
 /** The payment in the member `proof` of an answer, and the headers whose work is not checked yet; throws InvalidProof.
- * @type {(value: unknown, demands?: Demands) =>
- *   Promise<{ payment: ProvenPayment, network: BuiltIn, headers: ShownHeader[] }>} */
-export async function paymentIn(value, demands = {}) {
+ * It is on a built-in network, or on `own`.
+ * @type {(value: unknown, demands?: Demands, own?: NetworkParams) =>
+ *   Promise<{ payment: ProvenPayment, network: NetworkParams, headers: ShownHeader[] }>} */
+export async function paymentIn(value, demands = {}, own) {
   const fields = exactFields(value, PROOF, "proof");
   const { chainId, genesisHash } = fields;
-  const network = builtIn(chainId);
+  const known = builtIn(chainId);
+  const network = known ?? (chainId === own?.chainId ? own : undefined);
   must(network !== undefined, "the proof is of an unknown network");
   const section = exactFields(fields.chain, ["tip", "headers", "nodes"], "chain");
   const [index, height] = [whole(fields.index, "index"), decimal(fields.height, "height")];
@@ -83,6 +86,7 @@ export async function paymentIn(value, demands = {}) {
   const { recipient, amount, paymentReference = null } = transfer.payload;
   const payment = {
     chainId: network.chainId,
+    ownGenesis: known ? null : network.genesisHash,
     txid: hexOf(txid),
     sender: transfer.senderAddress,
     recipient,
@@ -92,13 +96,13 @@ export async function paymentIn(value, demands = {}) {
     height,
     confirmations: head.height - height + 1n,
     head,
-    time: Number(slotTime(RULES[network.name], head.slot)),
+    time: Number(slotTime(rulesOf(network), head.slot)),
   };
   return { payment, network, headers };
 }
 
 /** A transfer that has the form of its network, and may be in a block of this slot; throws InvalidProof.
- * @type {(value: unknown, network: BuiltIn, slot: bigint) => Transfer} */
+ * @type {(value: unknown, network: NetworkParams, slot: bigint) => Transfer} */
 function transferIn(value, network, slot) {
   const fields = exactFields(value, TRANSFER, "transaction");
   const constants = fields.version === 2 && fields.networkId === network.networkId && fields.type === 1;
@@ -106,7 +110,8 @@ function transferIn(value, network, slot) {
   hex(fields.senderPublicKey, 32, "senderPublicKey");
   hex(fields.signature, 64, "signature");
   decimal(fields.nonce, "nonce");
-  must(decimal(fields.fee, "fee") >= network.minimumFee, `fee must be at least ${network.minimumFee}`);
+  const rules = rulesOf(network);
+  must(decimal(fields.fee, "fee") >= rules.minimumFee, `fee must be at least ${rules.minimumFee}`);
   const named = Object.hasOwn(Object(fields.payload), "paymentReference") ? ["paymentReference"] : [];
   const { recipient, amount, paymentReference } = exactFields(fields.payload, ["recipient", "amount", ...named], "payload");
   const isAddress = typeof recipient === "string" && keyOf(recipient, network.prefix) !== null;
@@ -114,16 +119,15 @@ function transferIn(value, network, slot) {
   must(decimal(amount, "amount") > 0n, "amount must be greater than 0");
   const isReference = typeof paymentReference === "string" && /^[A-Za-z0-9._:-]{1,64}$/.test(paymentReference);
   must(named.length === 0 || isReference, "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -");
-  const rules = RULES[network.name];
   const time = slotTime(rules, slot);
-  const [oldest, newest] = [time - BigInt(network.lifetime), time + 1000n * rules.transactionFutureSeconds];
+  const [oldest, newest] = [time - 1000n * rules.transactionPastSeconds, time + 1000n * rules.transactionFutureSeconds];
   const signedAt = decimal(fields.timestamp, "timestamp");
   must(oldest <= signedAt && signedAt <= newest, `timestamp must be from ${oldest} to ${newest} in this block`);
   return /** @type {Transfer} */ (value);
 }
 
 /** The txid of a transfer that its sender has signed; throws InvalidProof.
- * @type {(transfer: Transfer, network: BuiltIn) => Promise<Bytes>} */
+ * @type {(transfer: Transfer, network: NetworkParams) => Promise<Bytes>} */
 async function checkedTxid(transfer, network) {
   const key = bytesOfHex(transfer.senderPublicKey);
   const own = transfer.senderAddress === (await addressOf(key, network));

@@ -3,10 +3,11 @@
 import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
 import { WORK_SALT } from "./chain-proof.mjs";
+import { networkOfRules } from "./network-rules.mjs";
 import { provenPayment } from "./payment-proof.mjs";
 import { InvalidProof } from "./errors.mjs";
 
-/** @import { Told } from "./proof.mjs" */
+/** @import { Asked, Told } from "./proof.mjs" */
 
 /** @type {(told: Told) => void} */
 const tell = (told) => postMessage(told);
@@ -20,7 +21,9 @@ const progress = (done, total) => tell({ kind: "progress", done, total });
 
 addEventListener("message", async ({ data }) => {
   try {
-    const payment = await provenPayment(String(data), { evaluate, progress, clock: Date.now });
+    const { text, told } = /** @type {Asked} */ (data);
+    const own = told === null ? undefined : await networkOfRules(told.rules, told.changes);
+    const payment = await provenPayment(text, { evaluate, progress, clock: Date.now, own });
     tell({ kind: "proven", payment, amount: coins(payment.amount) });
   } catch (problem) {
     const reason = problem instanceof Error ? problem.message : String(problem);

@@ -13,6 +13,11 @@ const MOST = 4 * 1024 * 1024 + 1;
 
 const policy = globalThis.trustedTypes?.createPolicy("svc-worker", { createScriptURL: () => SCRIPT });
 
+/** The rules of a network of somebody's own and its changes of producers, as GET /rpc/rules has them.
+ * @typedef {{ rules: unknown, changes: unknown }} ToldNetwork */
+/** @typedef {{ text: string, told: ToldNetwork | null }} Asked The text of the file, and the network of the node unless
+ * it is built in. */
+
 /** What the page shows of a proven payment of `amount`, by the names of its places.
  * @type {(payment: ProvenPayment, amount: string) => Record<string, string>} */
 function shownOf({ chainId, txid, sender, recipient, reference, blockHash, height, confirmations, head, time }, amount) {
@@ -33,6 +38,9 @@ function shownOf({ chainId, txid, sender, recipient, reference, blockHash, heigh
 
 /** @type {(page: HTMLElement, chosen: HTMLInputElement) => void} */
 function start(page, chosen) {
+  const genesis = document.getElementById("proof-genesis");
+  const { network } = page.dataset;
+  const told = network === undefined ? null : /** @type {ToldNetwork} */ (JSON.parse(network));
   /** @type {Worker | null} */
   let worker = null;
   /** @type {(view: string, values?: Record<string, string>) => void} */
@@ -48,8 +56,11 @@ function start(page, chosen) {
     if (told.kind === "progress") {
       const bar = page.querySelector("progress");
       if (bar) [bar.max, bar.value] = [told.total, told.done];
-    } else if (told.kind === "proven") show("proven", shownOf(told.payment, told.amount));
-    else show(told.kind, { reason: told.reason });
+    } else if (told.kind === "proven") {
+      const { ownGenesis } = told.payment;
+      if (genesis) genesis.hidden = ownGenesis === null;
+      show("proven", { ...shownOf(told.payment, told.amount), "genesis-hash": ownGenesis ?? "" });
+    } else show(told.kind, { reason: told.reason });
   };
   chosen.addEventListener("change", async () => {
     const [file] = chosen.files ?? [];
@@ -60,7 +71,7 @@ function start(page, chosen) {
     worker = begun;
     begun.onmessage = ({ data }) => hear(/** @type {Told} */ (data));
     begun.onerror = () => show("failed", { reason: "" });
-    begun.postMessage(await file.slice(0, MOST).text());
+    begun.postMessage(/** @type {Asked} */ ({ text: await file.slice(0, MOST).text(), told }));
   });
   chosen.disabled = false;
 }

@@ -35,7 +35,7 @@ export function canonical(value) {
 }
 
 /** The 32 bytes of the txid of a transfer, signed or not: they are what the sender signs.
- * @type {(transfer: Unsigned & { signature?: string }, network: Network) => Promise<Bytes>} */
+ * @type {(transfer: Unsigned & { signature?: string }, network: Pick<Network, "genesisHash">) => Promise<Bytes>} */
 export function txidOf(transfer, network) {
   const { signature: _, ...content } = transfer;
   return taggedHash("svc/tx/v2", bytesOf(network.genesisHash), utf8(canonical(content)));

@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { argon2id } from "../../../svcd/pages/static/argon2.mjs";
 import { checkWork, WORK_SALT } from "../../../svcd/pages/static/chain-proof.mjs";
 import { InvalidProof } from "../../../svcd/pages/static/errors.mjs";
+import { networkOfRules } from "../../../svcd/pages/static/network-rules.mjs";
 import { paymentIn, provenPayment } from "../../../svcd/pages/static/payment-proof.mjs";
 import { vectors } from "./vectors.mjs";
 
@@ -56,4 +57,43 @@ test("a file is an answer of a node", async () => {
   const texts = ["", "{}", "[]", '{"ok":true}', JSON.stringify({ ok: false, error: "no" })];
   texts.push(JSON.stringify({ ok: true, proof: whole.proof, next: "7" }), JSON.stringify(whole.proof));
   for (const text of texts) await assert.rejects(provenPayment(text, tools), InvalidProof, text);
+});
+
+const festival = vectors("own_network");
+const answer = JSON.stringify(festival.paymentProof);
+const networkOf = (rules = {}) => networkOfRules({ ...festival.network.rules, ...rules }, festival.network.changes);
+const now = Number(festival.network.rules.genesisTime) + 86_400_000;
+const toolsWith = (own) => ({ evaluate, progress: () => {}, clock: () => now, own });
+
+test("a payment on the network of the node, by its rules", async () => {
+  const payment = await provenPayment(answer, toolsWith(await networkOf()));
+  assert.deepEqual([payment.chainId, payment.ownGenesis], ["FESTIVAL", festival.network.genesisHash]);
+  assert.deepEqual([payment.reference, payment.amount, payment.height], ["order-1", 5_000_000n, 3n]);
+  assert.deepEqual([payment.confirmations, payment.head.hash], [10n, festival.paymentProof.proof.chain.tip]);
+  const { payment: onDevnet } = await paymentIn(whole.proof, whole, await networkOf());
+  assert.deepEqual([onDevnet.chainId, onDevnet.ownGenesis], ["SVC-DEVNET", null]);
+});
+
+test("a payment on another network than that of the node", async () => {
+  const refused = (own, sentence, text = answer) =>
+    assert.rejects(provenPayment(text, toolsWith(own)), (problem) => problem instanceof InvalidProof && sentence.test(problem.message));
+  await refused(undefined, /unknown network/);
+  await refused(await networkOf({ chainId: "OTHER" }), /unknown network/);
+  await refused(await networkOf({ slotSeconds: 6 }), /calls itself FESTIVAL: its genesis differs/);
+  // The right name and genesis hash, and the blocks of another chain, or by others than its producers
+  const { proof, ...rest } = festival.paymentProof;
+  const other = await networkOf({ minimumFee: "20001" });
+  const forged = JSON.stringify({ ...rest, proof: { ...proof, genesisHash: other.genesisHash } });
+  await refused(other, /the header at height 1 does not build on the block before it/, forged);
+  const unchanged = await networkOfRules(festival.network.rules, []);
+  await refused(unchanged, /the producer of the block at height 11 /);
+});
+
+test("fees and times of transfers are those of the network", async () => {
+  const own = await networkOf();
+  const refused = (rules, sentence) =>
+    assert.rejects(provenPayment(answer, toolsWith({ ...own, rules: { ...own.rules, ...rules } })), sentence);
+  const { fee } = festival.paymentProof.proof.transaction;
+  await refused({ minimumFee: BigInt(fee) + 1n }, /fee must be at least/);
+  await refused({ transactionPastSeconds: 0n, transactionFutureSeconds: 0n }, /timestamp must be from/);
 });
