@@ -382,7 +382,7 @@ class Chainstate:
 
         None, and nothing but ``staging`` is changed, if the chain here is as good already, or has been pruned. Raises
         StagingDamaged, and forgets the staged state, if its accounts do not give the state root of their block, or
-        everything staged if its headers cannot be read; Corrupt, and forgets everything staged, if a header is of a
+        everything staged if its headers are damaged; Corrupt, and forgets everything staged, if a header is of a
         producer that the network's lists do not allow.
         """
         with staging.clearing_damage():
@@ -391,6 +391,7 @@ class Chainstate:
             raise StagingDamaged("the snapshot to start from is not whole")
         height = progress.manifest.height
         with staging.clearing_damage():
+            staging.check_headers()
             head, header = staging.head(height), staging.header(height)
         try:
             # An earlier run, which checked the headers, may have had other lists of producers.

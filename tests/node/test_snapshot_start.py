@@ -21,7 +21,7 @@ from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, running
 from tests.p2p.remote_node import snapshot_of
 from tests.store.contents import contents
-from tests.store.damage import Damage, damage_table
+from tests.store.damage import Damage, clear_page_with, damage_table
 from tests.support import result_of
 
 MOST = 4
@@ -376,6 +376,52 @@ def test_every_staged_table_that_a_disk_has_damaged_is_replaced(
         staging.clear()
         start_at(node, chain, blocks, 20)
         node.check()
+
+
+@pytest.mark.parametrize("number", [1, 17, 30])
+def test_a_page_of_staged_headers_that_a_disk_has_damaged_is_noticed_before_they_become_the_chain(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], number: int
+) -> None:
+    with running(tmp_path) as node:
+        add_headers(staging_of(node), blocks)
+        add_state(staging_of(node), chain, blocks[19])
+    clear_page_with(tmp_path / "chain.sqlite", blocks[number].header.wire())
+    with running(tmp_path) as node:
+        staging = staging_of(node)
+        with pytest.raises(StagingDamaged):
+            adopt(node, staging)
+        assert (staging.progress(), staging.tip().height, node.chain_manager.tip.height) == (None, 0, 0)
+        start_at(node, chain, blocks, 20)
+        node.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE snapshot_header SET height = 41 WHERE height = 40",
+        "UPDATE snapshot_header SET hash = zeroblob(32) WHERE height = 7",
+        "UPDATE snapshot_header SET parent = zeroblob(32) WHERE height = 7",
+        "UPDATE snapshot_header SET slot = slot + 1 WHERE height = 7",
+        "UPDATE snapshot_header SET clock = clock + 1 WHERE height = 7",
+        "UPDATE snapshot_header SET work = zeroblob(32) WHERE height = 40",
+        "UPDATE snapshot_header SET issued = issued - 1 WHERE height = 7",
+        "UPDATE snapshot_header SET header = CAST(replace(header, 'signature', 'signaturf') AS BLOB) WHERE height = 7",
+        "UPDATE snapshot_header SET history = zeroblob(32) WHERE height = 7",
+        "UPDATE snapshot_header SET checksum = x'' WHERE height = 7",
+    ],
+)
+def test_a_staged_header_that_has_changed_is_damage(
+    node: Node, chain: ChainBuilder, blocks: list[Block], change: str
+) -> None:
+    staging = staging_of(node)
+    add_headers(staging, blocks)
+    add_state(staging, chain, blocks[19])
+    assert node.connections[0].execute(change).rowcount == 1
+    with pytest.raises(StagingDamaged, match=r"the header at height (7|40) is damaged"):
+        adopt(node, staging)
+    assert (staging.progress(), staging.tip().height, node.chain_manager.tip.height) == (None, 0, 0)
+    start_at(node, chain, blocks, 20)
+    node.check()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,16 @@ class Damage(StrEnum):
     PAGE = "the page is all zeros"
 
 
+def clear_page_with(path: Path, text: bytes) -> None:
+    """Make the page with ``text`` all zeros."""
+    with closing(sqlite3.connect(path)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    content = bytearray(path.read_bytes())
+    begin = content.index(text) // size * size
+    content[begin : begin + size] = bytes(size)
+    path.write_bytes(content)
+
+
 def damage_table(path: Path, table: str, key: bytes, damage: Damage) -> None:
     """Damage a table that fits into a page; the row with the primary key ``key`` has a number of a byte behind it."""
     with closing(sqlite3.connect(path)) as connection:

@@ -482,7 +482,7 @@ def test_a_snapshot_of_a_reader_sees_one_commit(store: ChainWriter, path: Path, 
 
 def test_every_table_is_known_to_these_tests(connection: sqlite3.Connection) -> None:
     snapshots = {"snapshot_header", "snapshot_progress", "snapshot_chunk", "snapshot_account"}
-    others = {"block", "block_transaction", "disconnected_transfer", "prune"}
+    others = {"block", "block_transaction", "disconnected_transfer", "prune", "checked_producers"}
     assert contents(connection).keys() == {*STATE, *snapshots, *others}
 
 
