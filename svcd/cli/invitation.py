@@ -11,6 +11,7 @@ from typing import Final
 from attrs import frozen
 
 from svcd.chain.params import NetworkParams
+from svcd.cli.network import changes_shown
 from svcd.config.network_file import render_network_file
 from svcd.config.types import NETWORK_FILE
 
@@ -61,12 +62,13 @@ class Invitation:
     def rules(self) -> str:
         """Writes the file of the network."""
         if self.file_url:
-            wanted = f'hash = "{self.params.genesis_hash.hex()}"'
-            return (
-                f"curl -fsS -o {self.file} \\\n{shlex.quote(self.file_url)} &&\n"
-                f"grep -qx \\\n'{wanted}' \\\n{self.file} || echo 'This is another file.'"
-            )
+            return f"curl -fsS -o {self.file} \\\n{shlex.quote(self.file_url)}"
         return f"cat >{self.file} <<'END'\n{without_comments(self.params)}END"
+
+    @property
+    def compare(self) -> str:
+        """Installs the program in its clone, and shows what the file of the network says."""
+        return f"make -C svcd .venv/installed &&\nsvcd/.venv/bin/svc network show {self.file} |\ngrep hash"
 
     @property
     def data_dir(self) -> str:
@@ -75,10 +77,9 @@ class Invitation:
 
     @property
     def clone(self) -> str:
-        """Starts a node in a clone of the repository, without root."""
+        """Starts a node in a clone in which the program is installed, without root."""
         private = " --set=p2p.allowPrivate=true" if self.private else ""
         return (
-            "make -C svcd .venv/installed &&\n"
             "svcd/.venv/bin/twistd -n --pidfile= svcd \\\n"
             f"--network={self.file} --data-dir={self.data_dir} \\\n"
             f"--listen=tcp:{PORT} \\\n"
@@ -125,6 +126,7 @@ def invitation_text(invitation: Invitation) -> str:
     """The invitation in the order in which its reader needs it."""
     params = invitation.params
     first = "this one" if len(invitation.seeds) == 1 else "these"
+    compared = "the genesis hash and the changes hash" if params.producers else "the genesis hash"
     return f"""\
 You are invited to the network {params.name}
 ({params.chain_id}, network id {params.network_id}, addresses {params.address_prefix}1q...).
@@ -132,7 +134,7 @@ You are invited to the network {params.name}
 Its genesis hash, which distinguishes it from every other network:
 
 {params.genesis_hash.hex()}
-
+{_changes(params)}
 The key of the node that invites you has the name
 
 {invitation.node_id}
@@ -147,13 +149,14 @@ venv; on Debian and Ubuntu: apt install git make python3-venv
 
 {_fenced(invitation.rules)}
 
-3. COMPARE. Read the genesis hash in the file to whoever invites you,
-by telephone or face to face:
+3. COMPARE. This installs the program in its folder, and shows what
+the file says:
 
-{_fenced(f"grep ^hash {invitation.file}")}
+{_fenced(invitation.compare)}
 
-Who could change this message could change the hash in it too. A node
-refuses a file with rules that do not give its hash.
+Read {compared} to whoever invites you,
+by telephone or face to face. Who could change this message could change
+what stands at its top too. If anything differs, do not go on.
 
 4. START A NODE. Replace {ADDRESS} by the address or the name at which
 other computers reach yours, and open port {PORT} to them; if the port
@@ -181,6 +184,17 @@ or, with systemd:
 
 and it is on the page /peers of theirs. "svc help own-network" has the
 rest: a wallet, making blocks, backups, and what a payment is worth.
+"""
+
+
+def _changes(params: NetworkParams) -> str:
+    if not params.producers:
+        return ""
+    return f"""
+Its changes hash, which tells how the list of those who make blocks has
+changed ("none": it has not):
+
+{changes_shown(params)}
 """
 
 

@@ -82,11 +82,12 @@ def invite(
 
     It contains the rules, the nodes that a new member calls first with the names of their keys, and the commands that
     start a node on Debian or in a clone. It has no secrets; but whoever could change it on its way could lead your
-    member to another network, so compare the genesis hash by telephone or face to face.
+    member to another network, so compare the genesis hash, and the changes hash if the network has a list of producers,
+    by telephone or face to face.
 
-    Run it beside a node of the network, which --data-dir names. It checks that this node is on the network of FILE,
-    that all seeds answer at the URLs that they name as their own, with the same genesis hash and the same changes of
-    producers, and that these URLs lead somewhere from outside.
+    Run it beside a node of the network, which --data-dir names. It checks that this node has the genesis hash and the
+    changes of producers of FILE, that all seeds answer at the URLs that they name as their own and have the same ones,
+    and that these URLs lead somewhere from outside.
 
     \b
     Example:
@@ -97,7 +98,7 @@ def invite(
     if network in NETWORKS.values():
         raise click.UsageError(f"{network.name} is built into svcd: name the file of a network of your own")
     own = session.operator().get("/operator/status").object("status")
-    _check_genesis(network, own, f"the node in {session.data_dir}")
+    _check_hashes(network, own, f"the node in {session.data_dir}")
     node_id = own.text("nodeId")
     endpoint = own.text("endpoint") if "endpoint" in own else ""
     if not seeds and not endpoint:
@@ -126,18 +127,22 @@ def _record(invitation: Invitation) -> dict[str, object]:
         "seeds": [{"url": seed.url, "nodeId": seed.node_id} for seed in invitation.seeds],
         "program": invitation.program,
         "rules": invitation.rules,
+        "compare": invitation.compare,
         "clone": invitation.clone,
         "debian": invitation.debian,
     }
 
 
-def _check_genesis(params: NetworkParams, status: ResponseObject, what: str) -> None:
+def _check_hashes(params: NetworkParams, status: ResponseObject, what: str) -> None:
+    """Raise CommandError if a node does not run with the file; ``status`` is its own or the operator's."""
     found = status.text("genesisHash")
     if found != params.genesis_hash.hex():
         raise CommandError(
             f"{what} is on {status.text('chainId')} with the genesis hash {found}, and the file is that of "
             f"{params.chain_id} with {params.genesis_hash.hex()}: name the file with which the node runs"
         )
+    if params.producers and status.text("changesHash") != params.changes_hash.hex():
+        raise CommandError(f"{what} has other changes of the producers than the file: all nodes need the newest file")
 
 
 @frozen
@@ -164,16 +169,12 @@ class _Checks:
         if own:
             hint += "; if only this computer cannot, as behind some routers, repeat the command with --unchecked"
         status = self._client(url, hint).get("/p2p/status").object("status")
-        _check_genesis(self.params, status, f"the node at {url}")
+        _check_hashes(self.params, status, f"the node at {url}")
         named = status.text("endpoint")
         if named != url:
             raise CommandError(
                 f"the node at {url} names {named or 'no URL'} as its own, so that other nodes do not take it for a "
                 "peer there: set its publicUrl to the URL that members use, and give the same one here"
-            )
-        if "changesHash" in status and status.text("changesHash") != self.params.changes_hash.hex():
-            raise CommandError(
-                f"the node at {url} has other changes of the producers than the file: all nodes need the newest file"
             )
         found = status.text("nodeId")
         if own and found != self.node_id:
@@ -206,8 +207,10 @@ class _Checks:
             there = parse_network_file(fetched.body, url.url)
         except ConfigError as error:
             raise CommandError(str(error)) from None
-        if (there.genesis_hash, there.changes) != (self.params.genesis_hash, self.params.changes):
+        if there.genesis_hash != self.params.genesis_hash:
             raise CommandError(f"{url.url} has another file: its genesis hash is {there.genesis_hash.hex()}")
+        if there.changes_hash != self.params.changes_hash:
+            raise CommandError(f"{url.url} has other changes of the producers than the file: put the newest file there")
         return url.url
 
     def _client(self, url: str, hint: str) -> NodeClient:

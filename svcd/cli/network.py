@@ -394,13 +394,21 @@ def _supply(params: NetworkParams) -> list[tuple[int, int, int]]:
     return [(years, height, params.issued_after(height)) for years, height in heights]
 
 
+def changes_shown(params: NetworkParams) -> str:
+    """What members compare beside the genesis hash: the changes hash, "none" if there is no change."""
+    return params.changes_hash.hex() if params.changes else "none"
+
+
 def _summary(params: NetworkParams) -> str:
     listed = len(params.producers)
+    # Where everybody may make blocks no file can have a change.
+    changes = [("changes hash", changes_shown(params))] if listed else []
     return property_table(
         [
             ("network", f"{params.name}, {params.chain_id} (network id {params.network_id})"),
             ("genesis hash", params.genesis_hash.hex()),
             ("rules hash", params.rules_hash.hex()),
+            *changes,
             ("addresses", f"{params.address_prefix}1q..."),
             ("begins", format_time(params.genesis_time)),
             (

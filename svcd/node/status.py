@@ -320,6 +320,11 @@ class Status:
         manager = self._chain_manager
         return manager.tip.hash, manager.prune_height, self._peers.network_view()
 
+    def changes_hash(self) -> dict[str, object]:
+        """The hash of the changes of producers, under its name; nothing if everybody may make blocks."""
+        params = self._chain_manager.params
+        return {"changesHash": params.changes_hash.hex()} if params.producers else {}
+
     def node_status(self) -> dict[str, object]:
         """The ``status`` of GET /rpc/status.
 

@@ -145,7 +145,7 @@ class OperatorRoutes(ReadyRoute):
         """Answer GET /operator/status."""
         alarms = {kind: alarm for kind, alarm in self._status.alarms().items() if alarm}
         more = {"behind": self._status.behind or None, "alarms": alarms}
-        return {"status": {**self._status.node_status(), **more, **self._details()}}
+        return {"status": {**self._status.node_status(), **self._status.changes_hash(), **more, **self._details()}}
 
 
 _STRING: Final[Schema] = {"type": "string"}

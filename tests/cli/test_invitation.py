@@ -59,10 +59,22 @@ def test_mail_and_chat_leave_the_text_as_it_is(invitation: Invitation) -> None:
 def test_it_says_what_to_compare() -> None:
     text = invitation_text(INVITATION)
     assert f"\n\n{PARAMS.genesis_hash.hex()}\n\n" in text
+    assert f"\n\n{PARAMS.changes_hash.hex()}\n\n" in text
+    assert "Read the genesis hash and the changes hash to" in text
     assert f"has the name\n\n{FIRST.node_id}\n" in text
     assert f"\n{FIRST.url}\n{FIRST.node_id}\n\n{SECOND.url}\n{SECOND.node_id}\n\n1. GET" in text
     assert "these first:" in text
     assert "this one first:" in invitation_text(WITH_ALL)
+
+
+def test_without_changes_there_is_little_to_compare() -> None:
+    unchanged = invitation_text(evolve(INVITATION, params=evolve(PARAMS, changes=())))
+    assert '("none": it has not):\n\nnone\n\nThe key' in unchanged
+    params = evolve(PARAMS, changes=(), producers=())
+    everybody = invitation_text(evolve(INVITATION, params=params))
+    assert f"\n\n{params.genesis_hash.hex()}\n\nThe key" in everybody
+    assert "changes hash" not in everybody
+    assert "Read the genesis hash to" in everybody
 
 
 def test_the_rules_in_it_are_those_of_the_file() -> None:
@@ -73,11 +85,14 @@ def test_the_rules_in_it_are_those_of_the_file() -> None:
     assert not any(line.startswith("#") for line in lines)
 
 
-def test_a_file_on_the_web_is_compared_with_the_hash() -> None:
-    get, compare, otherwise = re.split(r" &&\n| \|\| ", WITH_ALL.rules)
-    assert words(get) == ["curl", "-fsS", "-o", "festival.toml", WITH_ALL.file_url]
-    assert words(compare) == ["grep", "-qx", f'hash = "{PARAMS.genesis_hash.hex()}"', "festival.toml"]
-    assert words(otherwise) == ["echo", "This is another file."]
+def test_a_file_on_the_web_is_fetched() -> None:
+    assert words(WITH_ALL.rules) == ["curl", "-fsS", "-o", "festival.toml", WITH_ALL.file_url]
+
+
+def test_the_program_that_was_fetched_shows_what_to_compare() -> None:
+    install, show = INVITATION.compare.split(" &&\n")
+    assert words(install) == ["make", "-C", "svcd", ".venv/installed"]
+    assert words(show) == "svcd/.venv/bin/svc network show festival.toml | grep hash".split()
 
 
 def test_a_repository_is_cloned_if_it_is_known() -> None:
@@ -90,7 +105,7 @@ def test_a_repository_is_cloned_if_it_is_known() -> None:
 def test_each_command_is_in_the_text() -> None:
     assert set(blocks(INVITATION)) == {
         INVITATION.rules,
-        "grep ^hash festival.toml",
+        INVITATION.compare,
         INVITATION.clone,
         INVITATION.debian,
         "svcd/.venv/bin/svc --data-dir festival-data node peers",
@@ -99,7 +114,7 @@ def test_each_command_is_in_the_text() -> None:
 
 
 def test_the_settings_of_a_node_in_a_clone() -> None:
-    options = words(INVITATION.clone.partition(" &&\n")[2])
+    options = words(INVITATION.clone)
     assert options[:4] == ["svcd/.venv/bin/twistd", "-n", "--pidfile=", "svcd"]
     assert options[4:] == [
         "--network=festival.toml",

@@ -90,6 +90,7 @@ def test_programs_get_the_parts(terminal: Terminal, festival: NetworkParams) -> 
         "seeds": [{"url": URL, "nodeId": NODE_ID}],
         "program": "git clone git@git.example.org:svcd.git svcd",
         "rules": invitation.rules,
+        "compare": invitation.compare,
         "clone": invitation.clone,
         "debian": invitation.debian,
     }
@@ -151,6 +152,7 @@ def test_a_node_without_a_public_url_needs_a_seed(tmp_path: Path, terminal: Term
             {"changesHash": "00" * 32},
             f"the node at {OTHER} has other changes of the producers than the file: all nodes need the newest file",
         ),
+        ({"changesHash": None}, "the node does not answer as svcd does: status lacks the field changesHash"),
         ({"nodeId": None}, "the node does not answer as svcd does: status lacks the field nodeId"),
     ],
 )
@@ -162,10 +164,16 @@ def test_a_seed_that_does_not_help_members_is_refused(
 
 
 @pytest.mark.usefixtures("node")
-def test_an_older_file_than_that_of_the_node_is_refused(terminal: Terminal, festival: NetworkParams) -> None:
+@pytest.mark.parametrize("words", [(), ("--unchecked",), ("--seed", OTHER)])
+def test_a_file_with_other_changes_than_the_node_is_refused(
+    terminal: Terminal, festival: NetworkParams, words: tuple[str, ...]
+) -> None:
     newer = evolve(festival, changes=(ProducerChange(height=9, producers=MEMBERS[:1]),))
     (terminal.folder / "festival.toml").write_text(render_network_file(newer))
-    assert "has other changes of the producers than the file" in terminal.failure(*INVITE)
+    tells(terminal, OTHER)
+    assert terminal.failure(*INVITE, *words) == (
+        "the node in data has other changes of the producers than the file: all nodes need the newest file"
+    )
 
 
 @pytest.mark.usefixtures("node")
@@ -240,13 +248,13 @@ def on_the_web(terminal: Terminal, body: str, status: int = 200) -> str:
 def test_the_file_may_be_on_the_web(terminal: Terminal, festival: NetworkParams) -> None:
     url = on_the_web(terminal, (terminal.folder / "festival.toml").read_text())
     told = terminal.ok(*INVITE, "--file-url", url).out
-    assert f"curl -fsS -o festival.toml \\\n{url} &&" in told
+    assert f"curl -fsS -o festival.toml \\\n{url}\n```" in told
     assert "slotSeconds" not in told
     for wrong, sentence in {
         render_network_file(evolve(festival, slot_seconds=festival.slot_seconds + 1)): f"{url} has another file: its ",
         render_network_file(
             evolve(festival, changes=(ProducerChange(height=9, producers=MEMBERS[:1]),))
-        ): f"{url} has another file: its ",
+        ): f"{url} has other changes of the producers than the file: put the newest file there",
         "<html>": f"{url}, line 1: is not valid TOML: ",
     }.items():
         on_the_web(terminal, wrong)

@@ -215,6 +215,7 @@ def test_show_tells_the_rules_and_the_money(terminal: Terminal) -> None:
     told = terminal.ok("network", "show", "festival.toml").out
     assert f"genesis hash   {params.genesis_hash.hex()}\n" in told
     assert f"rules hash     {params.rules_hash.hex()}\n" in told
+    assert f"changes hash   {params.changes_hash.hex()}\n" in told
     assert "producers      1, of which 1 must be at work\n" in told
     assert "reward         20 coins, as long as the supply has room\n" in told
     assert re.search(r"\n +1 +525,949 +10519080\n", told)
@@ -236,6 +237,12 @@ def test_show_knows_the_built_in_networks(terminal: Terminal, params: NetworkPar
     shown = json.loads(terminal.ok("network", "show", params.name, "--json").out)
     assert shown["genesisHash"] == params.genesis_hash.hex()
     assert "producers      everybody\n" in terminal.ok("network", "show", params.name).out
+
+
+def test_a_list_that_has_not_changed_has_no_changes_hash(terminal: Terminal) -> None:
+    assert "changes hash   none\n" in terminal.ok(*NEW, "--producer", KEY).out
+    assert "changes hash   none\n" in terminal.ok("network", "show", "festival.toml").out
+    assert "changes hash" not in terminal.ok(*NEW, "--replace").out
 
 
 def test_show_says_what_is_wrong_with_a_file(terminal: Terminal) -> None:

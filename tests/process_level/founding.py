@@ -34,5 +34,5 @@ def found(nodes: Nodes, folder: Path) -> RunningNode:
 
 
 def commands(invitation: str) -> list[str]:
-    """What an invitation tells to type, in order: program, rules, hash, start without and with root, peers of each."""
+    """What an invitation tells to type: program, rules, hashes, start without and with root, peers of each."""
     return _FENCED.findall(invitation)

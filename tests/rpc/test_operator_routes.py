@@ -20,6 +20,7 @@ from twisted.logger import capturedLogs, formatEvent
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Corrupt
+from svcd.chain.params import ProducerChange
 from svcd.composition.services import limits_of
 from svcd.config.layers import camel
 from svcd.config.loader import load
@@ -35,7 +36,7 @@ from svcd.web.connections import SiteLimits
 from tests.chains import COIN, key_of
 from tests.node.bench import Stepped
 from tests.rpc.conftest import description_of, local_client
-from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, TOKEN, Client, Node, Settings
+from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, PARAMS, TOKEN, Client, Node, Settings
 from tests.support import result_of
 from tests.web.wire import Response, Wire
 
@@ -134,6 +135,12 @@ def test_operator_status_is_the_node_s_with_details(still: Client, still_operato
     assert still_operator.ok("/operator/status") == {
         "status": {**status, "behind": None, "alarms": {}, "verifierQueue": 0}
     }
+
+
+def test_operator_status_has_the_hash_of_the_changes_of_producers(open_node: OpenNode) -> None:
+    params = evolve(PARAMS, producers=(OWN,), changes=(ProducerChange(height=9, producers=(BOB,)),))
+    told = local_client(open_node(params=params)).ok("/operator/status")["status"]
+    assert told["changesHash"] == params.changes_hash.hex()
 
 
 def test_operator_routes_are_not_on_the_public_site(still: Client) -> None:
