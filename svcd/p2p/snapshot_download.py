@@ -115,6 +115,10 @@ class SnapshotDownload:
         """When a peer has delivered last, by the clock that an outage stops."""
         self.received = 0
         """Bytes of chunks that have come."""
+        self._received_before = 0
+        """Those that had come at the last delivery."""
+        self._most_held = MAX_CHUNKS_HELD
+        """How many chunks are requested or wait for the disk at most; fewer on a line that is slow for so many."""
 
     def stop(self, failure: Exception) -> None:
         """Give up; the coroutine that runs raises ``failure``."""
@@ -157,11 +161,28 @@ class SnapshotDownload:
             raise SourcesLied("each peer that served it has sent something false")
         # While chunks wait for the disk no peer may be asked for more.
         if not self._writing and self._peers.online_seconds - self._delivered_at >= STALL_SECONDS:
+            if self._shares_a_slow_line():
+                self._go_on_with_one()
+                return
             self._idle |= self._asked
             what = "the manifest" if self._manifest is None else "a chunk"
             raise DownloadFailed(f"no peer has sent {what} for {STALL_SECONDS:g} s")
 
+    def _shares_a_slow_line(self) -> bool:
+        """Whether one chunk would have come, if only one had been requested: then the peers are not to blame."""
+        sizes = [] if self._manifest is None else [chunk.size for chunk in self._manifest.chunks]
+        return self._most_held > 1 and bool(sizes) and self.received - self._received_before >= max(sizes)
+
+    def _go_on_with_one(self) -> None:
+        """Request one chunk at a time, and one more after each that comes quickly."""
+        self._most_held = 1
+        for request in self._requests[1:]:
+            if request.call is not None:
+                request.call.cancel()
+        self._note_delivery()
+
     def _note_delivery(self) -> None:
+        self._received_before = self.received
         self._delivered_at = self._peers.online_seconds
         self._asked = {request.peer.endpoint for request in self._requests}
 
@@ -194,7 +215,7 @@ class SnapshotDownload:
     def _next_chunk(self, peer: Peer, *, idle: bool) -> int | None:
         """The next chunk to request; an ``idle`` peer is also asked for one that another has not sent for long."""
         asked = {request.index for request in self._requests}
-        if len(asked | self._writing) < MAX_CHUNKS_HELD and (free := self._missing - asked - self._writing):
+        if len(asked | self._writing) < self._most_held and (free := self._missing - asked - self._writing):
             # In ascending order, so that the database grows at its end.
             return min(free)
         late = [request for request in self._requests if self._node.now() - request.began >= SLOW_SECONDS]
@@ -253,6 +274,8 @@ class SnapshotDownload:
         peer.note_delivery()
         self._helped.add(peer.endpoint)
         self._note_delivery()
+        if self._node.now() - request.began < SLOW_SECONDS:
+            self._most_held = min(self._most_held + 1, MAX_CHUNKS_HELD)
         if index in self._writing or index not in self._missing:
             return
         self._writing.add(index)

@@ -1095,3 +1095,73 @@ def test_a_restart_remembers_how_much_work_the_headers_have_shown(
     remote.scripts = {}
     assert followed(again, chain, within=30.0)
     again.close()
+
+
+class SlowLine:
+    """The line of a node, on which a chunk alone takes ``seconds``; replies with chunks share it equally."""
+
+    def __init__(self, node: Node, seconds: float) -> None:
+        self._clock, self._waits = node.transport.clock, node.transport.waiting_for
+        self._seconds = seconds
+        self._coming: list[tuple[RemoteNode, Called, Deferred[PeerReply], list[float]]] = []
+        self.chunks = 0.0
+        """How many chunks' bytes have come."""
+        self._move()
+
+    def of(self, remote: RemoteNode) -> Script:
+        def script(called: Called) -> Deferred[PeerReply]:
+            reply: Deferred[PeerReply] = Deferred()
+            self._coming.append((remote, called, reply, [0.0]))
+            return reply
+
+        return script
+
+    def _move(self) -> None:
+        self._coming = [each for each in self._coming if each[1].path in self._waits(each[0].endpoint, PATH)]
+        for remote, called, reply, come in self._coming:
+            more = 0.25 / self._seconds / len(self._coming)
+            size = called.request.max_bytes - client_module.ENVELOPE_BYTES
+            if called.request.on_bytes is not None:
+                called.request.on_bytes(int((come[0] + more) * size) - int(come[0] * size))
+            come[0] += more
+            self.chunks += more
+            if come[0] >= 1:
+                reply.callback(remote.honest(called))
+        self._clock.callLater(0.25, self._move)
+
+
+@pytest.mark.parametrize("sources", [1, 3, 8])
+@pytest.mark.parametrize("seconds", [2.0, 12.0, 25.0])
+def test_over_a_slow_line_that_more_sources_do_not_make_slower(
+    fresh: Node, chain: list[Block], sources: int, seconds: float
+) -> None:
+    line = SlowLine(fresh, seconds)
+    remotes = [archive(fresh, number, chain) for number in range(1, sources + 1)]
+    chunks = len(remotes[0].snapshots[AT][0].chunks)
+    for remote in remotes:
+        fresh.transport.dripping.add(remote.endpoint)
+        remote.scripts = {f"{PATH}/{index}": line.of(remote) for index in range(chunks)}
+    meet(fresh, *remotes)
+    assert fresh.until(lambda: fresh.tip.height, within=60 + 3 * seconds * chunks)
+    assert prune_height(fresh) == AT + 1
+    assert line.chunks < 1.8 * chunks
+
+
+def test_bytes_that_never_become_a_chunk_do_not_hold_a_start(fresh: Node, chain: list[Block]) -> None:
+    def moves(called: Called) -> None:
+        def more() -> None:
+            if called.request.on_bytes is not None and called.path in fresh.transport.waiting_for(
+                called.endpoint, PATH
+            ):
+                called.request.on_bytes(called.request.max_bytes // 20)
+                fresh.transport.clock.callLater(1.0, more)
+
+        more()
+
+    remotes = [archive(fresh, number, chain) for number in (1, 2, 3)]
+    for remote in remotes:
+        fresh.transport.dripping.add(remote.endpoint)
+        remote.scripts = {f"{PATH}/{index}": moves for index in range(len(remote.snapshots[AT][0].chunks))}
+    meet(fresh, *remotes)
+    assert fresh.until(lambda: fresh.tip.height, within=GIVE_UP_SECONDS + 3 * STALL_SECONDS)
+    assert prune_height(fresh) == 0

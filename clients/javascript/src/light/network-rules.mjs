@@ -1,5 +1,6 @@
 // The rules of a network that is not built in, made of what `svc network show` and GET /rpc/rules say of it. All of
-// them give its genesis hash (docs/protocol.md 5): a client that was given that needs to believe nobody.
+// them give its genesis hash (docs/protocol.md 5), which a client was given; the changes of producers are in no hash
+// there, so a client that has them from a node believes the node for these.
 
 import { bytesOf, hexOf, joined, sha256, taggedHash, utf8 } from "./bytes.mjs";
 import { keyOf } from "./key-hash.mjs";
