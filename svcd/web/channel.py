@@ -295,6 +295,9 @@ class Channel(HTTPChannel):
             self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
         if self.site.draining:
             headers.setRawHeaders(b"Connection", [b"close"])
+        # The unread bytes of a client count them too.
+        lines = [name + value for name, values in headers.getAllRawHeaders() for value in values]
+        self._passed += len(b"  \r\n\r\n" + version + code + reason) + sum(len(line) + len(b": \r\n") for line in lines)
         super().writeHeaders(version, code, reason, headers)
 
     def allContentReceived(self) -> None:

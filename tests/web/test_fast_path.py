@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -306,6 +306,7 @@ HEADERS = [
     b"A: " + b"b" * MAX_BYTES,
     b"\r\n".join([b"a:"] * 501),
 ]
+UNREAD = b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n"
 BODIES = [b"", b"{}", b'{"name":"b"}', b'{"name":"' + b"x" * 20 + b'"}', b"1.5", b"[", b"x" * 41, b"x" * 101]
 
 
@@ -345,6 +346,7 @@ def happenings(draw: Any) -> list[bytes | float | str]:
     peer=st.sampled_from(["203.0.113.9", "203.0.113.77"]),
     burst=st.sampled_from([0, 0, 3]),
 )
+@example(happens=[UNREAD, *[0.0] * 5, "read"], reads=False, peer="203.0.113.9", burst=0)
 def test_fast_and_slow_path_answer_alike(
     happens: list[bytes | float | str], reads: bool, peer: str, burst: float
 ) -> None:
