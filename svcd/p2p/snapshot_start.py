@@ -583,6 +583,8 @@ class SnapshotStart:
             if peer.status is not None and peer.endpoint not in self._liars
         }
         heights = {claim.height for status in served.values() for claim in status.snapshots}
+        # A look-up in the writer's thread each: peers may name any height.
+        heights = {height for height in heights if height % SNAPSHOT_BLOCKS == 0}
         points = {height: await self._write(self._staging.point, height) for height in heights}
         hashes = {height: point.hash for height, point in points.items() if point is not None}
 
