@@ -269,3 +269,8 @@ DEVNET: Final = NetworkParams(
 )
 
 NETWORKS: Final = {params.name: params for params in (MAINNET, DEVNET)}
+
+
+def known_networks(own: NetworkParams | None) -> tuple[NetworkParams, ...]:
+    """The built-in networks and ``own``, once if it is one of them."""
+    return (*NETWORKS.values(), *([] if own is None or own in NETWORKS.values() else [own]))

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 from attrs import define, field, frozen
 
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NETWORKS, NetworkParams, known_networks
 from svcd.cli.clock import BlockingClock
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import (
@@ -85,8 +85,7 @@ class Session:
     @property
     def networks(self) -> tuple[NetworkParams, ...]:
         """The networks whose keyfiles and chains the command can read: the built-in ones, and that of ``--network``."""
-        own = () if self.network is None or self.network in NETWORKS.values() else (self.network,)
-        return (*NETWORKS.values(), *own)
+        return known_networks(self.network)
 
     def node(self, *, token: str | None = None) -> NodeClient:
         """A client of the node's public interface with a bearer ``token``; raises CommandError.

@@ -10,7 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from svcd.chain.address import decode_address, encode_address
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NetworkParams, known_networks
 from svcd.config.loader import credentials_directory, read_secret_file
 from svcd.config.schema import Config
 from svcd.config.types import BadValue
@@ -106,7 +106,7 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
         return None
     own = f"the node for {config.params.name}: make a key with svc node key new --network {config.network}"
     try:
-        keyfile = parse(content, (*NETWORKS.values(), config.params))
+        keyfile = parse(content, known_networks(config.params))
         if not _may_sign(keyfile, config.params):
             raise KeyLocked(f"{path}: the key is for {keyfile.params.name} and {own}")
         return unseal(keyfile, source.password(config))

@@ -6,7 +6,7 @@ from typing import Final
 from attrs import frozen
 
 from svcd.chain.address import decode_address
-from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.params import NetworkParams, known_networks
 from svcd.chain.transaction import Draft, Transfer
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject
@@ -60,7 +60,7 @@ def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
     status = node.get("/rpc/status").object("status")
     check_clock(node.clock.milliseconds(), status.number("time"))
     consensus = node.get("/rpc/consensus").object("consensus")
-    params = network_params(status, consensus, tuple(dict.fromkeys((*NETWORKS.values(), keyfile.params))))
+    params = network_params(status, consensus, known_networks(keyfile.params))
     check_wallet(keyfile, params)
     account = node.get(f"/rpc/balance/{keyfile.address}").object("account")
     return account_view(params, status, account)
