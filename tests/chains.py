@@ -25,7 +25,7 @@ from svcd.chain.block import Block, Header, transactions_root
 from svcd.chain.commitment import Row, Scan
 from svcd.chain.difficulty import multiplier, next_target
 from svcd.chain.errors import Refusal
-from svcd.chain.params import NetworkParams, ProducerChange
+from svcd.chain.params import DEVNET, NetworkParams, ProducerChange
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import (
@@ -97,6 +97,16 @@ TEST_PARAMS = NetworkParams(
     producers=(),
     allocations=tuple((address_of(name, "svct"), 1000 * COIN) for name in ("alice", "bob", "carol")),
 )
+
+FESTIVAL = evolve(
+    DEVNET,
+    name="festival",
+    network_id=4711,
+    chain_id="FESTIVAL",
+    address_prefix="fest",
+    transaction_future_seconds=600,
+)
+"""A network of one's own with an easy target, as a network file can have it."""
 """A network on which a block is made in a millisecond; alice, bob and carol have 1000 coins each."""
 
 

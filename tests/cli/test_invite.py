@@ -9,10 +9,10 @@ import pytest
 from attrs import evolve
 from twisted.internet.task import Clock
 
-from svcd.chain.params import DEVNET, NetworkParams, ProducerChange
+from svcd.chain.params import NetworkParams, ProducerChange
 from svcd.cli.invitation import Invitation, Seed, invitation_text
 from svcd.config.network_file import render_network_file
-from tests.chains import address_of
+from tests.chains import FESTIVAL, address_of
 from tests.cli.terminal import Fixed, Network, Terminal, site_of
 from tests.rpc.node import NODE_ID, Node, Settings
 
@@ -26,12 +26,7 @@ MEMBERS = tuple(address_of(name, "fest") for name in ("alice", "bob"))
 def festival(terminal: Terminal) -> NetworkParams:
     """A network with two producers, in festival.toml."""
     params = evolve(
-        DEVNET,
-        name="festival",
-        network_id=4711,
-        chain_id="FESTIVAL",
-        address_prefix="fest",
-        transaction_future_seconds=600,
+        FESTIVAL,
         allocations=((MEMBERS[0], 10**10),),
         producers=MEMBERS,
     )

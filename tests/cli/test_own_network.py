@@ -10,11 +10,11 @@ from attrs import evolve
 from twisted.internet.task import Clock
 
 from svcd.chain.address import encode_address
-from svcd.chain.params import DEVNET, NetworkParams
+from svcd.chain.params import NetworkParams
 from svcd.commerce.payment_proof import render_proof
 from svcd.config.network_file import render_network_file
 from svcd.keyfile import parse, unseal
-from tests.chains import COIN, ChainBuilder, key_of
+from tests.chains import COIN, FESTIVAL, ChainBuilder, key_of
 from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Terminal
 from tests.commerce.proofs import excerpt_of
 from tests.rpc.conftest import public_client
@@ -31,12 +31,7 @@ ALICE = encode_address(key_of("alice").hash, "fest")
 def festival(terminal: Terminal) -> NetworkParams:
     """A network with an easy target, in festival.toml, on which alice has coins; and fete.toml with other rules."""
     params = evolve(
-        DEVNET,
-        name="festival",
-        network_id=4711,
-        chain_id="FESTIVAL",
-        address_prefix="fest",
-        transaction_future_seconds=600,
+        FESTIVAL,
         allocations=((ALICE, 100 * COIN),),
     )
     (terminal.folder / "festival.toml").write_text(render_network_file(params))
