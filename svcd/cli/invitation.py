@@ -1,4 +1,4 @@
-"""The text that a member of a network sends to somebody who shall join it: what to get, to run and to compare.
+"""The invitation that a member of a network sends to a new member: what to get, to run and to compare.
 
 Every line that matters survives mail and chat: ASCII, nothing indented, and whatever a shell gets is between two lines
 of three backquotes.
@@ -41,7 +41,7 @@ class Invitation:
     file_url: str = ""
     """Where the file of the network is; "" if the invitation contains it."""
     repository: str = ""
-    """What `git clone` takes; "" if whoever invites says so by other means."""
+    """What `git clone` takes; "" if the inviting member gives it by other means."""
 
     @property
     def file(self) -> str:
@@ -72,7 +72,7 @@ class Invitation:
 
     @property
     def data_dir(self) -> str:
-        """The data directory of a node without root, which is no folder that somebody has for something else."""
+        """The data directory of a node without root, whose name no other folder is likely to have."""
         return f"{self.params.name}-data"
 
     @property
@@ -154,9 +154,9 @@ the file says:
 
 {_fenced(invitation.compare)}
 
-Read {compared} to whoever invites you,
-by telephone or face to face. Who could change this message could change
-what stands at its top too. If anything differs, do not go on.
+Read {compared} to the member who
+invites you, by telephone or face to face: an attacker who can change this
+message can change the hashes at its top too. If a hash differs, stop here.
 
 4. START A NODE. Replace {ADDRESS} by the address or the name at which
 other computers reach yours, and open port {PORT} to them; if the port
@@ -191,8 +191,8 @@ def _changes(params: NetworkParams) -> str:
     if not params.producers:
         return ""
     return f"""
-Its changes hash, which tells how the list of those who make blocks has
-changed ("none": it has not):
+Its changes hash, over all changes of its list of producers ("none" if the
+list has not changed):
 
 {changes_shown(params)}
 """
@@ -208,7 +208,7 @@ def _program(invitation: Invitation) -> str:
         return f"Then, in a new folder:\n\n{_fenced(invitation.program)}"
     return (
         "Clone its repository into the folder svcd in a new folder, and stay\n"
-        "in the new one; whoever invites you says where the repository is."
+        "in the new one; the member who invites you gives its address."
     )
 
 

@@ -7,20 +7,15 @@ import tomllib
 import pytest
 from attrs import evolve
 
-from svcd.chain.params import DEVNET, ProducerChange
+from svcd.chain.params import ProducerChange
 from svcd.cli.invitation import ADDRESS, Invitation, Seed, invitation_text
 from svcd.config.network_file import parse_network_file
 from svcd.net.targets import BadTarget, Endpoint
-from tests.chains import COIN, address_of
+from tests.chains import COIN, FESTIVAL, address_of
 
 MEMBERS = tuple(address_of(name, "fest") for name in ("alice", "bob", "carol"))
 PARAMS = evolve(
-    DEVNET,
-    name="festival",
-    network_id=4711,
-    chain_id="FESTIVAL",
-    address_prefix="fest",
-    transaction_future_seconds=600,
+    FESTIVAL,
     producers=MEMBERS[:2],
     allocations=((MEMBERS[0], 100 * COIN),),
     changes=(ProducerChange(height=9, producers=MEMBERS[1:]),),
@@ -69,7 +64,7 @@ def test_it_says_what_to_compare() -> None:
 
 def test_without_changes_there_is_little_to_compare() -> None:
     unchanged = invitation_text(evolve(INVITATION, params=evolve(PARAMS, changes=())))
-    assert '("none": it has not):\n\nnone\n\nThe key' in unchanged
+    assert '("none" if the\nlist has not changed):\n\nnone\n\nThe key' in unchanged
     params = evolve(PARAMS, changes=(), producers=())
     everybody = invitation_text(evolve(INVITATION, params=params))
     assert f"\n\n{params.genesis_hash.hex()}\n\nThe key" in everybody
@@ -99,7 +94,7 @@ def test_a_repository_is_cloned_if_it_is_known() -> None:
     assert words(WITH_ALL.program) == ["git", "clone", WITH_ALL.repository, "svcd"]
     assert blocks(WITH_ALL)[0] == WITH_ALL.program
     assert "git clone" not in invitation_text(INVITATION)
-    assert "whoever invites you says where the repository is" in invitation_text(INVITATION)
+    assert "the member who invites you gives its address" in invitation_text(INVITATION)
 
 
 def test_each_command_is_in_the_text() -> None:

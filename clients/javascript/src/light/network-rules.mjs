@@ -41,7 +41,7 @@ const KEY_BITS = 160n;
 /** The network with these rules, which is called by its chainId, and its changes of producers; throws InvalidProof.
  *
  * The caller compares its genesis hash, which is computed from the rules alone. Bounds of the rules are not checked:
- * whoever founded the network has done that.
+ * a network file with rules out of bounds is refused by svcd.
  * @type {(rules: unknown, changes: unknown) => Promise<NetworkParams & { rules: ChainRules }>} */
 export async function networkOfRules(rules, changes) {
   const fields = exactFields(rules, RULES, "rules");
