@@ -121,6 +121,16 @@ def give(tab: Tab, text: str) -> None:
     tab.type("#genesis-given", text, enter=True)
 
 
+def await_transfers(tab: Tab, address: str) -> None:
+    """Wait until the page has read the transfers of an address once more: what comes later has arrived meanwhile.
+
+    A block may have a payment before the page has looked for the first time, which then shows nothing of it.
+    """
+    tab.evaluate("() => { performance.clearResourceTimings(); return true; }")
+    read = "(part) => performance.getEntriesByType('resource').some(({ name }) => name.includes(part))"
+    tab.until(lambda: tab.evaluate(read, f"/rpc/address/{address}/transactions"), "the page has read the transfers")
+
+
 def test_a_member_is_paid_and_pays(tab: Tab, festival: Festival) -> None:
     # The page asks which network is meant, and takes no other
     tab.go("/wallet/")
@@ -133,11 +143,13 @@ def test_a_member_is_paid_and_pays(tab: Tab, festival: Festival) -> None:
     told = tab.text("#genesis-given-error")
     assert (told.count(festival.genesis_hash), told.count("00" * 32), told.count(".")) == (1, 1, 1)
     give(tab, festival.genesis_hash)
+    tab.see("#create-start")
 
     # From then on it knows
     address = make_wallet(tab)
     assert address.startswith(f"{PREFIX}1q")
     assert "FESTIVAL" in tab.text("#network")
+    await_transfers(tab, address)
     festival.pay(address, 100)
     tab.see("#receive-arriving:not(:empty)")
     tab.click('#navigation a[href="#home"]')
@@ -227,6 +239,8 @@ def test_a_node_of_another_network_is_refused(tab: Tab, festival: Festival, liar
     # Whoever has a wallet: the node is asked for nothing of it
     liar.lie = None
     address = make_wallet(tab)
+    # Its page polls until another one is there
+    tab.go("/proof/")
     liar.lie = of(other)
     before = len(liar.asked)
     tab.go("/wallet/")
