@@ -7,6 +7,7 @@ transfers would lead to the same rows and the same tree, in minutes instead of a
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 
@@ -27,6 +28,8 @@ from svcd.store.database import open_writer
 
 FORTUNE = 10**10
 """What each account has at the beginning, in base units."""
+_GAP: Final = 2 * DEVNET.slots_per_block
+"""Slots between two blocks: so late that the work sinks to the least that devnet demands, a quarter of the usual."""
 
 
 @frozen
@@ -90,7 +93,7 @@ def draft_blocks(path: Path, bodies: Iterable[Iterable[Transfer]], *, params: Ne
     chainstate.load()
     seed, view, blocks = Signer(-1).seed, chainstate.view(), []
     for body in bodies:
-        block = _next_block(view, tuple(body), seed=seed, gap=params.slots_per_block)
+        block = _next_block(view, tuple(body), seed=seed, gap=_GAP)
         view.head = head_after(params, view.head, block.header)
         blocks.append(block.wire())
     connection.close()
@@ -101,7 +104,7 @@ def build_blocks(
     path: Path,
     bodies: Iterable[Iterable[Transfer]],
     *,
-    gap: int = DEVNET.slots_per_block,
+    gap: int = _GAP,
     params: NetworkParams = DEVNET,
 ) -> list[bytes]:
     """Blocks in canonical JSON on the tip of the database at ``path``, ``gap`` slots apart; they are connected there.
@@ -109,6 +112,8 @@ def build_blocks(
     Raises RuntimeError if a transfer does not fit or a block is refused.
     """
     connection = open_writer(path)
+    # What is prepared need not survive a power loss, and thousands of blocks would wait for the disk.
+    connection.execute("PRAGMA synchronous = OFF")
     connector = Chainstate(params, ChainWriter(connection))
     connector.load()
     seed = Signer(-1).seed

@@ -19,6 +19,7 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.params import DEVNET
 from svcd.store.database import insert, open_writer
+from svcd.store.packed_transfer import pack_transfer
 from svcd.store.transfer_index import (
     ADDRESSES,
     PAYMENTS,
@@ -58,7 +59,7 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
     for start in range(0, count, PER_BLOCK):
         height, numbers = start // PER_BLOCK + 1, range(start, min(start + PER_BLOCK, count))
         txids, bodies = zip(*map(body_of, numbers), strict=True)
-        rows = [((blocks[height] << 16) + at, body) for at, body in enumerate(bodies)]
+        rows = [((blocks[height] << 16) + at, pack_transfer(body)) for at, body in enumerate(bodies)]
         insert(connection, "block_transaction", rows)
         index.add(height, height, _rows(numbers, txids))
     connection.execute("COMMIT")

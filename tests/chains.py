@@ -13,6 +13,7 @@ The same text gives the same blocks in every run. People are names; a name's key
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from hashlib import sha256
 from itertools import count
 from typing import Any
@@ -55,6 +56,7 @@ class Key:
     """The 20 bytes that accounts are kept under."""
 
 
+@cache
 def key_of(name: str) -> Key:
     """The key that belongs to a name."""
     seed = sha256(b"svcd tests: " + name.encode()).digest()
@@ -97,6 +99,7 @@ TEST_PARAMS = NetworkParams(
     producers=(),
     allocations=tuple((address_of(name, "svct"), 1000 * COIN) for name in ("alice", "bob", "carol")),
 )
+"""A network on which a block is made in a millisecond; alice, bob and carol have 1000 coins each."""
 
 FESTIVAL = evolve(
     DEVNET,
@@ -107,7 +110,6 @@ FESTIVAL = evolve(
     transaction_future_seconds=600,
 )
 """A network of one's own with an easy target, as a network file can have it."""
-"""A network on which a block is made in a millisecond; alice, bob and carol have 1000 coins each."""
 
 
 def with_producers(producers: str, *changes: tuple[int, str]) -> NetworkParams:
@@ -228,6 +230,16 @@ class _After:
         return self.head.point
 
 
+@lru_cache(16_384)
+def first_nonce(core_hash: bytes, target: int, memory_kib: int, worked: bool) -> bytes:
+    """The first work nonce that is below the target, or is not, if ``worked`` is False.
+
+    It is looked up where many tests make the same blocks, of which one on devnet takes sixteen tries.
+    """
+    nonces = (number.to_bytes(8, "big") for number in count())
+    return next(nonce for nonce in nonces if (work_value(core_hash, nonce, memory_kib) < target) is worked)
+
+
 class ChainBuilder:
     """Makes blocks on any block it made before; ``None`` stands for the genesis wherever a block is asked for."""
 
@@ -346,12 +358,7 @@ class ChainBuilder:
 
     def _sealed(self, header: Header, signer: str, *, worked: bool) -> Header:
         target = effective_target(header.base_target, header.multiplier)
-        nonces = (number.to_bytes(8, "big") for number in count())
-        nonce = next(
-            nonce
-            for nonce in nonces
-            if (work_value(header.core_hash, nonce, self.params.memory_kib) < target) is worked
-        )
+        nonce = first_nonce(header.core_hash, target, self.params.memory_kib, worked)
         unsigned = header.sealed(work_nonce=nonce, signature=bytes(64))
         return unsigned.sealed(work_nonce=nonce, signature=sign(key_of(signer).seed, unsigned.hash))
 

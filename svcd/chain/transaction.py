@@ -31,7 +31,7 @@ _SIGNATURE_DIGITS: Final = 128
 _SIGNED: Final = b',"signature":"'
 _END: Final = b',"type":%d,"version":%d}' % (TRANSFER, VERSION)
 _LAYOUT: Final = (
-    r'{"fee":"(?P<fee>@)","networkId":%d,"nonce":"(?P<nonce>@)","payload":{"amount":"(?P<amount>@)"'
+    r'{"fee":"(?P<fee>@)","networkId":(?P<networkId>%d),"nonce":"(?P<nonce>@)","payload":{"amount":"(?P<amount>@)"'
     r'(?:,"paymentReference":"(?P<paymentReference>@)")?,"recipient":"(?P<recipient>@)"},"senderAddress":'
     r'"(?P<senderAddress>@)","senderPublicKey":"(?P<senderPublicKey>@)","signature":"(?P<signature>@)"'
     r',"timestamp":"(?P<timestamp>@)"'.replace("@", r'[^"]*')
@@ -211,6 +211,17 @@ def parties_of(wire: bytes) -> tuple[bytes, bytes]:
     if found is None:
         raise _not_a_transfer()
     return key_hash_of(found[1]), key_hash_of(found[2])
+
+
+def values_of(wire: bytes) -> tuple[bytes, ...]:
+    """All values from the canonical JSON of a valid transfer of any network but type and version, in its order.
+
+    Without a reference that is empty. Raises Corrupt.
+    """
+    found = _OF_ANY_NETWORK.fullmatch(wire)
+    if found is None:
+        raise _not_a_transfer()
+    return found.groups(b"")
 
 
 def payee_of(wire: bytes) -> tuple[str, bytes] | None:

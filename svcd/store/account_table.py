@@ -1,4 +1,4 @@
-"""The accounts on disk: one large table, and sorted runs of recent changes (docs/operations.md "Storage").
+"""The accounts on disk: one large table, and sorted runs of recent changes (docs/storage.md).
 
 Keys are hashes, so the accounts of a full block lie on as many pages of a large table. A commit writes them as a run
 instead: rows in the order of their keys, side by side. Some runs of about the same size are merged into the oldest of
@@ -40,7 +40,9 @@ _RECENT_IN_RANGES: Final = (
     f"{_RANGES.format(table='recent_account', run='a.run = r.number AND ', **_BOUNDS)} ORDER BY r.number"
 )
 _SOURCES: Final = "run IN (SELECT number FROM account_run WHERE target = ?1)"
-_MERGED: Final = f"FROM recent_account WHERE {_SOURCES} AND key <= ?2 ORDER BY key, run"
+_SOME: Final = f"FROM recent_account WHERE {_SOURCES} AND key <= ?2"
+_MERGED: Final = f"SELECT key, balance, nonce, held {_SOME} GROUP BY key HAVING max(run) ORDER BY key"
+"""With a maximum SQLite takes the other columns from its row: the newest."""
 _SMALL_TABLE: Final = 16_384
 """A table of so many accounts has 200 pages; a run would save less than it costs."""
 _SHARE: Final = 2
@@ -241,10 +243,15 @@ class AccountWriter:
         if target == _TABLE:
             self._change_table(last)
         else:
+            # Not REPLACE, which would write each page that it changes to a temporary file first (database.insert).
             self._db.execute(
-                f"REPLACE INTO recent_account SELECT ?1, key, balance, nonce, held {_MERGED}", (target, last)
+                f"DELETE FROM recent_account WHERE run = ?1 AND key IN (SELECT key {_SOME})", (target, last)
             )
-        moved = self._db.execute(f"DELETE FROM recent_account WHERE {_SOURCES} AND key <= ?2", (target, last)).rowcount
+            self._db.execute(
+                f"INSERT OR ROLLBACK INTO recent_account SELECT ?1, key, balance, nonce, held FROM ({_MERGED})",
+                (target, last),
+            )
+        moved = self._db.execute(f"DELETE {_SOME}", (target, last)).rowcount
         if target != _TABLE:
             self._db.execute("UPDATE account_run SET rows = rows + ? WHERE number = ?", (moved, target))
         if not found:
@@ -252,12 +259,10 @@ class AccountWriter:
         return max(moved, 1)
 
     def _change_table(self, last: bytes) -> None:
-        """Change the table as the rows up to the key ``last`` say, the newest ones last."""
-        rows = self._db.execute(f"SELECT key, balance, nonce, held {_MERGED}", (_TABLE, last)).fetchall()
-        newest = {row[0]: row for row in rows}
-        self._db.executemany(
-            "REPLACE INTO account VALUES (?, ?, ?, ?)", [row for row in newest.values() if row[1] is not None]
-        )
-        gone = [(key,) for key, balance, *_ in newest.values() if balance is None]
+        """Change the table as the newest rows up to the key ``last`` say."""
+        newest = self._db.execute(_MERGED, (_TABLE, last)).fetchall()
+        # One row in a statement: of more, SQLite would write the pages to a temporary file first.
+        self._db.executemany("REPLACE INTO account VALUES (?, ?, ?, ?)", [row for row in newest if row[1] is not None])
+        gone = [(key,) for key, balance, *_ in newest if balance is None]
         if gone:
             self._db.executemany("DELETE FROM account WHERE key = ?", gone)

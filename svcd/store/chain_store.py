@@ -1,4 +1,4 @@
-"""The SQL statements of the chain, behind methods named by intention (docs/operations.md "Storage")."""
+"""The SQL statements of the chain, behind methods named by intention (docs/storage.md)."""
 
 import json
 import sqlite3
@@ -24,6 +24,7 @@ from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.checked_producers import CheckedProducers
+from svcd.store.packed_transfer import FEE, pack_transfer, unpack_transfer
 from svcd.store.pruned import Pruned
 from svcd.store.transfer_index import (
     ADDRESSES,
@@ -114,9 +115,9 @@ def chain_point(row: Sequence[Any]) -> ChainPoint:
     )
 
 
-def stored_transfer(row: Sequence[Any]) -> StoredTransfer:
-    """A transfer from the columns position, body and POINT."""
-    return StoredTransfer(chain_point(row[2:]), row[0], row[1])
+def stored_transfer(row: Sequence[Any], body: bytes) -> StoredTransfer:
+    """A transfer from the columns position, body and POINT, and what is packed in the second of them."""
+    return StoredTransfer(chain_point(row[2:]), row[0], body)
 
 
 TRANSFERS_OF: Final = "BETWEEN ({block} << 16) AND ({block} << 16) + 65535"
@@ -155,19 +156,17 @@ PRODUCERS: Final = (
     f"SELECT {PRODUCED} FROM canonical c JOIN block b ON b.id = c.block "
     "WHERE c.height BETWEEN ? AND ? ORDER BY c.height"
 )
+_FEE: Final = FEE.format(body="x.body")
 FEES_IN: Final = (
-    "SELECT ifnull(sum(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)), 0) "
-    f"FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} WHERE c.height = ?"
+    f"SELECT ifnull(sum({_FEE}), 0) FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} WHERE c.height = ?"
 )
 NEWEST_FEES: Final = (
-    "SELECT json_extract(CAST(x.body AS TEXT), '$.fee') "
-    f"FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} "
+    f"SELECT {_FEE} FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} "
     "WHERE c.height > (SELECT max(height) FROM canonical) - ?"
 )
 """In SQLite, so that the interpreter is free for other threads meanwhile."""
 FIGURES: Final = (
-    "SELECT ifnull(sum(length(x.body)), 0), "
-    "json_group_array(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)) "
+    f"SELECT json_group_array({_FEE}), (SELECT size FROM block WHERE id = ?1) "
     f"FROM block_transaction x WHERE x.id {TRANSFERS_OF.format(block='?1')}"
 )
 REPLACED_BLOCKS: Final = f"""
@@ -181,8 +180,6 @@ REPLACED_BLOCKS: Final = f"""
 MAX_SCANNED: Final = limit(1_000, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
-_TRANSACTIONS: Final = b',"transactions":[]'
-"""The bytes around the transfers of a block that its header does not have."""
 MAX_TOGETHER: Final = 10
 """Up to so many transfers to a payee are all read with one statement."""
 _PAGES_OF_A_BLOCK: Final = 64
@@ -364,7 +361,7 @@ class ChainReader(AccountReader):
             "ORDER BY id LIMIT ?3",
             (block.id, min(first, 65_536), limit),
         )
-        bodies = [body for (body,) in rows]
+        bodies = [unpack_transfer(stored) for (stored,) in rows]
         self._check_block(block)
         return bodies
 
@@ -390,8 +387,9 @@ class ChainReader(AccountReader):
     def transaction(self, txid: bytes, params: NetworkParams) -> StoredTransfer | None:
         """A canonical transfer by its id; raises Corrupt."""
         for *row, place in self._db.execute(_TRANSACTION, (by_txid(txid),)):
-            if _has_key(place, txid, (txid_of(_existing(row[1], place), params),), by_txid):
-                return stored_transfer(row)
+            body = _existing(row[1], place)
+            if _has_key(place, txid, (txid_of(body, params),), by_txid):
+                return stored_transfer(row, body)
         return None
 
     def has_transaction(self, txid: bytes, params: NetworkParams) -> bool:
@@ -424,7 +422,7 @@ class ChainReader(AccountReader):
             row = self._db.execute(_TRANSFER_AT, (place,)).fetchone()
             body = _existing(None if row is None else row[1], place)
             if _has_key(place, key, keys_of(body), shortened):
-                yield stored_transfer(row)
+                yield stored_transfer(row, body)
 
     def disconnected(self) -> list[tuple[int, bytes]]:
         """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
@@ -446,10 +444,10 @@ class ChainReader(AccountReader):
 
     def figures(self, block: StoredBlock) -> BlockFigures:
         """Size and fees of any stored block; a millisecond for a full one, in memory. Raises Pruned."""
-        ((size, fees),) = self._db.execute(FIGURES, (block.id,)).fetchall()
+        ((fees, size),) = self._db.execute(FIGURES, (block.id,)).fetchall()
         self._check_block(block)
         ordered = array("q", sorted(json.loads(fees)))
-        return BlockFigures(len(block.header) + len(_TRANSACTIONS) + size + max(len(ordered) - 1, 0), ordered)
+        return BlockFigures(size, ordered)
 
     def replaced_blocks(self, first: int, *, limit: int) -> list[StoredBlock]:
         """Blocks that lost to canonical ones, on branches from canonical blocks at height ``first`` and above.
@@ -492,7 +490,7 @@ class ChainReader(AccountReader):
         transfers = [parse_canonical_transfer(body, params) for body in self.bodies(stored)]
         return Block(self.block_header(stored, params), tuple(transfers))
 
-    # Payments: their time does not grow with the chain (docs/operations.md)
+    # Payments: their time does not grow with the chain (docs/storage.md)
 
     def around(
         self, payee: _Payee, amount: int, *, since: int, counted: int, missed: int
@@ -511,7 +509,8 @@ class ChainReader(AccountReader):
         exact: list[PaidTransfer] = []
         others: list[PaidTransfer] = []
         for *row, place in rows:
-            if _has_key(place, payee, _payees_of(_existing(row[2], place)), _shortened):
+            row[2] = _existing(row[2], place)
+            if _has_key(place, payee, _payees_of(row[2]), _shortened):
                 paid = PaidTransfer._make(row)
                 if paid.height >= since:
                     (exact if paid.amount == amount else others).append(paid)
@@ -520,10 +519,10 @@ class ChainReader(AccountReader):
     def _paid(self, rows: Iterable[tuple[int, ...]], payee: _Payee) -> Iterator[PaidTransfer]:
         """Those transfers of rows of PAYMENTS that are to ``payee``; raises Corrupt."""
         for *_, amount, place in rows:
-            row = self._db.execute(_PAID_AT, (place,)).fetchone()
-            body = _existing(None if row is None else row[0], place)
+            stored, *block = self._db.execute(_PAID_AT, (place,)).fetchone() or (None,)
+            body = _existing(stored, place)
             if _has_key(place, payee, _payees_of(body), _shortened):
-                yield PaidTransfer(amount, place & 65_535, *row)
+                yield PaidTransfer(amount, place & 65_535, body, *block)
 
     def payments(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
         """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first; raises Corrupt.
@@ -597,10 +596,11 @@ def _in_range(place: tuple[int, int]) -> int:
     return place_of(min(max(height, -1), _MAX_HEIGHT), min(max(position, -1), 65_535))
 
 
-def _existing(body: bytes | None, place: int) -> bytes:
-    if body is None:
+def _existing(stored: bytes | None, place: int) -> bytes:
+    """The canonical JSON of what is stored of a transfer that the index has; raises Corrupt if nothing is."""
+    if stored is None:
         raise Corrupt(f"a transfer that the index has at height {place >> 16} is missing")
-    return body
+    return unpack_transfer(stored)
 
 
 def _has_key(place: int, key: _Key, found: Iterable[_Key], shortened: Callable[[_Key], _Short]) -> bool:
@@ -678,12 +678,8 @@ class ChainWriter(ChainReader):
         number = cursor.lastrowid or 0
         if side is not None:
             self._raise_side_work(parent, side)
-        if block.transfers:
-            database.insert(
-                self._db,
-                "block_transaction",
-                [((number << 16) + position, transfer.wire) for position, transfer in enumerate(block.transfers)],
-            )
+        packed = map(pack_transfer, [transfer.wire for transfer in block.transfers])
+        database.insert(self._db, "block_transaction", list(enumerate(packed, number << 16)))
         return StoredBlock(number, parent, point, text)
 
     def _raise_side_work(self, block_hash: bytes, work: bytes) -> None:

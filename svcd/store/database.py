@@ -394,7 +394,9 @@ def insert(
 ) -> None:
     """Insert ``rows`` in order; with ``replace`` they take the place of rows with the same keys.
 
-    Sixteen rows in one statement take two thirds of the time of a statement for each.
+    Sixteen rows in one statement take two thirds of the time of a statement for each. A row that the table refuses, as
+    its key is there, rolls the whole transaction back: to undo the statement alone, SQLite would first write each page
+    that it changes to a temporary file.
     """
     several = len(rows) // _ROWS_AT_ONCE * _ROWS_AT_ONCE
     for count, some in ((_ROWS_AT_ONCE, rows[:several]), (1, rows[several:])):
@@ -402,7 +404,8 @@ def insert(
             columns = len(some[0])
             row = f"({', '.join('?' * columns)})"
             values = [chain.from_iterable(some)] * (count * columns)
-            statement = f"{'REPLACE' if replace else 'INSERT'} INTO {table} VALUES {', '.join([row] * count)}"
+            verb = "REPLACE" if replace else "INSERT OR ROLLBACK"
+            statement = f"{verb} INTO {table} VALUES {', '.join([row] * count)}"
             connection.executemany(statement, zip(*values, strict=True))
 
 

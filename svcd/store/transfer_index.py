@@ -1,6 +1,6 @@
 """The index of transfers by id, address and reference: where each one is on the canonical chain.
 
-A log-structured merge tree of rows (docs/operations.md "Storage"). The keys of a block's rows are hashes, so in one
+A log-structured merge tree of rows (docs/storage.md). The keys of a block's rows are hashes, so in one
 large table they would lie on thousands of pages. Instead each block adds a run: its rows in order, side by side. Runs
 of about the same size are merged, a bounded number of rows with each block. All of that is part of the block's
 transaction: a row is there in exactly those commits that have its block.
@@ -263,8 +263,10 @@ class TransferIndexWriter(TransferIndex):
         moved = 0
         if target not in sources:
             moved = self._db.execute(
-                f"INSERT INTO {index.table} SELECT {target}, {keys} FROM {index.runs} r CROSS JOIN {index.table} p "
-                f"ON p.run = r.number WHERE r.number IN ({runs}) AND {LIVE} {up_to} ORDER BY {keys}",
+                # OR ROLLBACK as in database.insert.
+                f"INSERT OR ROLLBACK INTO {index.table} SELECT {target}, {keys} "
+                f"FROM {index.runs} r CROSS JOIN {index.table} p ON p.run = r.number "
+                f"WHERE r.number IN ({runs}) AND {LIVE} {up_to} ORDER BY {keys}",
                 values,
             ).rowcount
             self._db.execute(f"UPDATE {index.runs} SET rows = rows + ? WHERE number = ?", (moved, target))

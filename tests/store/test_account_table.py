@@ -1,5 +1,6 @@
 """The accounts are a mapping, whatever was written, merged and taken back before."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -144,6 +145,12 @@ def some_accounts(at: int, rows: int) -> dict[bytes, Account]:
     return {(at * 7919 + number * 10_007).to_bytes(20, "little"): Account(at, number) for number in range(rows)}
 
 
+def temporary_files() -> list[str]:
+    """The files into which SQLite has written pages to which it could return before the end of a transaction."""
+    targets = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [target for target in targets if "etilqs_" in target]
+
+
 def test_commits_of_five_full_blocks_each_leave_nothing_to_merge(tmp_path: Path) -> None:
     """As they are written while a node catches up over full blocks."""
     rows = 5 * account_table._SMALL_RUN
@@ -152,6 +159,7 @@ def test_commits_of_five_full_blocks_each_leave_nothing_to_merge(tmp_path: Path)
             assert len(connection.execute("SELECT * FROM account_run").fetchall()) == at
             with transaction(connection):
                 AccountWriter(connection).write(some_accounts(at, rows), count=10**7)
+                assert not temporary_files()
         assert connection.execute("SELECT number, rows, target FROM account_run").fetchall() == [(1, 5 * rows, None)]
 
 

@@ -1,4 +1,4 @@
-"""Each question that the store answers, and each change that it makes (docs/operations.md "Storage")."""
+"""Each question that the store answers, and each change that it makes (docs/storage.md)."""
 
 import json
 import sqlite3

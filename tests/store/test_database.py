@@ -1,4 +1,4 @@
-"""The SQLite file: settings, schema files, readers, roll-backs, a full disk (docs/operations.md "Storage")."""
+"""The SQLite file: settings, schema files, readers, roll-backs, a full disk (docs/storage.md)."""
 
 import os
 import sqlite3
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,36 @@ def test_rows_may_replace_others(writer: sqlite3.Connection) -> None:
     rows = [(str(number % 9),) for number in range(20)]
     insert(writer, "note", rows, replace=True)
     assert notes(writer) == [text for (text,) in rows[-9:]]
+
+
+def test_a_row_that_is_refused_rolls_the_transaction_back(writer: sqlite3.Connection) -> None:
+    writer.execute("CREATE UNIQUE INDEX same ON note (text)")
+    rows = [(str(number % 20),) for number in range(40)]
+    writer.execute("BEGIN")
+    write(writer, "before")
+    with pytest.raises(sqlite3.IntegrityError):
+        insert(writer, "note", rows)
+    assert not writer.in_transaction
+    assert not notes(writer)
+
+
+def handed_to_the_system() -> int:
+    """Bytes of all writes of this process."""
+    (line,) = [line for line in Path("/proc/self/io").read_text("ascii").splitlines() if line.startswith("wchar")]
+    return int(line.split()[1])
+
+
+def test_inserted_rows_write_no_page_before_the_commit(writer: sqlite3.Connection) -> None:
+    """Pages that SQLite would need to undo a statement were seven times as many bytes as a block."""
+    writer.execute("CREATE TABLE entry (key BLOB PRIMARY KEY, text BLOB NOT NULL) STRICT, WITHOUT ROWID")
+    rows = [(sha256(number.to_bytes(4, "big")).digest(), b"x" * 100) for number in range(20_000)]
+    insert(writer, "entry", rows[:10_000])
+    with transaction(writer):
+        before = handed_to_the_system()
+        insert(writer, "entry", rows[10_000:])
+        assert handed_to_the_system() - before < 4096
+    (count,) = writer.execute("SELECT count(*) FROM entry").fetchone()
+    assert count == 20_000
 
 
 # Settings

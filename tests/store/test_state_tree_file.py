@@ -1,4 +1,4 @@
-"""The file with a level of the state tree: whole and of this program, or not read (docs/operations.md "Storage")."""
+"""The file with a level of the state tree: whole and of this program, or not read (docs/storage.md)."""
 
 import os
 from collections.abc import Callable

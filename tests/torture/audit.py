@@ -255,7 +255,24 @@ def _canonical(db: sqlite3.Connection) -> Iterator[tuple[dict[str, Any], list[di
     )
     for number, header, *columns in db.execute(query).fetchall():
         bodies = db.execute("SELECT body FROM block_transaction WHERE block = ? ORDER BY position", (number,))
-        yield json.loads(header), [json.loads(body) for (body,) in bodies], tuple(columns)
+        yield json.loads(header), [_transfer(body) for (body,) in bodies], tuple(columns)
+
+
+def _transfer(packed: bytes) -> dict[str, Any]:
+    """A transfer as svcd/store/packed_transfer.py says that it is stored."""
+    fee, network_id, nonce, amount, reference, recipient, sender, timestamp = packed[:-96].decode().split('"')
+    return {
+        "fee": fee,
+        "networkId": int(network_id),
+        "nonce": nonce,
+        "payload": {"amount": amount, "recipient": recipient, **({"paymentReference": reference} if reference else {})},
+        "senderAddress": sender,
+        "senderPublicKey": packed[-96:-64].hex(),
+        "signature": packed[-64:].hex(),
+        "timestamp": timestamp,
+        "type": 1,
+        "version": 2,
+    }
 
 
 _ACCOUNTS = """
