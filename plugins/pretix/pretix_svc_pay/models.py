@@ -1,0 +1,100 @@
+"""What is to be paid on the chain, and what is known of it."""
+
+from django.db import models
+from django.utils.timezone import now
+from django.utils.translation import gettext_lazy as _
+from pretix.base.models import Order, OrderPayment, OrderRefund
+from svc_pay import Network, Order as Terms, State
+
+
+class Attempt(models.Model):
+    """One request for coins: an attempt of a buyer to pay an order, or a refund, which the organizer pays.
+
+    Each has a reference of its own, so that a transfer for one attempt never pays another.
+    """
+
+    order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="svc_pay_attempts")
+    payment = models.OneToOneField(OrderPayment, null=True, on_delete=models.CASCADE, related_name="svc_pay_attempt")
+    refund = models.OneToOneField(OrderRefund, null=True, on_delete=models.CASCADE, related_name="svc_pay_attempt")
+    created = models.DateTimeField(auto_now_add=True)
+
+    reference = models.CharField(max_length=64, unique=True)
+    recipient = models.CharField(max_length=128)
+    amount = models.BigIntegerField()
+    """Base units."""
+    confirmations = models.PositiveIntegerField()
+    since_height = models.BigIntegerField()
+    payment_uri = models.TextField()
+    checkout_url = models.TextField(blank=True)
+    """At the node, for browsers; empty if buyers do not reach it."""
+    pay_until = models.DateTimeField(null=True)
+    """The buyer's deadline; null for a refund, which has none."""
+
+    price = models.CharField(max_length=64, null=True)
+    """What the amount was calculated from, and how; null for a refund, which returns coins of the payment."""
+    currency = models.CharField(max_length=10, null=True)
+    rate = models.CharField(max_length=64, null=True)
+    rate_at = models.DateTimeField(null=True)
+
+    state = models.CharField(max_length=16, default=State.UNPAID.value)
+    """The newest known State of the payment; confirmed only if the node was in sync."""
+    depth = models.PositiveIntegerField(default=0)
+    txid = models.CharField(max_length=64, null=True)
+    was_settled = models.BooleanField(default=False)
+    undone = models.BooleanField(default=False)
+    """True from a reorganisation that undid a settled payment until it is settled again."""
+
+    watch = models.CharField(max_length=64, null=True)
+    """The watch of the newest event that was taken, and the event's place in it: events come twice, or late."""
+    epoch = models.BigIntegerField(default=0)
+    sequence = models.BigIntegerField(default=0)
+    asked = models.DateTimeField(default=now)
+    """When an open page has made pretix ask the node."""
+    look_at = models.DateTimeField(null=True, db_index=True, default=now)
+    """When the periodic task asks the node next, in case an event was lost; null for never."""
+
+    class Meta:
+        ordering = ("pk",)
+
+    def terms(self, network: Network | None) -> Terms:
+        """What is to be paid, from the shop's own records."""
+        given = (self.reference, self.recipient, self.amount, self.confirmations, self.since_height)
+        return Terms(*given, network=network)
+
+    @property
+    def place(self) -> tuple[str | None, int, int]:
+        """Which event was the newest when this row was read."""
+        return self.watch, self.epoch, self.sequence
+
+
+class Note(models.Model):
+    """Something that a person must look at."""
+
+    KINDS = {
+        "too-little": _("Too few coins were sent. They pay nothing."),
+        "too-much": _("Too many coins were sent. They pay nothing, because the amount must match exactly."),
+        "duplicate": _("The same payment was made twice."),
+        "late": _("Coins were sent after the time to pay was over."),
+        "late-taken": _("Coins were sent after the time to pay was over. The payment was accepted, because there were places."),
+        "surplus": _("The payment was confirmed, but the order was paid in another way or canceled before. Refund the "
+                     "payment as any other."),
+        "no-places": _("The payment was confirmed, but the order cannot be paid any more. A refund was created."),
+        "returned": _("The payment is on the chain again, although you have processed its refund."),
+        "refund-undone": _("A reorganisation has undone the transfer of a refund that was done."),
+    }
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="notes")
+    created = models.DateTimeField(auto_now_add=True)
+    kind = models.CharField(max_length=16)
+    txid = models.CharField(max_length=64)
+    amount = models.BigIntegerField()
+    sender = models.CharField(max_length=128, null=True)
+
+    class Meta:
+        ordering = ("pk",)
+        unique_together = (("attempt", "kind", "txid"),)
+
+    @property
+    def sentence(self) -> str:
+        """What has happened."""
+        return self.KINDS[self.kind]

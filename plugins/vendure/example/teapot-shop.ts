@@ -1,0 +1,57 @@
+import { InitialData, LanguageCode } from '@vendure/core';
+import type { SimpleGraphQLClient } from '@vendure/testing';
+import gql from 'graphql-tag';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+const PRODUCTS = `name,slug,description,assets,facets,optionGroups,optionValues,sku,price,taxCategory,stockOnHand,trackInventory,variantAssets,variantFacets
+Teapot,teapot,A teapot,,,,,T1,12.50,standard,100,true,,
+`;
+
+const initialData: InitialData = {
+    defaultLanguage: LanguageCode.en,
+    defaultZone: 'Europe',
+    taxRates: [{ name: 'None', percentage: 0 }],
+    shippingMethods: [{ name: 'Free', price: 0 }],
+    countries: [{ name: 'Germany', code: 'DE', zone: 'Europe' }],
+    paymentMethods: [],
+    collections: [],
+};
+
+/** What a new server is filled with: a shop that sells a teapot for 12.50. The list of products is written to `folder`. */
+export function teapotShop(folder: string): { initialData: InitialData; productsCsvPath: string } {
+    const productsCsvPath = join(folder, 'products.csv');
+    writeFileSync(productsCsvPath, PRODUCTS);
+    return { initialData, productsCsvPath };
+}
+
+/** Offers buyers a payment method in coins. */
+export async function offerCoins(
+    admin: SimpleGraphQLClient,
+    { code, name }: { code: string; name: string },
+    settings: { [name: string]: string | number },
+): Promise<void> {
+    await admin.query(
+        gql`
+            mutation ($input: CreatePaymentMethodInput!) {
+                createPaymentMethod(input: $input) {
+                    id
+                }
+            }
+        `,
+        {
+            input: {
+                code,
+                enabled: true,
+                handler: {
+                    code: 'svc-pay',
+                    arguments: Object.entries(settings).map(([name, value]) => ({
+                        name,
+                        value: String(value),
+                    })),
+                },
+                translations: [{ languageCode: LanguageCode.en, name, description: '' }],
+            },
+        },
+    );
+}

@@ -1,0 +1,6 @@
+export const SVC_PAY_OPTIONS = Symbol('SVC_PAY_OPTIONS');
+export const loggerCtx = 'SvcPayPlugin';
+/** The first part of the path of the webhook. */
+export const ROUTE = 'svc-pay';
+/** The largest body of an event, in bytes; the node sends at most a quarter of it. */
+export const BODY_LIMIT = 16_384;

@@ -1,0 +1,680 @@
+import { Inject, Injectable, OnApplicationBootstrap } from '@nestjs/common';
+import {
+    ChannelService,
+    ConfigService,
+    CreatePaymentErrorResult,
+    CreatePaymentResult,
+    EventBus,
+    HistoryService,
+    ID,
+    InternalServerError,
+    Logger,
+    Order,
+    OrderService,
+    Payment,
+    PaymentState,
+    PaymentStateTransitionEvent,
+    Refund,
+    RefundEvent,
+    RequestContext,
+    RequestContextService,
+    SettlePaymentErrorResult,
+    SettlePaymentResult,
+    TransactionalConnection,
+    UserInputError,
+} from '@vendure/core';
+import { HistoryEntryType } from '@vendure/common/lib/generated-types';
+import { PaymentStateMachine } from '@vendure/core/dist/service/helpers/payment-state-machine/payment-state-machine';
+import { In, Like, MoreThan } from 'typeorm';
+
+import { loggerCtx, ROUTE, SVC_PAY_OPTIONS } from './constants';
+import { lockRows } from './lock';
+import { Client, NodePayment, PaymentRequest, Quote, RateSource, svcPay } from './svc-pay';
+import {
+    attemptOf,
+    coinsBack,
+    decimalOf,
+    KnownState,
+    newReference,
+    nextState,
+    Note,
+    PAY,
+    REFUND,
+    refundedBefore,
+    Seen,
+    stateNotes,
+    transferNotes,
+} from './terms';
+import {
+    Attempt,
+    PaymentBack,
+    PublicMetadata,
+    SvcPayNode,
+    SvcPayPluginOptions,
+    SvcPaySettings,
+} from './types';
+
+const EVENTS = [
+    'payment.pending',
+    'payment.confirming',
+    'payment.confirmed',
+    'payment.reorged',
+    'payment.expired',
+    'payment.dropped',
+    'payment.mismatched',
+] as const;
+/** States that the scheduled check always asks about. */
+const OPEN = ['AwaitingTransfer', 'Authorized', 'Undone'] as const;
+/** States in which a reorganisation, or a late transfer, may still change something. */
+const ENDED = ['Settled', 'Cancelled'] as const;
+const DAY = 86_400_000;
+/** For how long the scheduled check asks about what has ended: a day longer than a watch lasts. */
+const FOLLOWED = 8 * DAY;
+/** The least pause between two questions about what has ended; it grows to an eighth of the age. */
+const SELDOM = 600_000;
+/** How long after its time a payment is given up whose watch the node has lost. */
+const GRACE = 60_000;
+const ATTEMPTS = 10;
+/** Statuses of a node, or of a proxy before it, that has no time now. */
+const BUSY = [429, 502, 503, 504];
+
+const backOf = (refund: Refund) => (refund.metadata as { svc?: PaymentBack }).svc;
+
+/**
+ * @description
+ * Asks the nodes, and changes payments, orders and refunds as they say.
+ */
+@Injectable()
+export class SvcPayService implements OnApplicationBootstrap {
+    private clients = new Map<string, Promise<Client>>();
+    private rates = new Map<string, RateSource>();
+
+    constructor(
+        @Inject(SVC_PAY_OPTIONS) private options: SvcPayPluginOptions,
+        private connection: TransactionalConnection,
+        private configService: ConfigService,
+        private contextService: RequestContextService,
+        private channelService: ChannelService,
+        private paymentStateMachine: PaymentStateMachine,
+        private orderService: OrderService,
+        private historyService: HistoryService,
+        private eventBus: EventBus,
+    ) {}
+
+    async onApplicationBootstrap() {
+        await this.checkOptions();
+        // Vendure publishes this event after it has stored the refund as pending, without an answer of a handler.
+        this.eventBus.ofType(RefundEvent).subscribe(({ order }) => {
+            this.prepareRefunds(order.id).catch((error: unknown) =>
+                Logger.error(`refunds of ${order.code}: ${sentenceOf(error)}`, loggerCtx),
+            );
+        });
+    }
+
+    // The nodes
+
+    /** Throws for options with which nothing could be sold, instead of at the first sale. */
+    private async checkOptions(): Promise<void> {
+        const { serverUrl, nodes } = this.options;
+        const wrong = (sentence: string) => new InternalServerError(`SvcPayPlugin: ${sentence}`);
+        if (!/^https?:\/\//.test(serverUrl) || !URL.canParse(serverUrl))
+            throw wrong('serverUrl must be a URL that begins with https:// or http://');
+        for (const [name, { token, signingSecret }] of Object.entries(nodes)) {
+            // What comes from the environment may be missing.
+            if (typeof token !== 'string' || token.trim() === '')
+                throw wrong(`the node "${name}" has no token`);
+            if (signingSecret === undefined || signingSecret.length === 0)
+                throw wrong(`the node "${name}" has no signingSecret`);
+            try {
+                await this.webhook(name);
+                await this.client(name);
+            } catch (error) {
+                throw wrong(`the node "${name}": ${sentenceOf(error)}`);
+            }
+        }
+    }
+
+    private node(name: string): SvcPayNode | undefined {
+        return Object.hasOwn(this.options.nodes, name) ? this.options.nodes[name] : undefined;
+    }
+
+    /** Verifies the events of a node; null if there is none with this name. */
+    async webhook(name: string) {
+        const { Webhook } = await svcPay();
+        const node = this.node(name);
+        return node === undefined ? null : new Webhook(node.signingSecret);
+    }
+
+    private client(name: string): Promise<Client> {
+        let client = this.clients.get(name);
+        if (client === undefined) {
+            client = this.connect(name);
+            this.clients.set(name, client);
+        }
+        return client;
+    }
+
+    private async connect(name: string): Promise<Client> {
+        const { Client, InvalidInput, parseNetwork } = await svcPay();
+        const node = this.node(name);
+        if (node === undefined) throw new InvalidInput(`the options of the plugin have no node "${name}"`);
+        const network = node.network === undefined ? null : await parseNetwork(node.network);
+        const token = node.token.trim();
+        return new Client(node.url, { token, network, insecureHttp: node.insecureHttp ?? false });
+    }
+
+    private callbackUrl(name: string): string {
+        return `${this.options.serverUrl.replace(/\/+$/, '')}/${ROUTE}/webhook/${encodeURIComponent(name)}`;
+    }
+
+    private async rateSource({
+        currency,
+        rate,
+        rateUrl,
+        ratePath,
+        rateMaxAge,
+    }: SvcPaySettings): Promise<RateSource> {
+        const { RateSource } = await svcPay();
+        if (rate) return RateSource.fixed(currency, rate);
+        const key = JSON.stringify([currency, rateUrl, ratePath, rateMaxAge]);
+        const source =
+            this.rates.get(key) ?? RateSource.url(currency, rateUrl, ratePath, { maxAge: rateMaxAge });
+        this.rates.set(key, source);
+        return source;
+    }
+
+    // A new attempt
+
+    /** Fixes the amount of coins, and asks the node for a payment request and a watch. */
+    async begin(
+        ctx: RequestContext,
+        order: Order,
+        amount: number,
+        args: SvcPaySettings,
+    ): Promise<CreatePaymentResult | CreatePaymentErrorResult> {
+        const { RateRefused, SvcPayError } = await svcPay();
+        try {
+            return await this.connection.withTransaction(ctx, tx => this.attempt(tx, order, amount, args));
+        } catch (error) {
+            if (error instanceof UserInputError)
+                return { amount, state: 'Error', errorMessage: error.message };
+            if (!(error instanceof SvcPayError)) throw error;
+            // What is wrong is for the log, not for the buyer.
+            Logger.error(`${order.code}: ${error.name}: ${error.message}`, loggerCtx);
+            const errorMessage =
+                error instanceof RateRefused
+                    ? `The shop takes no coins at present, because it has no current rate of ${order.currencyCode}. Try again later.`
+                    : 'The shop cannot ask its node at present. Try again later.';
+            return { amount, state: 'Error', errorMessage };
+        }
+    }
+
+    private async attempt(
+        ctx: RequestContext,
+        order: Order,
+        price: number,
+        args: SvcPaySettings,
+    ): Promise<CreatePaymentResult> {
+        const { formatAmount, orderAmount } = await svcPay();
+        // Of two attempts that begin at once the second one waits here, and finds the first.
+        await lockRows(this.connection, ctx, Order, 'id', order.id);
+        const others = await this.orderService.getOrderPayments(ctx, order.id);
+        if (price <= 0 || others.some(other => other.state === 'AwaitingTransfer'))
+            throw new UserInputError(
+                'Nothing is left to pay. To begin another attempt, go back to the cart first.',
+            );
+        if (String(order.currencyCode) !== args.currency)
+            throw new UserInputError(`Only orders in ${args.currency} can be paid with coins.`);
+        const client = await this.client(args.node);
+        const precision = this.configService.entityOptions.moneyStrategy?.precision ?? 2;
+        const rate = await (await this.rateSource(args)).rate();
+        const decimal = decimalOf(price, precision);
+        const quote = orderAmount(decimal, args.currency, rate);
+        const request = await client.paymentRequest({
+            recipient: args.recipient,
+            amount: quote.amount,
+            reference: newReference(PAY),
+            label: `Order of ${decimal} ${args.currency}`,
+            confirmations: args.confirmations,
+        });
+        const watch = await client.register(request.order, this.callbackUrl(args.node), {
+            events: EVENTS,
+            payWithinSeconds: args.minutesToPay * 60,
+        });
+        const payUntil = Number(watch.payUntil ?? Date.now() + args.minutesToPay * 60_000);
+        const shown = await this.shown(args.node, request, formatAmount(quote.amount), payUntil);
+        return {
+            amount: price,
+            state: 'AwaitingTransfer',
+            transactionId: request.order.reference,
+            metadata: { svc: newAttempt(ctx, args.node, request, quote, watch.id, payUntil), public: shown },
+        };
+    }
+
+    private async shown(
+        name: string,
+        request: PaymentRequest,
+        amount: string,
+        payUntil: number,
+    ): Promise<PublicMetadata> {
+        const { checkoutUrl } = await svcPay();
+        const { order, paymentUri } = request;
+        const publicUrl = this.node(name)?.publicUrl?.replace(/\/+$/, '');
+        const links = publicUrl && {
+            checkoutUrl: checkoutUrl(request, publicUrl, { until: payUntil }),
+        };
+        return {
+            reference: order.reference,
+            recipient: order.recipient,
+            amount,
+            paymentUri,
+            ...links,
+            qrCodePath: `/${ROUTE}/code/${order.reference}`,
+            payUntil,
+            confirmations: 0,
+            requiredConfirmations: order.confirmations,
+            seen: 'unpaid',
+        };
+    }
+
+    /** The link for the buyer's wallet, of the attempt with this reference; null if there is none. */
+    async paymentUri(reference: string): Promise<string | null> {
+        const payment = await this.connection.rawConnection
+            .getRepository(Payment)
+            .findOneBy({ transactionId: reference });
+        if (payment === null || attemptOf(payment) === undefined) return null;
+        return (payment.metadata.public as PublicMetadata).paymentUri;
+    }
+
+    /** A payment is settled if the node has said last that it is confirmed, whoever asks for it. */
+    settle(payment: Payment): SettlePaymentResult | SettlePaymentErrorResult {
+        if (attemptOf(payment)?.settled) return { success: true };
+        const seen = attemptOf(payment)?.seen ?? 'unpaid';
+        const state = payment.state as Exclude<PaymentState, 'Settled'>;
+        return { success: false, state, errorMessage: `The node has said last that the payment is ${seen}.` };
+    }
+
+    // What has become of attempts
+
+    /** Asks about the payment or refund with this reference; nothing if there is none at this node. */
+    async lookUp(node: string, reference: string): Promise<void> {
+        const where = { transactionId: reference };
+        const payment = await this.connection.rawConnection.getRepository(Payment).findOne({ where });
+        if (payment !== null && attemptOf(payment)?.node === node) await this.check(payment.id);
+        const refund = await this.connection.rawConnection.getRepository(Refund).findOne({ where });
+        if (refund !== null && backOf(refund)?.node === node) await this.checkRefund(refund.id);
+    }
+
+    /** Asks the node about an attempt, and changes the payment as it says. */
+    async check(paymentId: ID): Promise<void> {
+        for (let tries = 0; tries < ATTEMPTS; tries++) {
+            const payment = await this.connection.rawConnection
+                .getRepository(Payment)
+                .findOneByOrFail({ id: paymentId });
+            const attempt = attemptOf(payment);
+            if (attempt === undefined) return;
+            const seen = await this.ask(attempt, payment.state as KnownState);
+            const ctx = await this.context(attempt);
+            const stored = await this.connection.withTransaction(ctx, async tx => {
+                await lockRows(this.connection, tx, Payment, 'id', paymentId);
+                const now = await this.connection.getEntityOrThrow(tx, Payment, paymentId, {
+                    relations: ['order'],
+                });
+                // Another worker has stored an answer meanwhile, and nobody knows which of the two is newer.
+                if (attemptOf(now)?.turn !== attempt.turn || now.state !== payment.state) return false;
+                await this.store(tx, now, attempt, seen);
+                return true;
+            });
+            if (stored) return;
+        }
+        throw new InternalServerError(`payment ${paymentId} changes too often to be checked`);
+    }
+
+    /** The order goes on in the channel and the language of its buyer. */
+    private async context({ channelId, languageCode }: Attempt): Promise<RequestContext> {
+        const channel = await this.channelService.findOne(RequestContext.empty(), channelId);
+        return this.contextService.create({ apiType: 'admin', channelOrToken: channel, languageCode });
+    }
+
+    private async ask(attempt: Attempt, state: KnownState): Promise<Seen> {
+        const { isSettled } = await svcPay();
+        const client = await this.client(attempt.node);
+        const { order } = attempt;
+        const payment = await client.payment(order);
+        const waits = state === 'AwaitingTransfer' || state === 'Authorized';
+        const expired = waits && (await this.hasExpired(client, attempt, payment.state === 'unpaid'));
+        const ended = expired || state === 'Cancelled';
+        const odd = payment.mismatches.length > 0 || payment.matchCount > (ended ? 0 : 1);
+        const { recipient, reference, amount, sinceHeight } = order;
+        const transfers = odd ? await client.payments(recipient, { reference, amount, sinceHeight }) : [];
+        return { payment, settled: isSettled(payment), expired, transfers };
+    }
+
+    /** The node decides, because only it knows when it has seen the transfer first. */
+    private async hasExpired(
+        client: Client,
+        { watch, payUntil }: Attempt,
+        unpaid: boolean,
+    ): Promise<boolean> {
+        const { ApiError } = await svcPay();
+        try {
+            const { lastState, ending } = await client.watch(watch);
+            return lastState === 'expired' || ending === 'expired';
+        } catch (error) {
+            if (!(error instanceof ApiError && error.status === 404)) throw error;
+            return unpaid && Date.now() > payUntil + GRACE;
+        }
+    }
+
+    private async store(ctx: RequestContext, payment: Payment, attempt: Attempt, seen: Seen): Promise<void> {
+        const from = payment.state as KnownState;
+        const to = nextState(from, seen);
+        const { state, confirmations, txid } = seen.payment;
+        const notes = [
+            ...stateNotes(from, to, attempt, seen, payment.order),
+            ...transferNotes(to ?? from, attempt, seen),
+        ].filter(note => !attempt.noted.includes(note.key));
+        const svc: Attempt = {
+            ...attempt,
+            seen: state,
+            settled: seen.settled,
+            confirmations,
+            txid,
+            turn: attempt.turn + 1,
+            askedAt: Date.now(),
+            noted: [...attempt.noted, ...notes.map(note => note.key)],
+        };
+        const shown = { ...(payment.metadata.public as PublicMetadata), seen: state, confirmations };
+        payment.metadata = { ...payment.metadata, svc, public: shown };
+        await this.connection.getRepository(ctx, Payment).save(payment, { reload: false });
+        await this.note(ctx, payment.order.id, notes);
+        if (to === null) return;
+        await this.move(ctx, payment, to);
+        Logger.info(`${attempt.order.reference}: ${from} to ${to}`, loggerCtx);
+    }
+
+    /**
+     * Does what `PaymentService` does, which refuses to settle or cancel a payment whose method was disabled,
+     * renamed or deleted meanwhile: what was sold with it is still paid for.
+     */
+    private async move(ctx: RequestContext, payment: Payment, to: KnownState): Promise<void> {
+        const { order, state: from } = payment;
+        const { finalize } = await this.paymentStateMachine.transition(ctx, order, payment, to);
+        await this.connection.getRepository(ctx, Payment).save(payment, { reload: false });
+        await this.eventBus.publish(new PaymentStateTransitionEvent(from, to, ctx, payment, order));
+        await finalize();
+    }
+
+    /** Cancels the open attempts of an order. */
+    async giveUp(ctx: RequestContext, orderId: ID): Promise<void> {
+        const open = await this.connection.getRepository(ctx, Payment).find({
+            where: { order: { id: orderId }, state: 'AwaitingTransfer' },
+            relations: ['order'],
+        });
+        for (const payment of open) await this.move(ctx, payment, 'Cancelled');
+    }
+
+    private async note(ctx: RequestContext, orderId: ID, notes: Note[]): Promise<void> {
+        for (const { text } of notes) {
+            const entry = { ctx, orderId, type: HistoryEntryType.ORDER_NOTE, data: { note: text } } as const;
+            await this.historyService.createHistoryEntryForOrder(entry, false);
+        }
+    }
+
+    // Refunds
+
+    /** Asks the staff for the payments back that belong to pending refunds of an order. */
+    async prepareRefunds(orderId: ID): Promise<void> {
+        const refunds = await this.connection.rawConnection
+            .getRepository(Refund)
+            .find({ where: { state: 'Pending', payment: { order: { id: orderId } } }, order: { id: 'ASC' } });
+        for (const refund of refunds) {
+            let tries = 0;
+            while (!(await this.prepareRefund(refund.id)))
+                if (++tries === ATTEMPTS)
+                    throw new InternalServerError(`the refunds of order ${orderId} change too often`);
+        }
+    }
+
+    /** False if another refund of the same payment was prepared meanwhile, so that this one must be counted anew. */
+    private async prepareRefund(refundId: ID): Promise<boolean> {
+        const { formatAmount, InvalidAnswer, isSettled } = await svcPay();
+        const refund = await this.connection.rawConnection.getRepository(Refund).findOneOrFail({
+            where: { id: refundId },
+            relations: ['payment', 'payment.refunds', 'payment.order'],
+        });
+        const { payment } = refund;
+        const attempt = attemptOf(payment);
+        if (attempt === undefined || backOf(refund) !== undefined) return true;
+        const ctx = await this.context(attempt);
+        const before = refundedBefore(refund.id, payment.refunds);
+        if (before + refund.total > payment.amount) {
+            await this.failRefund(ctx, refund);
+            return true;
+        }
+        const client = await this.client(attempt.node);
+        const { recipient, reference, confirmations, amount, sinceHeight } = attempt.order;
+        const paid = await client.payment(attempt.order);
+        if (!isSettled(paid)) {
+            Logger.info(`${reference}: the refund waits until the payment is confirmed`, loggerCtx);
+            return true;
+        }
+        const transfers = await client.payments(recipient, { reference, amount, sinceHeight });
+        const transfer = transfers.find(each => each.txid === paid.txid);
+        if (transfer === undefined)
+            throw new InvalidAnswer('the node does not list a payment that it has verified');
+        const coins = coinsBack(BigInt(amount), payment.amount, before, refund.total);
+        const request = await client.paymentRequest({
+            recipient: transfer.sender,
+            amount: coins,
+            reference: newReference(REFUND),
+            label: `Refund ${refund.id}`,
+            confirmations,
+        });
+        const watchedUntil = await this.watchRefund(client, attempt.node, request.order);
+        const now = Date.now();
+        const svc: PaymentBack = {
+            node: attempt.node,
+            order: request.order,
+            paymentUri: request.paymentUri,
+            watchedUntil,
+            seen: 'unpaid',
+            settled: false,
+            turn: 0,
+            begunAt: now,
+            askedAt: now,
+        };
+        const send = `svc wallet send ${transfer.sender} ${formatAmount(coins)} --reference ${request.order.reference}`;
+        const text =
+            `Refund ${refund.id}: pay ${formatAmount(coins)} coins back to the sender of the payment, with "${send}", or ` +
+            'with another wallet and the payment link in the details of the refund. If the coins may have come from ' +
+            'an exchange, ask the buyer first. The refund is settled when this payment is confirmed.';
+        return this.connection.withTransaction(ctx, async tx => {
+            // The refunds of a payment are counted one after the other.
+            await lockRows(this.connection, tx, Payment, 'id', payment.id);
+            const refunds = await this.connection
+                .getRepository(tx, Refund)
+                .findBy({ payment: { id: payment.id } });
+            const current = refunds.find(each => each.id === refund.id);
+            if (current?.state !== 'Pending' || backOf(current) !== undefined) return true;
+            if (refundedBefore(refund.id, refunds) !== before) return false;
+            current.transactionId = request.order.reference;
+            current.metadata = { ...current.metadata, svc };
+            await this.connection.getRepository(tx, Refund).save(current, { reload: false });
+            await this.note(tx, payment.order.id, [{ key: 'refund', text }]);
+            return true;
+        });
+    }
+
+    /** Two that are created at the same moment can be more than the payment, which Vendure does not notice. */
+    private async failRefund(ctx: RequestContext, { id, payment }: Refund): Promise<void> {
+        await this.connection.withTransaction(ctx, async tx => {
+            await lockRows(this.connection, tx, Payment, 'id', payment.id);
+            const now = await this.connection.getEntityOrThrow(tx, Refund, id);
+            if (now.state !== 'Pending' || backOf(now) !== undefined) return;
+            await this.orderService.transitionRefundToState(tx, id, 'Failed');
+            const text = `Refund ${id} is more than what is left of the payment ${payment.transactionId}, and has failed.`;
+            await this.note(tx, payment.order.id, [{ key: 'refund-failed', text }]);
+        });
+    }
+
+    private async watchRefund(client: Client, node: string, order: PaymentBack['order']): Promise<number> {
+        const watch = await client.register(order, this.callbackUrl(node), { events: EVENTS });
+        return Number(watch.expiresAt);
+    }
+
+    /** Asks about a payment back, and settles the refund when it is confirmed. */
+    async checkRefund(refundId: ID): Promise<void> {
+        for (let tries = 0; tries < ATTEMPTS; tries++) {
+            const refund = await this.connection.rawConnection.getRepository(Refund).findOneOrFail({
+                where: { id: refundId },
+                relations: ['payment'],
+            });
+            const [attempt, back] = [attemptOf(refund.payment), backOf(refund)];
+            if (attempt === undefined || back === undefined) return;
+            const client = await this.client(back.node);
+            const paid = await client.payment(back.order);
+            const over =
+                refund.state === 'Pending' && paid.state === 'unpaid' && Date.now() > back.watchedUntil;
+            const watchedUntil = over
+                ? await this.watchRefund(client, back.node, back.order)
+                : back.watchedUntil;
+            const ctx = await this.context(attempt);
+            const stored = await this.connection.withTransaction(ctx, async tx => {
+                await lockRows(this.connection, tx, Refund, 'id', refundId);
+                const now = await this.connection.getEntityOrThrow(tx, Refund, refundId, {
+                    relations: ['payment', 'payment.order'],
+                });
+                // As in `check`: nobody knows which of two answers is newer.
+                if (backOf(now)?.turn !== back.turn || now.state !== refund.state) return false;
+                await this.storeRefund(tx, now, { ...back, watchedUntil }, paid);
+                return true;
+            });
+            if (stored) return;
+        }
+        throw new InternalServerError(`refund ${refundId} changes too often to be checked`);
+    }
+
+    private async storeRefund(
+        ctx: RequestContext,
+        refund: Refund,
+        back: PaymentBack,
+        paid: NodePayment,
+    ): Promise<void> {
+        const { isSettled } = await svcPay();
+        const settled = isSettled(paid);
+        const undone = back.settled && paid.state !== 'confirmed' && paid.node?.synced === true;
+        const svc: PaymentBack = {
+            ...back,
+            seen: paid.state,
+            settled: settled || (back.settled && !undone),
+            txid: paid.txid,
+            turn: back.turn + 1,
+            askedAt: Date.now(),
+        };
+        refund.metadata = { ...refund.metadata, svc };
+        await this.connection.getRepository(ctx, Refund).save(refund, { reload: false });
+        const { id, state } = refund;
+        const text = undone
+            ? `A reorganisation has undone the payment of refund ${id}, which Vendure keeps as settled. Most such ` +
+              'payments are confirmed again; do not pay it a second time unless its wallet has given it up.'
+            : `The payment of refund ${id} is confirmed again.`;
+        if (state === 'Settled' && (undone || (settled && !back.settled)))
+            await this.note(ctx, refund.payment.order.id, [{ key: 'refund', text }]);
+        if (state === 'Pending' && settled)
+            await this.orderService.transitionRefundToState(ctx, id, 'Settled');
+    }
+
+    // The scheduled check
+
+    /** Asks about everything that may have changed without an event having come. */
+    async checkAll(): Promise<{ asked: number; failed: number }> {
+        const { ApiError, NodeUnreachable, SvcPayError } = await svcPay();
+        const { rawConnection } = this.connection;
+        const ours = Like(`${PAY}%`);
+        const young = MoreThan(new Date(Date.now() - FOLLOWED));
+        const payments = await rawConnection.getRepository(Payment).find({
+            select: ['id', 'state', 'metadata'],
+            where: [
+                { transactionId: ours, state: In([...OPEN]) },
+                { transactionId: ours, state: In([...ENDED]), createdAt: young },
+            ],
+        });
+        const refunds = await rawConnection.getRepository(Refund).find({
+            where: [
+                { payment: { transactionId: ours }, state: 'Pending' },
+                { payment: { transactionId: ours }, state: 'Settled', createdAt: young },
+            ],
+            relations: ['payment', 'payment.order'],
+        });
+        const now = Date.now();
+        const due = (ended: boolean, { begunAt, askedAt }: Attempt | PaymentBack) =>
+            !ended || now - askedAt > Math.max(SELDOM, (now - begunAt) / 8);
+        const questions = [
+            ...payments.flatMap(payment => {
+                const attempt = attemptOf(payment);
+                const ended = (ENDED as readonly string[]).includes(payment.state);
+                if (attempt === undefined || !due(ended, attempt)) return [];
+                const ask = () => this.check(payment.id);
+                return [{ node: attempt.node, what: attempt.order.reference, ask }];
+            }),
+            ...refunds.flatMap(refund => {
+                const [attempt, back] = [attemptOf(refund.payment), backOf(refund)];
+                const ended = refund.state === 'Settled';
+                if (attempt === undefined || (back ? !due(ended, back) : ended)) return [];
+                const ask = back
+                    ? () => this.checkRefund(refund.id)
+                    : () => this.prepareRefunds(refund.payment.order.id);
+                return [{ node: attempt.node, what: `refund ${refund.id}`, ask }];
+            }),
+        ];
+        const away = new Set<string>();
+        let failed = 0;
+        for (const { node, what, ask } of questions) {
+            if (away.has(node)) continue;
+            try {
+                await ask();
+            } catch (error) {
+                // What is wrong with one of them must not keep the others from being asked about.
+                failed += 1;
+                const stack =
+                    error instanceof Error && !(error instanceof SvcPayError) ? error.stack : undefined;
+                Logger.error(`${what}: ${sentenceOf(error)}`, loggerCtx, stack);
+                const busy = error instanceof ApiError && BUSY.includes(error.status);
+                if (busy || error instanceof NodeUnreachable) away.add(node);
+            }
+        }
+        return { asked: questions.length, failed };
+    }
+}
+
+function newAttempt(
+    { channelId, languageCode }: RequestContext,
+    node: string,
+    { order }: PaymentRequest,
+    quote: Quote,
+    watch: string,
+    payUntil: number,
+): Attempt {
+    const now = Date.now();
+    return {
+        node,
+        channelId,
+        languageCode,
+        order,
+        quote,
+        watch,
+        payUntil,
+        seen: 'unpaid',
+        settled: false,
+        confirmations: 0,
+        turn: 0,
+        begunAt: now,
+        askedAt: now,
+        noted: [],
+    };
+}
+
+function sentenceOf(error: unknown): string {
+    return error instanceof Error ? error.message : String(error);
+}
