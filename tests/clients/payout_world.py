@@ -116,7 +116,7 @@ class World:
             if txid in block:
                 confirmations = len(self.chain) - height
                 return answer({"transaction": {**self.known[txid], "txid": txid, "confirmations": confirmations}})
-        return refusal("no block of the chain holds it", 404)
+        return refusal("no block of the chain contains it", 404)
 
     def receive(self, call: Call) -> str:
         """Get a broadcast, without taking it into the mempool; gives the txid."""

@@ -1,10 +1,12 @@
 """What the Python clients repeat, refuse and wait for: their calls without a network."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import httpx
 import pytest
 import svc_pay
 from svc_pay import AsyncClient, Client, Order, State, calls
@@ -84,6 +86,37 @@ def test_a_question_is_repeated(trouble: Any) -> None:
     ran = Ran(calls.payment(ORDER), [trouble] * 4)
     assert (len(ran.calls), len(ran.pauses)) == (4, 3)
     assert isinstance(ran.error, svc_pay.NodeUnreachable | svc_pay.ApiError)
+
+
+@pytest.mark.parametrize(("member", "warning"), [({}, None), ({"warning": "not yet"}, "not yet")])
+def test_a_payment_request_says_why_nobody_can_pay_it(member: dict[str, str], warning: str | None) -> None:
+    made = {"reference": "order-1", "recipient": SHOP, "amount": "100", "requiredConfirmations": 12, "sinceHeight": "0"}
+    made |= {"paymentUri": "svc:", "checkoutPath": "/pay/", "walletPath": "/wallet/"} | member
+    ran = Ran(calls.payment_request(SHOP, 100, reference="order-1"), [answer({"ok": True, "payment": made})])
+    assert ran.result.warning == warning
+
+
+@pytest.mark.parametrize(
+    "link", [{"paymentUri": "javascript:alert(1)"}, {"checkoutPath": "@other.example/"}, {"checkoutPath": ""}]
+)
+def test_a_link_of_a_payment_request_leads_to_a_wallet_or_to_the_node(link: dict[str, str]) -> None:
+    made = {"reference": "order-1", "recipient": SHOP, "amount": "100", "requiredConfirmations": 12, "sinceHeight": "0"}
+    made |= {"paymentUri": "svc:", "checkoutPath": "/pay/", "walletPath": "/wallet/"} | link
+    ran = Ran(calls.payment_request(SHOP, 100, reference="order-1"), [answer({"ok": True, "payment": made})])
+    assert isinstance(ran.error, svc_pay.InvalidAnswer)
+
+
+def test_calls_go_through_the_transport_that_is_given() -> None:
+    body = json.loads(payment("unpaid").body)
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=body))
+    with Client("http://node.example", transport=transport) as client:
+        assert client.payment(ORDER).state is State.UNPAID
+
+    async def asked() -> State:
+        async with AsyncClient("http://node.example", transport=transport) as client:
+            return (await client.payment(ORDER)).state
+
+    assert asyncio.run(asked()) is State.UNPAID
 
 
 def test_retry_after_is_respected_as_long_as_the_caller_waits() -> None:

@@ -173,7 +173,7 @@ def test_a_change_of_the_list_is_in_force_from_its_height_on(
 def test_a_change_ends_the_list_before_it() -> None:
     """Up to height 6 the third and the fourth have made blocks."""
     assert read_closed(ACCEPTED, (7, (FIRST, SECOND))).head.height == 6
-    with pytest.raises(InvalidProof, match="height 6 is none of the 2 that may make it"):
+    with pytest.raises(InvalidProof, match="height 6 is not one of the 2 that may make it"):
         read_closed(ACCEPTED, (6, (FIRST, SECOND)))
 
 
@@ -342,8 +342,8 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     node = devnet_node(tmp_path / "chain.sqlite")
     made = World(node)
-    monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=httpx.MockTransport(made.reply)))
-    monkeypatch.setattr(AsyncClient, "_open", lambda _: httpx.AsyncClient(transport=httpx.MockTransport(made.reply)))
+    monkeypatch.setattr(Client, "_open", lambda *_: httpx.Client(transport=httpx.MockTransport(made.reply)))
+    monkeypatch.setattr(AsyncClient, "_open", lambda *_: httpx.AsyncClient(transport=httpx.MockTransport(made.reply)))
     yield made
     node.close()
 
@@ -443,7 +443,7 @@ def test_a_forged_balance_does_not_convince(world: World) -> None:
 def test_the_proof_of_another_account_does_not_convince(world: World) -> None:
     other = public_client(world.node).get(f"/rpc/proof/account/{world.node.address('alice')}").json
     world.at(LIAR, world.node, lambda path, answer: "/account/" in path and answer.update(other))
-    with Client(LIAR) as liar, pytest.raises(InvalidProof, match="of another address"):
+    with Client(LIAR) as liar, pytest.raises(InvalidProof, match="for another address"):
         proven_balance(liar, world.bob, now=world.now)
 
 
@@ -504,7 +504,7 @@ def test_the_chain_with_the_most_work_wins(world: World, lighter: Node) -> None:
     with Client(LIAR) as liar, Client(HONEST) as honest:
         assert proven_payment(liar, order, now=world.now).confirmations == 8
         # The honest node does not have the payment, and proves that the liar's chain is not the heaviest.
-        with pytest.raises(NotFound, match="no block of the chain holds this payment"):
+        with pytest.raises(NotFound, match="no block of the chain contains this payment"):
             proven_payment([liar, honest], order, now=world.now)
         account = proven_balance([liar, honest], world.bob, now=world.now)
         assert (account.balance, account.chain.url) == (5_000_000, HONEST)
@@ -517,7 +517,7 @@ def test_the_chain_with_the_most_work_wins(world: World, lighter: Node) -> None:
 def test_one_liar_does_not_hide_a_payment(world: World) -> None:
     def hide(path: str, answer: dict[str, Any]) -> None:
         if path.startswith("/rpc/commerce/payment/"):
-            answer |= {"ok": False, "error": "no block of the chain holds this payment"}
+            answer |= {"ok": False, "error": "no block of the chain contains this payment"}
             del answer["proof"], answer["next"]
 
     world.at(LIAR, world.node, hide)

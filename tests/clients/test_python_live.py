@@ -16,9 +16,13 @@ from svc_pay import AsyncClient, Client, Key, State, Webhook, light, sign_transf
 
 from tests.browser.between import between
 from tests.browser.chain import COIN, FAUCET, SHOP, Chain, fresh
+from tests.clients.conftest import in_forms
 from tests.clients.forged_proofs import forge
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode, wait_until
+from tests.process_level.terminal import Terminal
+from tests.process_level.test_readme import commands_of, prepared
+from tests.programs import needs
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -27,31 +31,29 @@ SOURCES = str(ROOT / "clients" / "python" / "src")
 
 
 @pytest.mark.story
+@needs("bash", "date")
 def test_the_examples_of_the_readme_print_what_it_shows(shop_node: RunningNode) -> None:
+    """They do so twice on one devnet, on which the shop of README.md has been paid before."""
     blocks = blocks_of(README, "python", "text")
     assert [block.language for block in blocks] == ["python", "text"] * (len(blocks) // 2)
     assert len(blocks) >= 14
     program = "".join(block.text for block in blocks[::2]).replace("http://127.0.0.1:18645", shop_node.url)
-    mine = "\nprint('mine', flush=True); input()\n"
-    program = program.replace("answers = node.proof(order)", f"{mine}answers = node.proof(order)")
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error::DeprecationWarning", "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=shop_node.data_dir.parent,
-        env={"PYTHONPATH": SOURCES, "no_proxy": "*"},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        before = list(iter(process.stdout.readline, "mine\n"))
-        shop_node.mine(3)
-        after, _ = process.communicate("\n", timeout=DEADLINE)
-    finally:
-        process.kill()
-    assert process.returncode == 0
-    assert "".join(before) + after == "".join(block.text for block in blocks[1::2])
+    folder = prepared(shop_node)
+    with Terminal(folder) as terminal:
+        for commands in commands_of("README.md", shop_node):
+            assert terminal.paste(commands)[1] == 0
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "error::DeprecationWarning", "-c", program],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env={"PYTHONPATH": SOURCES, "no_proxy": "*", "SVCD_URL": shop_node.url},
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert in_forms(done.stdout) == in_forms("".join(block.text for block in blocks[1::2]))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from svcd.chain.transition import genesis_accounts
 from svcd.config.network_file import render_network_file
 from tests.chains import COIN, key_of
 from tests.clients.own_network import FESTIVAL, NODE, NOW, OPEN, OTHER, World, address, networks, opened, shown
-from tests.clients.test_python_values import PAGE
+from tests.clients.test_python_values import EVENTS
 from tests.clients.vectors import vectors
 from tests.rpc.conftest import public_client
 
@@ -266,9 +266,7 @@ def test_an_order_has_the_network_that_it_was_given(festival: Network) -> None:
         Order("order-17", Key(bytes(32)).address(svc_pay.DEVNET), 5, network=festival)
     with pytest.raises(InvalidInput, match="is not an address of devnet"):
         Order("order-17", address("shop"), 5, network=svc_pay.DEVNET)
-    event = next(
-        json.loads(text.split("```")[0]) for text in PAGE.split("```json\n")[1:] if '"payment.confirmed", "cr' in text
-    )
+    event = json.loads(json.dumps(next(event for event in EVENTS if event["event"] == "payment.confirmed")))
     event["payment"]["recipient"] = order.recipient
     for genesis_hash, concerned in ((festival.genesis_hash, True), (event["genesisHash"], False)):
         read = parse_event(json.dumps({**event, "genesisHash": genesis_hash}).encode())
@@ -290,8 +288,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
             return httpx.Response(status, content=answer)
 
         transport = httpx.MockTransport(reply)
-        monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=transport))
-        monkeypatch.setattr(AsyncClient, "_open", lambda _: httpx.AsyncClient(transport=transport))
+        monkeypatch.setattr(Client, "_open", lambda *_: httpx.Client(transport=transport))
+        monkeypatch.setattr(AsyncClient, "_open", lambda *_: httpx.AsyncClient(transport=transport))
         yield made
 
 
@@ -354,7 +352,7 @@ def test_a_node_that_cannot_say_where_it_is_is_asked_again(festival: Network, mo
         httpx.Response(200, json={"ok": True, "block": {"hash": "cd"}}),
     ]
     transport = httpx.MockTransport(lambda _: answers.pop(0))
-    monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=transport))
+    monkeypatch.setattr(Client, "_open", lambda *_: httpx.Client(transport=transport))
     with Client(NODE, network=festival) as node:
         assert [node.block_hash(1), node.block_hash(2)] == ["ab", "cd"]
 

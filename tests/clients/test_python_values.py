@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,10 +189,9 @@ def test_invalid_proofs_are_refused(body: bytes) -> None:
 # Callbacks
 
 CASES = vectors("webhook_signature")["cases"]
-PAGE = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
-BODIES = [line for line in PAGE.splitlines() if line.startswith('{"chainId"')]
-SECRET, OLD = "a-signing-secret-for-this-page-only-0123", "the-secret-before-it-of-thirty-two-characters"
-NOW = 1795170438
+EVENTS, SIGNED = (vectors("webhook_events")[name] for name in ("events", "signed"))
+SECRET, OLD = SIGNED["secret"], "the-secret-before-it-of-thirty-two-characters"
+NOW = int(SIGNED["webhook-timestamp"])
 
 
 def headers_of(body: bytes, *secrets: str, at: int = NOW) -> dict[str, str]:
@@ -207,8 +205,8 @@ def standard(secret: str) -> str:
     return "whsec_" + base64.b64encode(secret.encode()).decode()
 
 
-def test_the_callback_of_the_page() -> None:
-    body = BODIES[0].encode()
+def test_the_callback_of_the_vectors() -> None:
+    body = SIGNED["body"].encode()
     event = Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW)
     assert isinstance(event, svc_pay.WatchEvent)
     assert (event.name, event.place, event.synced) == ("payment.confirmed", (0, 4), True)
@@ -246,7 +244,7 @@ def test_signatures_are_those_of_the_vectors(case: dict[str, Any]) -> None:
     ],
 )
 def test_secrets_that_are_rotated(signed: list[str], known: list[str], good: bool) -> None:
-    body = BODIES[0].encode()
+    body = SIGNED["body"].encode()
     outcome: Callable[[], object] = lambda: Webhook(known).verify(body, headers_of(body, *signed), now=NOW)  # noqa: E731
     if good:
         outcome()
@@ -257,7 +255,7 @@ def test_secrets_that_are_rotated(signed: list[str], known: list[str], good: boo
 
 @pytest.mark.parametrize("secret", [f"{SECRET}\n", f" {SECRET}\r\n", standard(SECRET) + "\n"])
 def test_whitespace_around_a_secret_does_not_count(secret: str) -> None:
-    body = BODIES[0].encode()
+    body = SIGNED["body"].encode()
     Webhook(secret).verify(body, headers_of(body, SECRET), now=NOW)
 
 
@@ -269,13 +267,13 @@ def test_an_empty_secret_is_refused(secret: str) -> None:
 
 @pytest.mark.parametrize("away", [-300, 0, 300])
 def test_a_callback_in_time(away: int) -> None:
-    body = BODIES[0].encode()
+    body = SIGNED["body"].encode()
     Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW + away)
 
 
 @pytest.mark.parametrize("away", [-301, 301, 10**9])
 def test_an_old_callback_is_refused(away: int) -> None:
-    body = BODIES[0].encode()
+    body = SIGNED["body"].encode()
     with pytest.raises(svc_pay.InvalidSignature, match="within 300 s"):
         Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW + away)
 
@@ -283,36 +281,37 @@ def test_an_old_callback_is_refused(away: int) -> None:
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
 @pytest.mark.parametrize("value", ["", "x", "v1,", "1795170437", "v1,é", "\udcff"])
 def test_a_changed_header_is_refused(name: str, value: str) -> None:
-    body = BODIES[0].encode()
+    body = SIGNED["body"].encode()
     with pytest.raises(svc_pay.InvalidSignature):
         Webhook(SECRET).verify(body, headers_of(body, SECRET) | {name: value}, now=NOW)
 
 
-@given(st.integers(0, len(BODIES[0]) - 1), st.integers(1, 255))
+@given(st.integers(0, len(SIGNED["body"]) - 1), st.integers(1, 255))
 def test_a_changed_body_is_refused(place: int, change: int) -> None:
-    body = bytearray(BODIES[0].encode())
+    body = bytearray(SIGNED["body"].encode())
     body[place] ^= change
     with pytest.raises(svc_pay.InvalidSignature):
-        Webhook(SECRET).verify(bytes(body), headers_of(BODIES[0].encode(), SECRET), now=NOW)
+        Webhook(SECRET).verify(bytes(body), headers_of(SIGNED["body"].encode(), SECRET), now=NOW)
 
 
 def test_a_body_that_was_parsed_is_no_raw_body() -> None:
-    body = BODIES[0]
+    body = SIGNED["body"]
     with pytest.raises(svc_pay.InvalidInput, match="raw body as bytes"):
         Webhook(SECRET).verify(body, headers_of(body.encode(), SECRET), now=NOW)  # type: ignore[arg-type]
 
 
 def test_events_of_no_watch() -> None:
-    content = {name: json.loads(BODIES[0])[name] for name in ("id", "createdAt", "networkId", "chainId", "genesisHash")}
+    content = {
+        name: json.loads(SIGNED["body"])[name] for name in ("id", "createdAt", "networkId", "chainId", "genesisHash")
+    }
     for name in ("webhook.test", "payment.invented-later"):
         body = json.dumps({**content, "event": name}).encode()
         event = Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW)
         assert (type(event), event.name) == (svc_pay.Event, name)
 
 
-def test_every_event_of_the_page_is_read() -> None:
-    shown = [json.loads(text) for text in PAGE.split("```json\n")[1:] for text in [text.split("```")[0]]]
-    events = [event for event in shown if "subscriptionId" in event]
+def test_every_event_of_the_vectors_is_read() -> None:
+    events = [*EVENTS]
     assert len(events) >= 5
     mismatch = {
         "kind": "too-little",
@@ -374,10 +373,7 @@ def test_the_work_of_a_payment() -> None:
 def test_an_event_concerns_and_settles_only_the_order_that_it_pays(
     order: Order, changes: dict[str, Any], concerned: bool, settled: bool
 ) -> None:
-    [shown] = [
-        text.split("```")[0] for text in PAGE.split("```json\n")[1:] if '"payment.confirmed", "createdAt"' in text
-    ]
-    event = json.loads(shown)
+    [event] = [event for event in EVENTS if event["event"] == "payment.confirmed"]
     payment = {**event["payment"], **changes.get("payment", {})}
     read = parse_event(json.dumps({**event, **changes, "payment": payment}).encode())
     assert isinstance(read, svc_pay.WatchEvent)

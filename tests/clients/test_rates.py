@@ -11,6 +11,7 @@ from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import svc_pay.rates
 from attrs import define, field
@@ -207,6 +208,20 @@ def test_the_rate_at_a_path(server: Server, case: dict[str, Any]) -> None:
             source.rate()
     else:
         assert source.rate().price == case["rate"]
+
+
+def test_a_rate_is_asked_for_through_the_transport_that_is_opened() -> None:
+    asked = []
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(200, stream=httpx.ByteStream(b'{"EUR": 0.5}'))
+
+    source = RateSource.url(
+        "EUR", "https://rates.example/", "EUR", max_age=60, open_transport=lambda: httpx.MockTransport(reply)
+    )
+    assert [source.rate(now=now).price for now in (NOW, NOW + 61)] == ["0.5", "0.5"]
+    assert asked == ["https://rates.example/"] * 2
 
 
 @pytest.mark.socket

@@ -127,7 +127,7 @@ export class Client {
     must(token === null || (typeof token === "string" && /^[!-~]+$/.test(token)), form);
     const { protocol, hostname } = new URL(url);
     const open = token !== null && protocol === "http:" && !isLoopback(hostname);
-    const advice = "use https://, or a tunnel to this computer; insecureHttp: true sends it all the same";
+    const advice = "use https://, or a tunnel to this computer; insecureHttp: true sends it anyway";
     must(!open || insecureHttp === true, `the token would cross the network unencrypted to ${hostname}: ${advice}`);
     this.#url = url.replace(/\/+$/, "");
     this.#token = token;
@@ -230,6 +230,7 @@ export class Client {
       checkoutPath: "text",
       walletPath: "text",
       label: "text?",
+      warning: "text?",
     });
     const order = {
       reference: made.reference,
@@ -244,7 +245,11 @@ export class Client {
     );
     if (!same) throw new InvalidAnswer("the node's payment request is not the one that was asked for");
     const { paymentUri, checkoutPath, walletPath } = made;
-    return { order, paymentUri, checkoutPath, walletPath, label: made.label ?? null };
+    // Shops put both into their pages as links.
+    if (!paymentUri.startsWith("svc:") || !checkoutPath.startsWith("/")) {
+      throw new InvalidAnswer("the node's payment request has no payment URI, or no path of a checkout");
+    }
+    return { order, paymentUri, checkoutPath, walletPath, label: made.label ?? null, warning: made.warning ?? null };
   }
 
   /** What the node knows about the payment of an order now: verifies it.

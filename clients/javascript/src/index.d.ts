@@ -129,6 +129,8 @@ export interface PaymentRequest {
   checkoutPath: string;
   walletPath: string;
   label: string | null;
+  /** Why nobody can pay the request now: the recipient has too few coins for so small an amount. */
+  warning: string | null;
 }
 
 /** The state of a payment; a reorganisation can turn it back at any time. */

@@ -1,4 +1,4 @@
-// Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events.
+// Verifies callbacks (docs/webhook-reference.md "Signatures", https://www.standardwebhooks.com) and reads their events.
 
 import { checkOrder, formatAmount, must, networkFor } from "./chain.js";
 import { bytesOfBase64 } from "./encodings.js";

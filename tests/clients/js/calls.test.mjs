@@ -49,6 +49,26 @@ test("a question is repeated", async () => {
   }
 });
 
+function requested(member) {
+  const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 12, sinceHeight: "0" };
+  const made = { ...terms, paymentUri: "svc:", checkoutPath: "/pay/", walletPath: "/wallet/", ...member };
+  const { client } = clientOf(() => answer({ ok: true, payment: made }));
+  return client.paymentRequest({ recipient: SHOP, amount: 100n, reference: "order-1" });
+}
+
+test("a payment request says why nobody can pay it", async () => {
+  for (const [member, warning] of [[{}, null], [{ warning: "not yet" }, "not yet"]]) {
+    assert.equal((await requested(member)).warning, warning);
+  }
+});
+
+test("a link of a payment request leads to a wallet or to the node", async () => {
+  const links = [{ paymentUri: "javascript:alert(1)" }, { checkoutPath: "@other.example/" }, { checkoutPath: "" }];
+  for (const link of links) {
+    await assert.rejects(requested(link), pay.InvalidAnswer);
+  }
+});
+
 test("Retry-After is respected as long as the caller waits, five seconds unless it says more", async () => {
   const short = [() => refusal(429, "2"), () => refusal(503, "3"), () => payment("unpaid")];
   const patient = clientOf(...short);

@@ -10,7 +10,6 @@ import { canonical } from "../../../clients/javascript/src/encodings.js";
 import { issuedAfter, producersAt } from "../../../clients/javascript/src/light/chain-rules.mjs";
 
 const vectors = (name) => JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8"));
-const page = readFileSync(new URL("../../../docs/webhooks.md", import.meta.url), "utf8");
 
 const { networks } = vectors("svc_protocol");
 const own = vectors("own_network");
@@ -131,8 +130,7 @@ test("a transfer is that of the vectors, and its fee at least that of the networ
 });
 
 test("an event is of an order on the network that is given", () => {
-  const shown = [...page.matchAll(/^```json\n(.*?)^```$/gms)].map(([, text]) => JSON.parse(text));
-  const event = shown.find((each) => each.event === "payment.confirmed");
+  const event = vectors("webhook_events").events.find((each) => each.event === "payment.confirmed");
   const payment = { ...event.payment, recipient: SHOP };
   const order = { reference: payment.reference, recipient: SHOP, amount: payment.amount, confirmations: 3 };
   for (const genesisHash of [festival.genesisHash, event.genesisHash]) {

@@ -83,7 +83,7 @@ class World {
     }
     if (path.startsWith("/rpc/transaction/")) {
       const txid = path.split("/").at(-1);
-      if (!this.included.includes(txid)) return refusal("no block of the chain holds it", 404);
+      if (!this.included.includes(txid)) return refusal("no block of the chain contains it", 404);
       return answer({ transaction: this.record(txid) });
     }
     if (path.startsWith("/rpc/mempool/"))

@@ -61,8 +61,8 @@ function key(value, network, what) {
  * @type {(proof: AccountProof, address: string, network: NetworkParams,
  *   shown: { hash: string, stateRoot: string }) => Promise<ProvenAccount | null>} */
 export async function checkAccount(proof, address, network, { hash, stateRoot }) {
-  must(proof.key === key(address, network, "address"), "the proof is of another address");
-  must(proof.block === hash, `the proof is of block ${proof.block}, not of ${hash}`);
+  must(proof.key === key(address, network, "address"), "the proof is for another address");
+  must(proof.block === hash, `the proof is for block ${proof.block}, not of ${hash}`);
   const { leaf, path } = proof;
   let node = new Uint8Array(32);
   if (leaf !== null) {

@@ -89,9 +89,9 @@ export function parseChainProof(value, network) {
 /** Throw InvalidProof unless a proof is of a network.
  * @type {(fields: Record<string, unknown>, network: NetworkParams) => void} */
 export function checkNetwork({ chainId, genesisHash }, network) {
-  must(chainId === network.chainId, `the proof is of another network; it must be of ${network.chainId}`);
+  must(chainId === network.chainId, `the proof is for another network; it must be for ${network.chainId}`);
   const same = hex(genesisHash, 32, "genesisHash") === network.genesisHash;
-  must(same, `the proof is of another network that calls itself ${network.chainId}: its genesis differs`);
+  must(same, `the proof is for another network that calls itself ${network.chainId}: its genesis differs`);
 }
 
 /** @type {(fields: Record<string, unknown>) => ChainProof} */
@@ -286,7 +286,7 @@ export class ChainReader {
     if (listed.length === 0) return;
     const own = numberOf((await taggedHash("svc/address/v1", bytesOfHex(producerPublicKey))).subarray(0, 20));
     const isListed = listed.some((address) => this.#keyIn(address) === own);
-    must(isListed, `the producer of the block at height ${height} is none of the ${listed.length} that may make it`);
+    must(isListed, `the producer of the block at height ${height} is not one of the ${listed.length} that may make it`);
     const between = BigInt(Math.floor(listed.length / 2));
     const sentence = `the producer of the block at height ${height} made one of the ${between} blocks before it`;
     for (let at = height - between; at < height; at += 1n) must(this.#producers.get(at) !== own, sentence);

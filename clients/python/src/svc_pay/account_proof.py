@@ -107,8 +107,8 @@ def check_account(
 
     ``block`` is the hash of that block and ``state_root`` the one in its header. Raises InvalidProof.
     """
-    must(proof.key == key_hash_of(address, network), "the proof is of another address")
-    must(proof.block == block, f"the proof is of block {proof.block.hex()}, not of {block.hex()}")
+    must(proof.key == key_hash_of(address, network), "the proof is for another address")
+    must(proof.block == block, f"the proof is for block {proof.block.hex()}, not of {block.hex()}")
     leaf, depth = proof.leaf, len(proof.path)
     node = bytes(32)
     if leaf is not None:

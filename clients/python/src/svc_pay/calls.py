@@ -235,6 +235,9 @@ def payment_request(
     asked = (recipient, amount, reference or order.reference, confirmations)
     if (order.recipient, order.amount, order.reference, order.confirmations) != asked:
         raise InvalidAnswer("the node's payment request is not the one that was asked for")
+    if not made.payment_uri.startswith("svc:") or not made.checkout_path.startswith("/"):
+        # Shops put both into their pages as links.
+        raise InvalidAnswer("the node's payment request has no payment URI, or no path of a checkout")
     return made
 
 

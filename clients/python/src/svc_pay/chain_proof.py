@@ -136,9 +136,9 @@ def parse_chain_section(value: object) -> ChainProof:
 
 def check_network(fields: Mapping[str, object], network: Network) -> None:
     """Raise InvalidProof unless a proof is of a network."""
-    must(fields["chainId"] == network.chain_id, f"the proof is of another network; it must be of {network.chain_id}")
+    must(fields["chainId"] == network.chain_id, f"the proof is for another network; it must be for {network.chain_id}")
     same = hex_bytes(fields["genesisHash"], 32, "genesisHash").hex() == network.genesis_hash
-    must(same, f"the proof is of another network that calls itself {network.chain_id}: its genesis differs")
+    must(same, f"the proof is for another network that calls itself {network.chain_id}: its genesis differs")
 
 
 def _parse_chain(fields: Mapping[str, object]) -> ChainProof:
@@ -313,7 +313,8 @@ class _ChainReader:
             return
         own, between = address_of(header.producer_key, self._network), len(listed) // 2
         must(
-            own in listed, f"the producer of the block at height {height} is none of the {len(listed)} that may make it"
+            own in listed,
+            f"the producer of the block at height {height} is not one of the {len(listed)} that may make it",
         )
         before = {self._producers.get(each) for each in range(height - between, height)}
         must(

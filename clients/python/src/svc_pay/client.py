@@ -19,6 +19,7 @@ from svc_pay.errors import InvalidInput, NodeUnreachable, SvcPayError
 P = ParamSpec("P")
 T = TypeVar("T")
 Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
+Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
 TIMEOUT = 15.0
 """Seconds to wait for a connection and for each part of an answer, in addition to the time of a long poll."""
@@ -50,7 +51,7 @@ class _Settings:
         if token is not None and url.startswith("http://") and not is_loopback(host) and not insecure_http:
             raise InvalidInput(
                 f"the token would cross the network unencrypted to {host}: use https://, or a tunnel to this computer;"
-                " insecure_http=True sends it all the same"
+                " insecure_http=True sends it anyway"
             )
         self.url = url.rstrip("/")
         self._token = token
@@ -129,7 +130,7 @@ def _described(method: Method, made: Callable[..., Steps[Any]]) -> Method:
     return method
 
 
-class _Node(ABC, Generic[Http]):
+class _Node(ABC, Generic[Http, Transport]):
     """One node, as both clients ask it."""
 
     def __init__(
@@ -141,6 +142,7 @@ class _Node(ABC, Generic[Http]):
         retry_seconds: float = RETRY_SECONDS,
         insecure_http: bool = False,
         network: Network | None = None,
+        transport: Transport | None = None,
     ) -> None:
         """``url`` is that of the node, ``token`` its management token, needed only for watches.
 
@@ -150,12 +152,15 @@ class _Node(ABC, Generic[Http]):
         With a token and ``http://`` the URL must name this computer, unless ``insecure_http`` is true. Calls that may
         be repeated safely are repeated up to three times, as long as the pauses of a request take at most
         ``retry_seconds``; then the refusal of the node is raised, with its ``retry_after``.
+
+        ``transport`` is one of httpx, for programs that decide which addresses are called, or how; it is closed with
+        the client.
         """
         self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
         self.network: Final = network
         """The network that was given; None if any of mainnet and devnet will do."""
         self._on_network = network is None
-        self._http: Http = self._open()
+        self._http: Http = self._open(transport)
 
     @property
     def url(self) -> str:
@@ -174,15 +179,15 @@ class _Node(ABC, Generic[Http]):
         return self._on_network
 
     @abstractmethod
-    def _open(self) -> Http:
+    def _open(self, transport: Transport | None) -> Http:
         """The connections."""
 
 
-class Client(_Node[httpx.Client]):
+class Client(_Node[httpx.Client, httpx.BaseTransport]):
     """A synchronous client of one node. Every method raises a subclass of SvcPayError."""
 
-    def _open(self) -> httpx.Client:
-        return httpx.Client()
+    def _open(self, transport: httpx.BaseTransport | None) -> httpx.Client:
+        return httpx.Client(transport=transport)
 
     def close(self) -> None:
         """Close the connections."""
@@ -250,11 +255,11 @@ class Client(_Node[httpx.Client]):
     broadcast = _blocking(calls.broadcast)
 
 
-class AsyncClient(_Node[httpx.AsyncClient]):
+class AsyncClient(_Node[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     """An asynchronous client of one node. Every method raises a subclass of SvcPayError."""
 
-    def _open(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient()
+    def _open(self, transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=transport)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -95,6 +95,8 @@ class PaymentRequest:
     checkout_path: str
     wallet_path: str
     label: str | None
+    warning: str | None = None
+    """Why nobody can pay the request now, in a sentence: the recipient has too few coins for so small an amount."""
 
     def checkout_url(self, node: str, *, return_url: str | None = None, until: int | None = None) -> str:
         """The checkout at ``node``, the URL under which buyers reach it.
@@ -122,6 +124,7 @@ class PaymentRequest:
             checkout_path=members.text("checkoutPath"),
             wallet_path=members.text("walletPath"),
             label=members.text_or_none("label"),
+            warning=members.text_or_none("warning"),
         )
 
 

@@ -90,15 +90,25 @@ class RateSource:
         return cls(currency, read, _checked_age(max_age))
 
     @classmethod
-    def url(cls, currency: str, url: str, path: str | Sequence[str | int], *, max_age: int) -> "RateSource":
+    def url(
+        cls,
+        currency: str,
+        url: str,
+        path: str | Sequence[str | int],
+        *,
+        max_age: int,
+        open_transport: Callable[[], httpx.BaseTransport] | None = None,
+    ) -> "RateSource":
         """The number at ``path`` in the JSON at ``url``: names and places with dots between them, or a list of them.
 
         The server is asked again when its last rate is older than ``max_age`` seconds. The URL must begin with
         https://, or with http:// and a loopback address, and no redirect is followed.
+
+        ``open_transport`` makes the transport of httpx for a call, in programs that decide which addresses are called.
         """
         _check_url(url)
         steps = [str(step) for step in (path.split(".") if isinstance(path, str) else path)]
-        return cls(currency, lambda: _fetched(url, steps), _checked_age(max_age))
+        return cls(currency, lambda: _fetched(url, steps, open_transport), _checked_age(max_age))
 
     def rate(self, *, now: float | None = None) -> Rate:
         """The rate; ``now`` is the Unix time in seconds.
@@ -205,11 +215,11 @@ def _check_url(url: str) -> None:
         raise InvalidInput("the URL of the rate must have no user name and password; use a function that sends them")
 
 
-def _fetched(url: str, path: Sequence[str]) -> str:
+def _fetched(url: str, path: Sequence[str], open_transport: Callable[[], httpx.BaseTransport] | None) -> str:
     """The digits of the number at a path of the JSON at a URL; raises RateRefused."""
     try:
         # Numbers stay as they are written, because a float is rounded.
-        value: Any = json.loads(_downloaded(url), parse_int=str, parse_float=str, parse_constant=str)
+        value: Any = json.loads(_downloaded(url, open_transport), parse_int=str, parse_float=str, parse_constant=str)
     except httpx.HTTPError as error:
         raise RateRefused(f"the server of the rate does not answer: {error or type(error).__name__}") from None
     except (ValueError, RecursionError):
@@ -231,12 +241,15 @@ def _fetched(url: str, path: Sequence[str]) -> str:
     return digits
 
 
-def _downloaded(url: str) -> bytes:
+def _downloaded(url: str, open_transport: Callable[[], httpx.BaseTransport] | None) -> bytes:
     """The body of the answer; raises RateRefused and httpx.HTTPError."""
     body, end = b"", time.monotonic() + TIMEOUT
     # Uncompressed, so that few bytes cannot become many.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    with httpx.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=False) as response:
+    with (
+        httpx.Client(transport=open_transport and open_transport(), timeout=TIMEOUT, follow_redirects=False) as http,
+        http.stream("GET", url, headers=headers) as response,
+    ):
         if 300 <= response.status_code < 400:
             raise RateRefused("the server of the rate answers with a redirect, which is not followed: correct the URL")
         if response.status_code != 200:

@@ -1,4 +1,4 @@
-"""Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events."""
+"""Verifies callbacks (docs/webhook-reference.md, https://www.standardwebhooks.com) and reads their events."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
