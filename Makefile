@@ -16,17 +16,23 @@ WHOLE = tests/cli/operator tests/cli/test_process.py tests/operating/test_operat
 	starting.py mainnet.py operator_port.py joining.py)
 # About half of the work of the quick tests, to split it between two processes.
 HALF = tests/p2p tests/simulation tests/node tests/net tests/store
-# About a third of the slow tests each, of which the second is behind the long ones. They wait as much as they work.
-SLOW_FIRST = tests/browser tests/p2p
-SLOW_SECOND = tests/cluster tests/faults tests/simulation
 SLOW = slow and not story and not long
 # `$(call with,PATTERN)`: the test files that contain PATTERN, to import only these where few tests of all are wanted.
 with = $(sort $(shell grep -rlE --include='test_*.py' '$(1)' tests))
 STORY_FILES = $(call with,mark\.story)
 LONG_FILES = $(call with,mark\.long|hypothesis)
 SLOW_FILES = $(call with,mark\.slow)
-SLOW_FIRST_FILES = $(filter $(addsuffix /%,$(SLOW_FIRST)),$(SLOW_FILES))
-SLOW_SECOND_FILES = $(filter $(addsuffix /%,$(SLOW_SECOND)),$(SLOW_FILES))
+# The groups of what `make test-all` adds, those that take longest first: four processes take them one after the other,
+# because the tests wait as much as they work. "others" has what is not named, and all that installs tools into build.
+GROUPS = browser others long process_level engines faults p2p cluster benchmarks simulation
+FILES_engines = tests/browser/test_engines.py
+FILES_benchmarks = tests/test_benchmarks.py
+FILES_long = $(LONG_FILES)
+FILES_browser = $(filter-out $(FILES_engines),$(filter tests/browser/%,$(SLOW_FILES)))
+FILES_others = $(filter-out $(foreach group,$(filter-out others long,$(GROUPS)),$(FILES_$(group))),$(SLOW_FILES))
+$(foreach group,process_level faults p2p cluster simulation,\
+	$(eval FILES_$(group) = $$(filter tests/$(group)/%,$$(SLOW_FILES))))
+MARKED_long = long or (hypothesis and not slow)
 # What shows that svcd works with a version of its dependencies: not the rules of the chain and of the network between
 # nodes, which use none of them.
 DEPENDENT = tests/cli tests/clients tests/composition tests/examples tests/metrics tests/net tests/pages tests/process tests/rpc \
@@ -35,14 +41,18 @@ DEPENDENT = tests/cli tests/clients tests/composition tests/examples tests/metri
 	$(addprefix tests/commerce/test_,delivery_wire.py dispatcher.py webhook_service.py) \
 	$(addprefix tests/node/test_,node_context.py threads.py) $(addprefix tests/p2p/test_,service.py transport.py)
 REPORTS = $(addprefix build/,stories.xml half.xml quick.xml)
-ALL_REPORTS = $(addprefix build/,long.xml slow-first.xml slow-second.xml slow.xml)
+ALL_REPORTS = $(patsubst %,build/%.xml,$(GROUPS))
 # `beside NAME OPTION…`, for the background: runs pytest with its report in build/NAME.log and build/NAME.xml.
-# The tests start hundreds of Python programs, which share the bytecode cache instead of compiling svcd each.
-BESIDE = mkdir -p build; unset PYTHONDONTWRITEBYTECODE; \
+# The tests start hundreds of Python programs, which share the bytecode cache instead of compiling svcd each. A make that
+# they start is none of ours, and has its own options.
+BESIDE = mkdir -p build; unset PYTHONDONTWRITEBYTECODE MAKEFLAGS; \
 	beside() { name=$$1; shift; $(BIN)/pytest --junitxml=build/$$name.xml "$$@" > build/$$name.log 2>&1; }
 FUZZ_SECONDS ?= 60
+# What the stories of plugins/pretix run on, and the sources of plugins/vendure and of its stories.
+PRETIX = pretix==2026.8.0
+VENDURE = src test example package.json tsconfig.json eslint.config.mjs .prettierrc.json .prettierignore
 RELEASE ?= bookworm trixie
-.PHONY: help run devnet shop test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest requirements release clean
+.PHONY: help docs run devnet shop test test-all check bench torture simulate soak fuzz mutate coverage debian test-deb lowest newest requirements release image image-packages deb test-image test-plugins test-pretix test-vendure clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -56,7 +66,7 @@ devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.
 shop: .venv/installed-shop ## run a devnet and the shop of examples/shop, and say what to click: on 127.0.0.1:5000
 	@$(BIN)/python examples/shop/start.py
 
-test: .venv/installed-test ## run the quick tests and the main stories, in at most 5 minutes on 2 cores
+test: .venv/installed-test ## run the quick tests and the main stories, in about 5½ minutes on 2 cores
 	@echo "The stories and half of the quick tests run in parallel; their reports come at the end."; rm -f $(REPORTS); $(BESIDE); \
 	export HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick}; \
 	beside stories -m 'slow and story' $(STORY_FILES) & stories=$$!; beside half -m 'not slow' $(HALF) & half=$$!; \
@@ -65,13 +75,12 @@ test: .venv/installed-test ## run the quick tests and the main stories, in at mo
 	$(BIN)/python -m tests.programs $(REPORTS); exit $$((stories || half || quick))
 
 test-all: test ## run make test, then all other tests: what must pass before a merge
-	@echo "Two thirds of the slow tests, and the long ones, run in parallel; their reports come at the end."; rm -f $(ALL_REPORTS); $(BESIDE); \
-	beside slow-first -m '$(SLOW)' $(SLOW_FIRST_FILES) & first=$$!; \
-	{ beside long -m 'long or (hypothesis and not slow)' $(LONG_FILES); long=$$?; \
-		beside slow-second -m '$(SLOW)' $(SLOW_SECOND_FILES); exit $$((long || $$?)); } & second=$$!; \
-	$(BIN)/pytest --junitxml=build/slow.xml -m '$(SLOW)' $(filter-out $(SLOW_FIRST_FILES) $(SLOW_SECOND_FILES),$(SLOW_FILES)); slow=$$?; \
-	wait $$first; first=$$?; wait $$second; second=$$?; cat build/slow-first.log build/long.log build/slow-second.log; \
-	$(BIN)/python -m tests.programs $(REPORTS) $(ALL_REPORTS); exit $$((slow || first || second))
+	@echo "The other tests run in parallel, in groups; the report of each comes at its end."; rm -f $(ALL_REPORTS); \
+	$(MAKE) --no-print-directory --keep-going --jobs=4 $(addprefix group-,$(GROUPS)); groups=$$?; \
+	$(BIN)/python -m tests.programs $(REPORTS) $(ALL_REPORTS); exit $$groups
+
+group-%: .venv/installed-test
+	@$(BESIDE); beside $* -m '$(or $(MARKED_$*),$(SLOW))' $(FILES_$*); group=$$?; cat build/$*.log; exit $$group
 
 check: .venv/installed-test ## check style, types, the JavaScript of the pages and the rules of the architecture
 	$(BIN)/ruff check
@@ -111,8 +120,33 @@ simulate: .venv/installed-test ## run networks of simulated nodes for SEEDS=1,2,
 soak: .venv/installed-test ## run two busy nodes for SOAK_MINUTES=30, and check that nothing leaks and no event is lost
 	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s tests/soak
 
+test-plugins: test-pretix test-vendure ## run the stories of payments of plugins/ on the real shop software; the first time this installs it
+
+test-pretix: .venv/installed build/pretix/installed
+	cd plugins/pretix/pretix_svc_pay && ../../../build/pretix/venv/bin/django-admin compilemessages > /dev/null
+	cd plugins/pretix && ../../build/pretix/venv/bin/flake8 . && ../../build/pretix/venv/bin/isort -q -c . && \
+		../../build/pretix/venv/bin/python -m pytest
+
+# Node.js finds packages only beside the sources, and those of the repository stay as they are.
+test-vendure: .venv/installed build/vendure/installed
+	@cd build/vendure && rm -rf $(VENDURE) lib && (cd ../../plugins/vendure && cp -R $(VENDURE) ../../build/vendure)
+	cd build/vendure && npm run --silent build && npm run --silent lint && SVC=$(CURDIR)/$(BIN)/svc npm test --silent
+
+docs: .venv/installed-test ## write what is generated in docs/: settings, limits, constants of peers, commands, OpenAPI
+	$(BIN)/python -m tests.docs.settings_page
+	$(BIN)/python -m tests.docs.limits_page
+	$(BIN)/python -m tests.docs.peers_page
+	$(BIN)/python -m tests.docs.command_line_page
+	$(BIN)/python -m tests.schema.documents
+
 debian: .venv/installed-test ## run the commands of README and docs/operations.md on fresh Debian systems, RELEASE="bookworm trixie"; as root
 	SVCD_DEBIAN_RELEASES="$(RELEASE)" $(BIN)/pytest -s tests/debian/first_commands.py tests/debian/invitation.py tests/debian/story.py tests/debian/daemon.py
+
+test-deb: .venv/installed-test ## install, upgrade, remove and purge the packages of make deb on fresh Debian systems, RELEASE="bookworm trixie"; as root
+	SVCD_DEBIAN_RELEASES="$(RELEASE)" $(BIN)/pytest -s tests/debian/package.py
+
+test-image: .venv/installed-test image ## run the image with podman as docs/container.md says; as root, with podman, runc, iptables, nginx and Prometheus
+	SVCD_PODMAN_OPTIONS="$(PODMAN_OPTIONS)" $(BIN)/pytest -s tests/container/story.py
 
 lowest: ## run the tests of what uses dependencies with the oldest ones that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
@@ -136,14 +170,26 @@ requirements: ## pin the versions and hashes of what a node runs, and of the too
 		build/pins/bin/uv pip compile "$$@" --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
 			--no-annotate --custom-compile-command "make requirements" --output-file $$pinned || exit 1; done
 
-release: ## build wheel, sdist, pinned requirements, list of components and checksums into dist, the same bytes each time
-	$(PYTHON) -m venv --clear build/release
-	build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements.txt
+release: build/release/installed ## build wheel, sdist, pinned requirements, list of components and checksums into dist, the same bytes each time
 	build/release/bin/python .ci/release.py
+
+image: build/release/installed ## build a container image of the commit into build/packages, for podman and Docker, on Debian or Ubuntu
+	SNAPSHOT=$(SNAPSHOT) build/release/bin/python .ci/image.py
+
+image-packages: build/release/installed ## pin the versions and hashes of the packages of Debian in the image
+	build/release/bin/python .ci/debian_packages.py
+
+deb: build/release/installed ## build a Debian package for each RELEASE="bookworm trixie" into build/packages; without root
+	build/release/bin/python .ci/deb.py $(RELEASE)
 
 clean: ## remove all generated files except the data of nodes
 	rm -rf .venv build dist svcd.egg-info clients/python/src/svc_pay.egg-info twisted/plugins/dropin.cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
+
+build/release/installed: .ci/requirements.txt
+	$(PYTHON) -m venv --clear build/release
+	build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements.txt
+	@touch $@
 
 $(BIN)/pip:
 	@command -v $(PYTHON) > /dev/null || \
@@ -168,6 +214,18 @@ $(BIN)/pip:
 	@echo "Installing svcd and its test tools into .venv (once, and again when setup.py changes)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch .venv/installed $@
+
+build/pretix/installed: plugins/pretix/pyproject.toml clients/python/pyproject.toml
+	@echo "Installing pretix, the plugin and the Python client into build/pretix (600 MB, a minute)"
+	@mkdir -p build/pretix && $(PYTHON) -m venv --clear build/pretix/venv
+	@build/pretix/venv/bin/pip install --quiet --disable-pip-version-check $(PRETIX) -e ./clients/python -e './plugins/pretix[test]'
+	@touch $@
+
+build/vendure/installed: plugins/vendure/package-lock.json
+	@echo "Installing Vendure into build/vendure (230 MB, half a minute)"
+	@rm -rf build/vendure && mkdir -p build/vendure && cp plugins/vendure/package.json plugins/vendure/package-lock.json build/vendure
+	@cd build/vendure && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
 
 .venv/installed-fuzz: .venv/installed-test
 	@echo "Installing the fuzzer into .venv (atheris has wheels for Python 3.11 to 3.13 on Linux)"

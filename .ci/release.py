@@ -2,9 +2,9 @@
 
 dist/ then contains the wheel, the source distribution, `requirements.txt` with the versions and hashes of everything
 that a node needs (`requirements-postgresql.txt` with the driver of PostgreSQL, too), `sbom.cdx.json` (CycloneDX),
-`wallet-page.sha256` (what `svc wallet page-check` compares a served page with) and `SHA256SUMS`. The same commit gives
-the same bytes: every time is that of the commit, every order is fixed, and the build tools are pinned in
-requirements.txt beside this program.
+`wallet-page.sha256` (what `svc wallet page-check` compares a served page with) and `SHA256SUMS`. What `make image` and
+`make deb` have built of the same commit is added to it. The same commit gives the same bytes: every time is that of the
+commit, every order is fixed, and the build tools are pinned in requirements.txt beside this program.
 """
 
 import gzip
@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+import debian_packages
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = (ROOT / "conf" / "requirements.txt", ROOT / "conf" / "requirements-postgresql.txt")
@@ -59,8 +63,44 @@ def build(source: Path, dist: Path, epoch: int) -> Path:
     return wheel
 
 
-def describe(dist: Path, wheel: Path, folder: Path) -> None:
-    """Install the release as an operator does, and list what that has brought."""
+def package_component(package: Path) -> dict[str, Any]:
+    """An image, or a package of Debian, in the list of components, which has the wheels of requirements.txt already."""
+    component: dict[str, Any] = {
+        "bom-ref": package.name,
+        "type": "file",
+        "name": package.name,
+        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(package.read_bytes()).hexdigest()}],
+    }
+    contents = driver()
+    if package.name.endswith(".oci.tar"):
+        component["type"] = "container"
+        contents = packages_of_debian() + contents
+    component["components"] = [
+        {"bom-ref": f"{package.name}/{name}", "type": "library", "name": name, "version": version, "purl": purl}
+        for name, version, purl in contents
+    ]
+    return component
+
+
+def packages_of_debian() -> list[tuple[str, str, str]]:
+    """Name, version and URL of each package of Debian in an image."""
+    debian = debian_packages.parse_pinned(debian_packages.PINNED.read_text(encoding="utf-8"))
+    return [
+        (name, version, f"pkg:deb/debian/{name}@{quote(version, safe='')}?distro={debian_packages.DEBIAN}")
+        for name, version, _ in debian
+    ]
+
+
+def driver() -> list[tuple[str, str, str]]:
+    """Name, version and URL of what the driver of PostgreSQL needs, which requirements.txt has not."""
+    plain, whole = (re.findall(r"^(\S+)==(\S+)(.*)", file.read_text("utf-8"), re.MULTILINE) for file in REQUIREMENTS)
+    added = [(name, version) for name, version, marker in whole if "win32" not in marker]
+    present = {name for name, _, _ in plain}
+    return [(name, version, f"pkg:pypi/{name}@{version}") for name, version in added if name not in present]
+
+
+def describe(dist: Path, wheel: Path, folder: Path, added: list[Path]) -> None:
+    """Install the release as an operator does, and list what that has brought, and the packages besides the wheel."""
     # Only the environment of `make release` has it.
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
@@ -86,6 +126,7 @@ def describe(dist: Path, wheel: Path, folder: Path) -> None:
         "type": "application",
         "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}],
     }
+    sbom["components"] += [package_component(package) for package in added]
     text = json.dumps(sbom, indent=2, sort_keys=True) + "\n"
     if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         sys.exit(f"sbom.cdx.json is not as CycloneDX requires: {error}")
@@ -123,13 +164,18 @@ def verdict(dependencies: list[dict[str, Any]]) -> str:
     return f"{known}; the package index knows nothing of {', '.join(unknown)}" if unknown else known
 
 
-def release(dist: Path) -> None:
-    """Build everything into ``dist``, which is emptied first."""
+def time_of_commit() -> int:
+    """The time of the commit that is checked out, which all files of a release have.
+
+    Ends the program if files are changed.
+    """
     if changed := run("git", "status", "--porcelain"):
         sys.exit(f"a release is built from a commit; commit or remove these first:\n{changed}")
-    epoch = int(run("git", "log", "-1", "--format=%ct"))
-    shutil.rmtree(dist, ignore_errors=True)
-    dist.mkdir(parents=True)
+    return int(run("git", "log", "-1", "--format=%ct"))
+
+
+def build_commit(dist: Path, epoch: int) -> Path:
+    """Build the two distributions of the commit that is checked out; returns the wheel."""
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary, "svcd")
         source.mkdir()
@@ -140,12 +186,34 @@ def release(dist: Path) -> None:
             # The argument for it is missing in Python 3.11.2, which Debian 12 has.
             tar.extraction_filter = lambda member, _: member
             tar.extractall(source)  # noqa: S202
-        wheel = build(source, dist, epoch)
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        for pinned in REQUIREMENTS:
-            lines = f"{pinned.read_text(encoding='utf-8')}./{wheel.name} --hash=sha256:{digest}\n"
-            (dist / pinned.name).write_text(lines, encoding="utf-8")
-        describe(dist, wheel, Path(temporary, "installed"))
+        return build(source, dist, epoch)
+
+
+def commit() -> str:
+    """The hash of the commit that is checked out."""
+    return run("git", "rev-parse", "HEAD").strip()
+
+
+def packages() -> Path:
+    """The folder of what `make image` and `make deb` have built of the commit that is checked out."""
+    return ROOT / "build" / "packages" / commit()
+
+
+def release(dist: Path) -> None:
+    """Build everything into ``dist``, which is emptied first, and add the packages of the commit."""
+    epoch = time_of_commit()
+    shutil.rmtree(dist, ignore_errors=True)
+    dist.mkdir(parents=True)
+    wheel = build_commit(dist, epoch)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    for pinned in REQUIREMENTS:
+        lines = f"{pinned.read_text(encoding='utf-8')}./{wheel.name} --hash=sha256:{digest}\n"
+        (dist / pinned.name).write_text(lines, encoding="utf-8")
+    added = sorted(packages().glob("*")) if packages().is_dir() else []
+    for package in added:
+        shutil.copyfile(package, dist / package.name)
+    with tempfile.TemporaryDirectory() as temporary:
+        describe(dist, wheel, Path(temporary, "installed"), added)
     audit(dist)
     files = sorted(dist.iterdir())
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)

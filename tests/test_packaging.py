@@ -1,6 +1,7 @@
 """What `make release` builds, and what its installation puts on a machine."""
 
 import ast
+import hashlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -25,7 +27,9 @@ from tests.process_level.running import DEADLINE, free_port, wait_until
 ROOT = Path(__file__).parent.parent
 
 lowest: Callable[[str], list[str]] = run_path(str(ROOT / ".ci" / "lowest.py"))["lowest"]
-verdict: Callable[[list[dict[str, object]]], str] = run_path(str(ROOT / ".ci" / "release.py"))["verdict"]
+release: dict[str, Any] = run_path(str(ROOT / ".ci" / "release.py"))
+verdict: Callable[[list[dict[str, object]]], str] = release["verdict"]
+package_component: Callable[[Path], dict[str, Any]] = release["package_component"]
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -116,6 +120,22 @@ def test_the_list_of_components_is_what_is_installed(released: Path, installed: 
     program = "import importlib.metadata as m; print([(d.name.lower(), d.version) for d in m.distributions()])"
     present = set(ast.literal_eval(run(installed / "python", "-c", program, cwd=installed)))
     assert listed == {(name, version) for name, version in present if name not in ("pip", "setuptools", "svcd")}
+
+
+def test_an_image_and_a_package_are_listed_with_what_they_have_besides_the_wheel(tmp_path: Path) -> None:
+    for name in ("svcd.oci.tar", "svcd.deb"):
+        (tmp_path / name).write_bytes(b"content")
+    listed = package_component(tmp_path / "svcd.oci.tar")
+    digest = hashlib.sha256(b"content").hexdigest()
+    assert (listed["type"], listed["hashes"]) == ("container", [{"alg": "SHA-256", "content": digest}])
+    contents = {each["name"]: each["purl"] for each in listed["components"]}
+    assert contents["libc6"].startswith("pkg:deb/debian/libc6@2.")
+    assert contents["psycopg"].startswith("pkg:pypi/psycopg@3.")
+    assert not {"twisted", "tzdata"} & set(contents)
+    package = package_component(tmp_path / "svcd.deb")
+    assert package["type"] == "file"
+    assert {"psycopg", "psycopg-binary"} <= {each["name"] for each in package["components"]}
+    assert not {"libc6", "twisted"} & {each["name"] for each in package["components"]}
 
 
 def test_an_advisory_ends_a_release_and_missing_data_is_told() -> None:

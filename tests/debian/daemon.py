@@ -81,7 +81,7 @@ def rotate_log(operator: Operator) -> None:
     """The log is in the journal, which rotates it: the signal ends nothing."""
     process = operator.unit("MainPID")
     operator.types("systemctl kill --signal=USR1 --kill-whom=main svcd.service")
-    sentence = "SIGUSR1: the log is no file of the node's own, and there is nothing to rotate"
+    sentence = "SIGUSR1: the node does not write the log to a file of its own, so there is nothing to rotate"
     operator.waits("the answer in the log", lambda: sentence in operator.machine.run("journalctl -u svcd"))
     assert operator.unit("MainPID") == process
 
@@ -91,7 +91,7 @@ def webhooks_on_postgresql(operator: Operator) -> None:
     machine = operator.machine
     machine.run("DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends postgresql sudo")
     operator.types("/opt/svcd/bin/pip install --quiet '.[postgresql]'")
-    create_user, create_database = page.commands("## Webhooks on PostgreSQL")[0].splitlines()
+    create_user, create_database = page.commands("## Webhooks on PostgreSQL", "docs/scaling.md")[0].splitlines()
     operator.types(f"{create_user}\n{create_database}")
     operator.types("sudo -u postgres psql --command \"alter user svcd password 'a-password'\"")
     database = json.dumps("postgresql://svcd:a-password@127.0.0.1/svcd")

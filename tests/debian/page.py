@@ -1,4 +1,4 @@
-"""What docs/operations.md tells operators to type, and to set in the configuration."""
+"""What docs/operations.md, and a section of another page, tells operators to type, and to set in the configuration."""
 
 import re
 import textwrap
@@ -13,20 +13,20 @@ STEPS: Final = "## A public node, step by step"
 _INDENTED: Final = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
 
 
-def blocks(heading: str) -> list[str]:
-    """The indented blocks of a section of the page, in order."""
-    return [textwrap.dedent(block) for block in _INDENTED.findall(section(PAGE, heading))]
+def blocks(heading: str, page: str = PAGE) -> list[str]:
+    """The indented blocks of a section of a page, in order."""
+    return [textwrap.dedent(block) for block in _INDENTED.findall(section(page, heading))]
 
 
-def commands(heading: str) -> list[str]:
+def commands(heading: str, page: str = PAGE) -> list[str]:
     """Those that are for a shell."""
-    return [block for block in blocks(heading) if not _is_configuration(block)]
+    return [block for block in blocks(heading, page) if not _is_configuration(block)]
 
 
-def settings(heading: str) -> dict[tuple[str, str], object]:
+def settings(heading: str, page: str = PAGE) -> dict[tuple[str, str], object]:
     """What the others set: values by section and key."""
     found = {}
-    for block in filter(_is_configuration, blocks(heading)):
+    for block in filter(_is_configuration, blocks(heading, page)):
         head, _, keys = block.partition("\n")
         found |= {(head.strip("[]"), key): value for key, value in tomllib.loads(keys).items()}
     return found

@@ -173,12 +173,27 @@ def test_from_a_fresh_debian_to_a_node_behind_tls_that_tells_shops_and_outlives_
     operator.waits("ready", operator.is_ready)
     assert operator.status()["nodeId"] == first["nodeId"]
 
+    monitor(operator)
     upgrade(operator)
     restore(operator)
     logged = operator.machine.run("journalctl -u svcd --output=cat")
     assert "Unable to write" not in logged
     assert "Traceback" not in logged
     move(operator, network, debian)
+
+
+def monitor(operator: Operator) -> None:
+    """Prometheus has the node's metrics and the rules."""
+    where = "## Prometheus and Grafana", "docs/monitoring.md"
+    file = operator.machine.root / "etc/svcd/svcd.toml"
+    for (name, key), value in page.settings(*where).items():
+        page.edit(file, name, key, json.dumps(value))
+    operator.types(f"export DEBIAN_FRONTEND=noninteractive\n{page.commands(*where)[0]}")
+    ask = "curl --silent http://127.0.0.1:9090/api/v1"
+    operator.waits(
+        "the metrics", lambda: '"value"' in operator.machine.run(f"{ask}/query?query=svcd_chain_height || true")
+    )
+    assert "SvcdNotSynced" in operator.machine.run(f"{ask}/rules")
 
 
 def upgrade(operator: Operator) -> None:
@@ -198,7 +213,7 @@ def restore(operator: Operator) -> None:
     """The copy of before the upgrade is sound; a copy of the stopped node is made; the chain is put back from it."""
     copy = f"before-{date.today()}"
     operator.types(f"svc db check /var/lib/svcd/{copy}")
-    for commands in page.commands("## Backup"):
+    for commands in [*page.commands("### Restoring"), *page.commands("## Backup")]:
         operator.types(re.sub("before-[-0-9]+", copy, commands))
     operator.waits("ready", operator.is_ready)
 
