@@ -47,6 +47,10 @@ class Page:
     narrow: bool = False
     refresh: int = 0
     """Seconds after which a browser without scripts reloads the page; 0 for never."""
+    warned: bool = True
+    """Whether it warns of a node on which users should not rely: what it shows is from the chain."""
+    styles: tuple[str, ...] = ()
+    """Style sheets that only this page has."""
     scripts: tuple[str, ...] = ()
     worker: bool = False
     """Whether its scripts start a worker."""
@@ -83,7 +87,8 @@ class Layout:
         skip = tag("a", message("frame.skip"), class_="skip", href="#main")
         classes = {"class_": "narrow"} if page.narrow else {}
         search = [self._search(page)] if page.searchable else []
-        main = tag("main", *self._warnings(), *search, *page.content, id="main", **classes)
+        warnings = self._warnings() if page.warned else []
+        main = tag("main", *warnings, *search, *page.content, id="main", **classes)
         texts = [tag("script", catalogue.for_scripts(SCRIPT), type="application/json", id="texts")]
         body = tag("body", skip, self._header(page), main, self._footer(page), *(texts if page.scripts else []))
         root = tag("html", self._head(page), body, lang=catalogue.language)
@@ -102,7 +107,7 @@ class Layout:
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", page.title, f" · SVC {self._network}"),
             tag("meta", name="color-scheme", content="light dark"),
-            tag("link", rel="stylesheet", href=self._url("style.css")),
+            *[tag("link", rel="stylesheet", href=self._url(name)) for name in ("style.css", *page.styles)],
             tag("link", rel="icon", type="image/svg+xml", href=self._icon),
         ]
         parts += [tag("script", type="module", src=self._url(name)) for name in page.scripts]
@@ -160,6 +165,8 @@ class Layout:
 
     def _footer(self, page: Page) -> Tag:
         parts = [tag("span", self._params.chain_id)]
+        if page.searchable:
+            parts.append(tag("a", message("frame.reference"), href="/reference/"))
         if page.json:
             parts.append(tag("a", message("frame.json"), href=page.json, rel="alternate", type="application/json"))
         return tag("footer", *parts, class_="bottom")

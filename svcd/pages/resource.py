@@ -1,13 +1,14 @@
 """The one resource behind every path outside of ``/rpc`` and ``/p2p``: routes to a page or a file, errors in HTML."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 from urllib.parse import quote, unquote_to_bytes
 
 from attrs import evolve, frozen
 from twisted.web.resource import Resource
 
+from svcd.pages.api_reference import ApiReferencePage
 from svcd.pages.checkout import CheckoutPage
 from svcd.pages.error_pages import error_page
 from svcd.pages.explorer import AddressPage, BlockPage, BlocksPage, PeersPage, TransactionPage
@@ -33,6 +34,9 @@ from svcd.web.slow_path import Request
 # mypy: allow-untyped-calls
 # ruff: noqa: N815
 
+Describe = Callable[[], Mapping[str, object]]
+"""Makes the OpenAPI document of the site."""
+PagesMaker = Callable[[SiteContext, Describe], Resource]
 _PAGES: Final = (
     OverviewPage,
     BlockPage,
@@ -46,7 +50,7 @@ _PAGES: Final = (
     CheckoutPage,
     ProofPage,
 )
-_REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/", b"/proof": b"/proof/"}
+_REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/", b"/proof": b"/proof/", b"/reference": b"/reference/"}
 _VARY: Final = (b"Vary", b"Accept-Language, Accept-Encoding")
 CACHE_SIZE: Final = 128
 """Rendered pages, of a few kilobytes each, that are kept for further requests."""
@@ -64,9 +68,7 @@ class PageHosts:
     """Whether any IP address is accepted too."""
 
 
-def pages_resource(
-    sources: Sources, hosts: PageHosts | None, catalogues: Catalogues | None = None
-) -> Callable[[SiteContext], Resource]:
+def pages_resource(sources: Sources, hosts: PageHosts | None, catalogues: Catalogues | None = None) -> PagesMaker:
     """A function that makes the resource of all pages once the site has its throttle; ``hosts`` None accepts any.
 
     Without ``catalogues`` the texts are those of the package; raises ValueError if these are wrong.
@@ -76,7 +78,11 @@ def pages_resource(
     wallet = WalletPage(layout, files.html("wallet.html"), sources.links)
     pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), wallet, files]
 
-    return lambda site: PagesResource(pages, layout=layout, catalogues=texts, site=site, hosts=hosts)
+    def made(site: SiteContext, describe: Describe) -> Resource:
+        reference = ApiReferencePage(layout, texts.choose(b""), describe, sources.worker, sources.origin)
+        return PagesResource([*pages, reference], layout=layout, catalogues=texts, site=site, hosts=hosts)
+
+    return made
 
 
 class PagesResource(Resource):
@@ -103,15 +109,15 @@ class PagesResource(Resource):
         for page in pages:
             site.add(page, self._presentation)
 
-    def render(self, request: Request) -> bytes:
-        """The response body; errors become error pages, and nothing is raised."""
+    def render(self, request: Request) -> Any:
+        """The response body, or NOT_DONE_YET; errors become error pages, and nothing is raised."""
         path = request.path.partition(b"?")[0]
         segments = _segments(path)
         found = self._site.router.find(b"GET", segments)
         if found is not None:
             served, values = found
-            # A page is drawn at once, so this is never a Deferred.
-            return cast(Response, served.respond(request, values)).apply_to(request)
+            response = served.respond(request, values)
+            return response.apply_to(request) if isinstance(response, Response) else request.answer_later(response)
         answer: Callable[[], Response] = _not_found
         if path in _REDIRECTS:
             request.route = _REDIRECTS[path].decode("ascii")

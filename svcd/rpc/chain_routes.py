@@ -1,4 +1,4 @@
-"""The public chain routes (docs/http.md "Bodies")."""
+"""The public chain routes (docs/http.md)."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -299,9 +299,9 @@ class ChainRoutes(ShowsChain):
         stored, tip = self._chain_manager.read(lambda reader: reader.transaction(txid, self._params))
         if stored is None:
             waits, prune_height = txid in self._transaction_pool.mempool, self._chain_manager.reader.prune_height()
-            where = "it waits in the mempool" if waits else "it is not in the mempool either"
-            blocks = f"block from height {prune_height} on, the first that this node has," if prune_height else "block"
-            sentence = f"no {blocks} of the chain holds transaction {txid.hex()}; {where}"
+            there = f" from height {prune_height} on, the first that this node has," if prune_height else ""
+            rest = "but waits in the mempool" if waits else "and not in the mempool"
+            sentence = f"transaction {txid.hex()} is in no block{there} {rest}"
             members = {"mempool": waits, "pruneHeight": str(prune_height)}
             raise HttpError(404, sentence, members=members, tip=tip_at(tip))
         record = transaction_record(self._params, stored, tip.height)

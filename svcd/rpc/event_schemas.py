@@ -1,4 +1,4 @@
-"""The webhooks section of the OpenAPI document: the requests to receivers (docs/webhooks.md)."""
+"""The webhooks section of the OpenAPI document: the requests to receivers (docs/webhook-reference.md)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -152,8 +152,8 @@ SIGNED: Final = (
     ),
 )
 _RESPONSES: Final = {
-    "2XX": "The receiver has the event, and gets it no more.",
-    "410": "The receiver wants no more events of this watch, which ends.",
+    "2XX": "The receiver has accepted the event, and does not get it again.",
+    "410": "The receiver wants no more events of this watch, and the watch ends.",
     "4XX": "The receiver refuses the event, which is sent again twice; after 408, 409, 425 and 429 as after 5XX.",
     "5XX": "The event is sent again later.",
 }

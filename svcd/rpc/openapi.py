@@ -155,6 +155,9 @@ class _Builder:
     def _operation(self, route: Route) -> dict[str, object]:
         operation = self._beginning(route, route.method.lower(), route.summary, _described(route))
         self._parameters(route, operation)
+        if route.method == "GET" and route.one_of:
+            # What OpenAPI cannot say of parameters.
+            operation["x-exactly-one-of"] = list(route.one_of)
         if route.method != "GET":
             operation["requestBody"] = self._body(route)
         operation["responses"] = self._responses(route)

@@ -1,4 +1,4 @@
-"""The operator's routes, never on the public endpoint (docs/operations.md "Operator interface")."""
+"""The operator's routes, never on the public endpoint (docs/operator-api.md)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path

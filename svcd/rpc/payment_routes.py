@@ -187,7 +187,7 @@ class CommerceRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/commerce/confirmations",
-        "How many confirmations make undoing a payment dearer than its amount",
+        "How many confirmations make undoing a payment cost more than its amount",
         bucket="read",
         shows_chain=True,
         query_fields=(fields.AMOUNT, fields.AMOUNT_BASE_UNITS, fields.COIN_PRICE, fields.HASH_PRICE),

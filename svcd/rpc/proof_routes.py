@@ -271,8 +271,8 @@ class ProofRoutes(ShowsChain):
         if body is None:
             self._payments.check_kept(terms)
             pending = self._payments.find(terms).pending
-            waits = "one waits in the mempool" if pending else "none is in the mempool either"
-            raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}", tip=tip)
+            waits = "one waits in the mempool" if pending else "the mempool has none either"
+            raise HttpError(404, f"no block of the chain contains this payment of {terms.reference}; {waits}", tip=tip)
         return Response(body, tip=tip)
 
 
@@ -325,7 +325,7 @@ def _excerpt(
     height = paid.height
     begin = height + 1 if first is None else first
     if begin <= height:
-        sentence = f"from must be above {height}, the height of the block that holds the payment"
+        sentence = f"from must be above {height}, the height of the block that contains the payment"
         raise HttpError(400, sentence, tip=tip_at(tip))
     block = reader.existing(height)
     headers = reader.headers(begin, limit=MAX_HEADERS)

@@ -330,7 +330,7 @@ CONFIRMATIONS: Final = named_object(
         "blocks": COUNT,
     },
     about=(
-        "How many confirmations make undoing a payment dearer than its amount. `capped`: even the most that can be "
+        "How many confirmations make undoing a payment cost more than its amount. `capped`: even the most that can be "
         "required, 1,000, do not. `costToUndo` is the price of undoing so many, in the currency of the prices; the "
         "hashes are those of the median block, and of a second, of the newest `blocks` blocks."
     ),

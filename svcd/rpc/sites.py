@@ -38,12 +38,19 @@ from svcd.web.site import Site
 from svcd.web.slow_path import KleinApi
 
 _TAGS: Final = (
-    Tag("chain", "/rpc/", "The chain, and transfers to it."),
-    Tag("payments", "/rpc/commerce/", "Payments of orders."),
-    Tag("webhooks", "/rpc/commerce/webhooks", "Watches for payments."),
+    Tag("chain", "/rpc/", "The chain, accounts and transfers, for wallets and explorers."),
+    Tag(
+        "payments", "/rpc/commerce/", "Payments of orders, for shops. They need no token, and the node stores no order."
+    ),
+    Tag(
+        "webhooks",
+        "/rpc/commerce/webhooks",
+        "Watches: a shop registers one for an order, and the node posts an event to the shop whenever the payment "
+        "changes. They need the merchant's management token.",
+    ),
     # Not `webhooks` too: generators make a file of each tag, once of the routes and once of the events.
-    Tag("events", "", "The events that the node posts to shops."),
-    Tag("nodes", "/p2p/", "The exchange between nodes."),
+    Tag("events", "", "The events that the node posts to shops. Check the signature before you use one."),
+    Tag("nodes", "/p2p/", "The exchange of blocks and transfers between nodes. Other programs do not need it."),
     Tag("operator", "/", "Health, measurements and administration of the node."),
 )
 
@@ -58,9 +65,29 @@ def _info(description: str) -> dict[str, object]:
     }
 
 
+_PUBLIC: Final = """\
+The public interface of a node: the chain, payments, webhooks, and the exchange between nodes. No account and no key \
+is needed, except for webhooks.
+
+**Answers** are JSON objects in UTF-8. A success has `ok`, which is true, beside its data. Every other answer has \
+`ok`, which is false, and `error`, one sentence that says what is wrong and what would be right. The sentences are \
+for people and may change; the statuses do not.
+
+**Requests.** Methods and paths are case-sensitive, and paths have no slash at the end. A body is a JSON object, \
+whatever its `Content-Type`, and an unknown member in it is an error. An unknown parameter in a query is ignored, and \
+a known one must not be repeated.
+
+**Numbers.** Heights, slots, nonces, times and amounts in base units are strings of decimal digits, at most \
+9007199254740991 (2^53 - 1). Counts are JSON numbers. One coin is 10^8 base units. Members whose names end in `Svc` \
+are amounts in coins. Times are in milliseconds since 1970-01-01 UTC, unless a name says seconds. Hex is in lower case.
+
+**Rates.** A client may make so many requests a second of each kind: `read`, `broadcast`, `proofs`, `webhooks` and \
+`p2p`. Each route says which rate it counts towards, and as how many requests. Beyond the rate the answer is 429."""
+
+
 def public_document(routes: Iterable[Route], narrowed: Mapping[str, Schema]) -> dict[str, object]:
     """Of the public interface, with the webhooks."""
-    about = About(info=_info("A node's public interface."), tags=_TAGS, narrowed=narrowed, shared_below="/rpc")
+    about = About(info=_info(_PUBLIC), tags=_TAGS, narrowed=narrowed, shared_below="/rpc")
     return _for_network(document(routes, about, WEBHOOKS), narrowed)
 
 
@@ -236,15 +263,22 @@ class SiteFactory:
         public: PublicSite,
         *,
         peers: Iterable[object] = (),
-        pages: Callable[[SiteContext], Resource] | None = None,
+        pages: Callable[[SiteContext, Callable[[], Mapping[str, object]]], Resource] | None = None,
     ) -> Site:
-        """``routes`` and their OpenAPI document under ``/rpc``, ``peers`` under ``/p2p``, ``pages`` elsewhere."""
+        """``routes`` and their OpenAPI document under ``/rpc``, ``peers`` under ``/p2p``, ``pages`` elsewhere.
+
+        ``pages`` gets what all routes of the site share, and a function that makes that document, in any thread.
+        """
         context = self._context(public.limiter)
         rpc, p2p = KleinApi("/rpc", context, shared=True), KleinApi("/p2p", context)
-        described = OpenApiRoute(lambda: public_document(rpc.routes + p2p.routes, self.narrowed))
+
+        def describe() -> Mapping[str, object]:
+            return public_document(rpc.routes + p2p.routes, self.narrowed)
+
+        described = OpenApiRoute(describe)
         rpc.add(*routes, CatalogRoute(lambda: rpc.routes), described)
         p2p.add(*peers)
-        root: Any = Branch(pages(context) if pages else None)
+        root: Any = Branch(pages(context, describe) if pages else None)
         root.putChild(b"p2p", p2p)
         root.putChild(b"rpc", rpc)
         return self._site(root, public, context)

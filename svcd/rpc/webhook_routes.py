@@ -1,4 +1,4 @@
-"""The merchants' routes for webhooks (docs/webhooks.md), guarded by the management token of each."""
+"""The merchants' routes for webhooks (docs/webhook-reference.md), guarded by the management token of each."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, Unpack
@@ -171,7 +171,7 @@ FULL_SECONDS: Final = 60
 
 @frozen(kw_only=True)
 class Merchant:
-    """A merchant and its secrets; no merchant sees the watches of another (docs/webhooks.md "Several merchants")."""
+    """A merchant and its secrets; no merchant sees the watches of another (docs/webhook-reference.md)."""
 
     name: str
     """Stored with each of its watches."""
@@ -244,7 +244,7 @@ _NO_LOOK_UP: Final = (
     "after how many seconds to ask again."
 )
 _MAX_PAGE_BYTES: Final = 1536 * 1024
-_UNKNOWN: Final = "There is no watch of that id, or it ended more than 30 days ago."
+_UNKNOWN: Final = "There is no watch with that id, or it ended more than 30 days ago."
 
 
 class WebhookRoutes:
@@ -436,7 +436,7 @@ class WebhookRoutes:
         path_fields=(WATCH, EVENT),
         answers={202: object_schema({"event": _EVENT})},
         errors={
-            404: "The watch has no event of that id; the newest 32 are stored.",
+            404: "The watch has no event with that id; the newest 32 are stored.",
             409: "The event cannot be sent again: its body is no longer stored, or the watch was cancelled.",
         },
     )
@@ -447,7 +447,7 @@ class WebhookRoutes:
         except NotRedeliverable as error:
             raise HttpError(409, str(error)) from error
         if event is None:
-            raise HttpError(404, "this node has no event of that id for a watch of that id")
+            raise HttpError(404, "this node has no event with that id for a watch with that id")
         return 202, {"event": event}
 
     @Route(
@@ -498,5 +498,5 @@ class WebhookRoutes:
 
 def _found(subscription: dict[str, object] | None) -> Renderable:
     if subscription is None:
-        raise HttpError(404, "this node has no watch of that id")
+        raise HttpError(404, "this node has no watch with that id")
     return {"subscription": subscription}

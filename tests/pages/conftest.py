@@ -8,6 +8,7 @@ from attrs import define, evolve, field, frozen
 
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
+from svcd.interfaces import Worker
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkView, NoPeers
 from svcd.node.threads import InlineWorker
@@ -82,6 +83,7 @@ def show(
     serves_peers: bool = False,
     catalogues: Catalogues | None = None,
     links: LinkPolicySource = LinkPolicy,
+    worker: Worker | None = None,
 ) -> Shown:
     """A node's public site with pages."""
     chain_manager, transaction_pool, clock = (
@@ -103,6 +105,8 @@ def show(
         clock=clock,
         serves_peers=serves_peers,
         links=links,
+        origin="http://127.0.0.1:18645",
+        worker=worker or InlineWorker(),
     )
     routes = [
         ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),

@@ -33,7 +33,15 @@ POLICY_WITH_WORKER = (
 PAY = f"/pay/?reference=order-1&recipient={FAUCET}&amount=1"
 SEARCHABLE = ["/", "/block/0", f"/address/{FAUCET}", "/mempool", "/peers", "/search", "/reference/order-1"]
 WITH_WORKER = ["/wallet/", "/proof/"]
-WITHOUT_FORM = [PAY, *WITH_WORKER, "/pay", f"/qr.svg?data={FAUCET}", "/static/style.css", "/static/checkout.mjs"]
+WITHOUT_FORM = [
+    PAY,
+    *WITH_WORKER,
+    "/reference/",
+    "/pay",
+    f"/qr.svg?data={FAUCET}",
+    "/static/style.css",
+    "/static/checkout.mjs",
+]
 REFUSED = ["/nothing", "/block/x", "/block/9", "/tx/00", "/pay/", "/static/nothing.css", "/qr.svg?data=hello"]
 
 
@@ -83,7 +91,7 @@ def test_pages_are_html_and_not_cached(still: Shown, target: str) -> None:
     assert head.headers["content-length"] == str(len(response.body))
 
 
-@pytest.mark.parametrize("target", ["/", "/static/style.css", "/nothing"])
+@pytest.mark.parametrize("target", ["/", "/reference/", "/static/style.css", "/nothing"])
 def test_other_methods_are_405(still: Shown, target: str) -> None:
     response = still.ask(target, "POST")
     assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
@@ -105,6 +113,7 @@ def test_json_routes_are_unaffected(still: Shown) -> None:
         ("/pay?amount=1&label=a%20b", "/pay/?amount=1&label=a%20b"),
         ("/wallet?pay=svc%3Ax", "/wallet/?pay=svc%3Ax"),
         ("/wallet", "/wallet/"),
+        ("/reference", "/reference/"),
         ("/wallet?a=\"<'>", "/wallet/?a=%22%3C'%3E"),
     ],
 )
@@ -264,7 +273,7 @@ def test_file_type_and_revalidation(still: Shown, name: str, kind: str, accepted
 PAGES = ["/", "/block/0", "/mempool", "/search?q=x", "/nothing", "/pay/"]
 
 
-@pytest.mark.parametrize("target", [*[f"/static/{name}" for name, _ in FILES], "/wallet/", *PAGES])
+@pytest.mark.parametrize("target", [*[f"/static/{name}" for name, _ in FILES], "/wallet/", "/reference/", *PAGES])
 def test_the_compressed_form_has_the_same_content(still: Shown, target: str) -> None:
     plain, compressed = still.ask(target), still.ask(target, Accept_Encoding="gzip")
     assert gzip.decompress(compressed.body) == plain.body
@@ -296,11 +305,15 @@ def test_gzip_is_sent_only_where_it_is_accepted(still: Shown, accepted: str, tak
     assert ("content-encoding" in headers) == taken
 
 
-@pytest.mark.parametrize("target", ["/static/style.css", "/wallet/"])
+@pytest.mark.parametrize("target", ["/static/style.css", "/wallet/", "/reference/"])
 @pytest.mark.parametrize("condition", ["", "If-None-Match: *\r\n"])
 def test_both_parsers_give_the_same_bytes(still: Shown, target: str, condition: str) -> None:
     """A percent-encoded letter in the path leads a request past the fast path."""
-    encoded = target.replace("/static/", "/stati%63/").replace("/wallet/", "/walle%74/")
+    encoded = (
+        target.replace("/static/", "/stati%63/")
+        .replace("/wallet/", "/walle%74/")
+        .replace("/reference/", "/referenc%65/")
+    )
     head = f"HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n{condition}\r\n"
     fast, slow = (Wire(still.site).send(f"GET {path} {head}".encode()).response() for path in (target, encoded))
     assert (fast.status, fast.headers, fast.body) == (slow.status, slow.headers, slow.body)
@@ -311,7 +324,7 @@ def test_a_file_that_has_changed_is_not_found_under_its_earlier_name(still: Show
     assert still.ask("/static/wallet.0123456789abcdef.mjs").status == 404
 
 
-@pytest.mark.parametrize("target", [*SEARCHABLE, PAY, "/wallet/"])
+@pytest.mark.parametrize("target", [*SEARCHABLE, PAY, "/wallet/", "/reference/"])
 def test_pages_load_files_that_browsers_may_keep(still: Shown, target: str) -> None:
     loaded = [each for each in still.see(target).loads if each.startswith("/static/")]
     assert loaded

@@ -239,7 +239,7 @@ def test_a_payment_is_proved_from_the_genesis(node: Node, client: Client) -> Non
         == "from: a proof from the genesis is one answer; omit from, or chain=1"
     )
     absent = client.get(f"{path.replace('order-1', 'order-2')}&chain=1")
-    assert (absent.status, "none is in the mempool either" in absent.error) == (404, True)
+    assert (absent.status, "the mempool has none either" in absent.error) == (404, True)
 
 
 def test_a_payment_proof_from_the_genesis_costs_much(open_node: Callable[..., Node]) -> None:

@@ -102,7 +102,7 @@ def test_above_the_tip_there_are_no_headers_yet(node: Node, client: Client, paid
 
 def test_nothing_begins_below_the_payment(node: Node, client: Client, paid: dict[str, Block]) -> None:
     assert client.refusal(path(node, more="&from=3")) == (
-        "from must be above 3, the height of the block that holds the payment"
+        "from must be above 3, the height of the block that contains the payment"
     )
     assert client.refusal(path(node, more="&from=04")).startswith("from: must be a whole number")
 
@@ -141,7 +141,7 @@ def test_one_answer_has_a_thousand_headers(
 
 def test_a_payment_that_is_on_no_chain(node: Node, client: Client, paid: dict[str, Block]) -> None:
     refused = client.refusal(path(node, amount=4999), status=404)
-    assert refused == "no block of the chain holds this payment of order-1; none is in the mempool either"
+    assert refused == "no block of the chain contains this payment of order-1; the mempool has none either"
     for since in (6, 2**46 + 1, 2**53 - 1):
         assert client.refusal(path(node, more=f"&sinceHeight={since}"), status=404) == refused
 
@@ -150,7 +150,7 @@ def test_a_payment_that_waits(node: Node, client: Client) -> None:
     transfer = node.builder.transfer("alice", "bob", 5000, reference="order-1", timestamp=PARAMS.slot_time(20_000))
     client.ok("/rpc/broadcast", b'{"transaction":' + transfer.wire + b"}")
     refused = client.refusal(path(node), status=404)
-    assert refused == "no block of the chain holds this payment of order-1; one waits in the mempool"
+    assert refused == "no block of the chain contains this payment of order-1; one waits in the mempool"
 
 
 def test_a_payment_that_fell_out_of_the_chain(node: Node, client: Client) -> None:

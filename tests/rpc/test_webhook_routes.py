@@ -1,4 +1,4 @@
-"""The merchant's routes over the real HTTP stack: who may, what is refused, and what is answered (docs/webhooks.md)."""
+"""The merchant's routes over the real HTTP stack: who may, what is refused and answered (docs/webhook-reference.md)."""
 
 import json
 import shutil
@@ -388,7 +388,7 @@ def test_an_id_that_is_none(client: Client, identifier: str) -> None:
 def test_an_id_that_nobody_has(client: Client, method: str, end: str) -> None:
     response = client.send(method, f"{PATH}/{UNKNOWN}{end}", headers={"Authorization": f"Bearer {TOKEN}"})
 
-    assert (response.status, response.error) == (404, "this node has no watch of that id")
+    assert (response.status, response.error) == (404, "this node has no watch with that id")
 
 
 def test_deleting_a_watch_is_told_of_cancel(client: Client) -> None:

@@ -1,0 +1,492 @@
+"""The reference of the node's HTTP interface for people, made of its OpenAPI document (docs/pages.md "API reference").
+
+It is the same for every client and shows nothing of the chain, so it is drawn once, on the first request, in a thread:
+that takes a tenth of a second. It is English, as the descriptions in the document are.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import define, field
+from twisted.internet.defer import DeferredLock
+from twisted.web.template import Tag
+
+from svcd.interfaces import Worker
+from svcd.pages.api_examples import TOKEN, curl, laid_out
+from svcd.pages.html import Content, facts, tag
+from svcd.pages.layout import Layout, Page
+from svcd.pages.representations import Negotiated
+from svcd.pages.routes import HTML, page
+from svcd.pages.schema_words import MemberRow, Schema, Schemas, inline, schema_anchor
+from svcd.pages.texts import Catalogue
+
+JSON: Final = "application/json"
+DOCUMENT: Final = "/rpc/openapi.json"
+_HEADERS: Final = ((b"Cache-Control", b"no-cache"),)
+_DEPTHS: Final = ("", "in-1", "in-2", "in-3")
+_BODILESS: Final = ("head", "options")
+"""Methods whose answers have no body; each path has them beside others, and they get no section of their own."""
+Operation = Mapping[str, Any]
+
+
+@define
+class ApiReferencePage:
+    """The page of a node that answers at ``origin``; ``describe`` makes the document, which a ``worker`` draws."""
+
+    _layout: Layout
+    _english: Catalogue
+    _describe: Callable[[], Mapping[str, object]]
+    _worker: Worker
+    _origin: str
+    _drawn: Negotiated | None = field(init=False, default=None)
+    _drawing: DeferredLock = field(init=False, factory=DeferredLock)
+
+    @page("/reference/", "The reference of the HTTP interface")
+    async def reference(self) -> Negotiated:
+        """Answer GET /reference/."""
+        # Requests that come before the first one is answered wait for the same drawing.
+        async with self._drawing:
+            if self._drawn is None:
+                self._drawn = await self._worker.run(self._draw)
+        return self._drawn
+
+    def _draw(self) -> Negotiated:
+        shown = reference_page(self._describe(), self._origin)
+        return Negotiated(self._layout.draw(shown, self._english), HTML, _HEADERS, revalidated=True)
+
+
+def anchor(method: str, path: str) -> str:
+    """The id of the section of an operation: ``get-rpc-block-height``."""
+    return re.sub("[^a-z0-9]+", "-", f"{method} {path}".lower()).strip("-")
+
+
+def reference_page(document: Mapping[str, Any], origin: str) -> Page:
+    """The page for an OpenAPI document, whose examples ask the node at ``origin``."""
+    return Page(
+        title="API reference",
+        content=(_Reference(document, origin).draw(),),
+        json=DOCUMENT,
+        searchable=False,
+        warned=False,
+        styles=("reference.css",),
+    )
+
+
+class _Reference:
+    """Draws the parts of the page of one document."""
+
+    def __init__(self, document: Mapping[str, Any], origin: str) -> None:
+        self._document = document
+        self._origin = origin
+        components = document["components"]
+        self._schemas = Schemas(components["schemas"])
+        self._common: Mapping[str, Any] = components["responses"]
+        hooks: Mapping[str, Mapping[str, Operation]] = document.get("webhooks", {})
+        self._events = {name: hook["post"] for name, hook in hooks.items()}
+        self._event_headers = _same([each.get("parameters", ()) for each in self._events.values()])
+        self._event_answers = _same([each["responses"] for each in self._events.values()])
+        operations = [each for methods in document["paths"].values() for each in methods.values()]
+        errors = [each["responses"][status] for each in operations for status in each["responses"] if status >= "4"]
+        # What errors have is described apart: the table of errors has no place for it.
+        self._schemas.count([document["paths"], self._common, list(self._events.values()), errors])
+
+    def draw(self) -> Tag:
+        """All of it: the contents, and the sections beside them."""
+        groups = [(each["name"], each["description"]) for each in self._document["tags"]]
+        return tag(
+            "div",
+            tag("h1", "API reference"),
+            self._contents([name for name, _ in groups]),
+            tag(
+                "div",
+                self._common_rules(),
+                *[self._group(name, description) for name, description in groups],
+                self._named(),
+                class_="sections",
+            ),
+            class_="reference-page",
+        )
+
+    # Contents
+
+    def _operations(self, group: str) -> list[tuple[str, str, Operation]]:
+        """Method, path and description of what has a section in a group."""
+        return [
+            (method, path, operation)
+            for path, methods in self._document["paths"].items()
+            for method, operation in methods.items()
+            if group in operation["tags"] and method not in _BODILESS
+        ]
+
+    def _events_of(self, group: str) -> list[tuple[str, Operation]]:
+        return [(name, event) for name, event in self._events.items() if group in event["tags"]]
+
+    def _contents(self, groups: Iterable[str]) -> Tag:
+        parts = [_entry("common-rules", "Common rules", [("errors", ["Errors"])])]
+        for group in groups:
+            links = [(anchor(method, path), _shown(method, path)) for method, path, _ in self._operations(group)]
+            links += [(anchor("event", name), [tag("code", name)]) for name, _ in self._events_of(group)]
+            parts.append(_entry(group, group.capitalize(), links))
+        parts.append(_entry("schemas", "Schemas", []))
+        return tag("nav", tag("ul", *parts), class_="contents", aria_label="Contents")
+
+    # What holds everywhere
+
+    def _common_rules(self) -> Tag:
+        info = self._document["info"]
+        first, *paragraphs = _paragraphs(info["description"])
+        document = tag("a", DOCUMENT, href=DOCUMENT, class_="mono")
+        rows: list[tuple[Content, Content]] = [
+            ("Base URL", tag("code", self._origin)),
+            ("Version", info["version"]),
+            ("This description in OpenAPI " + str(self._document["openapi"]), document),
+        ]
+        return tag(
+            "section",
+            tag("h2", "Common rules"),
+            first,
+            facts(rows),
+            *paragraphs,
+            *self._methods(),
+            *self._security(),
+            *self._answer_headers(),
+            tag("h3", "Errors", id="errors"),
+            tag("p", "Every route may answer these. A route that has others, or another meaning of one, lists it."),
+            self._errors(list(self._common.values()), statuses=self._statuses()),
+            id="common-rules",
+        )
+
+    def _statuses(self) -> Mapping[str, str]:
+        """The status of each of the common errors, by the reference to it."""
+        return {
+            response["$ref"]: status
+            for methods in self._document["paths"].values()
+            for operation in methods.values()
+            for status, response in operation["responses"].items()
+            if "$ref" in response
+        }
+
+    def _methods(self) -> list[Tag]:
+        """What the methods without a body do."""
+        found: dict[str, tuple[str, str]] = {}
+        for methods in self._document["paths"].values():
+            for method in _BODILESS:
+                if method in methods:
+                    success = next(iter(methods[method]["responses"].values()))
+                    found[method] = methods[method]["description"], success["description"]
+        rows = [[tag("code", method.upper()), _text(about), _text(answer)] for method, (about, answer) in found.items()]
+        if not rows:
+            return []
+        return [tag("h3", "HEAD and OPTIONS", id="methods"), _table(("Method", "What it does", "Answer"), rows)]
+
+    def _security(self) -> list[Tag]:
+        schemes = self._document["components"]["securitySchemes"]
+        return [
+            part
+            for name in schemes
+            for part in (
+                tag("h3", "Authorisation", id=f"security-{name}"),
+                tag(
+                    "p",
+                    "Routes that need a token say so. Send it in the header ",
+                    tag("code", f"Authorization: {name.capitalize()} <token>"),
+                    "; in the examples it is in the variable ",
+                    tag("code", TOKEN.removeprefix("$")),
+                    " of the shell.",
+                ),
+            )
+        ]
+
+    def _answer_headers(self) -> list[Tag]:
+        """The headers of successful answers, each of which means the same everywhere."""
+        headers = {
+            name: header["schema"]
+            for methods in self._document["paths"].values()
+            for operation in methods.values()
+            for status, response in operation["responses"].items()
+            if status < "4"
+            for name, header in response.get("headers", {}).items()
+        }
+        rows = [
+            [
+                tag("code", name, id=anchor("header", name)),
+                tag("div", *self._schemas.words(schema)),
+                _text(schema.get("description", "")),
+            ]
+            for name, schema in headers.items()
+        ]
+        if not rows:
+            return []
+        return [tag("h3", "Headers of answers", id="headers"), _table(("Header", "Type", "Description"), rows)]
+
+    # Groups
+
+    def _group(self, name: str, description: str) -> Tag:
+        return tag(
+            "section",
+            tag("h2", name.capitalize()),
+            *_paragraphs(description),
+            *[self._operation(*each) for each in self._operations(name)],
+            *(self._common_of_events() if self._events_of(name) else []),
+            *[self._event(*each) for each in self._events_of(name)],
+            id=name,
+        )
+
+    def _operation(self, method: str, path: str, operation: Operation) -> Tag:
+        place = anchor(method, path)
+        example = [
+            tag("h4", "Example"),
+            tag("pre", tag("code", curl(self._origin, method.upper(), path, operation)), class_="command"),
+        ]
+        return tag(
+            "section",
+            tag("h3", tag("a", *_shown(method, path), href=f"#{place}")),
+            *_paragraphs(operation["description"]),
+            *self._needed(operation),
+            *self._also(method, path),
+            *self._parameters(operation.get("parameters", ()), tag("h4", "Parameters")),
+            *self._body(operation),
+            *self._answers(operation),
+            *self._own_errors(operation),
+            *example,
+            *_answer_example(operation),
+            id=place,
+            class_="route",
+        )
+
+    def _needed(self, operation: Operation) -> list[Tag]:
+        names = [name for each in operation.get("security", ()) for name in each]
+        return [tag("p", "Needs a ", tag("a", "token", href=f"#security-{name}"), ".", class_="soft") for name in names]
+
+    def _also(self, method: str, path: str) -> list[Tag]:
+        """The methods without a body on the same path; where it has two sections, HEAD goes with GET."""
+        methods = self._document["paths"][path]
+        first = next(iter(methods))
+        also = [each for each in _BODILESS if each in methods and (method == "get" if each == "head" else True)]
+        # An id occurs once: of two sections for one path the first has that of OPTIONS.
+        codes = [
+            tag("code", each.upper(), **({} if each == "options" and method != first else {"id": anchor(each, path)}))
+            for each in also
+        ]
+        if not codes:
+            return []
+        listed: list[Content] = []
+        for code in codes:
+            listed += [" and ", code] if listed else [code]
+        link = tag("a", "as everywhere", href="#methods")
+        return [tag("p", "The path also answers ", *listed, ", ", link, ".", class_="soft small")]
+
+    def _parameters(self, parameters: Sequence[Mapping[str, Any]], heading: Tag) -> list[Tag]:
+        rows = [
+            [
+                _member((), each["name"], f"in {each['in']}" + (", required" if each["required"] else "")),
+                tag("div", *self._schemas.words(each["schema"])),
+                _text(each.get("description", "")),
+            ]
+            for each in parameters
+        ]
+        if not rows:
+            return []
+        return [heading, _table(("Name", "Type", "Description"), rows)]
+
+    def _body(self, operation: Operation) -> list[Tag]:
+        content = operation.get("requestBody", {}).get("content", {})
+        return [
+            part
+            for media_type, described in content.items()
+            for part in (tag("h4", "Body"), *self._content(media_type, described["schema"], "required"))
+        ]
+
+    def _answers(self, operation: Operation) -> list[Tag]:
+        found: list[Tag] = []
+        for status, response in operation["responses"].items():
+            if status < "4":
+                found.append(tag("h4", f"Answer {status}"))
+                found += [
+                    tag("p", "With the header ", tag("a", name, href=f"#{anchor('header', name)}", class_="mono"), ".")
+                    for name in response.get("headers", {})
+                ]
+                for media_type, described in response.get("content", {}).items():
+                    found += self._content(media_type, described["schema"], "optional")
+        return found
+
+    def _content(self, media_type: str, schema: Schema, mark: str) -> list[Tag]:
+        """What a body or an answer consists of; ``mark`` says which members are marked."""
+        found = [] if media_type == JSON else [tag("p", "As ", tag("code", media_type), ".")]
+        return [*found, *self._members(schema, mark)]
+
+    def _members(self, schema: Schema, mark: str) -> list[Tag]:
+        choices = schema.get("oneOf")
+        if choices and all("properties" in self._schemas.resolved(each) for each in choices):
+            return self._alternatives(choices, mark)
+        name = self._schemas.target(schema)
+        described = self._schemas.resolved(schema)
+        if "properties" not in described or (name and name in self._schemas.apart()):
+            return [tag("p", *self._schemas.words(schema))]
+        attributes = {"id": schema_anchor(name)} if name else {}
+        about = _paragraphs(described.get("description", ""))
+        return [*about, self._table_of_members(list(self._schemas.rows(described)), mark, **attributes)]
+
+    def _alternatives(self, choices: Sequence[Schema], mark: str) -> list[Tag]:
+        """Objects of which one is chosen, each with the members that the others have not; then what all have."""
+        objects = [self._schemas.resolved(each) for each in choices]
+        shared = set.intersection(*[set(each["properties"]) for each in objects])
+        found: list[Tag] = []
+        for choice, described in zip(choices, objects, strict=True):
+            name = self._schemas.target(choice)
+            own = [row for row in self._schemas.rows(described) if row.path[0].removesuffix("[]") not in shared]
+            if own:
+                attributes = {"id": schema_anchor(name)} if name and name not in self._schemas.apart() else {}
+                found += [tag("p", "Either" if not found else "or", **attributes)]
+                found += [self._table_of_members(own, mark)]
+        rows = [row for row in self._schemas.rows(objects[0]) if row.path[0].removesuffix("[]") in shared]
+        return [*found, tag("p", "and"), self._table_of_members(rows, mark)] if rows else found
+
+    def _table_of_members(self, rows: Iterable[MemberRow], mark: str, **attributes: str) -> Tag:
+        cells = []
+        for row in rows:
+            marked = mark if row.required == (mark == "required") else ""
+            name = _member(row.path[:-1], row.path[-1], marked)
+            if row.named:
+                name.attributes["id"] = schema_anchor(row.named)
+            cells.append(
+                [
+                    name,
+                    tag("div", *self._schemas.words(row.schema)),
+                    _text(row.about),
+                ]
+            )
+        return _table(("Member", "Type", "Description"), cells, **attributes)
+
+    def _own_errors(self, operation: Operation) -> list[Tag]:
+        errors = {status: each for status, each in operation["responses"].items() if status >= "4"}
+        own = {status: each for status, each in errors.items() if "$ref" not in each}
+        found = [self._errors(list(own.values()), list(own))] if own else []
+        common = [status for status in errors if status not in own]
+        also = [tag("p", "Also" if own else "Only", " the ", tag("a", "errors of every route", href="#errors"), ": ")]
+        also[0].children.append(", ".join(common) + ".")
+        return [tag("h4", "Errors"), *found, *(also if common else [])]
+
+    def _errors(self, responses: Sequence[Mapping[str, Any]], statuses: Any) -> Tag:
+        rows = []
+        names = list(self._common)
+        for at, response in enumerate(responses):
+            status = statuses[at] if isinstance(statuses, list) else statuses[f"#/components/responses/{names[at]}"]
+            rows.append([tag("code", status), tag("div", *inline(response["description"]), *self._details(response))])
+        return _table(("Status", "Meaning"), rows)
+
+    def _details(self, response: Mapping[str, Any]) -> list[Content]:
+        """The headers and the further members of an error."""
+        found: list[Content] = []
+        for name, header in response.get("headers", {}).items():
+            about = header["schema"].get("description", "")
+            found += [" ", tag("span", "Header ", tag("code", name), ".", f" {about}" if about else "", class_="soft")]
+        for described in response.get("content", {}).values():
+            found += [" ", tag("span", "Body: ", *self._schemas.words(described["schema"]), ".", class_="soft")]
+        return found
+
+    # Events
+
+    def _common_of_events(self) -> list[Tag]:
+        answers = [[tag("code", status), _text(each["description"])] for status, each in self._event_answers.items()]
+        return [
+            *self._parameters(self._event_headers, tag("h3", "Headers of every event", id="event-headers")),
+            tag("h3", "What the receiver answers", id="event-answers"),
+            _table(("Status", "Meaning"), answers),
+        ]
+
+    def _event(self, name: str, event: Operation) -> Tag:
+        place = anchor("event", name)
+        content = event["requestBody"]["content"][JSON]
+        return tag(
+            "section",
+            tag("h3", tag("a", tag("span", "event", class_="method"), " ", tag("code", name), href=f"#{place}")),
+            *_paragraphs(event["description"]),
+            tag("h4", "Body"),
+            *self._members(content["schema"], "optional"),
+            tag("h4", "Example"),
+            tag("pre", tag("code", laid_out(content["example"]))),
+            id=place,
+            class_="route",
+        )
+
+    # Named schemas
+
+    def _named(self) -> Tag:
+        return tag(
+            "section",
+            tag("h2", "Schemas"),
+            tag("p", "Types and objects that several places refer to."),
+            *[self._schema(name) for name in self._schemas.apart()],
+            id="schemas",
+        )
+
+    def _schema(self, name: str) -> Tag:
+        schema = self._document["components"]["schemas"][name]
+        rows = list(self._schemas.rows(schema))
+        return tag(
+            "section",
+            tag("h3", name),
+            *_paragraphs(schema.get("description", "")),
+            self._table_of_members(rows, "optional") if rows else tag("p", *self._schemas.words(schema)),
+            id=schema_anchor(name),
+            class_="route",
+        )
+
+
+def _same(values: Sequence[Any]) -> Any:
+    """The one value that all of ``values`` are; raises ValueError where they differ."""
+    if any(each != values[0] for each in values):
+        raise ValueError("the events differ in their headers or in what receivers answer")
+    return values[0] if values else {}
+
+
+def _paragraphs(text: str) -> list[Tag]:
+    """A description: paragraphs, and lists of lines that begin with a dash."""
+    found = []
+    for block in filter(None, text.split("\n\n")):
+        if block.startswith("- "):
+            lines = block.removeprefix("- ").split("\n- ")
+            found.append(tag("ul", *[tag("li", *inline(line)) for line in lines]))
+        else:
+            found.append(tag("p", *inline(block)))
+    return found
+
+
+def _text(text: str) -> Tag:
+    return tag("div", *inline(text))
+
+
+def _shown(method: str, path: str) -> list[Content]:
+    return [tag("span", method.upper(), class_=f"method {method}"), " ", tag("code", path)]
+
+
+def _entry(place: str, name: str, links: Iterable[tuple[str, list[Content]]]) -> Tag:
+    """An entry of the contents, with those below it."""
+    below = [tag("li", tag("a", *text, href=f"#{target}")) for target, text in links]
+    return tag("li", tag("a", name, href=f"#{place}", class_="group"), *([tag("ul", *below)] if below else []))
+
+
+def _member(before: tuple[str, ...], name: str, mark: str) -> Tag:
+    """The name of a parameter or member, after those of the members that it is in."""
+    path = [tag("span", "".join(f"{each}." for each in before), class_="soft")] if before else []
+    marked: list[Content] = [" ", tag("span", mark, class_="mark")] if mark else []
+    return tag("div", tag("code", *path, name), *marked, class_=f"member {_DEPTHS[min(len(before), 3)]}".strip())
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Content]], **attributes: str) -> Tag:
+    """A table in which the first cell of each row is its heading."""
+    body = [tag("tr", tag("th", first, scope="row"), *[tag("td", cell) for cell in cells]) for first, *cells in rows]
+    head = tag("tr", *[tag("th", each, scope="col") for each in heads])
+    kind = "members two" if len(heads) == 2 else "members"
+    return tag("table", tag("thead", head), tag("tbody", *body), class_=kind, **attributes)
+
+
+def _answer_example(operation: Operation) -> list[Tag]:
+    """The example of the first successful answer, if it is JSON."""
+    for status, response in operation["responses"].items():
+        for media_type, described in response.get("content", {}).items():
+            if status < "4" and "json" in media_type:
+                return [tag("pre", tag("code", laid_out(described["example"])))]
+    return []
