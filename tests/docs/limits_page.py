@@ -1,6 +1,6 @@
 """docs/limits.md, made of the limits of a node with the default configuration.
 
-`python -m tests.docs.limits_page` writes the page again.
+`make docs` writes the page again.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ _BEGINNING: Final = """\
 
 Every limit of a node, by the attack that it stops; [threats.md](threats.md) describes the attacks and names the tests.
 A limit with a setting has its default here. `svc node limits` and `GET /operator/limits` show the limits of a running
-node. `python -m tests.docs.limits_page` writes this page.
+node. `make docs` writes this page.
 
 | attack | limit | value | setting |
 |---|---|---|---|

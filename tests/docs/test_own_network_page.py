@@ -35,7 +35,7 @@ def test_the_python_program_prints_what_the_page_shows(
         answer = public_client(node).send(request.method, request.url.raw_path.decode(), request.content or None)
         return httpx.Response(answer.status, content=answer.body)
 
-    monkeypatch.setattr(Client, "_open", lambda _: httpx.Client(transport=httpx.MockTransport(reply)))
+    monkeypatch.setattr(Client, "_open", lambda *_: httpx.Client(transport=httpx.MockTransport(reply)))
     monkeypatch.chdir(tmp_path)
     [program, printed] = blocks_of(PAGE, "python", "text")[:2]
     exec(compile(program.text, PAGE, "exec"), {})  # noqa: S102

@@ -1,4 +1,4 @@
-"""Sweeps of block rewards: what is due, what it costs, and that none follows another too early (docs/operations.md)."""
+"""Sweeps of block rewards: what is due, what it costs, and that none follows another too early (docs/block-key.md)."""
 
 import re
 import sqlite3
@@ -38,7 +38,7 @@ OWN = key_of("own").hash
 SHALLOW = 3
 """The depth of the tests with real blocks."""
 
-OPERATIONS = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "block-key.md").read_text("utf-8")
 COSTS = r"^\| (?:(\d+) )?days? \| ([0-9.]+) \| ([0-9.]+) % \|$"
 
 units = st.integers(min_value=0, max_value=10**14)
@@ -94,22 +94,22 @@ def test_a_sweep_leaves_the_holding_minimum(balance: int, before: int, nonce: in
 
 
 def test_the_documented_costs() -> None:
-    """docs/operations.md "The block key" has them, in days of rewards at the lowest multiplier."""
+    """docs/block-key.md has them, in days of rewards at the lowest multiplier."""
     day = 8640
     costs = {days: holding_loss(MAINNET, days * day) / 10_000 / day for days in (1, 7, 30, 90, 365)}
     assert {days: round(cost, 2) for days, cost in costs.items()} == {1: 0.1, 7: 0.58, 30: 1.96, 90: 3.76, 365: 3.76}
 
 
-@pytest.mark.parametrize(("days", "average", "fewer"), re.findall(COSTS, OPERATIONS, re.MULTILINE))
+@pytest.mark.parametrize(("days", "average", "fewer"), re.findall(COSTS, PAGE, re.MULTILINE))
 def test_the_documented_losses(days: str, average: str, fewer: str) -> None:
-    """The table of docs/operations.md "Sweeping the rewards"."""
+    """The table of docs/block-key.md "Sweeping the rewards"."""
     length = int(days or 1) * 86_400 // MAINNET.slot_seconds
     earned = sum(multiplier(MAINNET, Account(held_since=0), slot) for slot in range(length)) / length / 10_000
     assert (f"{earned:.3f}", f"{100 * (1 - earned / 1.1):.1f}") == (average, fewer)
 
 
 def test_there_are_documented_losses() -> None:
-    assert [row[0] for row in re.findall(COSTS, OPERATIONS, re.MULTILINE)] == ["", "7", "30", "90", "180", "365"]
+    assert [row[0] for row in re.findall(COSTS, PAGE, re.MULTILINE)] == ["", "7", "30", "90", "180", "365"]
 
 
 @given(age=st.integers(0, 1_000))

@@ -64,6 +64,7 @@ CASES: dict[str, Case] = {
     "SvcdUnreachable": alarm("unreachable", "untrusted-proxy"),
     "SvcdProducerChanges": alarm("producer-changes", "unreachable"),
     "SvcdUntrustedProxy": alarm("untrusted-proxy", "outage"),
+    "SvcdCertificate": alarm("certificate", "outage"),
     "SvcdPeersBreakRules": ({"svcd_peers_alarm": "1x10"}, {"svcd_peers_alarm": "0x10"}, "5m"),
     "SvcdFewPeers": ({"svcd_peers_outbound": "2x60"}, {"svcd_peers_outbound": "2x20 3x40"}, "45m"),
     "SvcdMempoolFull": (

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,14 @@ def form(value: str) -> str:
 
 
 def agrees(shown: Any, got: Any) -> bool:
-    """Whether an answer has the same members as a shown one, of the same types and kinds; `…` is the rest of hex."""
+    """Whether an answer has the same members as a shown one, of the same types and kinds.
+
+    `…` is the rest of hex; as the name of a member it stands for further members.
+    """
     if isinstance(shown, dict) and isinstance(got, dict):
-        return shown.keys() == got.keys() and all(agrees(shown[name], got[name]) for name in shown)
+        named = {name: value for name, value in shown.items() if name != "…"}
+        complete = shown.keys() == got.keys() if named == shown else named.keys() < got.keys()
+        return complete and all(agrees(value, got[name]) for name, value in named.items())
     if isinstance(shown, list) and isinstance(got, list):
         return len(shown) == len(got) and all(map(agrees, shown, got))
     if isinstance(shown, str) and isinstance(got, str):
@@ -82,8 +88,31 @@ def agrees(shown: Any, got: Any) -> bool:
 
 
 def check_json(shown: str, printed: str) -> None:
-    """Fail unless printed JSON agrees with what a page shows."""
-    assert agrees(json.loads(shown), json.loads(printed)), printed
+    """Fail unless printed JSON agrees with what a page shows: one text, or several after each other."""
+    assert agrees(list(_texts(shown)), list(_texts(printed))), printed
+
+
+def _texts(several: str) -> Iterator[Any]:
+    decoder, rest = json.JSONDecoder(), several.strip()
+    while rest:
+        value, end = decoder.raw_decode(rest)
+        yield value
+        rest = rest[end:].lstrip()
+
+
+def check_examples(page: str, folder: Path) -> list[str]:
+    """Run the commands of a page in order, each with the answer below it as shown; return the commands."""
+    examples = blocks_of(page, "sh", "json", "text")
+    asked = [block.text for block in examples[::2]]
+    assert asked
+    assert all(block.language == "sh" for block in examples[::2])
+    for commands, shown in zip(asked, examples[1::2], strict=True):
+        printed = run(commands, folder)
+        if shown.language == "json":
+            check_json(shown.text, printed)
+        else:
+            assert printed == shown.text
+    return asked
 
 
 def check_head(shown: str, printed: str) -> None:

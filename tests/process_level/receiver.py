@@ -20,10 +20,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "webhooks.md"
 
 
 def published_verifier() -> Callable[[str, str, str, bytes, float], bool]:
-    """`genuine` of verify_callback.py, as merchants copy it."""
+    """`genuine` of receive.py, as merchants copy it."""
     (text,) = re.findall(r"^```python\n([^`]*?def genuine.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(text, "verify_callback.py", "exec"), names)  # noqa: S102
+    exec(compile(text, "receive.py", "exec"), names)  # noqa: S102
     genuine: Callable[[str, str, str, bytes, float], bool] = names["genuine"]
     return genuine
 

@@ -78,10 +78,10 @@ def test_a_transfer_lives_through_a_reorganisation(devnet: RunningNode, wallet: 
     body, txid = wallet.sign(
         seed=ALICE_SEED, amount="2500000000", fee="12345", timestamp=now(), paymentReference="order-1"
     )
-    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("it is not in the mempool either")
+    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("is in no block and not in the mempool")
     assert devnet.post("/rpc/broadcast", body).json == {"ok": True, "txid": txid, "state": "accepted"}
     assert devnet.post("/rpc/broadcast", body).json["state"] == "known"
-    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("it waits in the mempool")
+    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("is in no block but waits in the mempool")
 
     (block,) = devnet.mine(1)
     record = found(devnet, txid)
@@ -96,7 +96,7 @@ def test_a_transfer_lives_through_a_reorganisation(devnet: RunningNode, wallet: 
     answer = devnet.get(f"/rpc/transaction/{txid}")
     assert (answer.status, answer.error) == (
         404,
-        f"no block of the chain holds transaction {txid}; it waits in the mempool",
+        f"transaction {txid} is in no block but waits in the mempool",
     )
     assert listed(devnet, BOB) == []
     assert devnet.account(alice)["balanceSvc"] == "30"

@@ -46,7 +46,7 @@ def test_a_node_without_peers_is_catching_up(nodes: Nodes) -> None:
     ready = node.operator("/ready")
     assert (ready.status, ready.error) == (
         503,
-        "not ready: no verified peer has been met, and [participation] alone is not set",
+        "not ready: no verified peer has answered, and [participation] alone is not set",
     )
     assert node.operator("/health").status == 200
     assert node.operator("/operator/mine", {"blocks": 1}).status == 404

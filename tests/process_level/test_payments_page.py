@@ -1,4 +1,4 @@
-"""Every example of docs/payments.md, copied and pasted against a devnet, and its numbers."""
+"""Every example of docs/payments.md and docs/payment-proof.md, pasted into a terminal, and the numbers of the page."""
 
 import re
 
@@ -7,70 +7,71 @@ import pytest
 from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES
 from svcd.commerce.payment_request import MAX_LABEL, MAX_URI, SINCE_HEIGHT_MARGIN
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.pages import ROOT, blocks_in, blocks_of, check_json, run
-from tests.process_level.running import free_port
-from tests.process_level.test_devnet import Wallet
-from tests.process_level.test_readme import follow, prepared
-from tests.process_level.test_webhooks_page import WEBHOOKS, secrets_of_a_devnet
+from tests.process_level.pages import ROOT, Block, blocks_of, check_json
+from tests.process_level.terminal import Terminal
+from tests.process_level.test_readme import prepared
+from tests.process_level.test_webhooks_page import (
+    GUIDE,
+    PASTED,
+    REFERENCE,
+    WEBHOOKS,
+    at,
+    save_receiver,
+    secrets_of_a_devnet,
+)
 from tests.programs import needs
 
 PAGE = "docs/payments.md"
+PROOF = "docs/payment-proof.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-WALKTHROUGH = blocks_in(TEXT.split("\n## Walkthrough\n")[1].split("\n## ")[0], "sh", "text")
+
+
+def in_forms(text: str) -> list[str]:
+    """The lines of a text, with hashes and addresses replaced by their kinds, and numbers of five digits and more."""
+    text = re.sub("svcd1q[02-9ac-hj-np-z]{38}", "address", re.sub("[0-9a-f]{64}", "hash", text))
+    return re.sub("[0-9]{5,}", "number", text).strip().splitlines()
+
+
+def check(shown: Block, printed: str) -> None:
+    """Fail unless commands have printed what the page shows, of which `…` is more that came before."""
+    if shown.language == "json":
+        answer = printed.strip().splitlines()[-1]
+        check_json(shown.text, answer)
+        return
+    wanted, got = in_forms(shown.text), in_forms(printed)
+    if wanted[0] == "…":
+        wanted = wanted[1:]
+        got = got[-len(wanted) :]
+    assert got == wanted
 
 
 @pytest.mark.socket
 @pytest.mark.slow
-@needs("bash", "curl", "sha256sum", "cut", "date")
-def test_the_examples_answer_as_shown(nodes: Nodes) -> None:
-    folder = nodes.folder
-    secrets_of_a_devnet(folder)
-    node = nodes.start(*DEVNET, *WEBHOOKS, name="devnet")
-    Wallet(folder)
-    examples = [block for block in blocks_of(PAGE, "sh", "text", "json") if block not in WALKTHROUGH]
-    assert len(examples) >= 20
-    assert [block.language for block in examples] == ["sh", "json"] * (len(examples) // 2)
-    for asked, shown in zip(examples[::2], examples[1::2], strict=True):
-        check_json(shown.text, run(asked.text.replace("http://127.0.0.1:18645", node.url), folder))
-
-
-def told(text: str) -> list[str]:
-    """The lines of a text, with addresses replaced by their kind."""
-    return re.sub("svcd1q[02-9ac-hj-np-z]{38}", "address", text).strip().splitlines()
-
-
-@pytest.mark.socket
-@pytest.mark.slow
-@needs("bash", "cut", "grep", "head")
-def test_the_walkthrough(nodes: Nodes) -> None:
+@needs("bash", "base64", "cat", "curl", "cut", "date", "grep", "head", "sleep", "tail", "tr")
+def test_the_pages_can_be_pasted_twice(nodes: Nodes) -> None:
+    """Each time the commands of both pages print what the pages show, even after those of the other walkthroughs."""
     secrets_of_a_devnet(nodes.folder)
-    node, port = nodes.start(*DEVNET, *WEBHOOKS, name="devnet"), free_port()
-    here = [("http://127.0.0.1:18645", node.url), ("127.0.0.1:8080", f"127.0.0.1:{port}")]
-
-    def moved(text: str) -> str:
-        for shown, real in here:
-            text = text.replace(shown, real)
-        return text
-
-    def awaited(text: str) -> str:
-        """The same, but each event comes before the next change of the chain: a late one would be superseded."""
-        come = "until grep -q payment.{} devnet/events.txt; do sleep 0.1; done\n"
-        text = text.replace("svc node reorganise", f"{come.format('confirmed')}svc node reorganise")
-        return re.sub(
-            "(svc node reorganise .*?)(svc node mine)", rf"\1{come.format('reorged')}\2", text, flags=re.DOTALL
-        )
-
-    assert [block.language for block in WALKTHROUGH] == ["sh", "text"] * (len(WALKTHROUGH) // 2)
-    followed = follow([awaited(moved(block.text)) for block in WALKTHROUGH[::2]], prepared(node))
-    for shown, (printed, status) in zip(WALKTHROUGH[1::2], followed, strict=True):
-        assert (told(printed), status) == (told(moved(shown.text)), 0)
+    node = nodes.start(*DEVNET, *WEBHOOKS, name="devnet")
+    here = at(node, save_receiver(nodes.folder))
+    pages = [*blocks_of(PAGE, *PASTED), *blocks_of(PROOF, *PASTED)]
+    others = [block for page in ("README.md", GUIDE, REFERENCE) for block in blocks_of(page, "sh")]
+    printed, pasted = "", 0
+    with Terminal(prepared(node)) as terminal:
+        for block in [*pages, *others, *pages]:
+            text = here(block.text)
+            if block.language == "sh":
+                printed, status = terminal.paste(text)
+                assert status == 0, printed
+                pasted += 1
+            else:
+                check(Block(block.language, text), printed)
+    assert pasted >= 24
 
 
 @pytest.mark.parametrize(
     ("sentence", "number"),
     [
         (r"at most (\d+) characters; no control characters", MAX_LABEL),
-        (r"At most (\d+) characters, all of them printable", MAX_URI),
         (r"counted up to (\d+)", MAX_COUNTED),
         (r"at most (\d+), those with the nearest amounts", MAX_MISMATCHES),
         (r"\| (\d+) blocks below the tip; store it", SINCE_HEIGHT_MARGIN),
@@ -81,7 +82,6 @@ def test_numbers_are_those_of_the_program(sentence: str, number: int) -> None:
     assert re.findall(sentence, TEXT.replace("\n", " ")) == [str(number)]
 
 
-def test_links_lead_to_sections() -> None:
-    headings = re.findall(r"^##+ (.+)$", TEXT, re.MULTILINE)
-    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors
+def test_the_page_for_wallets_has_the_limit_of_a_uri() -> None:
+    page = (ROOT / "docs" / "wallets.md").read_text(encoding="utf-8")
+    assert f"At most {MAX_URI} characters, all of them printable ASCII" in page

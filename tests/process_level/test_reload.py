@@ -97,7 +97,7 @@ def test_certificates_limits_and_the_level_change_without_a_restart(nodes: Nodes
     assert "must be a key and its certificate in PEM" in refused.stderr
     assert certificate_of(port) == files.signed.pem.decode()
     os.kill(node.process.pid, signal.SIGUSR1)
-    wait_until(lambda: "SIGUSR1: the log is no file of the node's own" in node.output, "the answer to SIGUSR1")
+    wait_until(lambda: "SIGUSR1: the node does not write the log" in node.output, "the answer to SIGUSR1")
     # The log has the warning of the alarm.
     node.terminate()
     assert node.wait_ended() == 0
@@ -128,7 +128,7 @@ def test_merchants_change_without_a_restart(nodes: Nodes) -> None:
     configured.hang_up()
     wait_until(lambda: configured.status(NEW) == 401, "the removal of a merchant")
     assert (configured.status(OLD), configured.status(MUSIC)) == (401, 200)
-    assert "removed books (active webhooks, which go on: 1; webhooks with events" in configured.node.output
+    assert "removed books (active webhooks, which continue: 1; webhooks with events" in configured.node.output
 
     (configured.folder / "books-token").chmod(0o644)
     configured.write(configured.merchant("books"), configured.merchant("music", "tokenfile = 7"))

@@ -1,45 +1,55 @@
-"""The quick start of docs/scaling.md: two nodes and a PostgreSQL, of which either node is killed."""
+"""The walkthrough of docs/scaling.md, pasted twice: two nodes and a PostgreSQL, of which the leader is killed."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.postgresql import Server
-from tests.process_level.pages import blocks_of
-from tests.process_level.running import DEADLINE, ENVIRONMENT, free_port
+from tests.process_level.pages import ROOT, blocks_of
+from tests.process_level.running import BIN, free_port
+from tests.process_level.terminal import Terminal
 from tests.programs import needs
 
 PAGE = "docs/scaling.md"
+OTHERS = "export SVC_NETWORK=festival.toml SVC_WALLET=other.json SVCD_URL=http://127.0.0.1:1 SVCD_DATA_DIR=devnet\n"
+"""What walkthroughs of other pages leave in the environment of a terminal."""
 
 
 @pytest.mark.socket
 @pytest.mark.slow
 @pytest.mark.deadline(400)
-@needs("bash", "curl", "grep", "head", "base64", "cat", "chmod", "mkdir", "sleep")
-def test_either_node_is_killed_and_no_event_is_missed(tmp_path: Path, postgresql_server: Server) -> None:
-    commands = "\n".join(block.text for block in blocks_of(PAGE, "sh"))
-    ports = {port: str(free_port()) for port in sorted(set(re.findall(r"\b(?:1866\d|1865\d|8080)\b", commands)))}
-    assert len(ports) == 5
-    commands = re.sub("|".join(ports), lambda port: ports[port[0]], commands)
-    commands = commands.replace("postgresql:///svcd", postgresql_server.new_schema())
-    with (tmp_path / "errors").open("w+") as errors:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f"trap 'kill $(jobs -p)' EXIT\n{commands}"],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            timeout=3 * DEADLINE,
-            check=False,
-        )
+@needs("bash", "curl", "grep", "head", "base64", "cat", "mkdir", "sleep", "date", "tr")
+def test_the_leader_is_killed_and_no_event_is_missed(tmp_path: Path, postgresql_server: Server) -> None:
+    """Each time three orders are confirmed by the other node, and a fourth by the one that was killed."""
+    receiver, nodes = free_port(), free_port() // 10
+    database = postgresql_server.new_schema()
+
+    def here(text: str) -> str:
+        """The ports and the database of this test, in place of those of the page."""
+        text = text.replace(":8080", f":{receiver}").replace(":1865", f":{nodes}")
+        return text.replace("postgresql:///svcd", database)
+
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "bin").symlink_to(BIN)
+    (tmp_path / "examples" / "cluster").mkdir(parents=True)
+    for file in (ROOT / "examples" / "cluster").iterdir():
+        copy = tmp_path / file.relative_to(ROOT)
+        copy.write_text(here(file.read_text(encoding="utf-8")), encoding="utf-8")
+        copy.chmod(file.stat().st_mode)
+    blocks = [here(block.text) for block in blocks_of(PAGE, "sh")]
     folder = tmp_path / "cluster"
-    logs = [path.read_text() for path in (tmp_path / "errors", *folder.glob("*.log"), folder / "events")]
-    assert done.returncode == 0, (done.stdout, *logs)
-    listed = re.findall(r"^svcwh_\S+ +(order-\d) +(\w+) +yes +0$", done.stdout, re.MULTILINE)
-    assert listed == [(f"order-{number}", "confirmed") for number in (3, 2, 1)], done.stdout
-    events = (folder / "events").read_text()
-    for number in range(1, 5):
-        assert re.search(rf"payment\.confirmed.*order-{number}\b", events), events
+    with Terminal(tmp_path) as terminal:
+        terminal.paste(OTHERS)
+        try:
+            for run in range(1, 3):
+                printed = [terminal.paste(block) for block in blocks]
+                logs = [path.read_text() for path in (*folder.glob("*.log"), folder / "events")]
+                assert [status for _, status in printed] == [0] * len(blocks), (printed, *logs)
+                listed = re.findall(r"^svcwh_\S+ +(order-\d)-\d+ +(\w+) +yes +0$", printed[4][0], re.MULTILINE)
+                assert listed[:3] == [(f"order-{number}", "confirmed") for number in (3, 2, 1)], printed
+                told = re.findall(r"payment\.confirmed\b.*\b(order-\d-\d+)\b", logs[-1])
+                assert len(set(told)) == 4 * run, told
+                assert all("this node is the leader" in log for log in logs[:2])
+        finally:
+            terminal.paste("kill -9 $(jobs -p) 2> /dev/null\n")

@@ -1,22 +1,25 @@
-"""docs/webhooks.md, followed by the letter: a watch, a payment, and a chain that changes its mind."""
+"""docs/webhooks.md and docs/webhook-reference.md, pasted into a terminal: a receiver takes the events of an order."""
 
 import json
+import re
 import secrets
-import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.pages import ROOT, agrees, blocks_of, run
-from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode, free_port, wait_until
+from tests.process_level.pages import ROOT, Block, agrees, blocks_of
+from tests.process_level.running import RunningNode, free_port
+from tests.process_level.terminal import Terminal
+from tests.process_level.test_readme import prepared
 from tests.programs import needs
 
-PAGE = "docs/webhooks.md"
-TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+GUIDE = "docs/webhooks.md"
+REFERENCE = "docs/webhook-reference.md"
+TEXT = (ROOT / REFERENCE).read_text(encoding="utf-8")
+PASTED = ("sh", "text", "json")
 WEBHOOKS = (
     "--set=commerce.webhooks.enabled=true",
     "--set=commerce.webhooks.manageTokenFile=manage-token",
@@ -24,54 +27,6 @@ WEBHOOKS = (
     "--set=commerce.webhooks.allowHttpCallbacks=true",
     "--set=commerce.webhooks.allowPrivateCallbacks=true",
 )
-
-
-class Shop:
-    """The receiver and the terminal of somebody who follows the page."""
-
-    def __init__(self, node: RunningNode) -> None:
-        self.folder = node.data_dir.parent
-        self._url, self._port = node.url, free_port()
-        self._out = self.folder / "received"
-        words = ["webhook", "listen", "--secret-file", "devnet/signing-secret", "--listen", f"127.0.0.1:{self._port}"]
-        with self._out.open("wb") as out:
-            self.receiver = subprocess.Popen(
-                [BIN / "svc", *words], cwd=self.folder, env=ENVIRONMENT, stdout=out, stderr=subprocess.PIPE, text=True
-            )
-        assert self.receiver.stderr is not None
-        assert self.receiver.stderr.readline().startswith("listening on ")
-
-    def run(self, *marks: str) -> str:
-        """What the commands of the page print that have these in them, as one shell."""
-        found = [block.text for block in blocks_of(PAGE, "sh") for mark in marks if mark in block.text]
-        assert len(found) == len(marks)
-        commands = "".join(found).replace("http://127.0.0.1:18645", self._url)
-        commands = commands.replace("http://127.0.0.1:8080", self.callback)
-        # A payment that is in a block before the watches were evaluated is never told as pending.
-        told = f"until grep -q payment.pending {self._out}; do sleep 0.1; done"
-        commands = commands.replace("for block in 1 2 3", f"{told}\nfor block in 1 2 3")
-        # Set already by the first commands of the page, for it is one terminal there.
-        return run(commands, self.folder, SVCD_URL=self._url, SVCD_DATA_DIR="devnet")
-
-    @property
-    def callback(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    @property
-    def received(self) -> list[list[str]]:
-        """The lines of the receiver in words, without date, time and id."""
-        return [line.split()[3:-1] for line in self._out.read_text().splitlines()]
-
-    @property
-    def last(self) -> str:
-        """The last line of the receiver."""
-        return self._out.read_text().splitlines()[-1]
-
-    def stop(self) -> None:
-        """End the receiver as the page says; it ends well."""
-        self.receiver.send_signal(signal.SIGINT)
-        _, said = self.receiver.communicate(timeout=DEADLINE)
-        assert (self.receiver.returncode, said) == (0, "")
 
 
 def secrets_of_a_devnet(folder: Path) -> None:
@@ -83,74 +38,87 @@ def secrets_of_a_devnet(folder: Path) -> None:
         (data_dir / name).chmod(0o600)
 
 
-@pytest.fixture
-def shop(nodes: Nodes) -> Iterator[Shop]:
-    """A devnet as `make devnet` runs it, and the receiver of the page."""
-    secrets_of_a_devnet(nodes.folder)
-    shop = Shop(nodes.start(*DEVNET, *WEBHOOKS, name="devnet"))
-    yield shop
-    shop.receiver.kill()
-    shop.receiver.communicate()
+def save_receiver(folder: Path) -> int:
+    """Save the receiver of the guide as the guide says; a free port for it."""
+    (program,) = blocks_of(GUIDE, "python")
+    (folder / "receive.py").write_text(program.text, encoding="utf-8")
+    return free_port()
 
 
-def lines_shown(mark: str) -> list[list[str]]:
-    """What the page shows of the receiver's lines, as `Shop.received` has them."""
-    (text,) = [block.text for block in blocks_of(PAGE, "text") if mark in block.text and "UTC" in block.text]
-    return [line.split()[3:-1] for line in text.splitlines()]
+def at(node: RunningNode, port: int) -> Callable[[str], str]:
+    """Names the port of a node, and of the receiver, in commands, since those of the pages may be in use here."""
+
+    def here(text: str) -> str:
+        text = text.replace("http://127.0.0.1:18645", node.url)
+        return text.replace("127.0.0.1:8090", f"127.0.0.1:{port}").replace(" 8090 ", f" {port} ")
+
+    return here
 
 
-def subscription(text: str) -> dict[str, Any]:
-    answer = json.loads(text)
-    assert answer["ok"] is True
-    return dict(answer["subscription"])
+def in_forms(text: str) -> list[str]:
+    """The lines of a text, with numbers of five digits and more replaced."""
+    return re.sub("[0-9]{5,}", "number", text).strip().splitlines()
+
+
+def check(shown: Block, printed: str) -> None:
+    """Fail unless commands have printed what the page shows, of which `…` is more that came before."""
+    if shown.language == "json":
+        expected = json.loads(shown.text)
+        if "sequence" in expected:
+            return  # the body of an event, which no command prints
+        answer = json.loads(printed)
+        if "test" in expected:
+            expected["test"] |= {name: answer["test"][name] for name in ("id", "milliseconds")}
+        assert agrees(expected, answer), printed
+        return
+    wanted, got = in_forms(shown.text), in_forms(printed)
+    if wanted[0] == "…":
+        wanted = wanted[1:]
+        got = got[-len(wanted) :]
+    assert got == wanted
 
 
 @pytest.mark.socket
 @pytest.mark.slow
-@needs("bash", "curl", "cat", "grep", "base64")
-def test_the_story_of_an_order(shop: Shop) -> None:
-    registered = shop.run("devnet/authorization\ncurl")
-    shown = next(block.text for block in blocks_of(PAGE, "json") if '"subscription"' in block.text)
-    assert agrees(json.loads(shown.replace("http://127.0.0.1:8080", shop.callback)), json.loads(registered)), registered
+@needs("bash", "cat", "curl", "date", "grep", "head", "base64", "sleep", "tr")
+def test_the_pages_can_be_pasted_twice(nodes: Nodes) -> None:
+    """In one terminal the receiver of the guide takes what it shows, and the routes answer as the reference shows."""
+    secrets_of_a_devnet(nodes.folder)
+    node = nodes.start(*DEVNET, *WEBHOOKS, name="devnet")
+    here = at(node, save_receiver(nodes.folder))
+    answers: dict[str, list[dict[str, Any]]] = {}
+    printed = ""
+    with Terminal(prepared(node)) as terminal:
+        for block in [*blocks_of(GUIDE, *PASTED), *blocks_of(REFERENCE, *PASTED)] * 2:
+            text = here(block.text)
+            if block.language != "sh":
+                check(Block(block.language, text), printed)
+                continue
+            printed, status = terminal.paste(text)
+            assert status == 0, printed
+            if "curl" in text and "authorization" in text:
+                answers.setdefault(text, []).append(json.loads(printed))
 
-    shop.run("for block in 1 2 3")
-    paid = lines_shown("payment.confirmed")
-    wait_until(lambda: shop.received[-1:] == paid[-1:], "payment.confirmed")
-    # How many depths are told one by one depends on how fast they come.
-    assert [words for words in shop.received if words[0] != "payment.confirming"] == [paid[0], paid[-1]]
-    assert all(words in paid for words in shop.received)
-
-    shop.run("svc node reorganise")
-    wait_until(lambda: shop.received[-1:] == lines_shown("payment.reorged"), "payment.reorged")
-
-    def delivered() -> bool:
-        events = subscription(shop.run("id=$(", "webhooks/$id\n"))["events"]
-        return all(event["deliveredAt"] for event in events if not event.get("superseded"))
-
-    wait_until(delivered, "the word that all is delivered")
-    watch = subscription(shop.run("id=$(", "webhooks/$id\n"))
-    assert watch["id"] == subscription(registered)["id"]
-    assert (watch["lastState"], watch["payment"]["state"]) == ("pending", "pending")
-    events = watch["events"]
-    assert [event["event"] for event in events][:2] == ["payment.reorged", "payment.confirmed"]
+    listed, watch, again, ended = [
+        [answer for text, answer_list in answers.items() if mark in text for answer in answer_list]
+        for mark in ("limit=1", "$watches/$id\n", "/redeliver", "/cancel")
+    ]
     members = {"id", "event", "createdAt", "attempts", "lastAttemptAt", "lastStatus", "deliveredAt", "nextAttemptAt"}
     members |= {"lastError", "epoch", "sequence", "content"}
-    assert all(event.keys() - {"superseded", "attemptsLeft"} == members for event in events)
     assert all(f"`{member}`" in TEXT for member in members)
-
-    listed = json.loads(shop.run("?state=pending"))
-    assert ([each["id"] for each in listed["subscriptions"]], listed["next"]) == ([watch["id"]], None)
-    again = json.loads(shop.run("id=$(", "/redeliver\n"))["event"]
-    assert again["id"] == events[0]["id"]
-    wait_until(lambda: shop.last.endswith(f"{again['id']}  again"), "the event again")
-    (shown,) = [block.text for block in blocks_of(PAGE, "json") if '"test": {' in block.text]
-    answer = json.loads(shop.run("webhooks/test -d"))
-    test = answer["test"]
-    expected = json.loads(shown)
-    expected["test"] |= {name: test[name] for name in ("id", "milliseconds")}
-    assert answer == expected
-    assert shop.last.endswith(f"  webhook.test  {test['id']}")
-
-    ended = subscription(shop.run("id=$(", "/cancel"))
-    assert (ended["id"], ended["active"], ended["ending"]) == (watch["id"], False, "cancelled")
-    shop.stop()
+    for turn in range(2):
+        shown = watch[turn]["subscription"]
+        assert [each["id"] for each in listed[turn]["subscriptions"]] == [shown["id"]]
+        assert (shown["lastState"], shown["payment"]["state"]) == ("confirmed", "confirmed")
+        events = shown["events"]
+        assert all(event.keys() - {"superseded", "attemptsLeft"} == members for event in events)
+        names = [event["event"] for event in events if "superseded" not in event]
+        assert [name for name in names if "confirming" not in name and "pending" not in name] == [
+            "payment.confirmed",
+            "payment.reorged",
+            "payment.confirmed",
+        ]
+        assert again[turn]["event"]["id"] == events[0]["id"]
+        subscription = ended[turn]["subscription"]
+        assert (subscription["id"], subscription["ending"]) == (shown["id"], "cancelled")
+    assert watch[0]["subscription"]["id"] != watch[1]["subscription"]["id"]
