@@ -1,4 +1,4 @@
-"""The keyfile: one secret seed, encrypted with a password (docs/command-line.md "The keyfile" specifies the format).
+"""The keyfile: one secret seed, encrypted with a password (docs/keyfile.md specifies the format).
 
 The file is the canonical JSON (RFC 8785) of this object in one line, and a line feed::
 

@@ -16,8 +16,8 @@ SIDE_BLOCKS: Final = "Filling the disk with blocks of little work, forked off fa
 ORPHANS: Final = (
     "Blocks without parents, to make the node do memory-hard work, fill its memory or ask its peers without end"
 )
-MALFORMED_POSTS: Final = "Malformed posts without end, to have them read"
-USED_NONCES: Final = "Transfers with used nonces without end, to have each looked up on disk"
+MALFORMED_POSTS: Final = "Endless malformed posts, to have them read"
+USED_NONCES: Final = "Endless transfers with used nonces, to have each looked up on disk"
 STALLING_PEER: Final = "A peer that stalls"
 UNREAD_ANSWERS: Final = (
     "Requesting megabytes on many connections without reading them, to fill memory or occupy all connections"
@@ -26,7 +26,7 @@ ENDLESS_ANSWER: Final = "An endless answer, or one that never comes"
 DEAD_RECEIVER: Final = "A receiver that never works, to keep the node retrying without end"
 STALLING_RECEIVER: Final = "A receiver that stalls in the handshake or the headers"
 LONG_LISTS: Final = "Asking for the payments or the statement of a busy address, to make the node read without end"
-WRONG_PAYMENTS: Final = "Wrong payments without end, to make a node send as many events"
+WRONG_PAYMENTS: Final = "Endless wrong payments, to make a node send as many events"
 MANY_WATCHES: Final = "More watches than the node can follow"
 
 

@@ -42,7 +42,7 @@ class Options(usage.Options):
     """Options of `twistd svcd`; after parsing, `config` is the whole configuration."""
 
     synopsis = "[options]"
-    longdesc = "Runs a node of the chain. Settings: docs/operations.md and conf/svcd.toml; options win over the file."
+    longdesc = "Runs a node of the chain. Settings: docs/settings.md and conf/svcd.toml; options win over the file."
 
     optParameters: ClassVar[list[list[str | None]]] = [  # noqa: N815
         ["config", "c", None, f"configuration file (TOML); default {DEFAULT_FILE} where it exists"],

@@ -16,11 +16,12 @@ import pytest
 
 PACKAGES: Final = {
     **dict.fromkeys(
-        ("base64", "cat", "chmod", "cut", "date", "head", "mkdir", "sha256sum", "sleep", "tr"), "coreutils"
+        ("base64", "cat", "chmod", "cut", "date", "head", "mkdir", "sha256sum", "sleep", "tail", "tr"), "coreutils"
     ),
     "bash": "bash",
     "chromium": "chromium libatomic1 fonts-dejavu-core",
     "curl": "curl",
+    "dpkg": "dpkg",
     "faketime": "faketime",
     "firefox-esr": "firefox-esr",
     "fish": "fish",

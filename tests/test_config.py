@@ -22,10 +22,12 @@ from svcd.config.layers import ConfigError, Layer, camel, from_assignment, from_
 from svcd.config.loader import load
 from svcd.config.network_file import render_network_file
 from svcd.config.schema import Commerce, Config, MerchantSettings
-from svcd.config.types import unix_milliseconds
+from svcd.config.server_endpoint import ServerEndpoint
+from svcd.config.types import BadValue, unix_milliseconds
 from svcd.endpoint_description import EndpointDescription
 from svcd.p2p.snapshot_start import StartMode
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
+from tests.process.certificate_files import CertificateFiles
 
 CONF = Path(__file__).parent.parent / "conf"
 SHOP = "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"
@@ -179,7 +181,7 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
         ),
         (
             "[http]\nlisten = 'systemd:domain=INET:name=svcd'",
-            "[http] listen = \"systemd:domain=INET:name=svcd\": systemd handed over no such socket ('svcd'); is "
+            "[http] listen = \"systemd:domain=INET:name=svcd\": systemd passed no such socket ('svcd'); is "
             "svcd.socket running?",
         ),
         (
@@ -382,8 +384,16 @@ def test_two_sockets_of_systemd_with_one_name_are_refused(section: str, key: str
     config, settings = load(), merged([from_option("--set", (section, key), endpoint)])
     changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), **{name: endpoint})})
     loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
-    with pytest.raises(ConfigError, match="systemd hands over 2 sockets of that name, and one would be served"):
+    with pytest.raises(ConfigError, match="systemd passes 2 sockets of that name, and the node would serve only one"):
         loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})
+
+
+def test_a_certificate_and_the_key_of_another_one_are_refused(tmp_path: Path) -> None:
+    files, others = CertificateFiles(tmp_path / "tls"), CertificateFiles(tmp_path / "others")
+    pair = "ssl:443:privateKey={}:certKey={}"
+    assert ServerEndpoint().read(pair.format(files.key, files.certificate))
+    with pytest.raises(BadValue, match="privateKey is not the key of the certificate in certKey"):
+        ServerEndpoint().read(pair.format(others.key, files.certificate))
 
 
 def test_tls_on_a_socket_of_systemd() -> None:
@@ -745,8 +755,8 @@ def test_a_credential_of_systemd_may_show_its_acl_as_group_bits(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"x" * 4097, "the file holds more than 4096 bytes; it must hold the secret alone"),
-        (b"\xff" * 32, "the file must hold UTF-8 text"),
+        (b"x" * 4097, "the file has more than 4096 bytes; it must contain only the secret"),
+        (b"\xff" * 32, "the file must contain UTF-8 text"),
     ],
 )
 def test_a_file_that_holds_no_secret_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:

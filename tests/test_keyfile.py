@@ -329,7 +329,7 @@ def test_arbitrary_bytes_raise_nothing_else(data: bytes) -> None:
 
 
 def test_the_documented_example_is_this_keyfile() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "keyfile.md").read_text("utf-8")
     [example] = re.findall("```json\n(.*?)```", page, re.DOTALL)
     assert example.encode() == KEYFILE
     assert f"`{SEED.hex()}`" in page

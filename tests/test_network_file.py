@@ -136,7 +136,7 @@ def test_a_changed_rule_is_another_network() -> None:
         ("networkId = 48213", "networkId = 1000", None),
         ("networkId = 48213", "networkId = 999", "networkId = 999: must be an integer from 1000 to 2147483647"),
         ('"FESTIVAL"', '"SVC-DEVNET"', 'chainId = "SVC-DEVNET": is that of devnet; choose another one'),
-        ('"FESTIVAL"', '"Festival"', "must be 1 to 32 capitals, digits and hyphens inside, such as FESTIVAL"),
+        ('"FESTIVAL"', '"Festival"', "must be 1 to 32 capitals, digits and, between them, hyphens, such as FESTIVAL"),
         ('"fest"', '"svcd"', 'addressPrefix = "svcd": is that of devnet; choose another one'),
         ('"fest"', '"f"', "must be 2 to 8 lower-case letters"),
         ('"fest"', '"festivals"', "must be 2 to 8 lower-case letters"),
@@ -233,5 +233,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path.write_text(TEXT)
     assert read_network_file(path) == FESTIVAL
     os.truncate(path, MAX_FILE_BYTES + 1)
-    with pytest.raises(ConfigError, match=f"must have at most {MAX_FILE_BYTES} bytes, and is no network file"):
+    with pytest.raises(ConfigError, match=f"must have at most {MAX_FILE_BYTES} bytes, so this is not a network file"):
         read_network_file(path)

@@ -42,8 +42,8 @@ def _share(bit: int) -> int:
 def _shares(first: int) -> tuple[int, ...]:
     """The same for each value of the byte whose lowest bit is ``first``."""
     shares = [0]
-    for bit in range(first, first + 8):
-        shares += [share ^ _share(bit) for share in shares]
+    for effect in map(_share, range(first, first + 8)):
+        shares += [share ^ effect for share in shares]
     return tuple(shares)
 
 

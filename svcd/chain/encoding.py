@@ -90,7 +90,7 @@ def _walk(values: Iterable[object], depth: int) -> None:
     for value in values:
         if isinstance(value, str):
             if not value.isascii() and re.search("[\ud800-\udfff]", value):
-                _refuse("a string holds half of a surrogate pair; strings must be valid Unicode")
+                _refuse("a string contains half of a surrogate pair; strings must be valid Unicode")
         elif isinstance(value, dict | list):
             if depth >= MAX_DEPTH:
                 _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")

@@ -150,7 +150,7 @@ def producer_fault(params: NetworkParams, *, height: int, producer: bytes, befor
         return ""
     address = encode_address(producer, params.address_prefix)
     if producer not in keys:
-        return f"the producer {address} is none of the {len(keys)} that may make the block at height {height}"
+        return f"the producer {address} is not one of the {len(keys)} that may make the block at height {height}"
     return (
         f"the producer {address} made one of the {params.blocks_between_at(height)} blocks before height {height}: "
         "another one must make the block there"

@@ -1,4 +1,4 @@
-"""Base units and decimal amounts of coins; integers only (docs/protocol.md 1, docs/http.md "numbers")."""
+"""Base units and decimal amounts of coins; integers only (docs/protocol.md 1, docs/http.md "Common rules")."""
 
 import re
 from typing import Final

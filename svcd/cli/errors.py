@@ -5,6 +5,10 @@ class CommandError(Exception):
     """The command cannot do what was asked; the text says why, and what would be right."""
 
 
+class MissingFile(CommandError):
+    """There is no file, or no folder, of the name that the command was given."""
+
+
 class ErrorResponse(CommandError):
     """The node answered with an error: ``status`` is the HTTP status, the text is the node's own sentence."""
 

@@ -26,7 +26,7 @@ _REPOSITORY: Final = re.compile("[A-Za-z0-9/.~][!-~]*")
 
 def _repository(text: str) -> str:
     if not _REPOSITORY.fullmatch(text):
-        raise ValueError("must be what git clones, such as https://git.example.org/svcd")
+        raise ValueError("must be a URL that git can clone, such as https://git.example.org/svcd")
     return text
 
 
@@ -58,12 +58,12 @@ def _repository(text: str) -> str:
 @click.option(
     "--allow-private",
     is_flag=True,
-    help="Invite to addresses that lead nowhere from outside: all nodes are on this computer or in its local network.",
+    help="Invite to addresses that cannot be reached from outside: all nodes are on this computer or in its network.",
 )
 @click.option(
     "--unchecked",
     is_flag=True,
-    help="Do not call this node at its own publicUrl, which some routers let nobody do from inside.",
+    help="Do not call this node at its own publicUrl, which some routers do not allow from inside.",
 )
 @options.operator_option
 @options.json_option
@@ -87,7 +87,7 @@ def invite(
 
     Run it beside a node of the network, which --data-dir names. It checks that this node has the genesis hash and the
     changes of producers of FILE, that all seeds answer at the URLs that they name as their own and have the same ones,
-    and that these URLs lead somewhere from outside.
+    and that these URLs can be reached from outside.
 
     \b
     Example:
@@ -193,7 +193,7 @@ class _Checks:
             raise CommandError(f"no other node calls {url}, because {problem}: choose an address that members reach")
         if not self.allow_private:
             raise CommandError(
-                f"members elsewhere do not reach {url}, because {problem}: give a public URL, or --allow-private if "
+                f"members elsewhere cannot reach {url}, because {problem}: give a public URL, or --allow-private if "
                 "all nodes are on this computer or in its local network"
             )
         return within
@@ -202,7 +202,7 @@ class _Checks:
         """The URL, if the file of this network is there; raises CommandError."""
         fetched = self._client(url.origin, "members could not either").fetch("GET", url.path, max_bytes=MAX_FILE_BYTES)
         if fetched.status != 200:
-            raise CommandError(f"{url.url} answers with the HTTP status {fetched.status}, and must have the file")
+            raise CommandError(f"{url.url} answers with HTTP status {fetched.status} instead of the file")
         try:
             there = parse_network_file(fetched.body, url.url)
         except ConfigError as error:
@@ -229,7 +229,7 @@ def _place(url: Endpoint) -> tuple[str, str]:
             _PUBLIC_NAMES.parse(url)
         except BadTarget:
             here = url.host == "localhost" or url.host.endswith(".localhost")
-            return f"{url.host} is no public name", "on the computer itself" if here else "in its local network"
+            return f"{url.host} is not a public name", "on the computer itself" if here else "in its local network"
         return "", ""
     try:
         AddressPolicy().check(address)

@@ -68,15 +68,15 @@ class ErrorPrintingGroup(LazyGroup):
     type=options.NETWORK,
     envvar="SVC_NETWORK",
     show_envvar=True,
-    help="mainnet, devnet, or the file of another network, which svc then knows.",
+    help="mainnet, devnet, or the file of another network.",
 )
 @click.version_option(package_name="svcd")
 @click.pass_context
 def svc(context: click.Context, url: str, data_dir: str, network: NetworkParams | None) -> None:
     """Read the chain from a node, keep a wallet, watch for payments, and operate a node.
 
-    Every command has --help with an example, and --json for programs. The exit status is 0 if the command succeeded,
-    1 if it failed, and 2 if it was called incorrectly.
+    Every command has --help with an example, and all but `svc devnet` and `svc help` have --json for programs. The exit
+    status is 0 if the command succeeded, 1 if it failed, and 2 if it was called incorrectly.
 
     \b
     Example:
@@ -137,7 +137,7 @@ def node() -> None:
 
 @svc.group("network", cls=LazyGroup)
 def network_group() -> None:
-    """Make the file of a network of your own, show the rules of a network, and invite members.
+    """Create the file of a network of your own, show the rules of a network, and invite members.
 
     \b
     Example:
@@ -219,11 +219,11 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         ),
         "confirmations": (
             "merchant.payments:confirmations",
-            "Show how many confirmations make undoing a payment of AMOUNT coins dearer than the payment.",
+            "Show how many confirmations make undoing a payment of AMOUNT coins cost more than it is worth.",
         ),
         "devnet": (
             "operator.devnet:devnet",
-            "Run a chain to play with, until Ctrl-C: one node that mines when `svc node mine` or a transfer asks for "
+            "Run a private chain for tests until Ctrl-C: one node, which makes a block when `svc node mine` asks for "
             "it.",
         ),
     },
@@ -258,11 +258,11 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         ),
         "show": (
             "merchant.webhooks:show",
-            "Show the watch of ORDER, its story and what is next; ORDER is a reference or the id of a watch.",
+            "Show the watch of ORDER, its history and what comes next; ORDER is a reference or the id of a watch.",
         ),
         "watch": (
             "merchant.webhooks:follow",
-            "Print each new event of the watches of these ORDERs in a line, until all of them have ended.",
+            "Print each new event of the watches of the given ORDERs, one a line, until all of them have ended.",
         ),
         "cancel": ("merchant.webhooks:cancel", "End the watch ID; its undelivered events are dropped."),
         "list": ("merchant.webhooks:list_watches", "List the watches of the merchant, newest first."),
@@ -285,7 +285,7 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         "move": ("operator.database:move", "Move the webhooks of a stopped node in DATA_DIR to PostgreSQL, or back."),
         "restored": (
             "operator.database:restored",
-            "Say that the PostgreSQL at URI was restored from a copy of its files.",
+            "Tell the nodes that the PostgreSQL at URI was restored from a copy of its files.",
         ),
     },
     node: {
@@ -305,7 +305,10 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
             "Read the configuration and the certificates again, and apply what can change without a restart.",
         ),
         "merchants": ("operator.reload:merchants", "Change the merchants of the node without a restart."),
-        "key": ("operator.key:key", "Encrypt the key that signs a node's blocks and receives their rewards."),
+        "key": (
+            "operator.key:key",
+            "Make, encrypt or show the key that signs a node's blocks and receives their rewards.",
+        ),
     },
     network_group: {
         "new": ("network:new", "Write the rules of the new network NAME to the file NAME.toml."),

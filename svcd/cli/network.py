@@ -86,7 +86,7 @@ _RULES: Final = (
     _Rule("chainId", "--chain-id", "Name of the chain.  [default: NAME in capitals]", "TEXT", str),
     _Rule("networkId", "--network-id", "Number of the network, 1000 or more.  [default: a random one]"),
     _Rule("addressPrefix", "--prefix", "First letters of addresses.  [default: from NAME]", "TEXT", str),
-    _Rule("genesisTime", "--genesis-time", "Begin of slot 0, as 2026-12-01T00:00:00Z.  [default: now]", "TIME", _time),
+    _Rule("genesisTime", "--genesis-time", "Start of slot 0, as 2026-12-01T00:00:00Z.  [default: now]", "TIME", _time),
     _Rule("slotSeconds", "--slot-seconds", "Length of a slot.  [default: 10]"),
     _Rule("slotsPerBlock", "--slots-per-block", "Slots between two blocks.  [default: a minute]"),
     _Rule("halfLifeSlots", "--half-life-slots", "Lag that halves the difficulty.  [default: 120 blocks]"),
@@ -103,7 +103,8 @@ _RULES: Final = (
     _Rule(
         "multiplierSchedule",
         "--multipliers",
-        "By how much: slots held and ten-thousandths, as 0:10000,8640:10200.  [default: 10 % after 90 days]",
+        "How much it eases work, as SLOTS:TEN-THOUSANDTHS pairs, such as 0:10000,8640:10200."
+        "  [default: 10 % after 90 days]",
         "STEPS",
         _steps,
     ),

@@ -70,13 +70,15 @@ NETWORK: Final = NetworkType()
 def validated(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
     """A click callback that parses a value; the sentence of a RuleViolation or ValueError becomes a usage error."""
 
-    def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> T | None:
+    def callback(_context: click.Context, parameter: click.Parameter, value: str | None) -> T | None:
         if value is None:
             return None
         try:
             return parse(value)
         except (RuleViolation, ValueError) as error:
-            raise click.BadParameter(str(error)) from None
+            # Click would name an optional argument with the brackets of its usage line.
+            hint = f"'{parameter.human_readable_name}'" if isinstance(parameter, click.Argument) else None
+            raise click.BadParameter(str(error), param_hint=hint) from None
 
     return callback
 
@@ -192,7 +194,7 @@ def nodes_option(command: F) -> F:
 def check_one_node(session: Session, *, trustless: bool) -> None:
     """Raise click.UsageError if several nodes were given and one is asked."""
     if len(session.urls) > 1 and not trustless:
-        raise click.UsageError("several --url need --trustless; otherwise one node is asked")
+        raise click.UsageError("several --url options need --trustless; without it, give only one")
 
 
 def _into_urls(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Judges new passwords: how many bits an attacker needs who tries common ones first (docs/command-line.md "Passwords").
+"""Judges new passwords: how many bits an attacker needs who tries common ones first (docs/keyfile.md "Passwords").
 
 The password is split into common passwords, sequences, repetitions, years and single characters, in the way that costs
 an attacker least; the sum must reach :data:`ENOUGH`. `svcd/pages/static/passwords.mjs` computes the same numbers for

@@ -44,7 +44,7 @@ class Prices:
         place = bisect_right(self.times, time)
         if not place:
             raise CommandError(
-                f"{self.source} has no price for {format_time(time)}: its first, in line 2, is of"
+                f"{self.source} has no price for {format_time(time)}: the first one, in line 2, is for"
                 f" {format_time(self.times[0])}; add an earlier one, or export from a later day with --from"
             )
         return self.prices[place - 1]

@@ -65,7 +65,7 @@ def _claim(questions: Questions, node: NodeClient, address: str) -> Claim[Accoun
 
 def _check(proof: AccountProof, chain: ProvenChain, address: str, params: NetworkParams) -> ProvenAccount:
     if proof.key != decode_address(address, params.address_prefix):
-        raise Unproved("the proof is of another address than the one that was asked for")
+        raise Unproved("the proof is for another address than the one that was asked for")
     header = next((header for header in chain.headers.values() if header.hash == proof.block), None)
     # No proof shows the header of the genesis, whose accounts are in the rules.
     root = state_root(genesis_accounts(params).items()) if header is None else header.state_root

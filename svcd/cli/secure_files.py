@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from svcd.cli.errors import CommandError
+from svcd.cli.errors import CommandError, MissingFile
 
 MAX_SECRET_BYTES: Final = 4096
 _SEED: Final = re.compile("[0-9a-f]{64}")
@@ -201,4 +201,5 @@ def _exists(path: Path, option: str) -> CommandError:
 
 def _failure(path: Path, action: str, error: OSError) -> CommandError:
     reason = os.strerror(error.errno).lower() if error.errno is not None else str(error)
-    return CommandError(f"{path} cannot be {action}: {reason}")
+    kind = MissingFile if isinstance(error, FileNotFoundError) else CommandError
+    return kind(f"{path} cannot be {action}: {reason}")

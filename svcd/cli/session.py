@@ -114,7 +114,7 @@ class Session:
         genesis = status.text("genesisHash")
         if genesis != expected.genesis_hash.hex():
             raise CommandError(
-                f"the node at {self.url} is of {status.text('chainId')} with the genesis hash {genesis}, and not of"
+                f"the node at {self.url} is on {status.text('chainId')} with the genesis hash {genesis}, not on"
                 f" {expected.name} with {expected.genesis_hash.hex()}: give a node of {expected.name} with --url, or"
                 " another network with --network"
             )
@@ -134,7 +134,7 @@ class Session:
         if token is not None and not self.insecure_http:
             raise CommandError(
                 f"the token would cross the network unencrypted to {url}: use https://, or a tunnel to this"
-                " computer; --insecure-http sends it all the same"
+                " computer; --insecure-http sends it anyway"
             )
         if url not in self._warned:
             self._warned.add(url)

@@ -21,7 +21,7 @@ def bip39_words() -> tuple[str, ...]:
 def checked_words(data: bytes) -> tuple[str, ...]:
     """The words in the bytes of the list; raises ValueError if these are not the published ones."""
     if sha256(data).hexdigest() != SHA256:
-        raise ValueError("the English word list of the package mnemonic is not that of BIP-39; install it anew")
+        raise ValueError("the English word list of the package mnemonic is not that of BIP-39; reinstall it")
     return tuple(data.decode("ascii").split())
 
 

@@ -1,4 +1,4 @@
-"""The circuit breaker of a receiver, the host and port of callbacks (docs/webhooks.md "Attempts").
+"""The circuit breaker of a receiver, the host and port of callbacks (docs/webhook-reference.md "Attempts").
 
 Times are Unix milliseconds. A receiver that fails repeatedly gets one attempt at a time, a probe, with growing
 delays between them.

@@ -1,4 +1,4 @@
-"""Decides which event is sent next, so that no receiver delays another (docs/webhooks.md "Attempts").
+"""Decides which event is sent next, so that no receiver delays another (docs/webhook-reference.md "Attempts").
 
 A receiver is the host and port of callbacks of one merchant: callbacks of one merchant that fail at a host say nothing
 about those of another, whose host it may be. At most one event of a watch, four of a receiver and 32 of a merchant are

@@ -1,4 +1,4 @@
-"""Delivers the events of the outbox (docs/webhooks.md "Delivery").
+"""Delivers the events of the outbox (docs/webhook-reference.md "Delivery").
 
 Delivery is at least once: an event counts as delivered when the outbox has recorded it. If the process dies between the
 receiver's answer and that record, the event is sent again with the same id.
@@ -219,8 +219,8 @@ class WebhookDispatcher:
         if merchant not in self._absent_merchants:
             self._absent_merchants.add(merchant)
             self.log.warn(
-                "the configuration has no merchant {merchant}, whose watches go on: their events are kept for a week, "
-                "and sent if it is configured again",
+                "the configuration has no merchant {merchant}, whose watches continue: their events are kept for a "
+                "week, and sent if it is configured again",
                 merchant=merchant,
             )
 

@@ -1,4 +1,4 @@
-"""Webhook events: their types, ids, and the bodies that are signed and sent (docs/webhooks.md "Events", "The body")."""
+"""Webhook events: their types, ids, and the bodies that are signed and sent (docs/webhook-reference.md "The body")."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""The lease by which one of several nodes leads (docs/operations.md "Several nodes").
+"""The lease by which one of several nodes leads (docs/scaling.md "Several nodes with one database").
 
 Only the leader follows the chain for merchants and delivers. The first functions decide, without side effects, over
 the rows that the nodes share in their database; all times are Unix milliseconds of the database's clock.
@@ -284,7 +284,7 @@ class LeaseService(Service):
         try:
             await self._worker.run(give_back, self._store, self._state())
         except DatabaseUnavailable as error:
-            self.log.info("the lease was not given back, and ends by itself: {why}", why=str(error))
+            self.log.info("the lease was not released, and expires: {why}", why=str(error))
         self._lead(None, 0.0)
 
     async def renew(self) -> None:
@@ -346,7 +346,7 @@ class LeaseService(Service):
         if term is not None:
             self.log.info("this node is the leader in term {term}: it writes and delivers events", term=term)
         elif before is not None:
-            self.log.info("this node is no longer the leader: it leaves writing and delivering events to another one")
+            self.log.info("this node is no longer the leader: another node writes and delivers events")
         for listener in self._listeners:
             listener()
 

@@ -1,4 +1,4 @@
-"""The outbox: events on disk that wait for delivery (docs/webhooks.md "Delivery"). Times are Unix milliseconds.
+"""The outbox: events on disk that wait for delivery (docs/webhook-reference.md). Times are Unix milliseconds.
 
 This module reads and updates events. :class:`WatchRepository` stores new ones, together with their watches' new states.
 """

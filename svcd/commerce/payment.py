@@ -1,4 +1,4 @@
-"""The state of a payment, computed from what chain and mempool show (docs/payments.md "States").
+"""The state of a payment, computed from what chain and mempool show (docs/payments.md).
 
 Pure functions: svcd.commerce.payment_lookup reads chain and mempool.
 """
@@ -26,7 +26,7 @@ MAX_MISMATCHES: Final = 10
 MAX_COUNTED: Final = 32
 """Matching transfers that are counted, so that paying often cannot make verification slow."""
 HASHES_PER_CORE_SECOND: Final = 138
-"""Argon2id with the 8 MiB of mainnet on one core of a server of 2026 (docs/performance.md "Block production")."""
+"""Argon2id with the 8 MiB of mainnet on one core of a server of 2026 (docs/performance.md "Figures")."""
 HASHES_PER_CORE_HOUR: Final = HASHES_PER_CORE_SECOND * 3600
 
 
@@ -167,7 +167,7 @@ def told_state(terms: PaymentTerms, observation: Observation) -> PaymentState:
 
 
 def payment_record(terms: PaymentTerms, observation: Observation, state: PaymentState) -> dict[str, object]:
-    """The API's form of a payment in ``state`` (docs/payments.md "States")."""
+    """The API's form of a payment in ``state`` (docs/payments.md)."""
     record: dict[str, object] = json.loads(payment_json(terms, observation, state))
     return record
 

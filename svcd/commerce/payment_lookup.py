@@ -1,4 +1,4 @@
-"""Finds a payment on the chain and in the mempool, both as of one moment (docs/payments.md "States")."""
+"""Finds a payment on the chain and in the mempool, both as of one moment (docs/payments.md)."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -190,9 +190,11 @@ def _network(fields: dict[str, object], networks: Iterable[NetworkParams]) -> Ne
     chain_id, genesis_hash = fields["chainId"], hex_bytes(fields["genesisHash"], 32, "genesisHash")
     params = known.get(chain_id) if isinstance(chain_id, str) else None
     if params is None:
-        raise Unproved(f"the proof is of another network; without its file it must be of {' or '.join(known)}")
+        raise Unproved(
+            f"the proof is for another network; without the network's file it must be for {' or '.join(known)}"
+        )
     if genesis_hash != params.genesis_hash:
-        raise Unproved(f"the proof is of another network that calls itself {params.chain_id}: its genesis differs")
+        raise Unproved(f"the proof is for another network that calls itself {params.chain_id}: its genesis differs")
     return params
 
 
@@ -263,7 +265,7 @@ def check_payment(terms: PaymentTerms, params: NetworkParams, transfer: Transfer
     """Raise Unproved unless a transfer in the block at ``height`` meets ``terms``, however deep it is."""
     if transfer.reference != terms.reference:
         reference = "no reference" if transfer.reference is None else f"the reference {transfer.reference}"
-        raise Unproved(f"the transfer in the proof carries {reference}, not {terms.reference}")
+        raise Unproved(f"the transfer in the proof has the reference {reference}, not {terms.reference}")
     # Comparing keys is not enough: a key has an address on every network, with different coins.
     recipient = encode_address(transfer.recipient, params.address_prefix)
     if recipient != terms.recipient:

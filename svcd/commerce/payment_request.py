@@ -181,7 +181,7 @@ def checkout_path(request: "PaymentRequest") -> str:
     return f"/pay/?{urlencode(query, quote_via=quote, safe='')}"
 
 
-# Payment URIs (docs/payments.md "Payment URI", RFC 3986)
+# Payment URIs (docs/wallets.md "References and payment links", RFC 3986)
 
 
 @frozen

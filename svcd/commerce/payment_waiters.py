@@ -21,7 +21,7 @@ from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
 from svcd.web.rate_limits import client_group
 
-_WAITING: Final = "Waiting verifications without end, to use up connections"
+_WAITING: Final = "Endless waiting verifications, to use up connections"
 MAX_SECONDS: Final = limit(30, "time that a verification waits", "seconds", _WAITING)
 """How long a verification may wait; less than the time-outs of common proxies."""
 MAX_WAITING: Final = limit(500, "verifications that wait", "verifications", _WAITING)

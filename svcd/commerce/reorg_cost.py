@@ -99,7 +99,7 @@ class Advice:
 
 
 def advised_confirmations(amount: int, coin_price: int, hash_price: int, hashes_per_block: int) -> Advice:
-    """The confirmations that make undoing dearer than ``amount`` base units: at least the default, at most the maximum.
+    """The confirmations that make undoing cost more than ``amount`` base units, within the default and the maximum.
 
     The prices of a coin and of an hour of one core are in hundred-millionths of one currency.
     """

@@ -1,4 +1,4 @@
-"""When a failed delivery is tried again (docs/webhooks.md "Attempts"). Times and delays are in milliseconds."""
+"""When a failed delivery is tried again (docs/webhook-reference.md). Times and delays are in milliseconds."""
 
 import re
 from datetime import UTC

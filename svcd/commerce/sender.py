@@ -1,4 +1,4 @@
-"""Sends an event or a test event to its receiver, and interprets the answer (docs/webhooks.md "Attempts")."""
+"""Sends an event or a test event to its receiver, and interprets the answer (docs/webhook-reference.md "Attempts")."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping

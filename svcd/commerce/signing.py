@@ -1,4 +1,4 @@
-"""Signatures of events (docs/webhooks.md "Signatures").
+"""Signatures of events (docs/webhook-reference.md "Signatures").
 
 Each attempt has its own signature, which covers its timestamp and the body. There are two forms: the node's own, and
 that of Standard Webhooks (https://www.standardwebhooks.com), which has verifiers in many languages.

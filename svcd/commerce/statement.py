@@ -1,4 +1,4 @@
-"""The statement of an account: every change of its balance, in the order of the chain (docs/http.md "statement").
+"""The statement of an account: every change of its balance, in the order of the chain (docs/http.md).
 
 Transfers are found by index. Blocks have no index by producer, since that would cost every node for the sake of few:
 a page looks at the headers of up to BLOCKS_LOOKED_AT blocks.

@@ -1,4 +1,4 @@
-"""A watch over one payment, and the events that it emits as the chain moves (docs/webhooks.md "Events").
+"""A watch over one payment, and the events that it emits as the chain moves (docs/webhook-reference.md).
 
 Pure functions: svcd.commerce.chain_follower calls :func:`evaluate` and stores the result.
 """
@@ -126,7 +126,7 @@ class EvaluationContext:
     tip_before: int
     """The height at the previous evaluation of the watches."""
     synced: bool
-    """Watches expire only while the node is in step with the network; otherwise it may lack the newest blocks."""
+    """Watches expire only while the node is in sync with the network; otherwise it may lack the newest blocks."""
     every_depth: bool = True
     """Whether each further confirmation of an unconfirmed payment is an event."""
     drop: Drop = UNKNOWN_DROP

@@ -1,4 +1,4 @@
-"""The merchants' operations on watches: register, list, show, cancel, redeliver (docs/webhooks.md)."""
+"""The merchants' operations on watches: register, list, show, cancel, redeliver (docs/webhook-reference.md)."""
 
 import json
 from collections.abc import Callable, Sequence

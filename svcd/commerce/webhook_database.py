@@ -1,4 +1,4 @@
-"""Opens and closes the database of webhooks (docs/operations.md "Storage")."""
+"""Opens and closes the database of webhooks (docs/storage.md)."""
 
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -140,8 +140,8 @@ async def _open_file(path: Path, worker: Worker, settings: WatchSettings) -> _Op
     mark = UncleanShutdownMarker(path)
     if mark.log_is_missing:
         raise DatabaseError(
-            f"{mark.log} is missing although the last run did not end by itself: the newest watches and events "
-            f"are lost with it. Put it back, or move {mark.database} away and register the open orders again"
+            f"{mark.log} is missing although the last run did not shut down cleanly: the newest watches and events "
+            f"are lost with it. Restore it, or move {mark.database} away and register the open orders again"
         )
     connection = await worker.run(open_writer, path, WEBHOOKS)
     sql = SqliteConnection(connection)
@@ -207,7 +207,7 @@ def _resume(connection: "PostgresqlConnection") -> None:
         connection.clear_copy_mark()
     _LOG.warn(
         "PostgreSQL has the webhooks of a backup or a promoted standby: register the newest orders again unless it was "
-        "a synchronous one. All watches go on, and receivers may get events that they know"
+        "a synchronous one. All watches continue, and receivers may get events that they have already received"
     )
 
 
@@ -218,7 +218,7 @@ def _refuse_unmoved(path: Path) -> None:
     with explaining_errors(path, WEBHOOKS), closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file:
         if file.has_watches() and not file.is_moved():
             raise DatabaseError(
-                f"{path} has webhooks, and [commerce.webhooks] database names PostgreSQL: carry them over with "
+                f"{path} has webhooks, and [commerce.webhooks] database names PostgreSQL: move them with "
                 "`svc webhook move`, or move the file away"
             )
 
@@ -234,4 +234,7 @@ def _begin_epochs_of_copy(connection: SqlConnection, now: int) -> None:
     with connection.transaction():
         WebhookStore(connection).begin_epochs(now // 1000)
         connection.clear_copy_mark()
-    _LOG.info("the webhooks are from a backup: their watches go on, and receivers may get events that they know")
+    _LOG.info(
+        "the webhooks are from a backup: their watches continue, and receivers may get events that they have already "
+        "received"
+    )

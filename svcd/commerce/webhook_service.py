@@ -129,7 +129,7 @@ class PauseBudget:
     """Pauses the steps of one change while blocks are connected, for MAX_PAUSES_SECONDS in total.
 
     Two busy threads share the interpreter equally. Without pauses, a block that arrives while 2,000 watches are
-    evaluated would take twice as long to connect (docs/performance.md "Watches").
+    evaluated would take twice as long to connect (docs/performance.md "Ceilings").
     """
 
     _busy: Callable[[], bool]
@@ -386,7 +386,7 @@ class WebhookService(Service):
         self._lowered = height if self._lowered is None else min(self._lowered, height)
 
     def record(self) -> dict[str, object]:
-        """Backlog and counts for the operator (docs/operations.md "Operator interface")."""
+        """Backlog and counts for the operator (docs/operator-api.md)."""
         counts, oldest = self.counts(), self.backlog.oldest_undelivered
         leadership = self._context.leadership
         shared: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""The node's block key in an encrypted keyfile, unlocked before the reactor runs (docs/operations.md "The block key").
+"""The node's block key in an encrypted keyfile, unlocked before the reactor runs (docs/block-key.md).
 
 The password comes from a file descriptor (`--key-password-fd`), else from a file or a credential of systemd
 (`[participation] keyPasswordFile`), else from a prompt. It is in no setting, environment variable, log or exception.
@@ -101,7 +101,7 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
                     "no password"
                 )
             raise KeyLocked(
-                f"a password is set for {path}, which is no key file: run svc node key new, or set no password"
+                f"a password is set for {path}, which is not a key file: run svc node key new, or set no password"
             )
         return None
     own = f"the node for {config.params.name}: make a key with svc node key new --network {config.network}"

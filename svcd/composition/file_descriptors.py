@@ -1,4 +1,4 @@
-"""Open files: raising the process's limit, and how many connections of clients fit (docs/operations.md)."""
+"""Open files: raising the process's limit, and how many connections of clients fit (docs/troubleshooting.md)."""
 
 import resource
 from typing import Final

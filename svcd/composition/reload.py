@@ -144,8 +144,8 @@ def _changes_text(merchants: dict[str, Any], settings: Sequence[str], certificat
         *(f"added {name}" for name in merchants["added"]),
         *(f"changed {each['name']} ({', '.join(each['settings'])})" for each in merchants["changed"]),
         *(
-            f"removed {each['name']} (active webhooks, which go on: {each['watches']}; webhooks with events, which are "
-            f"kept for a week: {each['undelivered']})"
+            f"removed {each['name']} (active webhooks, which continue: {each['watches']}; webhooks with events, which "
+            f"are kept for a week: {each['undelivered']})"
             for each in merchants["removed"]
         ),
         *(f"set {name}" for name in settings),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from twisted.application.service import Service
-from twisted.web.resource import Resource
 
 from svcd.chain.address import decode_address, key_hash
 from svcd.chain.signature import public_key_of
@@ -25,6 +24,7 @@ from svcd.composition.merchants import MerchantServices
 from svcd.composition.reload import ReloadableParts, ReloadService
 from svcd.composition.resources import NodeResources, stop_seconds
 from svcd.config.schema import LOOPBACK_HOSTS, Config, Limits
+from svcd.endpoint_description import EndpointDescription
 from svcd.interfaces import unix_seconds
 from svcd.limits import Limit, constant_limits
 from svcd.metrics.exposition import MetricsRoutes, collect_from
@@ -47,7 +47,7 @@ from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.snapshot_start import StartMode, StartSettings
 from svcd.p2p.transport import open_transport
 from svcd.pages.link_policy import LinkPolicy
-from svcd.pages.resource import PageHosts, pages_resource
+from svcd.pages.resource import PageHosts, PagesMaker, pages_resource
 from svcd.pages.sources import PeerRow, Sources
 from svcd.process.certificates import CHECK_SECONDS, ServerCertificate, ServerCertificates
 from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch, load_or_make, load_or_make_token
@@ -72,7 +72,6 @@ from svcd.rpc.payment_routes import PaymentListRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.rpc.statement_routes import StatementRoutes
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
-from svcd.web.api import SiteContext
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
@@ -388,7 +387,7 @@ class NodeServices:
             routes.append(DevnetRoutes(self._devnet, seed=self._seed, token=token))
         return self._sites.operator(routes, SiteLimits(connections=OPERATOR_CONNECTIONS), hosts=hosts)
 
-    def _pages(self, payments: PaymentLookup, incoming: RecipientIndex) -> Callable[[SiteContext], Resource]:
+    def _pages(self, payments: PaymentLookup, incoming: RecipientIndex) -> PagesMaker:
         node_context, config, network = self._base.node_context, self._base.config, self._network
         sources = Sources(
             chain_manager=node_context.chain_manager,
@@ -405,6 +404,8 @@ class NodeServices:
                 frozenset(self.reload.config.pages.return_hosts),
                 self.reload.config.pages.only,
             ),
+            origin=own_origin(config),
+            worker=self._base.pools.files,
         )
         return pages_resource(sources, page_hosts(config))
 
@@ -468,6 +469,13 @@ async def no_watch(_height: int, _time: int) -> bool:
 
 async def refuse_no_watch(_height: int) -> None:
     """Refuse watches on a node without webhooks, which gets none."""
+
+
+def own_origin(config: Config) -> str:
+    """The URL at which this node answers: as configured, else on this machine."""
+    listening = EndpointDescription.parse(config.http.listen)
+    scheme = "https" if listening.has_tls else "http"
+    return config.http.public_url or f"{scheme}://127.0.0.1:{listening.arguments.get('port', '8645')}"
 
 
 def page_hosts(config: Config) -> PageHosts:

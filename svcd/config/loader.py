@@ -135,8 +135,8 @@ def _check_passed_sockets(config: Config, settings: Settings, names: Sequence[st
         if described.kind == "systemd" and many > 1:
             raise settings.problem(
                 setting,
-                f"systemd hands over {many} sockets of that name, and one would be served: leave one ListenStream= in "
-                'the .socket unit, such as "[::]:8645" for all addresses of IPv4 and IPv6',
+                f"systemd passes {many} sockets of that name, and the node would serve only one: leave one "
+                'ListenStream= in the .socket unit, such as "[::]:8645" for all addresses of IPv4 and IPv6',
             )
 
 
@@ -158,7 +158,7 @@ def _check_operator(config: Config, settings: Settings) -> None:
     if port.kind not in ("", "systemd") and not _is_loopback(port.arguments.get("interface", "")):
         raise settings.problem(
             ("operator", "listen"),
-            'must be a Unix socket or on loopback, such as "tcp:8646:interface=127.0.0.1", for it is never public',
+            'must be a Unix socket or on loopback, such as "tcp:8646:interface=127.0.0.1": it must never be public',
         )
 
 
@@ -294,7 +294,7 @@ def read_secret_file(path: Path, credentials: Path | None) -> bytes:
     if mode & 0o077 and not guarded:
         raise BadValue(f"{path} is open to others (mode {mode:04o}); run: chmod 600 {path}")
     if len(content) > _MAX_SECRET_BYTES:
-        raise BadValue(f"the file holds more than {_MAX_SECRET_BYTES} bytes; it must hold the secret alone")
+        raise BadValue(f"the file has more than {_MAX_SECRET_BYTES} bytes; it must contain only the secret")
     return content
 
 
@@ -304,4 +304,4 @@ def _secret(path: Path, settings: Settings, at: KeyPath, credentials: Path | Non
     except BadValue as error:
         raise settings.problem(at, str(error)) from error
     except UnicodeDecodeError as error:
-        raise settings.problem(at, "the file must hold UTF-8 text") from error
+        raise settings.problem(at, "the file must contain UTF-8 text") from error

@@ -37,12 +37,12 @@ _TOML_REASON: Final = re.compile(r"(.*) \(at line ([0-9]+), column [0-9]+\)")
 
 NAME: Final = Matching(
     "[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?",
-    '1 to 32 lower-case letters, digits and hyphens inside, such as "festival"',
+    '1 to 32 lower-case letters, digits and, between them, hyphens, such as "festival"',
     tuple((params.name, "a built-in network") for params in BUILT_IN),
 )
 _CHAIN_ID: Final = Matching(
     "[A-Z0-9](?:[A-Z0-9-]{0,30}[A-Z0-9])?",
-    "1 to 32 capitals, digits and hyphens inside, such as FESTIVAL",
+    "1 to 32 capitals, digits and, between them, hyphens, such as FESTIVAL",
     tuple((params.chain_id, params.name) for params in BUILT_IN),
 )
 _PREFIX: Final = Matching(
@@ -205,7 +205,7 @@ def read_network_file(path: Path) -> NetworkParams:
     except OSError as error:
         raise ConfigError(f"{path}: the network file cannot be read: {error.strerror}") from error
     if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path}: must have at most {MAX_FILE_BYTES} bytes, and is no network file")
+        raise ConfigError(f"{path}: must have at most {MAX_FILE_BYTES} bytes, so this is not a network file")
     return parse_network_file(content, str(path))
 
 

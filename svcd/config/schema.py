@@ -1,4 +1,4 @@
-"""Every setting of the node with its default on mainnet; docs/operations.md and conf/svcd.toml explain them.
+"""Every setting of the node with its default on mainnet; conf/svcd.toml explains them, and docs/settings.md lists them.
 
 In the TOML file the keys are camelCase (`dataDir`), here snake_case. A relative file name counts from the data
 directory: `config.data_dir / config.participation.key_file` is right for relative and absolute ones alike.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from attrs import field, frozen
 from OpenSSL.crypto import Error as CryptoError
 from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import VerifyError
 
 from svcd.config.types import BadValue, String
 from svcd.endpoint_description import EndpointDescription
@@ -34,11 +35,13 @@ class ServerEndpoint:
             for part in EndpointDescription.parse(text).for_twisted:
                 _parse_server_endpoint(None, part)
         except (KeyError, IndexError) as error:
-            raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
+            raise BadValue(f"systemd passed no such socket ({error}); is svcd.socket running?") from error
         except OSError as error:
             raise BadValue(f"{error.filename}: {error.strerror}") from error
         except CryptoError as error:
             raise BadValue("privateKey and certKey must be a key and its certificate in PEM") from error
+        except VerifyError as error:
+            raise BadValue("privateKey is not the key of the certificate in certKey") from error
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a backslash at the end.
             raise BadValue(
                 'must be a Twisted endpoint such as "tcp:8645:interface=127.0.0.1" or "unix:/run/svcd.sock"'

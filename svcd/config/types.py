@@ -82,7 +82,7 @@ class MerchantName:
         """Return the name."""
         text = String().read(value)
         if not _MERCHANT_NAME.fullmatch(text):
-            raise BadValue('must be 1 to 32 lower-case letters, digits and hyphens inside, such as "books"')
+            raise BadValue('must be 1 to 32 lower-case letters, digits and, between them, hyphens, such as "books"')
         return text
 
 

@@ -67,7 +67,7 @@ def check_account(proof: AccountProof, *, block: bytes, state_root: bytes) -> Ac
     ``block`` is the hash of that block and ``state_root`` the one in its header. Raises Unproved.
     """
     if proof.block != block:
-        raise Unproved(f"the proof is of block {proof.block.hex()}, not of {block.hex()}")
+        raise Unproved(f"the proof is for block {proof.block.hex()}, not of {block.hex()}")
     depth, key = len(proof.path), int.from_bytes(proof.key, "big")
     node = bytes(32)
     if proof.leaf is not None:

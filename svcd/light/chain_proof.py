@@ -96,9 +96,9 @@ def network_fields(params: NetworkParams) -> dict[str, object]:
 def check_network(fields: Mapping[str, object], params: NetworkParams) -> None:
     """Raise Unproved unless ``chainId`` and ``genesisHash`` of a proof are those of the network."""
     if fields["chainId"] != params.chain_id:
-        raise Unproved(f"the proof is of another network; it must be of {params.chain_id}")
+        raise Unproved(f"the proof is for another network; it must be for {params.chain_id}")
     if hex_bytes(fields["genesisHash"], 32, "genesisHash") != params.genesis_hash:
-        raise Unproved(f"the proof is of another network that calls itself {params.chain_id}: its genesis differs")
+        raise Unproved(f"the proof is for another network that calls itself {params.chain_id}: its genesis differs")
 
 
 def _parse_chain(fields: Mapping[str, object], params: NetworkParams) -> ChainProof:

@@ -1,1 +1,1 @@
-"""The metrics of a node for Prometheus: one module for each subject (docs/operations.md "Metrics")."""
+"""The metrics of a node for Prometheus: one module for each subject (docs/monitoring.md "Metrics")."""

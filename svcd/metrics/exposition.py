@@ -1,4 +1,4 @@
-"""The metrics page for Prometheus (docs/operations.md "Metrics"), and the collectors behind it.
+"""The metrics page for Prometheus (docs/monitoring.md "Metrics"), and the collectors behind it.
 
 Each subject (chain, peers, process, HTTP, webhooks) has a module beside this one with collectors, which read the live
 objects when Prometheus scrapes; :func:`collect_from` registers them.

@@ -180,7 +180,7 @@ class CheckedEndpoint:
         try:
             creator: Any = self._trust.creatorForNetloc(self._target.host.encode("ascii"), self._target.port)
         except ValueError as error:
-            raise CallFailed("tls", f"{self._target.host} is no name that a certificate can be for") from error
+            raise CallFailed("tls", f"{self._target.host} is not a name that a certificate can be for") from error
         return lambda endpoint: wrapClientTLS(creator, endpoint, clock=cast(IReactorTime, self._reactor))
 
 

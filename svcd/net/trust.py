@@ -72,5 +72,5 @@ def _read_certificates(path: Path) -> list[crypto.X509]:
     except OSError as error:
         raise TrustError(f"{path} must be a file that the node can read: {error.strerror}") from error
     except ValueError as error:
-        raise TrustError(f"{path} must hold certificates in PEM form ({error})") from error
+        raise TrustError(f"{path} must contain certificates in PEM form ({error})") from error
     return [crypto.X509.from_cryptography(certificate) for certificate in certificates]

@@ -81,7 +81,8 @@ class DatabaseHealth:
         is_news, self.trouble = not self.trouble, str(error)
         if log and is_news:
             _LOG.error(
-                "{what} cannot be written: {why}. The change was not made; {remedy}, and the node continues by itself",
+                "{what} cannot be written: {why}. The change was not made; {remedy}, and the node then "
+                "continues without a restart",
                 what=self.kind.name,
                 why=str(error),
                 remedy=disk_remedy(error),

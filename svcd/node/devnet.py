@@ -1,4 +1,4 @@
-"""Devnet on demand: immediate blocks, reorganisations, coins from the faucet (docs/operations.md)."""
+"""Devnet on demand: immediate blocks, reorganisations, coins from the faucet (docs/operator-api.md)."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""The fee that a transfer needs now, from the newest blocks and the floor of the mempool (docs/http.md "fees").
+"""The fee that a transfer needs now, from the newest blocks and the floor of the mempool (docs/http.md).
 
 Pure functions of the mempool and of the fees that :meth:`svcd.store.chain_store.ChainReader.newest_fees` reads.
 """

@@ -351,7 +351,9 @@ class Mempool:
             )
         if transfer.nonce >= account.nonce + MAX_PER_SENDER:
             last = account.nonce + MAX_PER_SENDER - 1
-            raise RuleViolation(Refusal.NONCE, f"nonce {transfer.nonce} is too far ahead; at most {last} may wait now")
+            raise RuleViolation(
+                Refusal.NONCE, f"nonce {transfer.nonce} is too far ahead; the highest nonce accepted now is {last}"
+            )
         queue = self._queues.get(transfer.sender)
         replaced = queue.at(transfer.nonce) if queue else None
         if replaced is not None and transfer.fee * 10 < replaced.transfer.fee * 11:
@@ -367,8 +369,8 @@ class Mempool:
         if cost > account.balance:
             raise RuleViolation(
                 Refusal.BALANCE,
-                f"the balance is {cost + minimum - account.balance} base units short of amount, fee, what waits already"
-                f" and the {minimum} base units that the sender must keep",
+                f"the balance is {cost + minimum - account.balance} base units short of amount, fee, the pending"
+                f" transfers and the {minimum} base units that the sender must keep",
             )
         # What waits for either account is not counted: it may never get into a block.
         check_minimums(

@@ -212,8 +212,8 @@ def _warn_of_missing_logs(markers: Iterable[UncleanShutdownMarker]) -> None:
     for marker in markers:
         if marker.log_is_missing:
             _LOG.warn(
-                "{log} is missing although the last run did not end by itself: the newest blocks or waiting transfers "
-                "are lost with it, and are fetched again",
+                "{log} is missing although the last run did not shut down cleanly: the newest blocks or waiting "
+                "transfers are lost with it, and are fetched again",
                 log=str(marker.log),
             )
 

@@ -1,4 +1,4 @@
-"""The block that the operator knows: no chain without it is followed (``[chain] expect``, docs/operations.md)."""
+"""The block that the operator knows: no chain without it is followed (``[chain] expect``, docs/storage.md)."""
 
 from typing import Final
 

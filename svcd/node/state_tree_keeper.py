@@ -1,4 +1,4 @@
-"""Saves the state tree now and then and at a clean stop, in a thread (docs/operations.md "Storage")."""
+"""Saves the state tree now and then and at a clean stop, in a thread (docs/storage.md)."""
 
 from typing import Final
 

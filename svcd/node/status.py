@@ -93,7 +93,7 @@ class ChainAlarms:
 
 @define
 class AlarmLog:
-    """Logs the begin and end of each alarm, and whether the node is in step with the network.
+    """Logs the begin and end of each alarm, and whether the node is in sync with the network.
 
     ``behind`` gives the reason why the tip may not be the network's, ``alarms`` a sentence for each kind; "" for none.
     """
@@ -124,17 +124,17 @@ class AlarmLog:
         self._was_behind = bool(why)
         if lasts and self._in_step is not False:
             self._in_step = False
-            self.log.info("not in step with the network: {why}", why=why)
+            self.log.info("not in sync with the network: {why}", why=why)
         elif not why and not self._in_step:
             self._in_step = True
-            self.log.info("in step with the network")
+            self.log.info("in sync with the network")
 
 
 SOFTWARE_VERSION: Final = "0.0.1"
 PROTOCOL_VERSION: Final = "1.0"
 
 
-NO_PEER_MET: Final = "no verified peer has been met, and [participation] alone is not set"
+NO_PEER_MET: Final = "no verified peer has answered, and [participation] alone is not set"
 KNOWN_PEERS_CALLED: Final = "the nodes that were known at the start are being called, and none has answered yet"
 
 
@@ -249,7 +249,7 @@ class Status:
         if seconds < STILL_SECONDS or (usual := self._peers.network_view().usual_height) < tip.height + 2:
             return ""
         return (
-            f"the chain here has stood still at height {tip.height} for {seconds // 60:.0f} minutes "
+            f"the chain of this node has been at height {tip.height} for {seconds // 60:.0f} minutes "
             f"while most peers show height {usual} or more"
         )
 
@@ -264,7 +264,7 @@ class Status:
         return alarms if outage is None else [outage, *alarms]
 
     def alarms(self) -> dict[str, str]:
-        """A sentence for each kind of alarm (docs/operations.md "Alarms"); "" for no alarm."""
+        """A sentence for each kind of alarm (docs/monitoring.md "Alarms"); "" for no alarm."""
         return {
             DEEP: self.history.deep_reorganisation(),
             "outage": self.outage(),

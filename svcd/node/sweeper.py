@@ -1,4 +1,4 @@
-"""Sweeps block rewards from the node's key to the operator's own address ([participation] payTo; docs/operations.md).
+"""Sweeps block rewards from the node's key to the operator's own address ([participation] payTo; docs/block-key.md).
 
 A transfer restarts the holding period of its sender (docs/protocol.md 9), so the block key sends as seldom as
 `sweepAbove` allows, and everything at once. :func:`plan_sweep` decides, as a pure function; :class:`Sweeper` asks it
@@ -52,7 +52,7 @@ class Held(StrEnum):
     WAITING = "a transfer of the key waits for a block"
     FEE = f"the fee that a transfer needs now is more than one {FEE_SHARE}th of the surplus"
     REFUSED = "the mempool or its disk refused it; the log has the reason"
-    NOT_SYNCED = "the node is not in step with the network"
+    NOT_SYNCED = "the node is not in sync with the network"
     STOPPED = "the node starts or stops"
 
 

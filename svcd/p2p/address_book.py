@@ -6,7 +6,7 @@ are drawn by network group: many endpoints in few groups get no more than the sh
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_network
@@ -326,8 +326,11 @@ class AddressBook:
                 bucket.remove(entry)
 
 
-def draw_by_group(entries: Iterable[AddressEntry], random: Callable[[], float]) -> list[AddressEntry]:
+def draw_by_group(entries: Collection[AddressEntry], random: Callable[[], float]) -> list[AddressEntry]:
     """The entries in a random order, in rounds with one of each network group that has any left."""
+    if not entries:
+        # So it is each second, for a node that has fewer peers than it wants and knows no others.
+        return []
     drawn: Counter[str] = Counter()
     order: list[tuple[int, float, AddressEntry]] = []
     for entry in sorted(entries, key=lambda _: random()):

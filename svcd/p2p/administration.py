@@ -1,4 +1,4 @@
-"""Administration of peers and bans by the operator (docs/operations.md "Operator interface")."""
+"""Administration of peers and bans by the operator (docs/operator-api.md)."""
 
 import re
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class PeerAdministration:
             peer = await peers.handshake(target, outbound=outbound, reason=CallReason.COMMAND)
         except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}
-        full = "it answers and is in the address book, but there is no place for one more peer"
+        full = "it answers and is in the address book, but there is no room for another peer"
         return {"peer": self._record(peer), "why": None} if peer else {"peer": None, "why": full}
 
     async def ban(

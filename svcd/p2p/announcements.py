@@ -35,7 +35,7 @@ MAX_CHECKS: Final = limit(
     16,
     "announced headers that are checked at a time",
     "headers",
-    "Announcing headers without end, to have their work checked",
+    "Announcing endless headers, to have their work checked",
 )
 """Different announced headers whose work is checked at a time; each check computes an Argon2 hash."""
 MAX_FETCH_SECONDS: Final = limit(60.0, "time that a fetch keeps its place", "seconds", _NOT_DELIVERED)

@@ -188,7 +188,7 @@ class Bans:
         if len(self._own) >= MAX_OWN:
             self._own = {ban.name: ban for ban in self._own.values() if end_of(ban) > now}
         if len(self._own) >= MAX_OWN:
-            raise OverflowError(f"there are {MAX_OWN} bans of yours already; lift some first")
+            raise OverflowError(f"you have {MAX_OWN} bans already; lift some first")
         self._own[name] = Ban(name, None if seconds is None else now + seconds, "", own=True)
         return self._own[name]
 

@@ -177,7 +177,7 @@ class BranchPush:
             try:
                 found = await node.chain_manager.long_reads.ask(partial(_block_at, height))
             except Pruned as pruned:
-                raise _BlockNotAccepted(f"it lacks a block that is not here: {pruned}") from pruned
+                raise _BlockNotAccepted(f"it needs a block that this node does not have: {pruned}") from pruned
             if found is None or not self._peers.has(peer):
                 return False
             point, wire = found

@@ -52,7 +52,7 @@ CLAIM_APART_SECONDS: Final = 2.0
 """Between the beginnings of two checks: most peers have the same chain, and its headers are fetched once."""
 PROOF_SECONDS: Final = limit(10.0, "time for a reply about a claim", "seconds", _FALSE_CLAIM)
 """For each reply about a claim that is not proven yet."""
-MAX_PROOF_SECONDS: Final = limit(600.0, "time to prove one claim", "seconds", "Headers of little work without end")
+MAX_PROOF_SECONDS: Final = limit(600.0, "time to prove one claim", "seconds", "Endless headers of little work")
 """How long one claim may be checked, however many headers come."""
 MAX_SEARCHES: Final = limit(6, "requests to find the last common block of a claim", "requests", _FALSE_CLAIM)
 """Requests to find the last common block in the canonical chain; three find it in a chain of 500,000 blocks."""
@@ -435,7 +435,7 @@ class ChainSync:
             # The last common block lies between two hashes of the locator.
             hashes, limit = closer_locator(chain_manager, reply.headers[-1].height), PROOF_HEADERS
         else:
-            raise FalseClaim("its headers do not go on")
+            raise FalseClaim("its headers do not continue the chain")
         headers = reply.headers[stored:]
         fork = await chain_manager.head(headers[0].parent_hash)
         if fork is None:

@@ -201,7 +201,7 @@ def check_hello(hello: Hello, params: NetworkParams, *, own: str, now: int) -> N
     if (hello.network_id, hello.chain_id, hello.genesis_hash) != ours:
         raise HelloRefused(
             Fault.NETWORK,
-            f"this node is of {params.chain_id} with genesis {params.genesis_hash.hex()}, and the hello is of "
+            f"this node is on {params.chain_id} with genesis {params.genesis_hash.hex()}, and the hello is from "
             f"{hello.chain_id} with genesis {hello.genesis_hash.hex()}",
         )
     if hello.protocol_version.split(".")[0] != PROTOCOL_VERSION.split(".")[0]:

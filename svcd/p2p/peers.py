@@ -425,7 +425,8 @@ class Peers:
 
     def _has_seed(self) -> bool:
         """Whether an outbound peer is one of the operator's seeds."""
-        return any(peer.endpoint in self.seeds for peer in self.outbound())
+        found = map(self._peers.get, self.seeds)
+        return any(peer is not None and peer.outbound for peer in found)
 
     def _make_way(self, group: str) -> None:
         """Free an outbound place for a seed in a network group: that of the peer there, or of the newest one.
@@ -697,7 +698,7 @@ class Peers:
 
     def _find_seed(self, now: float) -> None:
         """Give an outbound place to a seed that is a peer, or call one, unless a seed has such a place."""
-        if not self.settings.outbound or self._has_seed() or self._calls_seed():
+        if not self._wants_seed():
             return
         for peer in self.all():
             if peer.endpoint in self.seeds:
@@ -711,9 +712,13 @@ class Peers:
         if due:
             self._tasks.start(self.connect(draw_by_group(due, self.book.random)[0].endpoint, outbound=True))
 
+    def _wants_seed(self) -> bool:
+        """Whether no seed has an outbound place or is called to have one, although there are seeds and places."""
+        return bool(self.seeds and self.settings.outbound) and not (self._has_seed() or self._calls_seed())
+
     def _keeps_room_for_seed(self) -> bool:
         """Whether an outbound place is kept for a seed that may answer; one that is being called has its place."""
-        if not self.settings.outbound or self._has_seed() or self._calls_seed():
+        if not self._wants_seed():
             return False
         return any(entry.failures < MAX_FAILURES for entry in self._seeds_in_book())
 

@@ -1,4 +1,4 @@
-"""The routes that other nodes call (docs/http.md "Between nodes")."""
+"""The routes that other nodes call (docs/peers.md "Messages")."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,7 +83,7 @@ _POLICY: Final = {
 }
 """Reasons to refuse an honest peer's transfer: mempools differ from node to node."""
 _OCTETS: Final = "application/octet-stream"
-_NO_SNAPSHOT: Final = "There is no snapshot of this block here; `/p2p/status` says of which blocks there are."
+_NO_SNAPSHOT: Final = "There is no snapshot of this block here; `/p2p/status` lists those that there are."
 _HEX_HASH: Final = re.compile("[0-9a-f]{64}")
 
 # Schemas
@@ -580,7 +580,7 @@ class SnapshotRoutes:
     def _at(self, height: int) -> SnapshotFile:
         file = self._snapshots.at(height)
         if file is None:
-            raise HttpError(404, "there is no snapshot of this block here; /p2p/status says of which blocks there are")
+            raise HttpError(404, "there is no snapshot of this block here; /p2p/status lists those that there are")
         return file
 
 

@@ -59,7 +59,7 @@ MAX_BEGUN: Final = limit(10, "snapshots that are begun until all blocks are fetc
 MAX_TRIES: Final = 3
 """How often in a row a peer may fail to show the headers that it claims until the node no longer waits for it."""
 BRANCH_HEADERS: Final = limit(
-    10_000, "headers of a branch that wait for proof of more work", "headers", "Headers of little work without end"
+    10_000, "headers of a branch that wait for proof of more work", "headers", "Endless headers of little work"
 )
 """Headers of a chain that leaves the staged one, in memory until it has more work; further ones are fetched again."""
 _LOG_SECONDS: Final = 1.0
@@ -370,7 +370,7 @@ class SnapshotStart:
         if expected is not None and tip.height < expected.height:
             raise _NotFromSnapshot(f"no headers reach block {expected.height} of [chain] expect")
         if not prefers(tip, self._node.chain_manager.tip):
-            raise _NotFromSnapshot("the headers show no more work than there is here")
+            raise _NotFromSnapshot("the headers show no more work than this node's chain has")
 
     def _most_work(self, tip: ChainPoint) -> Peer | None:
         """The peer to ask for headers: one that claims more work than ``tip`` has, if there is any to be asked."""

@@ -1,6 +1,6 @@
 """Charts as SVG, drawn by the server: axes, a line at a mark, and the value of each block where it is pointed at.
 
-A browser shows the values as tooltips; `static/charts.mjs` adds the keyboard (docs/pages.md "Charts").
+A browser shows the values as tooltips; `static/charts.mjs` adds the keyboard (docs/pages.md "Every page").
 Charts are text and not elements: a thousand elements would occupy the reactor's thread for 20 ms.
 """
 

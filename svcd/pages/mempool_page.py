@@ -1,4 +1,4 @@
-"""The mempool: what waits and for how long, and which fee gets into which block (docs/pages.md "Mempool")."""
+"""The mempool: what waits and for how long, and which fee gets into which block (docs/pages.md "The next block")."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,6 +1,6 @@
 """The hashes of the wallet's page and of its files, which a release lists for `svc wallet page-check`.
 
-Each line has a SHA-256 in hex, two blanks, and the path of a file, or ``/wallet/`` and a language. The page has several
+Each line has a SHA-256 in hex, two spaces, and the path of a file, or ``/wallet/`` and a language. The page has several
 lines for a language: without a warning about the node, and with each that a node can insert. What an operator
 configures in it, the links of which shops are listed, is left empty. One line has the hash of the header that limits
 what the page may load.

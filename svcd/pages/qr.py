@@ -80,7 +80,7 @@ class QrCodeRoute:
     def draw(self, data: str) -> Response:
         """Answer GET /qr.svg."""
         if len(data) > MAX_CHARACTERS:
-            raise HttpError(400, f"a QR code holds at most {MAX_CHARACTERS} characters; leave the label out")
+            raise HttpError(400, f"a QR code has room for at most {MAX_CHARACTERS} characters; leave the label out")
         self._check(data)
         body = flattened(qr_code(data, "QR code"))
         return Response(body, content_type=b"image/svg+xml")

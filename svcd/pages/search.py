@@ -1,4 +1,4 @@
-"""Search by height, block hash, transaction id, address or reference (docs/pages.md "Search")."""
+"""Search by height, block hash, transaction id, address or reference (docs/pages.md "Search and references")."""
 
 from collections.abc import Iterator
 from urllib.parse import quote

@@ -12,7 +12,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.commerce.payment_lookup import PaymentLookup
-from svcd.interfaces import Clock, milliseconds
+from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
@@ -52,6 +52,10 @@ class Sources:
     serves_peers: bool
     """Whether the ``/p2p`` routes are on the same site as the pages."""
     links: LinkPolicySource
+    origin: str
+    """The URL of this node that examples of requests have, without a path."""
+    worker: Worker
+    """Draws what takes longer than the reactor may be held up."""
     recent: RecentBlocks = field(init=False)
 
     @recent.default

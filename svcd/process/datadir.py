@@ -235,5 +235,7 @@ def read_private(path: Path) -> bytes:
 def _load(path: Path) -> bytes:
     text = read_private(path).decode("utf-8", errors="replace")
     if not _SEED.fullmatch(text):
-        raise SeedFileError(f"{path} must hold 64 lower-case hex characters: restore it, or move it away for a new key")
+        raise SeedFileError(
+            f"{path} must contain 64 lower-case hex characters: restore it, or move it away for a new key"
+        )
     return bytes.fromhex(text.strip())

@@ -111,7 +111,9 @@ class NodeLog:
     def rotate(self) -> None:
         """Begin a new file, on SIGUSR1; one that another program has moved away is opened again."""
         if self._file is None:
-            self._log.info("SIGUSR1: the log is no file of the node's own, and there is nothing to rotate")
+            self._log.info(
+                "SIGUSR1: the node does not write the log to a file of its own, so there is nothing to rotate"
+            )
             return
         with self._lines.lock:
             moved = not os.path.exists(self._file.path) or not os.path.getsize(self._file.path)

@@ -92,8 +92,8 @@ class StartTimeout(Service):
         if self._clock.seconds() >= self._until:
             self.stop_accepting()
             self._log.error(
-                "the start has not ended after {minutes} minutes; systemd is asked for no more time, and ends the node "
-                "soon",
+                "the start has not ended after {minutes} minutes; the node asks systemd for no more time, and "
+                "systemd will end it soon",
                 minutes=round(START_SECONDS / 60),
             )
             return

@@ -70,9 +70,9 @@ def use_monotonic_clock(reactor: Any) -> None:
     """Make a reactor that has not started count monotonic time; ``reactor.unix_seconds`` is the computer's clock.
 
     Twisted's reactor counts in Unix time: when the clock is set back by an hour, every timer waits an hour longer,
-    deadlines and systemd's watchdog included; when it is set forward, all deadlines pass at once (docs/operations.md
-    "Faults"). twistd has installed the reactor by now, so that a subclass cannot be; ReactorBase of Twisted 26.10.0
-    takes the time of all its timers from `self.seconds`.
+    deadlines and systemd's watchdog included; when it is set forward, all deadlines pass at once
+    (docs/troubleshooting.md "Faults"). twistd has installed the reactor by now, so that a subclass cannot be;
+    ReactorBase of Twisted 26.10.0 takes the time of all its timers from `self.seconds`.
     """
     offset = time.time() - time.monotonic()
     reactor.seconds = lambda: time.monotonic() + offset

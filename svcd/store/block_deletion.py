@@ -1,4 +1,4 @@
-"""Deletes old blocks from the chain's database, some transfers to a commit (docs/operations.md "Storage")."""
+"""Deletes old blocks from the chain's database, some transfers to a commit (docs/storage.md)."""
 
 from sqlite3 import Connection
 from typing import Final

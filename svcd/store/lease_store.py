@@ -1,4 +1,4 @@
-"""The SQL of the lease, by which one of the nodes that share a PostgreSQL database leads (docs/operations.md).
+"""The SQL of the lease, by which one of the nodes that share a PostgreSQL database leads (docs/scaling.md).
 
 Times are Unix milliseconds of the database's clock.
 """

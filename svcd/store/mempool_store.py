@@ -1,4 +1,4 @@
-"""The mempool's database (docs/operations.md "Storage").
+"""The mempool's database (docs/storage.md).
 
 A commit does not wait for the disk, so that it can be made in the reactor's thread. A kill loses nothing; a power cut
 may lose the newest transfers, which their wallets submit again. Another thread runs the checkpoints.

@@ -1,4 +1,4 @@
-"""The database of webhooks on PostgreSQL 15 or newer, by psycopg 3 (docs/operations.md "Webhooks on PostgreSQL").
+"""The database of webhooks on PostgreSQL 15 or newer, by psycopg 3 (docs/scaling.md "Webhooks on PostgreSQL").
 
 The only module that imports psycopg, an extra of the package: import it only where PostgreSQL is configured.
 """

@@ -2,7 +2,7 @@
 
 
 class Pruned(Exception):
-    """Blocks below :attr:`prune_height` were asked for, of which this node has headers only (docs/operations.md)."""
+    """Blocks below :attr:`prune_height` were asked for, of which this node has headers only (docs/storage.md)."""
 
     def __init__(self, prune_height: int, asked: str, advice: str) -> None:
         """``asked`` is what was asked for, and ``advice`` a clause that says what to ask for instead."""

@@ -1,4 +1,4 @@
-"""Files of snapshots: the records of all accounts, the manifest, and a checksum of each chunk (docs/operations.md).
+"""Files of snapshots: the records of all accounts, the manifest, and a checksum of each chunk (docs/storage.md).
 
 A file is written under another name first, so that it is whole or not there. A chunk is read in one piece, and its
 checksum shows a damaged disk before a peer sees the chunk.

@@ -1,6 +1,6 @@
 """A start from a snapshot that is under way: headers and accounts beside the chain, until they become the chain.
 
-What a commit has written is there after a kill, and the start goes on from it (docs/operations.md "Storage").
+What a commit has written is there after a kill, and the start goes on from it (docs/storage.md).
 """
 
 import json

@@ -1,8 +1,7 @@
 """The file ``<database>-tree``: one level of the state tree after some block, which saves a start reading all accounts.
 
 The file says which block it belongs to. The accounts after a block are the same in every database that has the block,
-so the file is right in each of these, and no other file or commit has to be in step with it (docs/operations.md
-"Storage").
+so the file is right in each of these, and no other file or commit has to be in step with it (docs/storage.md).
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Undo records: the accounts as they were before a block, packed (docs/operations.md "Storage")."""
+"""Undo records: the accounts as they were before a block, packed (docs/storage.md)."""
 
 from collections.abc import Mapping
 from struct import Struct

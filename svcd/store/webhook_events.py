@@ -1,4 +1,4 @@
-"""The SQL of webhook events and their queues (docs/operations.md "Storage").
+"""The SQL of webhook events and their queues (docs/storage.md).
 
 Times are Unix milliseconds.
 """

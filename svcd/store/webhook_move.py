@@ -1,4 +1,4 @@
-"""Moves the webhooks of a stopped node to PostgreSQL, or back (docs/operations.md "Webhooks on PostgreSQL").
+"""Moves the webhooks of a stopped node to PostgreSQL, or back (docs/scaling.md "Webhooks on PostgreSQL").
 
 Even if the move is killed, exactly one of the two is in use at any time. The move to PostgreSQL:
 

@@ -1,4 +1,4 @@
-"""The SQL of webhooks, behind methods named by intention (docs/operations.md "Storage").
+"""The SQL of webhooks, behind methods named by intention (docs/storage.md).
 
 Times are Unix milliseconds. The meaning of a watch is in svcd.commerce; here it is a row.
 """

@@ -37,7 +37,7 @@ from svcd.web.unsent import PIECE_BYTES, UnsentQueue
 DISCARDED_BYTES: Final = 64 * 1024
 """How much is read and discarded after a refusal, so that a client that is still sending gets the response."""
 _LENGTH_DIGITS: Final = 18
-_LONG_HEADERS: Final = "Headers without end, to fill memory"
+_LONG_HEADERS: Final = "Endless headers, to fill memory"
 # Twisted enforces these two.
 limit(HTTPChannel.totalHeadersSize, "a request's headers", "bytes", _LONG_HEADERS)
 limit(HTTPChannel.maxHeaders, "lines of a request's headers", "lines", _LONG_HEADERS)
@@ -56,6 +56,10 @@ HTTP2_REFUSAL: Final = b"".join(
     ]
 )
 """The response in HTTP/2, since its clients read nothing else (RFC 9113 sections 6.5, 6.8 and 7)."""
+
+
+FIRST_REQUEST_SECONDS: Final = 1.0
+"""How long a new connection may take to begin its first request once the site drains: that may be on its way."""
 
 
 class ConnectionState(Enum):
@@ -124,6 +128,8 @@ class Channel(HTTPChannel):
     def __init__(self) -> None:
         super().__init__()
         self._phase = ConnectionState.IDLE
+        self._is_new = True
+        """Whether it has had no request yet."""
         self._started = 0.0
         self._line = b""
         self._cap = 0
@@ -417,6 +423,7 @@ class Channel(HTTPChannel):
             self._mark_unread()
             return
         self._passed = 0
+        self._is_new = False
         if self.site.draining:
             self.persistent = 0
         self._enter(ConnectionState.IDLE, self.site.limits.idle_seconds)
@@ -472,9 +479,12 @@ class Channel(HTTPChannel):
         self.site.connections.give_way(self)
 
     def drain(self) -> None:
-        """Close if no request has begun; otherwise the connection closes after its response."""
+        """Close if no request has begun, a new connection after a moment; otherwise it closes after its response."""
         if self._phase is ConnectionState.IDLE:
-            self.loseConnection()
+            if self._is_new:
+                self._enter(ConnectionState.IDLE, FIRST_REQUEST_SECONDS)
+            else:
+                self.loseConnection()
 
     def refuse(self, error: HttpError) -> None:
         """Answer an invalid or incomplete request with ``error``, discard its body and close the connection."""

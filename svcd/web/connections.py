@@ -81,7 +81,7 @@ class SiteLimits:
             8 * 1024 * 1024,
             "bodies of one client's requests at once",
             "bytes",
-            "Bodies that are never completed, so that no other client's are taken",
+            "Bodies that are never completed, so that other clients' are refused",
         ),
         validator=ge(1),
     )

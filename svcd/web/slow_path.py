@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, cast
 from urllib.parse import unquote_to_bytes
 
 from klein import Klein
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import server
@@ -26,7 +26,9 @@ from svcd.web.responses import NO_ROUTE, HttpError, Response, error_response, in
 from svcd.web.routes import Route
 from svcd.web.site_state import SiteState
 
-_TINY_CHUNKS: Final = "A body in chunks of a byte each, to hold up the reactor"
+_TINY_CHUNKS: Final = (
+    "A body in thousands of tiny chunks, or a `Content-Length` of thousands of digits, to hold up or crash a parser"
+)
 FREE_PIECES: Final = limit(256, "chunks of a body, whatever their size", "chunks", _TINY_CHUNKS)
 """How many chunks of any size a body may have; every MIN_PIECE bytes of it allow one more."""
 MIN_PIECE: Final = limit(256, "bytes in each further chunk, on average", "bytes", _TINY_CHUNKS)
@@ -111,6 +113,18 @@ class Request(server.Request):
             self.setHeader(b"Content-Length", b"%d" % len(body))
         self.write(body)
         self.finish()
+
+    def answer_later(self, work: Deferred[Response]) -> int:
+        """Send the response of ``work`` once it is there; a client that disconnects cancels it."""
+
+        def send(response: Response) -> None:
+            self.write(response.apply_to(self))
+            self.finish()
+
+        self.notifyFinish().addErrback(lambda _: work.cancel())
+        work.addCallback(send)
+        work.addErrback(lambda failure: failure.trap(CancelledError) and None)
+        return server.NOT_DONE_YET
 
     def refuse(self, error: HttpError) -> None:
         """Answer with ``error``; if a response has begun, abort, so that the client sees that it is incomplete."""

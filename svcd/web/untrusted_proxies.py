@@ -2,7 +2,7 @@
 
 An address counts as a proxy if ``X-Forwarded-For`` of its requests has named several clients. Any client can send such
 headers, so they exempt no client from a limit. They only prevent that all clients behind the proxy pay the price of one
-(docs/peers.md "Prices"), and raise an alarm for the operator (docs/operations.md "Alarms"): at once for an address of
+(docs/peers.md "Prices"), and raise an alarm for the operator (docs/monitoring.md "Alarms"): at once for an address of
 this machine or of a private network, which no outside client can have; for a public address only if almost all clients
 come through it, since any other may be a client that sends false headers.
 """

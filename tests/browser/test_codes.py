@@ -1,10 +1,10 @@
-"""Every error code that docs/wallet-page.md promises is met in a real browser."""
+"""Every error code that tests/wallet-page.md promises is met in a real browser."""
 
 import re
 from pathlib import Path
 
 HERE = Path(__file__)
-PAGE = HERE.parents[2] / "docs" / "wallet-page.md"
+PAGE = HERE.parents[1] / "wallet-page.md"
 
 
 def test_every_code_is_met_somewhere() -> None:

@@ -291,7 +291,7 @@ def test_a_chain_by_others_is_told(tab: Tab, festival: Festival, liar: Between) 
     make_wallet(tab)
     tab.click('#navigation a[href="#home"]')
     tab.see("#home-unproved[data-error=unproved]")
-    assert " is none of the 1 that may make it)." in tab.text("#home-unproved")
+    assert " is not one of the 1 that may make it)." in tab.text("#home-unproved")
     liar.lie = None
     checked(tab)
 

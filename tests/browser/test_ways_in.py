@@ -132,6 +132,7 @@ def test_explorer_and_checkout(watched: Watched, chain: Chain, eyes: Callable[[P
         checkout_path(fresh("gone"), rest="&until=1&returnUrl=https%3A%2F%2Fshop.example%2Fpaid"),
         "/pay/?reference=A",
         "/proof/",
+        "/reference/",
     ):
         watched.go(path, page)
         seen.look(path)

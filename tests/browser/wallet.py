@@ -1,4 +1,4 @@
-"""The wallet's page as a person uses it, by the names of docs/wallet-page.md."""
+"""The wallet's page as a person uses it, by the names of tests/wallet-page.md."""
 
 from pathlib import Path
 

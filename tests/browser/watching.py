@@ -13,7 +13,7 @@ from tests.process_level.running import wait_until
 DEADLINE = 90_000.0
 """Milliseconds after which something that a test waits for on a page will not come any more."""
 
-# A transfer that no block holds is 404 (docs/wallet-page.md), and Chromium notes every 404 in the console.
+# A transfer that no block holds is 404 (tests/wallet-page.md), and Chromium notes every 404 in the console.
 _NOT_YET = re.compile(r"/rpc/transaction/[0-9a-f]{64}$")
 _MISSING = "Failed to load resource: the server responded with a status of 404 (Not Found)"
 

@@ -246,7 +246,7 @@ SENTENCES: list[tuple[bytes, str]] = [
         f'{{"{LONG}":1,"{LONG}":2}}'.encode(),
         f'the key "{LONG[:64]}" occurs twice in one object; a key may occur once',
     ),
-    (rb'"\ud800"', "a string holds half of a surrogate pair; strings must be valid Unicode"),
+    (rb'"\ud800"', "a string contains half of a surrogate pair; strings must be valid Unicode"),
     (b"[", "not JSON: expecting value at character 1"),
     # The same on every Python: from 3.13 on the json module has words of its own for these.
     (b"[1,]", "not JSON: expecting value at character 3"),

@@ -77,10 +77,10 @@ def test_a_list_that_shrinks(made: str, allowed: str) -> None:
 
 def test_a_refusal_says_which_list_is_in_force() -> None:
     chain, tip = chain_of(GROWING, "ab")
-    with refuses(Refusal.PRODUCER, "none of the 3 that may make the block at height 3"):
+    with refuses(Refusal.PRODUCER, "not one of the 3 that may make the block at height 3"):
         check_header(GROWING, chain.head_after(tip), chain.block(tip, producer="d").header)
     tip = chain.block(tip, producer="c")
-    with refuses(Refusal.PRODUCER, "none of the 4 that may make the block at height 4"):
+    with refuses(Refusal.PRODUCER, "not one of the 4 that may make the block at height 4"):
         check_header(GROWING, chain.head_after(tip), chain.block(tip, producer="x").header)
     with refuses(Refusal.PRODUCER, "made one of the 2 blocks before height 4: another one must"):
         check_header(GROWING, chain.head_after(tip), chain.block(tip, producer="b").header)
@@ -93,5 +93,5 @@ def test_a_node_without_a_change_refuses_its_first_block_that_differs() -> None:
     block = chain.block(tip, producer="x")
     assert chain.verdict(tip, block) is None
     assert may_follow(outdated, "abcdab") == "cd"
-    with refuses(Refusal.PRODUCER, "none of the 4 that may make the block at height 7"):
+    with refuses(Refusal.PRODUCER, "not one of the 4 that may make the block at height 7"):
         check_header(outdated, chain.head_after(tip), block.header)

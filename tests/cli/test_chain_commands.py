@@ -138,8 +138,8 @@ def test_tx_accepts_either_case_and_prints_json(node: Node, terminal: Terminal) 
 
 def test_tx_says_whether_a_transfer_is_pending(node: Node, terminal: Terminal) -> None:
     txid = faucet(terminal, "2.5")
-    assert terminal.failure("tx", txid).endswith("it waits in the mempool")
-    assert terminal.failure("tx", NOBODY).endswith("it is not in the mempool either")
+    assert terminal.failure("tx", txid).endswith("is in no block but waits in the mempool")
+    assert terminal.failure("tx", NOBODY).endswith("is in no block and not in the mempool")
 
 
 def test_the_txid_is_validated(terminal: Terminal) -> None:

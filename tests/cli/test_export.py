@@ -138,7 +138,7 @@ def test_a_change_before_the_first_price_is_refused(traded: Node, terminal: Term
     prices.write_text("time,EUR\n2026-11-01 00:00:03,0.5\n")
     told = terminal.invoke("export", ADDRESS, "--prices", prices)
     assert (told.exit_code, told.stdout) == (1, "")
-    assert f"{prices} has no price for 2026-11-01 00:00:02 UTC: its first, in line 2, is of" in told.stderr
+    assert f"{prices} has no price for 2026-11-01 00:00:02 UTC: the first one, in line 2, is for" in told.stderr
     prices.write_text("time,EUR\n2026-11-01 00:00:02,0.5\n")
     assert len(books(terminal.ok("export", ADDRESS, "--prices", prices).out)) == 3
 

@@ -208,16 +208,16 @@ def test_a_node_that_nobody_reaches_says_so(node: Node, terminal: Terminal) -> N
     [
         ("http://127.0.0.1:8645", "127.0.0.1 is this machine itself", "on the computer itself"),
         ("http://[::1]:8645", "::1 is this machine itself", "on the computer itself"),
-        ("http://localhost:8645", "localhost is no public name", "on the computer itself"),
+        ("http://localhost:8645", "localhost is not a public name", "on the computer itself"),
         ("http://10.0.0.7:8645", "10.0.0.7 is an address of a private network", "in its local network"),
-        ("http://anna.local", "anna.local is no public name", "in its local network"),
-        ("http://anna", "anna is no public name", "in its local network"),
+        ("http://anna.local", "anna.local is not a public name", "in its local network"),
+        ("http://anna", "anna is not a public name", "in its local network"),
     ],
 )
 def test_an_address_at_home_needs_a_word(terminal: Terminal, url: str, problem: str, within: str) -> None:
     tells(terminal, url)
     assert terminal.failure(*INVITE, "--seed", url) == (
-        f"members elsewhere do not reach {url}, because {problem}: give a public URL, or --allow-private if all nodes "
+        f"members elsewhere cannot reach {url}, because {problem}: give a public URL, or --allow-private if all nodes "
         "are on this computer or in its local network"
     )
     told = terminal.ok(*INVITE, "--seed", url, "--allow-private").out
@@ -255,9 +255,7 @@ def test_the_file_may_be_on_the_web(terminal: Terminal, festival: NetworkParams)
         on_the_web(terminal, wrong)
         assert terminal.failure(*INVITE, "--file-url", url).startswith(sentence)
     on_the_web(terminal, "", 302)
-    assert terminal.failure(*INVITE, "--file-url", url) == (
-        f"{url} answers with the HTTP status 302, and must have the file"
-    )
+    assert terminal.failure(*INVITE, "--file-url", url) == f"{url} answers with HTTP status 302 instead of the file"
 
 
 @pytest.mark.parametrize(
@@ -266,8 +264,11 @@ def test_the_file_may_be_on_the_web(terminal: Terminal, festival: NetworkParams)
         (("network", "invite", "mainnet"), "mainnet is built into svcd: name the file of a network of your own"),
         ((*INVITE, "--seed", "other.example.org"), "Invalid value for '--seed': endpoint must begin with http:// or "),
         ((*INVITE, "--seed", f"{URL}/"), "Invalid value for '--seed': endpoint must end after the host or port"),
-        ((*INVITE, "--repository", "--upload-pack=x"), "must be what git clones, such as https://git.example.org/"),
-        ((*INVITE, "--repository", "a b"), "must be what git clones, such as https://git.example.org/svcd"),
+        (
+            (*INVITE, "--repository", "--upload-pack=x"),
+            "must be a URL that git can clone, such as https://git.example.org/",
+        ),
+        ((*INVITE, "--repository", "a b"), "must be a URL that git can clone, such as https://git.example.org/svcd"),
         ((*INVITE, "--file-url", "f.toml"), "Invalid value for '--file-url': the URL must begin with http:// or "),
     ],
 )

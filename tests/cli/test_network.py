@@ -159,7 +159,7 @@ def test_a_name_without_a_prefix_needs_one(terminal: Terminal) -> None:
         (("network", "new", "devnet"), "Invalid value for 'NAME': is that of a built-in network; choose another one"),
         (
             ("network", "new", "Fest"),
-            "Invalid value for 'NAME': must be 1 to 32 lower-case letters, digits and hyphens",
+            "Invalid value for 'NAME': must be 1 to 32 lower-case letters, digits and, between them, hyphens",
         ),
         ((*NEW, "--producer", "bob"), "bob is neither an address nor a public key of 64 lower-case hex digits"),
         ((*NEW, "--producer", f"{FAUCET[:-1]}q"), "has a wrong checksum; copy the address again"),

@@ -150,7 +150,7 @@ def test_a_proof_is_of_the_network_that_is_named(terminal: Terminal, festival: N
     assert "network        FESTIVAL\n" in terminal.ok(*words, env=FEST).out
     for network, chains in (("", "SVC-MAINNET or SVC-DEVNET"), ("devnet", "SVC-DEVNET"), ("fete.toml", "FETE")):
         assert terminal.failure(*words, env={"SVC_NETWORK": network}) == (
-            f"the proof is of another network; without its file it must be of {chains}"
+            f"the proof is for another network; without the network's file it must be for {chains}"
         )
 
 
@@ -164,7 +164,9 @@ def test_a_proof_from_the_genesis_is_of_the_network_that_is_named(terminal: Term
     assert re.search(r"^network +FESTIVAL$", told, re.MULTILINE)
     assert re.search(rf"^recipient +{bob}$", told, re.MULTILINE)
     for others in ((), ("--network", "devnet"), ("--network", "fete.toml")):
-        assert "the proof is of another network; without its file it must be of " in terminal.failure(*words, *others)
+        assert "the proof is for another network; without the network's file it must be for " in terminal.failure(
+            *words, *others
+        )
 
 
 @pytest.mark.parametrize(
@@ -196,8 +198,8 @@ def test_a_node_of_another_network_is_refused(
     token.write_text("t" * 40)
     told = terminal.failure(*(ALICE if word == "ADDRESS" else word for word in words), env=env)
     assert told == (
-        f"the node at http://127.0.0.1:8645 is of FESTIVAL with the genesis hash {festival.genesis_hash.hex()}, and not"
-        f" of twin with {twin.genesis_hash.hex()}: give a node of twin with --url, or another network with --network"
+        f"the node at http://127.0.0.1:8645 is on FESTIVAL with the genesis hash {festival.genesis_hash.hex()}, not on"
+        f" twin with {twin.genesis_hash.hex()}: give a node of twin with --url, or another network with --network"
     )
 
 

@@ -36,8 +36,8 @@ def test_the_newest_price_at_or_before_a_time_counts() -> None:
     with pytest.raises(CommandError) as refused:
         found.at(FIRST - 1)
     assert str(refused.value) == (
-        "prices.csv has no price for 2026-10-31 23:59:59 UTC: its first, in line 2, is of 2026-11-01 00:00:00 UTC; add"
-        " an earlier one, or export from a later day with --from"
+        "prices.csv has no price for 2026-10-31 23:59:59 UTC: the first one, in line 2, is for 2026-11-01 00:00:00 "
+        "UTC; add an earlier one, or export from a later day with --from"
     )
 
 

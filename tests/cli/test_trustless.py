@@ -160,7 +160,7 @@ def test_the_proof_of_another_account_does_not_convince(world: World) -> None:
     other = client.get(f"/rpc/proof/account/{world.node.address('alice')}").json
     world.lie(lambda path, answer: "/account/" in path and answer.update(other))
     told = world.terminal.failure("balance", world.node.address("bob"), "--trustless", "--url", LIAR)
-    assert told.endswith("the proof is of another address than the one that was asked for")
+    assert told.endswith("the proof is for another address than the one that was asked for")
 
 
 def test_the_chain_with_the_most_work_wins(world: World, short: Node) -> None:
@@ -175,7 +175,7 @@ def test_the_chain_with_the_most_work_wins(world: World, short: Node) -> None:
     refused = world.terminal.failure("verify", *order, "--trustless", *BOTH)
     assert refused.startswith("no node proves the payment: ")
     assert f"{LIAR}: its chain is another one" in refused
-    assert f"{HONEST}: no block of the chain holds this payment of order-9" in refused
+    assert f"{HONEST}: no block of the chain contains this payment of order-9" in refused
 
 
 def test_a_chain_without_work_does_not_convince(world: World) -> None:
@@ -213,7 +213,7 @@ def test_a_payment_that_is_proved(world: World) -> None:
     assert "that an order is unpaid cannot be proved" in text["not shown"]
     assert "where payments" not in world.terminal.ok(*words, "--since-height", 3).out
     refused = world.terminal.failure(*words, "--since-height", 4)
-    assert refused.startswith("the payment is not proved: no block of the chain holds this payment")
+    assert refused.startswith("the payment is not proved: no block of the chain contains this payment")
 
 
 def test_a_forged_payment_does_not_convince(world: World) -> None:
@@ -229,7 +229,7 @@ def test_a_forged_payment_does_not_convince(world: World) -> None:
     assert refused.startswith("the payment is not proved: ")
     assert "signature" in refused
     refused = world.terminal.failure("verify", *order, "--trustless", *BOTH)
-    assert f"{HONEST}: no block of the chain holds this payment" in refused
+    assert f"{HONEST}: no block of the chain contains this payment" in refused
     world.lie(lambda path, answer: (answer.clear(), answer.update(honest)))
     refused = world.terminal.failure("verify", *order, "--trustless", "--url", LIAR)
     assert refused.endswith("the transfer in the proof pays 5000000 base units, not 900000000")
@@ -275,7 +275,7 @@ def test_a_chain_from_the_future_is_refused(world: World) -> None:
 
 
 def test_several_nodes_need_trustless(world: World) -> None:
-    sentence = "several --url need --trustless; otherwise one node is asked"
+    sentence = "several --url options need --trustless; without it, give only one"
     assert world.terminal.misuse("balance", world.node.address("bob"), *BOTH) == sentence
     assert world.terminal.misuse("verify", *world.order, *BOTH) == sentence
     both = world.terminal.misuse("verify", "--trustless", "--proof", "proof.json")

@@ -1,4 +1,4 @@
-"""Watches on a running chain: the events as blocks come, are undone and return (docs/webhooks.md "Events")."""
+"""Watches on a running chain: the events as blocks come, are undone and return (docs/webhook-reference.md)."""
 
 import shutil
 import sqlite3
@@ -1217,7 +1217,7 @@ def test_whatever_happens_the_last_event_agrees_with_verification(
             count = data.draw(st.integers(1, len(order)), label="blocks in this step")
             watched.node.take(*order[:count])
             del order[:count]
-            watched.synced = data.draw(st.booleans(), label="in step with the network")
+            watched.synced = data.draw(st.booleans(), label="in sync with the network")
             if data.draw(st.booleans(), label="settled"):
                 watched.clock.advance(0)
             if data.draw(st.booleans(), label="received"):

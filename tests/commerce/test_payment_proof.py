@@ -133,14 +133,14 @@ def test_another_amount_is_refused() -> None:
 
 
 def test_another_reference_is_refused() -> None:
-    sentence = "the transfer in the proof carries the reference order-1, not order-2"
+    sentence = "the transfer in the proof has the reference the reference order-1, not order-2"
     assert verdict(good(), evolve_terms(reference="order-2")) == sentence
 
 
 def test_a_transfer_without_a_reference_pays_no_order() -> None:
     proof = parsed(answer_of(PAID, 3, 0))
     assert verdict(proof, PaymentTerms("order-1", address_of("carol", "svct"), 1, 1)) == (
-        "the transfer in the proof carries no reference, not order-1"
+        "the transfer in the proof has the reference no reference, not order-1"
     )
 
 
@@ -426,9 +426,9 @@ def test_a_tip_that_is_not_the_last_header() -> None:
 
 
 def test_a_proof_for_another_network() -> None:
-    with pytest.raises(Unproved, match="of another network; without its file it must be of SVC-DEVNET"):
+    with pytest.raises(Unproved, match="for another network; without the network's file it must be for SVC-DEVNET"):
         parse_proof([ANSWER.encode()], [DEVNET])
-    with pytest.raises(Unproved, match="of another network that calls itself SVC-TEST"):
+    with pytest.raises(Unproved, match="for another network that calls itself SVC-TEST"):
         parse_proof([ANSWER.encode()], [evolve(TEST_PARAMS, minimum_fee=9_999)])
 
 
@@ -489,7 +489,7 @@ def test_a_chain_with_other_rules_under_the_same_name() -> None:
         (lambda a: a["proof"]["parent"].update(cumulativeWork="1"), "parent.cumulativeWork must be 64 lower-case hex"),
         (lambda a: a["proof"]["transaction"].update(fee="010000"), "fee must be a decimal string without"),
         (lambda a: a["proof"]["transaction"].update(txid="00"), 'transaction has an unknown field "txid"'),
-        (lambda a: a["proof"].update(chainId=["SVC-TEST"]), "without its file it must be of SVC-TEST"),
+        (lambda a: a["proof"].update(chainId=["SVC-TEST"]), "without the network's file it must be for SVC-TEST"),
         (lambda a: a["proof"].update(genesisHash="00"), "genesisHash must be 64 lower-case hex"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A test of a callback: signed, sent once, and told by status and time (docs/webhooks.md)."""
+"""A test of a callback: signed, sent once, and told by status and time (docs/webhook-reference.md)."""
 
 import pytest
 from twisted.internet.defer import Deferred

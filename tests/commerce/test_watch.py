@@ -1,4 +1,4 @@
-"""The events of a watch as one observation follows the other (docs/webhooks.md "Events")."""
+"""The events of a watch as one observation follows the other (docs/webhook-reference.md)."""
 
 from collections.abc import Iterable
 from hashlib import sha256
@@ -404,7 +404,7 @@ def test_an_expiry_during_catch_up_is_not_forgotten() -> None:
 def stories(draw: st.DrawFn) -> list[tuple[Observation, int, bool]]:
     """Observations as chains give them: a payment in a block, in the mempool or nowhere; tips rise and fall.
 
-    With each goes the time, and whether the node is in step with the network.
+    With each goes the time, and whether the node is in sync with the network.
     """
     story, height, now = [], 10, 0
     for _ in range(draw(st.integers(1, 12))):

@@ -50,7 +50,9 @@ def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -
     database.write_bytes(b"")
     (tmp_path / f"{FILE}-open").touch()
     opening = opened_beside(node, tmp_path, settings_at(0))
-    with pytest.raises(DatabaseError, match=rf"{database}-wal is missing although the last run did not end by itself"):
+    with pytest.raises(
+        DatabaseError, match=rf"{database}-wal is missing although the last run did not shut down cleanly"
+    ):
         result_of(opening)
     assert database.read_bytes() == b""
     node.close()

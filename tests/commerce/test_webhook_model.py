@@ -1,4 +1,4 @@
-"""Laws of the webhooks, whatever chain, mempool, clock and merchants do (docs/webhooks.md "Events")."""
+"""Laws of the webhooks, whatever chain, mempool, clock and merchants do (docs/webhook-reference.md)."""
 
 import shutil
 from contextlib import suppress

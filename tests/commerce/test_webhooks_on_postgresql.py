@@ -77,7 +77,7 @@ def test_a_file_with_webhooks_is_not_forgotten_for_postgresql(tmp_path: Path, ur
     watched.register()
     watched.close_webhooks()
     watched.postgresql = uri
-    with pytest.raises(DatabaseError, match=r"webhooks\.sqlite has webhooks, and .* names PostgreSQL: carry them over"):
+    with pytest.raises(DatabaseError, match=r"webhooks\.sqlite has webhooks, and .* names PostgreSQL: move them with"):
         watched.open_webhooks()
     with closing(open_writer(tmp_path / FILE, WEBHOOKS)) as connection:
         mark_as_moved(connection)

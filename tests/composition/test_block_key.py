@@ -158,7 +158,7 @@ def test_a_key_that_is_not_encrypted_needs_no_password(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         (SEED.hex(), "which is not encrypted: run svc node key encrypt, or set no password"),
-        (None, "which is no key file: run svc node key new, or set no password"),
+        (None, "which is not a key file: run svc node key new, or set no password"),
     ],
 )
 def test_a_password_for_a_key_that_is_not_encrypted_is_refused(

@@ -1,13 +1,14 @@
 """A merchant's node on a disk, a clock, a resolver and threads that fail; root is needed for some of them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from attrs import define
 
 from tests.process_level import running
 from tests.process_level.conftest import Nodes
@@ -96,7 +97,7 @@ def disk(tmp_path: Path) -> Iterator["Disk"]:
     disk.unmount()
 
 
-@frozen
+@define
 class Disk:
     """An ext4 file system of 16 MiB in a file."""
 
@@ -117,6 +118,14 @@ class Disk:
     def unmount(self) -> None:
         """Take it away."""
         self._run("umount", self.path)
+
+    def replace(self) -> None:
+        """Go on with a copy: a mount namespace elsewhere, as of a browser's sandbox, may still have the failed one."""
+        self.unmount()
+        copy = self.image.with_name(f"copy-of-{self.image.name}")
+        shutil.copyfile(self.image, copy)
+        self.image = copy
+        self.mount()
 
     def fail(self) -> None:
         """Become read-only from one moment to the next, as after an error of the device: ext4's own way to try that."""

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 REFUSED = "the node cannot write to its disk at present; nothing has changed, so try again later"
 LINE = (
     "the database cannot be written: {why}. The change was not made; free space on the disk or repair it, and "
-    "the node continues by itself"
+    "the node then continues without a restart"
 )
 PAID = "pending: pending 0"
 
@@ -69,8 +69,7 @@ def test_a_disk_that_becomes_read_only(disk: Disk, shop: Shop, killed: bool) -> 
     else:
         shop.node.terminate()
         assert shop.node.wait_ended() == 0
-    disk.unmount()
-    disk.mount()
+    disk.replace()
     shop.start()
     confirm(shop, PAID)
     shop.nodes.stop()

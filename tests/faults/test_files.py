@@ -174,7 +174,7 @@ def test_a_log_of_the_chain_that_is_removed_while_the_node_is_off(shop: Shop) ->
     assert shop.node.status()["height"] == "1"
     (warning,) = [event["message"] for event in shop.node.events if event["level"] == "warn"]
     assert warning == (
-        f"{log} is missing although the last run did not end by itself: the newest blocks or waiting transfers are "
+        f"{log} is missing although the last run did not shut down cleanly: the newest blocks or waiting transfers are "
         "lost with it, and are fetched again"
     )
     # Alone, it can fetch them from nobody: other blocks take their place, and the merchant hears of that.
@@ -198,8 +198,8 @@ def test_a_log_of_the_webhooks_that_is_removed_while_the_node_is_off(shop: Shop)
     database = log.with_name("webhooks.sqlite")
     assert (end.status, end.sentence) == (
         1,
-        f"svcd: {log} is missing although the last run did not end by itself: the newest watches and events "
-        f"are lost with it. Put it back, or move {database} away and register the open orders again",
+        f"svcd: {log} is missing although the last run did not shut down cleanly: the newest watches and events "
+        f"are lost with it. Restore it, or move {database} away and register the open orders again",
     )
     log.write_bytes(kept)
     shop.start()

@@ -65,8 +65,8 @@ def test_producers_in_turn_are_proven_whatever_is_shown() -> None:
 
 
 def test_a_producer_that_is_not_on_the_list_proves_nothing_where_it_is_shown() -> None:
-    assert "is none of the 4 that may make the block at height 5" in fault(FOUR, "abcdxabcd", 5)
-    assert "is none of the 4 that may make the block at height 9" in fault(FOUR, "abcdabcdx")
+    assert "is not one of the 4 that may make the block at height 5" in fault(FOUR, "abcdxabcd", 5)
+    assert "is not one of the 4 that may make the block at height 9" in fault(FOUR, "abcdabcdx")
     assert fault(FOUR, "abcdxabcd", 4, 6) == "", "the proof does not show it"
 
 
@@ -79,8 +79,8 @@ def test_a_producer_that_comes_too_soon_proves_nothing_where_both_blocks_are_sho
 
 def test_changes_are_applied_at_their_heights() -> None:
     assert fault(CHANGED, "abcdabcdxaxb", *range(1, 12)) == ""
-    assert "is none of the 3 that may make the block at height 10" in fault(CHANGED, "abcdabcdxcab", 10)
+    assert "is not one of the 3 that may make the block at height 10" in fault(CHANGED, "abcdabcdxcab", 10)
     old = evolve(CHANGED, changes=())
-    assert "is none of the 4 that may make the block at height 9" in fault(CHANGED, "abcdabcdxaxb", 9, checked=old)
+    assert "is not one of the 4 that may make the block at height 9" in fault(CHANGED, "abcdabcdxaxb", 9, checked=old)
     late = with_producers("abcd", (10, "abx"))
-    assert "is none of the 4 that may make the block at height 9" in fault(CHANGED, "abcdabcdxaxb", 9, checked=late)
+    assert "is not one of the 4 that may make the block at height 9" in fault(CHANGED, "abcdabcdxaxb", 9, checked=late)

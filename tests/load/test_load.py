@@ -38,7 +38,7 @@ PATIENCE = 30.0
 START_SECONDS = 180.0
 """Seconds that the hostile clients may take to start, on a machine that is busy with other tests."""
 MEMORY_MIB = 300
-"""See docs/operations.md "Load"."""
+"""See docs/operations.md, what a node needs."""
 FULL_POOL_MIB = 120
 """What a mempool of the default capacity takes; the one here is small, so that it can be filled."""
 POOL = 300

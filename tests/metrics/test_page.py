@@ -1,4 +1,4 @@
-"""docs/operations.md "Metrics" names every metric with its type and labels, and no other."""
+"""docs/monitoring.md "Metrics" names every metric with its type and labels, and no other."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from tests.process_level.running import DEADLINE, LocalConnection
 
 __all__ = ["nodes"]
 
-TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split("\n## Metrics\n")[1].split("\n## ")[0]
+TEXT = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8").split("\n## Metrics\n")[1].split("\n## ")[0]
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\| ([^|]+) \|$", re.MULTILINE)
 SUFFIX = {"counter": "_total", "info": "_info"}
 

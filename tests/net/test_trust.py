@@ -57,7 +57,7 @@ async def test_without_a_file_only_the_systems_authorities_are_believed(
 def test_a_file_without_a_certificate_is_named(tmp_path: Path) -> None:
     path = tmp_path / "authority.pem"
     path.write_text("-----BEGIN NOTHING-----\n")
-    with pytest.raises(TrustError, match=r"authority\.pem must hold certificates in PEM form"):
+    with pytest.raises(TrustError, match=r"authority\.pem must contain certificates in PEM form"):
         load_trust(path)
 
 

@@ -92,7 +92,7 @@ def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tell
         globalLogPublisher.removeObserver(note)
     sentence = (
         "error: the database cannot be written: what SQLite says. The change was not made; "
-        f"{remedy}, and the node continues by itself"
+        f"{remedy}, and the node then continues without a restart"
     )
     assert (lines, calls) == ([sentence] if tells else [], [])
     assert guard.health.trouble == "what SQLite says"

@@ -1,4 +1,4 @@
-"""Devnet at the operator's word: blocks at once, reorganisations, coins (docs/operations.md)."""
+"""Devnet at the operator's word: blocks at once, reorganisations, coins (docs/operator-api.md)."""
 
 from collections.abc import Coroutine
 from itertools import count

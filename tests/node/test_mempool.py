@@ -142,7 +142,7 @@ def test_a_nonce_too_far_ahead(bench: Bench) -> None:
     bench.accounts["alice"] = Account(1000 * COIN, nonce=7)
     refusal = bench.refusal("alice", 23)
     assert refusal.code is Refusal.NONCE
-    assert refusal.detail == "nonce 23 is too far ahead; at most 22 may wait now"
+    assert refusal.detail == "nonce 23 is too far ahead; the highest nonce accepted now is 22"
 
 
 def test_the_pending_balance_counts_what_waits_and_is_not_in_a_block_yet(bench: Bench) -> None:
@@ -200,8 +200,8 @@ def test_all_that_waits_shares_one_balance(bench: Bench) -> None:
     refusal = bench.refusal("alice", 2, amount=4)
     assert refusal.code is Refusal.BALANCE
     assert refusal.detail == (
-        "the balance is 3 base units short of amount, fee, what waits already and the 1 base units that the sender must"
-        " keep"
+        "the balance is 3 base units short of amount, fee, the pending transfers and the 1 base units that the sender"
+        " must keep"
     )
     bench.add("alice", 2)
 

@@ -239,7 +239,7 @@ def test_after_its_own_block_it_waits_for_one_of_another_producer(make_bench: Ma
 def test_a_producer_that_is_switched_off_waits_for_nobody(make_bench: MakeBench) -> None:
     bench = make_bench(params=listed("qr"))
     bench.producer.startService()
-    assert "is none of the 2 that may make the block at height 1" in bench.producer.waits_for
+    assert "is not one of the 2 that may make the block at height 1" in bench.producer.waits_for
     assert has_result(bench.producer.switch(False))
     assert bench.producer.waits_for == ""
 
@@ -257,7 +257,7 @@ def test_it_makes_no_block_while_its_address_is_not_on_the_list(make_bench: Make
             else:
                 assert len(bench.hands) == 0
                 assert bench.producer.waits_for == (
-                    f"the producer {own} is none of the 2 that may make the block at height {height}; "
+                    f"the producer {own} is not one of the 2 that may make the block at height {height}; "
                     f"it may again from height {3 if height < 3 else 6} on"
                 )
             parent = bench.chain.block(parent, producer=producer)

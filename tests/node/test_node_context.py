@@ -1,4 +1,4 @@
-"""A chain brought to life from its file, and put to rest again (docs/operations.md "Storage")."""
+"""A chain brought to life from its file, and put to rest again (docs/storage.md)."""
 
 import gc
 import sqlite3

@@ -129,10 +129,14 @@ def test_a_file_with_the_same_lists_for_all_stored_blocks_opens_the_database(tmp
 @pytest.mark.parametrize(
     ("params", "letter", "fault"),
     [
-        (with_producers("abc"), "d", "is none of the 3 that may make the block at height 4"),
-        (with_producers("abc", (5, "cde")), "d", "is none of the 3 that may make the block at height 4"),
-        (with_producers("abc", (3, "cd"), (5, "cd")), "e", "is none of the 2 that may make the block at height 5"),
-        (with_producers("abc", (4, "cde"), (5, "abcd")), "e", "is none of the 4 that may make the block at height 5"),
+        (with_producers("abc"), "d", "is not one of the 3 that may make the block at height 4"),
+        (with_producers("abc", (5, "cde")), "d", "is not one of the 3 that may make the block at height 4"),
+        (with_producers("abc", (3, "cd"), (5, "cd")), "e", "is not one of the 2 that may make the block at height 5"),
+        (
+            with_producers("abc", (4, "cde"), (5, "abcd")),
+            "e",
+            "is not one of the 4 that may make the block at height 5",
+        ),
     ],
 )
 def test_a_file_that_was_edited_for_stored_blocks_is_refused_in_one_sentence(
@@ -211,7 +215,7 @@ def test_headers_that_an_earlier_run_staged_do_not_become_the_chain_with_another
     blocks = branch(chain, None, "abcab")
     with running(tmp_path, Setting(params=new)) as node:
         staging = staged(node, chain, blocks, 5)
-        with pytest.raises(Corrupt, match="is none of the 2 that may make the block at height 3"):
+        with pytest.raises(Corrupt, match="is not one of the 2 that may make the block at height 3"):
             result_of(node.chain_manager.adopt_snapshot(staging))
         assert (staging.tip().height, node.chain_manager.tip.height) == (0, 0)
         node.check()

@@ -1,4 +1,4 @@
-"""Old blocks are deleted a little at a time, and what is kept answers as before (docs/operations.md "Storage")."""
+"""Old blocks are deleted a little at a time, and what is kept answers as before (docs/storage.md)."""
 
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The saved state tree: a start from it is one from all accounts, or it is not used (docs/operations.md "Storage")."""
+"""The saved state tree: a start from it is one from all accounts, or it is not used (docs/storage.md)."""
 
 from pathlib import Path
 from typing import Any

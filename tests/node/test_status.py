@@ -186,7 +186,7 @@ def test_the_line_has_the_alarms_of_a_node_that_is_ready(node: Node, chain: Chai
 def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int, seconds: int, alarm: bool) -> None:
     status = status_of(node, Known(NetworkView(3, 0, "", usual_height=usual)))
     node.clock.advance(seconds)
-    said = "the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
+    said = "the chain of this node has been at height 0 for 10 minutes while most peers show height 2 or more"
     assert status.standstill() == (said if alarm else "")
     assert (status.synced, status.current) == (True, not alarm)
     still = status.standstill()
@@ -326,7 +326,7 @@ def test_an_alarm_is_said_when_it_begins_and_when_it_is_over(lines: list[str]) -
     shown.standstill = shown.deep = ""
     log.check()
     assert lines == [
-        "info: in step with the network",
+        "info: in sync with the network",
         "warn: alarm standstill: the chain here has stood still for 10 minutes",
         "info: the alarm standstill is over",
         "info: the alarm deep-reorganisation is over",
@@ -339,8 +339,8 @@ def test_a_lasting_reason_for_not_being_ready_is_logged_once(lines: list[str]) -
     for shown.behind in ("no peer", "no peer yet", "", "a block is on its way", "", "far behind", "far", "still", ""):
         log.check()
     assert lines == [
-        "info: not in step with the network: no peer",
-        "info: in step with the network",
-        "info: not in step with the network: far",
-        "info: in step with the network",
+        "info: not in sync with the network: no peer",
+        "info: in sync with the network",
+        "info: not in sync with the network: far",
+        "info: in sync with the network",
     ]

@@ -188,7 +188,7 @@ def test_a_peer_without_room_is_noted_in_the_address_book(operator: Operator) ->
     remote = operator.node.remote()
     assert operator.ok("/add", {"endpoint": remote.endpoint}) == {
         "peer": None,
-        "why": "it answers and is in the address book, but there is no place for one more peer",
+        "why": "it answers and is in the address book, but there is no room for another peer",
     }
     entry = operator.node.book.get(remote.endpoint)
     assert entry is not None
@@ -402,7 +402,7 @@ def test_too_many_bans_of_ones_own(operator: Operator) -> None:
     for number in range(MAX_OWN):
         operator.node.peers.bans.ban_by_operator(f"node:{number}", seconds=None, now=operator.node.local.now())
     sentence = operator.refusal("/ban", {"address": "192.0.2.7"})
-    assert sentence == "there are 1000 bans of yours already; lift some first"
+    assert sentence == "you have 1000 bans already; lift some first"
 
 
 # Restarts

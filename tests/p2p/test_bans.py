@@ -120,7 +120,7 @@ def test_the_operator_may_ban_so_many_and_replace_one_of_them() -> None:
     for number in range(MAX_OWN):
         bans.ban_by_operator(f"key:{number}", seconds=None, now=NOW)
     bans.ban_by_operator("key:7", seconds=60, now=NOW)
-    with pytest.raises(OverflowError, match="1000 bans of yours already; lift some first"):
+    with pytest.raises(OverflowError, match="you have 1000 bans already; lift some first"):
         bans.ban_by_operator("key:a", seconds=None, now=NOW)
     bans.ban_by_operator("key:a", seconds=None, now=NOW + 60)
 

@@ -9,12 +9,11 @@ import pytest
 
 from tests.process_level.conftest import Nodes
 from tests.process_level.conftest import nodes as nodes
-from tests.process_level.pages import ROOT, agrees, blocks_of, run
+from tests.process_level.pages import agrees, blocks_in, run, section
 from tests.process_level.running import RunningNode, free_port, wait_until
 from tests.programs import needs
 
-PAGE = "docs/peers.md"
-TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+TEXT = section("docs/peers.md", "## Two nodes on one computer")
 PREFIX = "twistd -n --pidfile= svcd "
 
 
@@ -34,9 +33,11 @@ def start(nodes: Nodes, command: str) -> RunningNode:
 @needs("curl")
 def test_two_nodes_on_one_computer(nodes: Nodes) -> None:
     ports = {port: str(free_port()) for port in ("18661", "18662")}
-    commands = [re.sub("1866[12]", lambda port: ports[port[0]], block.text) for block in blocks_of(PAGE, "sh")]
-    first, second, peers, mine, blocks, status = commands
-    (shown,) = (json.loads(block.text) for block in blocks_of(PAGE, "json"))
+    first, second, peers, mined, status = (
+        re.sub("1866[12]", lambda port: ports[port[0]], block.text) for block in blocks_in(TEXT, "sh")
+    )
+    mine, blocks = mined.splitlines()
+    (shown,) = (json.loads(block.text) for block in blocks_in(TEXT, "json"))
 
     def ask(command: str) -> Any:
         return json.loads(run(command, nodes.folder))

@@ -149,7 +149,7 @@ def test_an_answer_that_is_no_hello(node: Node, script: Any) -> None:
 def test_a_refusal_by_a_node_that_the_operator_named_is_logged(node: Node, source: str, warnings: int) -> None:
     """Two network files differ, for instance; strangers cannot fill the log that way."""
     names = "x" * 32
-    why = f"this node is of {names} with genesis {'ab' * 32}, and the hello is of {names} with genesis {'cd' * 32}"
+    why = f"this node is on {names} with genesis {'ab' * 32}, and the hello is from {names} with genesis {'cd' * 32}"
     remote = node.remote(scripts={HELLO: lambda _: refused(400, why)})
     events: list[LogEvent] = []
     globalLogPublisher.addObserver(events.append)

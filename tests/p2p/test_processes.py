@@ -114,7 +114,7 @@ def agree(nodes: list[RunningNode]) -> bool:
 
 def waits_at(node: RunningNode, txid: str) -> bool:
     """Whether a transfer is in a node's mempool."""
-    return "it waits in the mempool" in node.get(f"/rpc/transaction/{txid}").json.get("error", "")
+    return "but waits in the mempool" in node.get(f"/rpc/transaction/{txid}").json.get("error", "")
 
 
 def audited(node: RunningNode) -> Books:
@@ -185,7 +185,7 @@ def test_a_node_that_is_killed_again_and_again_starts_from_a_snapshot(nodes: Nod
     (block,) = archive.mine(1)
     wait_until(lambda: fresh.status()["hash"] == block, "the next block")
     assert agree([archive, fresh])
-    # As docs/operations.md "Keeping only the newest blocks" says: to all blocks, and back by a snapshot.
+    # As docs/storage.md "Keeping only the newest blocks" says: to all blocks, and back by a snapshot.
     for way, lowest in (("blocks", 0), ("snapshot", first)):
         fresh.stop()
         (fresh.data_dir / "chain.sqlite").rename(fresh.data_dir / f"chain.sqlite-before-{way}")

@@ -159,12 +159,12 @@ def test_a_node_without_the_change_stands_still_rather_than_follow(node: Node, c
     assert node.knows(remote)
     assert alarm(node) == (
         f"1 of 1 peer ({remote.endpoint}) has other changes of the producers than this node, and the chain of "
-        f"{remote.endpoint} is not followed: the producer {chain.address('d')} is none of the 3 that may make the "
+        f"{remote.endpoint} is not followed: the producer {chain.address('d')} is not one of the 3 that may make the "
         "block at height 5. If the others are right, get the network's newest file and restart this node with it"
     )
-    assert "stood still at height 4" not in node.status.alarms()["standstill"]
+    assert "has been at height 4" not in node.status.alarms()["standstill"]
     node.run(600)
-    assert "stood still at height 4" in node.status.alarms()["standstill"]
+    assert "has been at height 4" in node.status.alarms()["standstill"]
 
 
 def test_a_node_with_the_change_does_not_follow_the_chain_of_those_without(new_node: Node, chain: ChainBuilder) -> None:

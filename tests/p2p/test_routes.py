@@ -129,7 +129,7 @@ def test_a_hello_that_is_refused_costs_nothing(node: Node, client: Client) -> No
     refusal = client.refusal("/p2p/hello", {"hello": hello.message()})
     genesis = node.local.params.genesis_hash.hex()
     assert refusal == (
-        f"this node is of SVC-TEST with genesis {genesis}, and the hello is of FETE with genesis {'07' * 32}"
+        f"this node is on SVC-TEST with genesis {genesis}, and the hello is from FETE with genesis {'07' * 32}"
     )
     assert banned_for(node) == 0
     node.run(5)

@@ -1,4 +1,4 @@
-"""The wallet page: its scripts, its HTML and docs/wallet-page.md agree."""
+"""The wallet page: its scripts, its HTML and tests/wallet-page.md agree."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "svcd" / "pages" / "static"
 HTML = (ROOT / "svcd" / "pages" / "wallet.html").read_text("utf-8")
-PAGE = (ROOT / "docs" / "wallet-page.md").read_text("utf-8")
+PAGE = (ROOT / "tests" / "wallet-page.md").read_text("utf-8")
 IMPORTED = re.compile(r'from "\./([a-z0-9-]+\.mjs)"')
 
 
@@ -28,7 +28,7 @@ VIEWS = set(re.findall(r'<section data-view="([^"]+)"', HTML))
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The rows of the table in docs/wallet-page.md whose header begins with ``heading``."""
+    """The rows of the table in tests/wallet-page.md whose header begins with ``heading``."""
     table = PAGE.split(f"| {heading} |", 1)[1].split("\n\n", 1)[0]
     return [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
 

@@ -285,7 +285,7 @@ def test_a_file_that_holds_no_seed_is_refused_and_kept(seed_file: Path, text: by
     with pytest.raises(SeedFileError) as refusal:
         load_or_make(seed_file, no_random)
     assert str(refusal.value) == (
-        f"{seed_file} must hold 64 lower-case hex characters: restore it, or move it away for a new key"
+        f"{seed_file} must contain 64 lower-case hex characters: restore it, or move it away for a new key"
     )
     assert seed_file.read_bytes() == text
 

@@ -243,7 +243,8 @@ def test_a_start_that_hangs_is_left_to_systemd_after_an_hour(manager: Manager, a
             clock.advance(10.0)
     assert received == [EXTENSION] * 360
     assert [event["log_format"] for event in events] == [
-        "the start has not ended after {minutes} minutes; systemd is asked for no more time, and ends the node soon"
+        "the start has not ended after {minutes} minutes; the node asks systemd for no more time, and systemd will end "
+        "it soon"
     ]
     assert clock.getDelayedCalls() == []
     starting.stopService()

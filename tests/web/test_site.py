@@ -125,12 +125,29 @@ def test_only_http_1_1_is_offered_over_tls(make_site: MakeSite) -> None:
 
 def test_site_without_requests_is_drained_at_once(make_site: MakeSite, clock: Clock) -> None:
     site = make_site(Echo())
-    idle, fresh = Wire(site).send(GET), Wire(site)
+    idle = Wire(site).send(GET)
 
     result_of(draining(site))
 
     assert not idle.open
-    assert not fresh.open
+    assert clock.getDelayedCalls() == []
+
+
+def test_the_first_request_of_a_new_connection_may_still_arrive(make_site: MakeSite, clock: Clock) -> None:
+    site = make_site(Echo())
+    new, silent = Wire(site), Wire(site)
+    drained = draining(site)
+
+    clock.advance(0.9)
+    new.send(GET)
+    assert new.response().body == b"GET / "
+    assert new.response().headers["connection"] == "close"
+    assert not new.open
+    assert silent.open
+    clock.advance(0.2)
+
+    result_of(drained)
+    assert not silent.open
     assert clock.getDelayedCalls() == []
 
 

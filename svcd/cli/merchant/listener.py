@@ -136,7 +136,7 @@ def check_signature(body: bytes, *, timestamp: str, signature: str, secrets: Seq
 
 
 def parse_event(body: bytes) -> ReceivedEvent:
-    """The event in a signed body (docs/webhooks.md); raises InvalidEvent."""
+    """The event in a signed body (docs/webhook-reference.md); raises InvalidEvent."""
     event = parse_object(body, "the body")
     if event is None:
         raise InvalidEvent("the body is signed but is not a JSON object")

@@ -100,7 +100,8 @@ def proof_options(command: F) -> F:
         "--tip",
         metavar="HASH",
         callback=options.validated(_block_hash),
-        help="The hash of the last block of the proof, from a node that you trust; not needed with chain=1.",
+        help="The hash of the last block of the proof, from a node that you trust; not needed for a proof fetched with"
+        " chain=1.",
     )
     proof = click.option(
         "--proof",
@@ -438,11 +439,11 @@ def _request_text(payment: ResponseObject, url: str) -> str:
 @options.json_option
 @click.pass_obj
 def confirmations(session: Session, amount: int, coin_price: int, hash_price: int) -> None:
-    """Show how many confirmations make undoing a payment of AMOUNT coins dearer than the payment.
+    """Show how many confirmations make undoing a payment of AMOUNT coins cost more than it is worth.
 
     The cost is that of renting the hashes for the payment's block and those on top of it, at the work that blocks have
-    today. It is never less than 12 confirmations, and at most 1000: if these do not suffice, wait for a larger network,
-    or take the payment only from somebody you trust.
+    today. The answer is never less than 12 confirmations, and at most 1000: if these do not suffice, wait for a larger
+    network, or take the payment only from somebody you trust.
 
     \b
     Example:
@@ -491,8 +492,8 @@ def verify(
 
     The exit status is 0 in every state; programs read `state` with --json. With --proof no node is asked, the exit
     status is 1 if the proof does not hold, and the three arguments may be omitted to see which payment it is for. With
-    --trustless no node is believed: the payment is checked against the chain with the most work that the nodes at all
-    --url prove, and the exit status is 1 if it is not proved.
+    --trustless no node is believed: the payment is checked against the chain with the most work that the nodes given by
+    --url can prove, and the exit status is 1 if it is not proved.
 
     \b
     Example:

@@ -1,6 +1,6 @@
 """The story of a watch as text: what has happened to its payment, what was delivered, and what is next.
 
-Pure functions over a node's answer (docs/webhooks.md "GET /rpc/commerce/webhooks/{id}"). Times are Unix milliseconds.
+Pure functions over a node's answer (docs/webhook-reference.md). Times are Unix milliseconds.
 """
 
 from collections.abc import Callable, Mapping
@@ -238,7 +238,7 @@ def _story(watch: ResponseObject) -> list[str]:
     if "endedAt" in watch:
         told.append(escape(f"{format_time(watch.number('endedAt'))}  {ending_of(watch)}"))
     if watch.members.get("moreMismatches") is True:
-        told.append("(the watch has reported as many mismatches as it may, and reports no more)")
+        told.append("(the watch has reported as many mismatches as it may, and reports no more of them)")
     return told
 
 

@@ -1,4 +1,4 @@
-"""`svc webhook …`: the watches of a merchant at a node (docs/webhooks.md)."""
+"""`svc webhook …`: the watches of a merchant at a node (docs/webhook-reference.md)."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -106,7 +106,7 @@ def _token_file(text: str) -> Callable[[F], F]:
     "--pay-within",
     metavar="SECONDS",
     callback=options.validated(options.integer(*TTL_SECONDS)),
-    help="How long the buyer has time to pay; a payment seen by then is followed until it is confirmed.",
+    help="How long the buyer has to pay; a payment seen by then is followed until it is confirmed.",
 )
 @click.option(
     "--event",
@@ -176,10 +176,10 @@ def register(
 @options.json_option
 @click.pass_obj
 def show(session: Session, wanted: str, token_file: Path | None) -> None:
-    """Show the watch of ORDER, its story and what is next; ORDER is a reference or the id of a watch.
+    """Show the watch of ORDER, its history and what comes next; ORDER is a reference or the id of a watch.
 
-    The story has each event, oldest first: its time, the payment's state, its block and the newest block (tip) at that
-    time, and how it was delivered. A read-only token is enough.
+    The history has each event, oldest first: its time, the payment's state, its block and the newest block (tip) at
+    that time, and how it was delivered. A read-only token is enough.
 
     \b
     Example:
@@ -196,7 +196,7 @@ def show(session: Session, wanted: str, token_file: Path | None) -> None:
 @options.json_option
 @click.pass_context
 def follow(context: click.Context, orders: tuple[str, ...], token_file: Path | None) -> None:
-    """Print each new event of the watches of these ORDERs in a line, until all of them have ended.
+    """Print each new event of the watches of the given ORDERs, one a line, until all of them have ended.
 
     An ORDER is a reference or the id of a watch. The lines have the time, the order, the event, the payment's state and
     its confirmations; with --json each is a JSON object. While the node is away the command asks again. Ctrl-C ends it

@@ -1,4 +1,4 @@
-"""`svc db` and `svc webhook move` and `restored`: the databases of a stopped node (docs/operations.md)."""
+"""`svc db` and `svc webhook move` and `restored`: the databases of a stopped node (docs/command-line.md)."""
 
 import os
 import sqlite3
@@ -94,7 +94,7 @@ def check(session: Session, data_dir: Path | None) -> None:
 
 @click.command()
 @data_dir_argument
-@click.option("--headers", is_flag=True, help="Verify the headers; nothing else can be verified yet.")
+@click.option("--headers", is_flag=True, help="Verify the headers: required, since nothing else can be verified yet.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Only the newest N headers.  [default: all]")
 @options.json_option
 @click.pass_obj
@@ -111,7 +111,7 @@ def verify(session: Session, data_dir: Path | None, headers: bool, count: int | 
       svc db verify data --headers --count 20000
     """
     if not headers:
-        raise click.UsageError("say what to verify: --headers")
+        raise click.UsageError("--headers is required: it verifies the participation work of the headers")
     with locked_database(data_dir or Path(session.data_dir)) as path:
         result, threads = _verify(session, path, count)
     record = {
@@ -382,7 +382,7 @@ def move(session: Session, data_dir: Path | None, target: str | None, source: st
 @options.json_option
 @click.pass_obj
 def restored(session: Session, database: str) -> None:
-    """Say that the PostgreSQL at URI was restored from a copy of its files.
+    """Tell the nodes that the PostgreSQL at URI was restored from a copy of its files.
 
     The nodes notice a promoted standby, a recovery to a point in time and a restored dump by themselves. They cannot
     notice a copy of all files of the server, such as a snapshot of its disk. With this command they begin a new epoch

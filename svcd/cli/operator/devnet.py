@@ -1,4 +1,4 @@
-"""`svc devnet`: a chain on this computer to try payments with (docs/tutorial.md)."""
+"""`svc devnet`: a chain on this computer to try payments with (README.md)."""
 
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -25,9 +25,9 @@ _SECRET_BYTES: Final = 32
 )
 @click.pass_obj
 def devnet(session: Session, data_dir: Path, port: int) -> None:
-    """Run a chain to play with, until Ctrl-C: one node that mines when `svc node mine` or a transfer asks for it.
+    """Run a private chain for tests until Ctrl-C: one node, which makes a block when `svc node mine` asks for it.
 
-    It serves 127.0.0.1 only and talks to no other node. The chain and two secrets for webhooks are in DATA_DIR
+    It listens on 127.0.0.1 only and talks to no other node. The chain and two secrets for webhooks are in DATA_DIR
     (default: devnet); delete the folder to begin again.
 
     \b

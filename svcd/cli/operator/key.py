@@ -38,9 +38,9 @@ _password_option = click.option(
 
 @click.group()
 def key() -> None:
-    """Encrypt the key that signs a node's blocks and receives their rewards.
+    """Make, encrypt or show the key that signs a node's blocks and receives their rewards.
 
-    The node needs the password at its start: see `svc help operations`, "The block key".
+    The node needs the password at its start: see `svc help block-key`.
 
     \b
     Example:
@@ -84,8 +84,8 @@ def new(session: Session, key_file: str, password_file: Path | None) -> None:
 def encrypt(session: Session, key_file: str, password_file: Path | None) -> None:
     """Replace a block key that is not encrypted by an encrypted keyfile of the same key.
 
-    A running node goes on; it needs the password from its next start on. The old content of the file may remain on the
-    disk and in backups: if somebody may read those, make a new key with `svc node key new`.
+    A running node is not affected; it needs the password at its next start. The old content of the file may remain on
+    the disk and in backups: if somebody may read those, make a new key with `svc node key new`.
 
     \b
     Example:
@@ -108,8 +108,8 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
 def address(session: Session, key_file: str) -> None:
     """Print the address that receives the rewards, which needs no password.
 
-    An encrypted keyfile is of a network; --network shows the address of the same key on another one. `svc node status`
-    shows the address of a running node's key.
+    An encrypted keyfile belongs to a network; --network shows the address of the same key on another one. `svc node
+    status` shows the address of a running node's key.
 
     \b
     Example:

@@ -21,7 +21,7 @@ def reload_configuration(session: Session) -> None:
     certificates of `ssl:` endpoints. The answer names every other setting that differs. If anything is wrong, nothing
     changes. SIGHUP to the node's process does the same and answers in the log.
 
-    A token that has gone is refused from now on. A merchant that has gone loses nothing: its webhooks go on, and its
+    A token that was removed is refused at once. A merchant that was removed loses nothing: its watches stay, and its
     events are kept for a week and sent if it is configured again.
 
     \b
@@ -79,7 +79,7 @@ def _changes(response: ResponseObject) -> Iterator[str]:
     for merchant in response.objects("removed"):
         watches, undelivered = merchant.count("watches"), merchant.count("undelivered")
         yield (
-            f"removed {escape(merchant.text('name'))}: {pluralize(watches, 'active webhook')} of it go on; events wait "
+            f"removed {escape(merchant.text('name'))}: {pluralize(watches, 'active webhook')} continue; events wait "
             f"for {pluralize(undelivered, 'webhook')}, and are kept for a week and sent if it is configured again"
         )
     for name in response.texts("settings"):

@@ -1,4 +1,4 @@
-"""Verifies the stored chain of a stopped node: `svc db check` and `svc db verify` (docs/operations.md "Repairing").
+"""Verifies the chain of a stopped node: `svc db check` and `svc db verify` (docs/troubleshooting.md "Repairing").
 
 :func:`verify_chain` hashes every header and executes every block again, from the genesis on accounts in memory, and
 compares accounts, undo records and indexes with what is stored. Where old blocks were deleted, it begins at the prune
@@ -44,7 +44,7 @@ def network_of(reader: Inspector, networks: Iterable[NetworkParams]) -> NetworkP
     for params in networks:
         if genesis is not None and genesis.point.hash == params.genesis_hash:
             return params
-    raise Corrupt("the database does not begin with the genesis of a network that is known (svc --network FILE)")
+    raise Corrupt("the database does not begin with the genesis of a known network (svc --network FILE)")
 
 
 @define
@@ -172,7 +172,7 @@ def _state_problems(replay: Replay) -> list[str]:
     stored = {key: Account(balance, nonce, held) for key, balance, nonce, held in replay.reader.every_account()}
     if stored != replay.state:
         wrong = sum(stored.get(key) != replay.state.get(key) for key in stored.keys() | replay.state.keys())
-        problems.append(f"{wrong} of the accounts: not what the blocks make of them")
+        problems.append(f"{wrong} of the accounts: the blocks lead to other values")
     if stray := replay.reader.stray_changes():
         problems.append(f"{stray} changes of accounts belong to no run")
     tip = replay.reader.existing(replay.at.point.height)
@@ -191,12 +191,12 @@ def _count_problems(replay: Replay) -> list[str]:
     places = replay.reader.count_entries()
     return [
         *(
-            f"{table} has {found[table]} rows and not {wanted[table]}"
+            f"{table} has {found[table]} rows instead of {wanted[table]}"
             for table in wanted
             if found[table] != wanted[table]
         ),
         *(
-            f"{index.table} has {places[index]} rows and not {wanted_places}"
+            f"{index.table} has {places[index]} rows instead of {wanted_places}"
             for index, wanted_places in replay.places.items()
             if places[index] != wanted_places
         ),

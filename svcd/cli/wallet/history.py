@@ -131,7 +131,7 @@ def _lines(page: _HistoryPage, width: int | None) -> Iterator[str]:
     if any(pending.answer is NodeAnswer.NONE for pending in page.pending):
         yield "\nno response: repeat the command that sent it to send the same transfer again"
     if any(pending.answer is NodeAnswer.REFUSED for pending in page.pending):
-        yield "\nrefused: the node may have sent it on all the same; repeat the command to send the same transfer again"
+        yield "\nrefused: the node may have relayed it anyway; repeat the command to send the same transfer again"
     if page.prune_height and page.next is None:
         yield f"\nthis node has only blocks from height {page.prune_height} on; ask another one for earlier transfers"
     if page.next is not None:

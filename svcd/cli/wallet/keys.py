@@ -102,9 +102,9 @@ def import_(
 ) -> None:
     """Create a keyfile from 24 words, from a node's key, or from a keyfile of the browser wallet or another computer.
 
-    Words and a node's key get a new password. A keyfile keeps its password: it is copied once that has decrypted it.
-    With --network the copy is for that network, where the same key has another address. Existing files are never
-    overwritten.
+    Words and a node's key get a new password. A keyfile keeps its password: it is copied after the password has
+    opened it. With --network the copy is for that network, where the same key has another address. Existing files are
+    never overwritten.
 
     \b
     Example:
@@ -185,8 +185,8 @@ def export(session: Session, to: Path | None, browser: bool, keyfile: Path, pass
 def address(session: Session, verify: bool, keyfile: Path, password_file: Path | None) -> None:
     """Print the address of the wallet.
 
-    That needs no password. But only the password shows that the file is unchanged and the address that of its key.
-    Until it has decrypted the file on this computer once, a warning says that the address is not verified.
+    That needs no password. But only the password proves that the file is unchanged and that the address belongs to
+    its key. Until it has decrypted the file on this computer once, a warning says that the address is not verified.
 
     \b
     Example:

@@ -1,7 +1,6 @@
 """From 24 words to the seed of a key: BIP-39 with the English word list, then SLIP-0010 for Ed25519 at m/0'.
 
-The browser wallet derives the same key, so the words of either wallet restore the other (docs/command-line.md "The
-words").
+The browser wallet derives the same key, so the words of either wallet restore the other (docs/keyfile.md "The words").
 """
 
 import hashlib

@@ -67,7 +67,7 @@ def parse_hashes(data: bytes, path: Path) -> dict[str, frozenset[str]]:
     for line in data.decode("utf-8", "replace").splitlines():
         match = _LINE.fullmatch(line)
         if match is None:
-            raise CommandError(f"{path} must have a hash of 64 hex digits, two blanks and a path in each line")
+            raise CommandError(f"{path} must have a hash of 64 hex digits, two spaces and a path in each line")
         listed[match[2]].add(match[1])
     if not {f"{PAGE} {POLICY}", f"{PAGE} en"} <= listed.keys():
         raise CommandError(f"{path} is not the list wallet-page.sha256 of a release")

@@ -148,7 +148,7 @@ class PendingFile:
             return [self._parse_item(item) for item in self._items(data)]
         except _OtherFormat:
             raise CommandError(
-                f"{self.path} is not an outbox of this svc: its format is not {FORMAT}; move it away"
+                f"{self.path} was not written by this version of svc: its format is not {FORMAT}; move it away"
             ) from None
 
     def _items(self, data: bytes) -> list[object]:
@@ -173,7 +173,7 @@ class PendingFile:
         data = canonical({"format": FORMAT, "transfers": items}) + b"\n"
         if len(data) > MAX_BYTES:
             raise CommandError(
-                f"{self.path} is full: it holds {len(transfers)} transfers of the last day; pay from another wallet, or"
+                f"{self.path} is full: it has {len(transfers)} transfers of the last day; pay from another wallet, or"
                 " wait until tomorrow"
             )
         # A symbolic link stays one: its target is what other names of the keyfile may share.

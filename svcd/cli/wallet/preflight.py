@@ -74,7 +74,7 @@ def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
     if fee > maximum:
         raise CommandError(
             f"the node suggests a fee of {format_coins(fee)}, more than the {format_coins(maximum)} that svc pays"
-            " unasked; give the fee with --fee"
+            " without asking; give the fee with --fee"
         )
     return fee
 

@@ -79,11 +79,11 @@ def refund(
 ) -> None:
     """Send the payment TXID back to its sender.
 
-    The payment and the refund are shown, and the refund is signed only after you confirm it. Its reference is refund:
-    and the reference of the payment. The command warns you if anything has been refunded to the sender under that
-    reference already, or if the payment has few confirmations; with --yes it then refuses, unless --already states what
-    was refunded. The fee is paid by this wallet. Ask the buyer first if the coins may have come from an exchange, which
-    will not credit them.
+    The payment and the refund are shown, and the refund is signed only after you confirm it. Its reference is
+    `refund:` followed by the reference of the payment. The command warns you if anything has been refunded to the
+    sender under that reference already, or if the payment has few confirmations; with --yes it then refuses, unless
+    --already states what was refunded. The fee is paid by this wallet. Ask the buyer first if the coins may have come
+    from an exchange, which will not credit them.
 
     \b
     Example:
@@ -144,8 +144,7 @@ def _refund_of(payment: ReceivedPayment, amount: int | None) -> SendRequest:
     paid = payment.transfer.amount
     if amount is not None and amount > paid:
         raise CommandError(
-            f"the payment was {format_coins(paid)}, and a refund of it cannot be {format_coins(amount)}; give --amount"
-            " up to that"
+            f"a refund cannot exceed the payment of {format_coins(paid)}; give --amount {format_amount(paid)} or less"
         )
     return SendRequest(
         recipient=payment.sender, amount=paid if amount is None else amount, reference=payment.refund_reference

@@ -305,7 +305,7 @@ def _tell_in_block(payment: OutgoingPayment, step: InBlock, view: AccountView, n
 _ANSWERS: Final = {
     NodeAnswer.ACCEPTED: "and a node has accepted it",
     NodeAnswer.NONE: "and no node responded",
-    NodeAnswer.REFUSED: "and the node refused it, but may have sent it on all the same",
+    NodeAnswer.REFUSED: "and the node refused it, but may have relayed it anyway",
 }
 
 
@@ -398,8 +398,8 @@ def _warn_of_earlier(draft: Draft, earlier: Reconciliation, same: list[Transfer]
     refused = earlier.refused(draft.nonce)
     if refused is not None:
         click.echo(
-            f"Warning: the node refused the transfer {refused.txid.hex()} with this nonce. If it has sent it on all the"
-            " same, only one of the two can be paid.",
+            f"Warning: the node refused the transfer {refused.txid.hex()} with this nonce. If it has relayed it"
+            " anyway, only one of the two can be paid.",
             err=True,
         )
 
@@ -479,8 +479,8 @@ def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Transfer) -
         if refused and before in (None, NodeAnswer.REFUSED):
             _store_answer(payment, transfer, NodeAnswer.REFUSED, node.clock.milliseconds())
             raise CommandError(
-                f"{error}. The transfer {transfer.txid.hex()} is kept, because the node may have sent it on all the"
-                f" same: {repeat} to send it again; another payment gets its nonce, so only one of them can be paid"
+                f"{error}. The transfer {transfer.txid.hex()} is kept, because the node may have relayed it"
+                f" anyway: {repeat} to send it again; another payment gets its nonce, so only one of them can be paid"
             ) from None
         raise CommandError(
             f"{error}. The transfer {transfer.txid.hex()} may still have been sent: {repeat} to send the"

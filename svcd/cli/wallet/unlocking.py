@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from svcd.cli.errors import CommandError
+from svcd.cli.errors import CommandError, MissingFile
 from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import lock_file, read_bounded, read_secret, replace_file
 from svcd.cli.session import Runtime, Session
@@ -34,7 +34,10 @@ def read_keyfile(session: Session, path: Path, *, private: bool = True) -> Keyfi
 
 def load_keyfile(session: Session, path: Path) -> Keyfile:
     """The private keyfile at ``path``; raises CommandError too if ``--network`` names another network than its own."""
-    keyfile = read_keyfile(session, path)
+    try:
+        keyfile = read_keyfile(session, path)
+    except MissingFile as missing:
+        raise CommandError(f"{missing}; make one with `svc wallet new`, or name it with --keyfile") from None
     if session.network is not None and session.network.genesis_hash != keyfile.params.genesis_hash:
         raise CommandError(
             f"{path} is a keyfile for {keyfile.params.name}, and not for {session.network.name}: choose another wallet"

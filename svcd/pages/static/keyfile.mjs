@@ -1,4 +1,4 @@
-// The keyfile "svc-keyfile-v2": a seed of 32 bytes, sealed by a password (docs/command-line.md "The keyfile").
+// The keyfile "svc-keyfile-v2": a seed of 32 bytes, sealed by a password (docs/keyfile.md).
 //
 // The same JSON is what the browser keeps, what people download, and what the command line reads and writes. Keyfiles
 // under Argon2id are read, but browsers cannot open them. Files of the former format are opened and sealed anew.

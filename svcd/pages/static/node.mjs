@@ -289,7 +289,7 @@ export class Node {
   }
 
   /** Whether somebody has paid in the blocks that the node has, or in the mempool: state, and the txid where there is one
-   * (docs/payments.md "States").
+   * (docs/payments.md).
    * @type {(order: Order) => Promise<Found>} */
   async payment({ recipient, amount, reference, confirmations }) {
     const query = `recipient=${recipient}&amountBaseUnits=${amount}&confirmations=${confirmations}`;

@@ -68,7 +68,7 @@ export async function paymentIn(value, demands = {}, own) {
   const { chainId, genesisHash } = fields;
   const known = builtIn(chainId);
   const network = known ?? (chainId === own?.chainId ? own : undefined);
-  must(network !== undefined, "the proof is of an unknown network");
+  must(network !== undefined, "the proof is for an unknown network");
   const section = exactFields(fields.chain, ["tip", "headers", "nodes"], "chain");
   const [index, height] = [whole(fields.index, "index"), decimal(fields.height, "height")];
   const path = elements(fields.path, "path").map((step, at) => hex(step, 32, `path[${at}]`));

@@ -3,7 +3,7 @@
 import { message } from "./texts.mjs";
 import { escaped, visible } from "./visible.mjs";
 
-/** A fault with a stable `code` (listed in docs/wallet-page.md) and one sentence that a person can act upon. */
+/** A fault with a stable `code` (listed in tests/wallet-page.md) and one sentence that a person can act upon. */
 export class Problem extends Error {
   /** The field that it is about, if it is about one.
    * @type {HTMLElement | undefined} */

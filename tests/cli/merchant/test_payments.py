@@ -226,7 +226,7 @@ def test_a_proof_is_checked_without_a_node(terminal: Terminal, terms: tuple[str,
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("order-2", BOB, "0.05"), "the transfer in the proof carries the reference order-1, not order-2"),
+        (("order-2", BOB, "0.05"), "the transfer in the proof has the reference the reference order-1, not order-2"),
         (("order-1", BOB, "0.05"), "the proof shows 4 confirmations and 12 are required"),
         (("order-1", BOB, "0.05", "--since-height", 3), "only block 3 and later ones count"),
     ],

@@ -164,7 +164,7 @@ def test_a_proof_in_several_responses(session: Session, tmp_path: Path, capsys: 
         (PaymentTerms("order-1", BOB, 5_000_001), "the transfer in the proof pays 5000000 base units, not 5000001"),
         (
             PaymentTerms("order-2", BOB, 5_000_000),
-            "the transfer in the proof carries the reference order-1, not order-2",
+            "the transfer in the proof has the reference the reference order-1, not order-2",
         ),
         (PaymentTerms("order-1", address_of("bob", "svc"), 5_000_000), "the transfer in the proof pays svcd1"),
         (PaymentTerms("order-1", BOB, 5_000_000), "the proof shows 4 confirmations and 12 are required"),

@@ -336,7 +336,7 @@ def test_the_sentence_about_the_next_event(changes: dict[str, Any], sentence: st
 def test_a_long_story_says_that_its_beginning_may_be_missing() -> None:
     text = watch_text(watch(events=[delivery()] * KEPT_EVENTS, moreMismatches=True, warning="too short"), NOW)
     assert "(the node shows the newest 32 events; there may have been others before)" in text
-    assert "(the watch has reported as many mismatches as it may, and reports no more)" in text
+    assert "(the watch has reported as many mismatches as it may, and reports no more of them)" in text
     assert "\nwarning        too short" in text
 
 

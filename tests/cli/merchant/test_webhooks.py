@@ -199,7 +199,7 @@ def test_a_token_does_not_cross_a_network_unencrypted(
     away = ("webhook", *words, "--url", "http://node.example.org")
     assert terminal.failure(*away, env=ENVIRONMENT) == (
         "the token would cross the network unencrypted to http://node.example.org: use https://, or a tunnel to this"
-        " computer; --insecure-http sends it all the same"
+        " computer; --insecure-http sends it anyway"
     )
     assert keeping.tokens == []
     if words[0] == "watch":
@@ -334,7 +334,7 @@ def test_deliveries_are_listed_and_repeated(terminal: Terminal, watched: Watched
     assert re.search(r"\n    to be delivered again: 1 attempt, next attempt .* \(2nd of 17\)\n", text)
     assert watched.events() == [body]
     refused = terminal.failure("webhook", "redeliver", ids[1], body["id"], env=ENVIRONMENT)
-    assert refused == "this node has no event of that id for a watch of that id"
+    assert refused == "this node has no event with that id for a watch with that id"
 
 
 def test_a_callback_is_tested(terminal: Terminal, watched: Watched) -> None:
@@ -347,7 +347,7 @@ def test_a_callback_is_tested(terminal: Terminal, watched: Watched) -> None:
 
 def test_errors_of_the_routes_are_reported(terminal: Terminal, watched: Watched) -> None:
     show = ("webhook", "show", WATCH_ID)
-    assert terminal.failure(*show, env=ENVIRONMENT) == "this node has no watch of that id"
+    assert terminal.failure(*show, env=ENVIRONMENT) == "this node has no watch with that id"
     assert "with the right token" in terminal.failure(*show, env={"SVC_MANAGE_TOKEN": "wrong"})
     words = ("webhook", "register", "order-1", watched.node.address("bob"), "1", "--callback", "http://localhost/")
     assert terminal.failure(*words, env=ENVIRONMENT) == "callbackUrl must begin with https://"

@@ -128,7 +128,7 @@ def test_reorganise_replaces_blocks_and_returns_their_transfers_to_the_mempool(n
     told = terminal.ok("node", "reorganise", 3).out
     assert told == f"replaced 3 blocks by 4 empty ones; the tip is {node.node_context.chain_manager.tip.hash.hex()}\n"
     assert height(node) == 4
-    assert terminal.failure("tx", txid).endswith("it waits in the mempool")
+    assert terminal.failure("tx", txid).endswith("is in no block but waits in the mempool")
     terminal.ok("node", "mine", 1)
     assert json.loads(terminal.ok("tx", txid, "--json").out)["confirmations"] == 1
 
@@ -137,7 +137,7 @@ def test_reorganise_can_drop_the_transfers(node: Node, terminal: Terminal) -> No
     txid = json.loads(terminal.ok("node", "faucet", OTHER, "1", "--json").out)["txid"]
     terminal.ok("node", "mine", 1)
     assert len(json.loads(terminal.ok("node", "reorganise", 1, "--drop-transactions", "--json").out)["hashes"]) == 2
-    assert terminal.failure("tx", txid).endswith("it is not in the mempool either")
+    assert terminal.failure("tx", txid).endswith("is in no block and not in the mempool")
 
 
 def test_reorganise_reports_the_maximum_depth(node: Node, terminal: Terminal) -> None:

@@ -34,7 +34,7 @@ def test_each_change_has_a_line(node: Node, terminal: Terminal) -> None:
     assert terminal.ok("node", "reload").out.splitlines() == [
         "added music",
         "changed books: token, recipients",
-        "removed maps: 1 active webhook of it go on; events wait for 2 webhooks, and are kept for a week and sent if "
+        "removed maps: 1 active webhook continue; events wait for 2 webhooks, and are kept for a week and sent if "
         "it is configured again",
         "set [log] level",
         "renewed /etc/svcd/cert.pem",

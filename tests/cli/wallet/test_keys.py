@@ -373,5 +373,7 @@ def test_a_keyfile_must_be_private(terminal: Terminal, wallet: Path) -> None:
 def test_a_missing_or_damaged_keyfile_is_named(terminal: Terminal, wallet: Path) -> None:
     wallet.write_bytes(KEYFILE[:100])
     assert terminal.failure("wallet", "address").startswith("wallet.json: not a keyfile, or a damaged one: not JSON")
-    sentence = "gone.json cannot be read: no such file or directory"
+    sentence = (
+        "gone.json cannot be read: no such file or directory; make one with `svc wallet new`, or name it with --keyfile"
+    )
     assert terminal.failure("wallet", "address", "--keyfile", "gone.json") == sentence

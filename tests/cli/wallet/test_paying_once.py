@@ -188,7 +188,7 @@ def test_an_old_newest_block_is_believed_only_where_blocks_are_made_on_demand() 
 
 def test_a_refused_transfer_does_not_hold_other_payments_up(world: World) -> None:
     world.liar.lies = {Lie.DROP_AND_REFUSE}
-    assert "is kept, because the node may have sent it on all the same" in world.failed(*ORDER)
+    assert "is kept, because the node may have relayed it anyway" in world.failed(*ORDER)
     world.liar.lies = set()
     told = world.run("wallet", "send", OTHER, 3, "--yes")
     assert "Warning: the node refused the transfer" in told.stderr
@@ -425,7 +425,7 @@ def test_a_disk_that_is_full_after_the_transfer_is_sent(
         assert (result.exit_code, json.loads(result.stdout)["txid"]) == (0, txid)
     else:
         assert result.exit_code == 1
-        assert "is kept, because the node may have sent it on all the same" in result.stderr.splitlines()[-1]
+        assert "is kept, because the node may have relayed it anyway" in result.stderr.splitlines()[-1]
     world.liar.lies = set()
     assert world.paid(*ORDER)["txid"] == txid
     world.chain.mine()

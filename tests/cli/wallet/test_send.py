@@ -131,8 +131,8 @@ def test_the_suggested_fee_is_paid_within_bounds(terminal: Terminal, wallet: Pat
 def test_an_unreasonable_suggestion_is_refused(terminal: Terminal, wallet: Path) -> None:
     terminal.public.site = site_of(canned(fees={"suggestedFee": "1000001"}), terminal.clock)
     assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
-        "the node suggests a fee of 0.01000001 coins, more than the 0.01 coins that svc pays unasked; give the fee with"
-        " --fee"
+        "the node suggests a fee of 0.01000001 coins, more than the 0.01 coins that svc pays without asking; give the"
+        " fee with --fee"
     )
 
 
@@ -214,9 +214,9 @@ def test_a_rejected_transfer_is_reported_verbatim(rich: Node, terminal: Terminal
     (kept,) = outbox(terminal).load()
     assert kept.answer is NodeAnswer.REFUSED
     assert sentence == (
-        f"nonce 17 is too far ahead; at most 15 may wait now. The transfer {kept.transfer.txid.hex()} is kept, because"
-        " the node may have sent it on all the same: repeat the command to send it again; another payment gets its"
-        " nonce, so only one of them can be paid"
+        f"nonce 17 is too far ahead; the highest nonce accepted now is 15. The transfer {kept.transfer.txid.hex()} is"
+        " kept, because the node may have relayed it anyway: repeat the command to send it again; another payment"
+        " gets its nonce, so only one of them can be paid"
     )
 
 
@@ -580,7 +580,7 @@ def test_a_file_that_would_not_be_read_again_is_not_written(terminal: Terminal, 
     monkeypatch.setattr("svcd.cli.wallet.pending.MAX_BYTES", 1000)
     terminal.ok(*SEND, "--yes", env=KNOWN)
     assert terminal.failure("wallet", "send", OTHER, 2, "--yes", env=KNOWN) == (
-        "wallet.json.outbox is full: it holds 2 transfers of the last day; pay from another wallet, or wait until"
+        "wallet.json.outbox is full: it has 2 transfers of the last day; pay from another wallet, or wait until"
         " tomorrow"
     )
     assert len(waiting(rich)) == len(outbox(terminal).load()) == 1
@@ -610,7 +610,7 @@ def test_the_pending_file_is_private_and_damage_is_reported(rich: Node, terminal
     sentence = terminal.failure(*SEND, "--yes", env=KNOWN)
     assert sentence.startswith(f"{path.name} is damaged: not JSON")
     path.write_text('{"format":"svc-outbox-v9","transfers":[]}')
-    assert "is not an outbox of this svc" in terminal.failure(*SEND, "--yes", env=KNOWN)
+    assert "was not written by this version of svc" in terminal.failure(*SEND, "--yes", env=KNOWN)
     assert len(waiting(rich)) == 1
 
 
