@@ -1,4 +1,4 @@
-"""QR codes of addresses and payment URIs, drawn by the node (ISO/IEC 18004, docs/pages.md "QR codes")."""
+"""QR codes of addresses and payment URIs, drawn by the node (ISO/IEC 18004, docs/pages.md)."""
 
 from functools import lru_cache
 from itertools import groupby

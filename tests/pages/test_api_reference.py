@@ -21,6 +21,7 @@ from svcd.pages.html import tag
 from svcd.pages.layout import flattened
 from svcd.pages.schema_words import KEYWORDS, Schemas
 from tests.pages.conftest import Shown, show
+from tests.process_level.pages import ROOT
 from tests.rpc.node import Node
 from tests.schema.documents import public
 from tests.web.wire import Wire
@@ -114,7 +115,7 @@ def missing(document: Any, page: Sections) -> list[str]:
             continue
         look(place, method.upper(), path, operation["description"], *operation["responses"])
         for each in operation.get("parameters", ()):
-            look(place, each["name"], each["in"], each["description"])
+            look(place, f"{each['name']} in {each['in']}", each["description"])
         for status, response in operation["responses"].items():
             if status >= "4" and "$ref" not in response:
                 look(place, response["description"])
@@ -148,7 +149,7 @@ def test_the_page_has_all_that_the_document_says() -> None:
         (lambda one: one["paths"].update({"/rpc/new": one["paths"]["/rpc/status"]}), "get-rpc-new"),
         (
             lambda one: one["paths"]["/rpc/status"]["get"]["parameters"].append(_parameter("more")),
-            "get-rpc-status: more",
+            "get-rpc-status: more in query",
         ),
         (lambda one: one["paths"]["/rpc/status"]["get"]["responses"].update({"418": {"description": "Tea."}}), "Tea."),
         (lambda one: one["components"]["schemas"].update({"New": {"type": "string"}}), "schema-new"),
@@ -354,6 +355,13 @@ def test_paths_beside_it_keep_their_status(still: Shown) -> None:
     for target in ("/reference//", "/reference/order-1/", "/reference/a/b", "/Reference/"):
         assert still.ask(target).status == 404, target
     assert still.ask("/reference/%2F").status == 400
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/http.md", "docs/pages.md"])
+def test_documentation_links_to_it(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "`/reference/`" in text
+    assert re.search(r"\]\((docs/)?(pages\.md)?#api-reference\)", text)
 
 
 def test_explorer_pages_link_to_it(still: Shown) -> None:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from svcd.config.loader import load
 from svcd.pages import (
     checkout,
     explorer,
@@ -19,6 +20,7 @@ from svcd.pages import (
 from svcd.pages.routes import SECURITY_HEADERS
 from svcd.web.routes import routes_of
 from tests.pages.conftest import Shown
+from tests.process_level.pages import blocks_in
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pages.md").read_text(encoding="utf-8")
 PROSE = " ".join(PAGE.split())
@@ -38,10 +40,17 @@ def test_the_table_names_every_page(still: Shown) -> None:
 
 
 def test_the_table_names_every_header_and_its_value() -> None:
-    section = PAGE.partition("## Headers")[2].partition("## Search")[0]
+    section = " ".join(PAGE.partition("### Headers")[2].partition("### ")[0].split())
     for name, value in SECURITY_HEADERS:
-        assert f"`{name.decode()}`" in section
-        assert name == b"Permissions-Policy" or f"`{value.decode()}`" in section
+        described = name in (b"Content-Security-Policy", b"Permissions-Policy")
+        assert f"`{name.decode()}`" in section if described else f"`{name.decode()}: {value.decode()}`" in section
+
+
+def test_the_example_of_a_site_that_knows_its_links_is_a_configuration(tmp_path: Path) -> None:
+    (example,) = (block.text for block in blocks_in(PAGE, "toml"))
+    (tmp_path / "svcd.toml").write_text(example, encoding="utf-8")
+    policy = load(tmp_path / "svcd.toml").pages
+    assert (len(policy.recipients), len(policy.return_hosts), policy.only) == (1, 1, False)
 
 
 def test_the_numbers_match_the_code() -> None:
