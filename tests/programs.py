@@ -16,7 +16,8 @@ import pytest
 
 PACKAGES: Final = {
     **dict.fromkeys(
-        ("base64", "cat", "chmod", "cut", "date", "head", "mkdir", "sha256sum", "sleep", "tail", "tr"), "coreutils"
+        ("base64", "cat", "chmod", "cut", "date", "head", "install", "mkdir", "sha256sum", "sleep", "tail", "tr"),
+        "coreutils",
     ),
     "bash": "bash",
     "chromium": "chromium libatomic1 fonts-dejavu-core",
@@ -38,8 +39,10 @@ PACKAGES: Final = {
     "pgbouncer": "pgbouncer",
     "postgres": "postgresql",
     "promtool": "prometheus",
+    "setsid": "util-linux",
     "sh": "dash",
     "systemd-analyze": "systemd",
+    "tar": "tar",
     "unshare": "util-linux",
     "WebKitWebDriver": "webkit2gtk-driver",
     "Xvfb": "xvfb",

@@ -279,7 +279,7 @@ class Status:
         }
 
     def line(self) -> str:
-        """The status in one line, for the service manager (docs/operations.md "systemd")."""
+        """The status in one line, for the service manager (docs/monitoring.md)."""
         around, height = self._peers.network_view(), self._chain_manager.tip.height
         target = f" of {around.best_height}" if around.behind and around.best_height > height else ""
         peers = "1 peer" if around.known_peers == 1 else f"{around.known_peers} peers"

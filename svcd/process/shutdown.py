@@ -106,7 +106,7 @@ class StopSignals:
     """Stops the reactor on the first SIGTERM or SIGINT, and answers later ones with a line in the log.
 
     Twisted's own handlers would stop the reactor a second time and log a traceback, and end the process by the signal
-    after a stop without errors, where operators and containers expect status 0 (docs/operations.md "Stopping").
+    after a stop without errors, where operators and containers expect status 0 (docs/troubleshooting.md).
     """
 
     reactor: Reactor

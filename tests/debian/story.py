@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -197,11 +196,12 @@ def monitor(operator: Operator) -> None:
 
 
 def upgrade(operator: Operator) -> None:
-    """The page's commands, and it is the new program that runs."""
+    """The page's commands, with a backup before them, and it is the new program that runs."""
     find = "import svcd; print(svcd.__file__)"
     module = operator.machine.run(f"/opt/svcd/bin/python -I -c '{find}'").strip()
     operator.machine.run(f"echo '# an older program' >>{module}")
     before = operator.unit("MainPID")
+    operator.types(page.commands("## Backup")[0])
     (commands,) = page.commands("## Upgrading")
     operator.types(commands)
     assert "# an older program" not in operator.machine.run(f"cat {module}")
@@ -210,18 +210,17 @@ def upgrade(operator: Operator) -> None:
 
 
 def restore(operator: Operator) -> None:
-    """The copy of before the upgrade is sound; a copy of the stopped node is made; the chain is put back from it."""
-    copy = f"before-{date.today()}"
-    operator.types(f"svc db check /var/lib/svcd/{copy}")
-    for commands in [*page.commands("### Restoring"), *page.commands("## Backup")]:
-        operator.types(re.sub("before-[-0-9]+", copy, commands))
+    """The chain is put back from the copy of before the upgrade; a copy of the stopped node is made."""
+    (copy,) = operator.machine.run("cd /var/backups && ls -d backup-*").split()
+    for commands in [*page.commands("### Restoring"), page.commands("## Backup")[1]]:
+        operator.types(re.sub("backup-[-0-9]+", copy, commands))
     operator.waits("ready", operator.is_ready)
 
 
 def move(operator: Operator, network: RunningNode, debian: Path) -> None:
     """Another machine becomes this node."""
     old = operator.status()
-    installed, packed, taken_in = page.commands("## Moving to another machine")
+    installed, packed, taken_in = page.commands("## Moving to another machine", "docs/storage.md")
     operator.types(packed)
     operator.machine.shut_down()
     with Machine.copy(debian, FOLDER / "other", ROOT) as other:

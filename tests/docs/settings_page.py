@@ -51,7 +51,7 @@ Settings come from these sources, of which later ones win:
    or edit `/etc/svcd/svcd.toml` of the Debian package, and remove the `#` of a key to change it;
 3. two environment variables for secrets, `SVCD_COMMERCE_WEBHOOKS_MANAGE_TOKEN` and
    `SVCD_COMMERCE_WEBHOOKS_SIGNING_SECRET`, for `manageToken` and `signingSecret` of `[commerce.webhooks]`;
-4. the [command line](operations.md#twistd-svcd): `--set section.key=value` sets any key.
+4. the [command line](#options-of-twistd-svcd): `--set section.key=value` sets any key.
 
 If a setting is invalid, the node does not start. It prints one line that names the file, the section and the key, and
 says what would be right:
@@ -67,12 +67,17 @@ svcd: wrong.toml: [http] listen = 8645: must be a string in quotes
 
 File names are relative to the data directory, `dataDir` itself to the working directory. No setting may name a file
 that the node uses for something else, such as `mempool.sqlite` or `node.key`. Some settings take effect at a
-[reload](operations.md#reloading), the others at a restart.
+[reload](#reloading), the others at a restart.
 """
 _ABOUT: Final = {
     "": "[own-network.md](own-network.md) describes the file of a network.",
     "http": "[Behind a proxy](operations.md#behind-a-proxy) says how to set up TLS.",
-    "p2p": "[Joining a network](operations.md#joining-a-network) says what to set.",
+    "p2p": """\
+To join a network, name one or more of its nodes in `seeds`, and keep `alone` of `[participation]` false (on devnet set
+it to false): then the node counts as synced, and makes blocks, only after it has met another node. If others should
+call this node, its public URL is exactly the one at which they reach it: a node that answers at one URL and names
+another is not accepted as a peer. A node without a public URL calls others and is not called.
+[peers.md](peers.md#two-nodes-on-one-computer) runs two nodes on one computer.""",
     "participation": "[The block key](block-key.md): how to encrypt it, and what sweeping costs.",
     "pages": "[Forged links](pages.md#forged-links) says what these settings prevent.",
     "chain": """\
@@ -95,6 +100,61 @@ also resolves `ipv4only.arpa`, at most every 10 minutes, to learn whether this n
     "log": "See [Logs](troubleshooting.md#logs).",
 }
 """What stands before the table of a section: what no single key says, and where to read on."""
+
+_ENDING: Final = """
+## Reloading
+
+Edit the configuration file and the files with tokens and secrets, and then:
+
+    $ svc node reload --data-dir /var/lib/svcd
+    added music
+    changed books: token, previousToken
+    set [log] level
+
+`systemctl reload svcd.service` runs this command. SIGHUP to the node's process does the same, and the answer is in the
+log; but a node in the foreground (`twistd -n`) stops when its terminal is closed. The node checks the whole
+configuration as at a start. If anything is wrong, such as a token file that others can read, nothing changes, and one
+sentence says why. These settings change:
+
+| setting | from when |
+|---|---|
+| `[[commerce.merchants]]`, and the tokens and secrets of `[commerce.webhooks]` | tokens and recipients from the next \
+request, signing secrets from the next attempt of a delivery |
+| `[limits]` | the next request; numbers of connections from the next connection. All clients begin with full buckets |
+| `[pages]` | the next page |
+| `[log] level` | at once, unless twistd writes the log (`--syslog`, `--logger`) |
+| keys and certificates of endpoints with TLS | the next connection |
+
+The answer names every other setting that differs; it needs a restart. So does a credential of systemd, which is copied
+at the start: keep files that change while the node runs in the data directory. Bans are not in the configuration: `svc
+node peers ban` and `unban` change them at once. Where several nodes share a PostgreSQL, reload each; until then the log
+of each names the nodes that differ.
+
+**A merchant that is removed loses nothing at once.** Its tokens get 401 from then on. Its events are kept for 7 days,
+and are sent, with all their attempts, if a reload adds the merchant again meanwhile; answer and log say how many there
+are. To deliver a merchant's events first, replace its token, and remove the merchant when they have been delivered.
+
+## Options of `twistd svcd`
+
+    twistd -n --pidfile= svcd [options]
+
+`-n` keeps the process in the foreground, and `--pidfile=` disables the pid file: the lock in the data directory
+prevents a second node.
+
+| option | |
+|---|---|
+| `--config FILE` | configuration file; by default `conf/svcd.toml` below the working directory, if it exists |
+| `--data-dir DIR` | folder of the chain, the keys and the operator's socket |
+| `--network NETWORK` | `mainnet`, `devnet`, or the [file of another network](own-network.md) |
+| `--listen ENDPOINT` | the public port: a Twisted endpoint such as `tcp:8645:interface=127.0.0.1` |
+| `--operator-listen ENDPOINT` | the operator's interface: a Unix socket or a port on loopback |
+| `--key-password-fd N` | read the password of an encrypted [block key](block-key.md) from the open file descriptor N |
+| `--set section.key=value` | any key of the configuration; may be repeated |
+
+Root's `twistd --uid=svcd --gid=svcd -n --pidfile= svcd …` opens ports below 1024 and then works with the rights of that
+user and group. The data directory must belong to the user, who must be able to read the configuration, the tokens and
+the keys of certificates. [troubleshooting.md](troubleshooting.md#when-it-does-not-start) has the exit statuses.
+"""
 
 _KINDS: Final = {
     BaseUrl: "URL",
@@ -204,7 +264,7 @@ def page() -> str:
             parts.append(f"\n## {heading}\n{about}\n| key | default | accepts | |\n|---|---|---|---|\n")
         text = said[setting.name].replace("|", "\\|")
         parts.append(f"| `{setting.key}` | {setting.default} | {setting.accepts} | {text} |\n")
-    return "".join(parts)
+    return "".join([*parts, _ENDING])
 
 
 if __name__ == "__main__":

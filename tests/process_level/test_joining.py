@@ -1,52 +1,35 @@
 """Nodes that find each other by the URLs that they were told."""
 
-import re
-import shlex
 from datetime import datetime
 from http.client import HTTPConnection
 
 import pytest
 
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.pages import ROOT
 from tests.process_level.running import DEADLINE, RunningNode, exchange, free_port, wait_until
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
-
-
-PREFIX = "twistd -n --pidfile= svcd "
-
-
-def shown() -> list[list[str]]:
-    """The options of the nodes in the section "Joining a network" of docs/operations.md."""
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = page.split("\n## Joining a network\n")[1].split("\n## ")[0]
-    text = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
-    commands = text.replace("\\\n", "").splitlines()
-    assert all(command.startswith(PREFIX) for command in commands)
-    return [shlex.split(command.removeprefix(PREFIX)) for command in commands]
-
-
-def started(nodes: Nodes, options: list[str], ports: dict[str, int]) -> RunningNode:
-    """A node with these options, each port in them replaced by one that is free."""
-    (name,) = (option.partition("=")[2] for option in options if option.startswith("--data-dir="))
-    (listen,) = (re.findall(r"\d+", option)[0] for option in options if option.startswith("--listen="))
-    others = [re.sub(r"(?<=:)\d{5}\b", lambda port: str(ports[port[0]]), option) for option in options]
-    others = [option for option in others if not option.startswith("--data-dir=")]
-    return nodes.start(*others, name=name, port=ports[listen])
 
 
 def peers(node: RunningNode) -> int:
     return int(node.ok(node.operator("/operator/status"))["status"]["peers"]["verified"])
 
 
-def test_the_example_of_joining_a_network(nodes: Nodes) -> None:
-    first, second = shown()
-    ports = {port: free_port() for port in set(re.findall(r"(?<=:)\d{5}\b", " ".join(first + second)))}
-    assert len(ports) == 2
-    founder = started(nodes, first, ports)
+def test_a_node_that_joins_a_network_is_ready_once_it_has_met_another(nodes: Nodes) -> None:
+    """As docs/settings.md says under `[p2p]`."""
+    first, second = free_port(), free_port()
+    founder = nodes.start(
+        "--network=devnet", f"--set=http.publicUrl=http://127.0.0.1:{first}", name="first", port=first
+    )
     assert founder.operator("/ready").status == 200
-    joined = started(nodes, second, ports)
+    joined = nodes.start(
+        "--network=devnet",
+        f"--set=http.publicUrl=http://127.0.0.1:{second}",
+        "--set=participation.alone=false",
+        f'--set=p2p.seeds=["http://127.0.0.1:{first}"]',
+        name="second",
+        port=second,
+    )
     wait_until(lambda: peers(joined) == peers(founder) == 1, "two nodes that have met")
     (block,) = founder.mine(1)
     wait_until(lambda: joined.status()["hash"] == block, "the block of the other node")

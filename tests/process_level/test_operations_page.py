@@ -29,12 +29,12 @@ def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) ->
     node = make_devnet()
     folder = node.data_dir.parent
     run("svc --data-dir devnet node mine 2", folder)
-    assert any("node backup" in commands for commands in check_examples(PAGE, folder))
     assert any("/metrics" in commands for commands in check_examples("docs/monitoring.md", folder))
 
 
 def test_every_option_is_named() -> None:
-    shown = {option.split()[0].removeprefix("--") for option in rows(section(PAGE, "## twistd svcd"))}
+    table = section("docs/settings.md", "## Options of `twistd svcd`")
+    shown = {option.split()[0].removeprefix("--") for option in rows(table)}
     assert shown == {option[0] for option in Options.optParameters} | {"set"}
 
 
@@ -70,6 +70,6 @@ def test_the_units_are_where_the_page_says() -> None:
 def test_the_commands_to_install_the_units_are_those_of_the_unit() -> None:
     unit = (ROOT / "systemd" / "svcd.service").read_text()
     commands = re.findall(r"^#   (.*)$", unit.partition("[Unit]")[0], re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 7
     for command in commands:
         assert f"       {command}\n" in section(PAGE, "## A public node, step by step")
