@@ -5,7 +5,7 @@ from typing import Final
 from svcd.chain.address import NODE_ID_PATTERN, encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import MAINNET, NetworkParams
-from svcd.web.field_types import Hex, Schema, Text, component, constant, digits_up_to, with_example
+from svcd.web.field_types import Hex, Schema, Text, component, constant, described, digits_up_to, with_example
 from svcd.web.routes import named_object
 
 _SOME_KEY: Final = bytes.fromhex("00dbd7c45c0ea5ac5bd5d8e7a7815d1c4f4bf0f8")
@@ -42,8 +42,10 @@ WHOLE_NUMBER: Final = component(
 BASE_UNITS: Final = with_example(WHOLE_NUMBER, "2500000000")
 TIME: Final = with_example(WHOLE_NUMBER, "1795170611703")
 """Unix milliseconds."""
-PRUNE_HEIGHT: Final = with_example(WHOLE_NUMBER, "0")
-"""The lowest height from which on the node has blocks, and not their headers only; 0 if it has all."""
+PRUNE_HEIGHT: Final = described(
+    with_example(WHOLE_NUMBER, "0"),
+    "The height from which on the node has whole blocks and not just their headers; 0 if it has all.",
+)
 PRUNED: Final = {410: {"pruneHeight": PRUNE_HEIGHT}}
 """The members of an error about blocks that the node does not have any more, or never had."""
 FEE: Final = with_example(WHOLE_NUMBER, "10000")
@@ -102,7 +104,7 @@ HEADER_FIELDS: Final[dict[str, Schema]] = {
     "slot": SLOT,
     "parentHash": HASH,
     "producerPublicKey": PUBLIC_KEY,
-    "multiplier": {**COUNT, "description": "Of the target for the producer's holding, in basis points."},
+    "multiplier": described(COUNT, "Of the target for the producer's holding, in basis points."),
     "baseTarget": HASH,
     "transactionsRoot": HASH,
     "transactionCount": COUNT,
@@ -114,7 +116,11 @@ HEADER_FIELDS: Final[dict[str, Schema]] = {
 HEADER: Final = named_object("Header", HEADER_FIELDS)
 _BLOCK: Final = {**HEADER_FIELDS, "transactions": {"type": "array", "items": TRANSFER}}
 POSTED_BLOCK: Final = named_object("PostedBlock", _BLOCK, about="A block as nodes exchange it.")
-BLOCK: Final = named_object("Block", {**_BLOCK, "hash": HASH, "confirmations": COUNT}, about="A canonical block.")
+BLOCK: Final = named_object(
+    "Block",
+    {**_BLOCK, "hash": HASH, "confirmations": described(COUNT, "1 for the newest block.")},
+    about="A canonical block, as nodes exchange it, with its hash and its confirmations.",
+)
 HISTORY_NODE: Final = component(
     "HistoryNode",
     {

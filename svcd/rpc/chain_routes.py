@@ -126,6 +126,7 @@ def _no_block(height: int, tip: ChainPoint) -> HttpError:
     return HttpError(404, sentence, tip=tip_at(tip))
 
 
+_IN_MEMPOOL: Final = {"type": "boolean", "description": "Whether the transfer waits in the mempool of this node."}
 _FEW: Final = 64
 """A block with this many transfers is read in 0.1 ms, faster than it is handed to a thread."""
 
@@ -292,7 +293,7 @@ class ChainRoutes(ShowsChain):
         path_fields=(TXID,),
         answers={200: object_schema({"transaction": schemas.RECORD})},
         errors={404: "No canonical block contains this transfer; `mempool` says whether it is pending."},
-        error_members={404: {"mempool": {"type": "boolean"}, "pruneHeight": PRUNE_HEIGHT}},
+        error_members={404: {"mempool": _IN_MEMPOOL, "pruneHeight": PRUNE_HEIGHT}},
     )
     def transaction(self, txid: bytes) -> Renderable:
         """Answer GET /rpc/transaction/{txid}."""

@@ -45,7 +45,7 @@ from svcd.rpc import fields, schemas
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import ChainReader, PaidTransfer
-from svcd.web.field_types import Hex, Int, or_null
+from svcd.web.field_types import Hex, Int, described, or_null
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
 from svcd.web.routes import Field, Route, named_object, object_schema
 
@@ -89,8 +89,14 @@ _CHAIN: Final = {
     "headers": {
         "type": "array",
         "items": named_object("ProvenHeader", {name: HEADER_FIELDS[name] for name in PROVEN_FIELDS}),
+        "description": "The drawn headers and the newest 100, by height; what is missing in a header follows from the "
+        "chain before it.",
     },
-    "nodes": {"type": "array", "items": HISTORY_NODE},
+    "nodes": {
+        "type": "array",
+        "items": HISTORY_NODE,
+        "description": "Nodes of the history tree, which stand for the blocks between the headers.",
+    },
 }
 _GENESIS_PROOF: Final = named_object(
     "GenesisPaymentProof",
@@ -113,11 +119,11 @@ _ACCOUNT_PROOF: Final = named_object(
     "AccountProof",
     {
         **_NETWORK,
-        "height": WHOLE_NUMBER,
-        "hash": HASH,
-        "address": ADDRESS,
-        "leaf": or_null(_LEAF),
-        "path": _PATH,
+        "height": described(WHOLE_NUMBER, "The height of the block after which the account is shown."),
+        "hash": described(HASH, "The hash of that block, which is the newest one."),
+        "address": described(ADDRESS, "The address that was asked for."),
+        "leaf": described(or_null(_LEAF), "Null, or the account of another address, if the address has none."),
+        "path": described(_PATH, "The hashes beside the path, from the deepest up to the root."),
     },
 )
 TIP: Final = Field(

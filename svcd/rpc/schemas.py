@@ -26,7 +26,7 @@ from svcd.chain_schemas import (
     WHOLE_NUMBER,
 )
 from svcd.commerce.payment import HASHES_PER_CORE_SECOND, PaymentState
-from svcd.web.field_types import Choice, Schema, component, constant, or_null, with_example
+from svcd.web.field_types import Choice, Schema, component, constant, described, or_null, with_example
 from svcd.web.routes import named_object, object_schema
 
 COINS: Final = component(
@@ -61,10 +61,10 @@ RECORD: Final = named_object(
         **_READABLE,
         "blockHash": HASH,
         "blockHeight": WHOLE_NUMBER,
-        "index": COUNT,
+        "index": described(COUNT, "The position in the block, from 0."),
         "slot": SLOT,
-        "blockTime": TIME,
-        "confirmations": COUNT,
+        "blockTime": described(TIME, "The start of the block's slot."),
+        "confirmations": described(COUNT, "The height of the newest block - `blockHeight` + 1."),
     },
     about="A canonical transfer and its position in the chain.",
 )
@@ -76,19 +76,29 @@ STATUS: Final = named_object(
         "networkId": NETWORK_ID,
         "chainId": CHAIN_ID,
         "genesisHash": GENESIS_HASH,
-        "height": WHOLE_NUMBER,
-        "slot": SLOT,
-        "hash": HASH,
-        "stateRoot": HASH,
-        "consensusRoot": HASH,
+        "height": described(WHOLE_NUMBER, "The height of the newest block."),
+        "slot": described(SLOT, "The slot of the newest block."),
+        "hash": described(HASH, "The hash of the newest block."),
+        "stateRoot": described(HASH, "The root of all accounts after the newest block."),
+        "consensusRoot": described(HASH, "The root of rules and history after the newest block."),
         "pruneHeight": PRUNE_HEIGHT,
-        "nodeId": NODE_ID.schema,
-        "endpoint": with_example(_STRING, "https://node.example.org"),
-        "knownPeerCount": COUNT,
-        "bestKnownPeerHeight": WHOLE_NUMBER,
-        "syncLagBlocks": WHOLE_NUMBER,
-        "syncState": {"type": "string", "enum": ["synced", "catching-up"]},
-        "time": TIME,
+        "nodeId": described(NODE_ID.schema, "The public name of the node's key."),
+        "endpoint": described(
+            with_example(_STRING, "https://node.example.org"),
+            "The public URL of the node; missing if its operator has set none.",
+        ),
+        "knownPeerCount": described(COUNT, "How many peers the node has."),
+        "bestKnownPeerHeight": described(
+            WHOLE_NUMBER, "The greatest height of a peer; one above `height` counts once its headers are verified."
+        ),
+        "syncLagBlocks": described(WHOLE_NUMBER, "How far `height` is below `bestKnownPeerHeight`."),
+        "syncState": {
+            "type": "string",
+            "enum": ["synced", "catching-up"],
+            "description": "`catching-up` while the node cannot assume that its newest block is the network's: "
+            "do not rely on the confirmations that it reports.",
+        },
+        "time": described(TIME, "The clock of the node."),
     },
     optional=["endpoint", "stateRoot", "consensusRoot", "knownPeerCount", "bestKnownPeerHeight", "syncLagBlocks"],
 )
@@ -144,11 +154,11 @@ CONSENSUS: Final = named_object(
         "genesisHash": GENESIS_HASH,
         "genesisTime": TIME,
         "slotSeconds": COUNT,
-        "currentSlot": SLOT,
+        "currentSlot": described(SLOT, "By the clock of the node."),
         "targetSlotsPerBlock": COUNT,
-        "nextHeight": WHOLE_NUMBER,
-        "nextTarget": HASH,
-        "nextBlockReward": BASE_UNITS,
+        "nextHeight": described(WHOLE_NUMBER, "The height of the next block."),
+        "nextTarget": described(HASH, "The target of the next block."),
+        "nextBlockReward": described(BASE_UNITS, "The reward of the next block."),
         "rewardSchedule": named_object(
             "RewardSchedule",
             {
@@ -180,7 +190,9 @@ CONSENSUS: Final = named_object(
             },
         ),
         "minimumFee": FEE,
-        "accountMinimum": BASE_UNITS,
+        "accountMinimum": described(
+            BASE_UNITS, "After a transfer its sender and its recipient must each have at least so much."
+        ),
         "maxBlockTransactions": COUNT,
         "maxBlockBytes": COUNT,
         "transactionPastSeconds": COUNT,
@@ -193,47 +205,76 @@ ACCOUNT: Final = named_object(
     "Account",
     {
         "address": ADDRESS,
-        "balance": BASE_UNITS,
+        "balance": described(BASE_UNITS, "After the newest block; transfers in the mempool do not count."),
         "balanceSvc": COINS,
-        "nonce": WHOLE_NUMBER,
-        "pendingNonce": WHOLE_NUMBER,
-        "pendingBalance": BASE_UNITS,
-        "heldSince": or_null(WHOLE_NUMBER),
+        "nonce": described(WHOLE_NUMBER, "The next nonce on the chain: how many transfers the account has sent."),
+        "pendingNonce": described(
+            WHOLE_NUMBER, "The nonce for a new transfer: counts transfers in the mempool too, up to the first gap."
+        ),
+        "pendingBalance": described(
+            BASE_UNITS, "`balance` minus the account's own transfers in the mempool; incoming ones do not count yet."
+        ),
+        "heldSince": described(
+            or_null(WHOLE_NUMBER),
+            "The slot since which the account has held the minimum balance of the holding multiplier, or null.",
+        ),
     },
 )
 HISTORY: Final = object_schema(
     {
         "address": ADDRESS,
-        "transactions": {"type": "array", "items": RECORD},
-        "next": or_null(_STRING),
+        "transactions": {"type": "array", "items": RECORD, "description": "The newest first."},
+        "next": described(or_null(_STRING), "The `before` of the following page; null on the last one."),
         "pruneHeight": PRUNE_HEIGHT,
     },
 )
 WAITING: Final = object_schema(
     {
         "address": ADDRESS,
-        "transactions": {"type": "array", "items": named_object("WaitingTransfer", {**TRANSFER_FIELDS, **_READABLE})},
-        "next": or_null(WHOLE_NUMBER),
+        "transactions": {
+            "type": "array",
+            "items": named_object("WaitingTransfer", {**TRANSFER_FIELDS, **_READABLE}),
+            "description": "The newest first.",
+        },
+        "next": described(or_null(WHOLE_NUMBER), "The `before` of the following page; null on the last one."),
     }
 )
 FEES: Final = named_object(
     "Fees",
     {
-        "minimumFee": FEE,
-        "suggestedFee": FEE,
-        "transferBytes": COUNT,
-        "mempool": named_object("MempoolFees", {"transactions": COUNT, "bytes": COUNT, "floor": or_null(WHOLE_NUMBER)}),
+        "minimumFee": described(FEE, "The minimum fee of the network."),
+        "suggestedFee": described(
+            FEE,
+            "The fee for a new transfer: `minimumFee` while the mempool has room and all pending transfers fit into one"
+            " block; otherwise 10 % above `floor`, and at least `median` if more are pending than fit into one block.",
+        ),
+        "transferBytes": described(
+            COUNT, "The maximum length of a transfer, for which `floor` and `suggestedFee` are computed."
+        ),
+        "mempool": named_object(
+            "MempoolFees",
+            {
+                "transactions": described(COUNT, "How many transfers are pending."),
+                "bytes": described(COUNT, "Their total size."),
+                "floor": described(
+                    or_null(WHOLE_NUMBER),
+                    "The lowest fee that admits another transfer; null while no fee does, because others depend on all"
+                    " transfers of a full mempool.",
+                ),
+            },
+        ),
         "recent": named_object(
             "RecentFees",
             {
-                "blocks": COUNT,
-                "transactions": COUNT,
+                "blocks": described(COUNT, "How many of the newest blocks are counted, at most ten."),
+                "transactions": described(COUNT, "How many transfers they contain; without any the fees are null."),
                 "lowest": or_null(WHOLE_NUMBER),
                 "median": or_null(WHOLE_NUMBER),
                 "highest": or_null(WHOLE_NUMBER),
             },
         ),
     },
+    about="All fees are in base units.",
 )
 _PAYMENT: Final[dict[str, Schema]] = {
     "recipient": ADDRESS,
@@ -341,29 +382,39 @@ EVENT_PAYMENT: Final = named_object(
 STATEMENT: Final = object_schema(
     {
         "address": ADDRESS,
-        "balance": BASE_UNITS,
+        "balance": described(BASE_UNITS, "After the block `tip`: the sum of all entries up to it."),
         "entries": {
             "type": "array",
             "maxItems": 500,
             "items": named_object(
                 "StatementEntry",
                 {
-                    "type": {"type": "string", "enum": ["allocation", "received", "sent", "self", "reward"]},
-                    "time": TIME,
+                    "type": {
+                        "type": "string",
+                        "enum": ["allocation", "received", "sent", "self", "reward"],
+                        "description": "`allocation` (in the genesis block), `received` and `reward` add `amount` to "
+                        "the balance, `sent` subtracts it. `self` is a transfer from the address to itself, of which "
+                        "only the fee changes the balance.",
+                    },
+                    "time": described(TIME, "The start of the block's slot, not the time of the signature."),
                     "height": WHOLE_NUMBER,
-                    "index": COUNT,
+                    "index": described(COUNT, "The position in the block; a reward comes after all transfers."),
                     "txid": or_null(HASH),
                     "counterparty": or_null(ADDRESS),
                     "reference": or_null(REFERENCE),
-                    "amount": BASE_UNITS,
+                    "amount": described(BASE_UNITS, "Of a reward: with all fees in the block."),
                     "amountSvc": COINS,
-                    "fee": FEE,
+                    "fee": described(FEE, "What this address paid; 0 for a transfer that it received."),
                     "feeSvc": _FEE_COINS,
                     "confirmations": COUNT,
                 },
             ),
         },
-        "next": or_null(_STRING),
+        "next": described(
+            or_null(_STRING),
+            "The `after` of the following page; null on the last one. A page covers at most 2,000 blocks, so it may "
+            "have few or no entries and still a `next`.",
+        ),
         "tip": TIP,
     }
 )

@@ -40,6 +40,11 @@ def with_example(schema: Schema, value: object) -> Schema:
     return {**schema, "examples": [value]}
 
 
+def described(schema: Schema, text: str) -> Schema:
+    """``schema`` with a description of its own: what a member of an object is, where its name does not say."""
+    return {**schema, "description": text}
+
+
 def or_null(schema: Schema) -> Schema:
     """The schema of a value or null."""
     return {"anyOf": [schema, {"type": "null"}]}

@@ -134,8 +134,9 @@ def missing(document: Any, page: Sections) -> list[str]:
     for name, schema in document["components"]["schemas"].items():
         if f"schema-{name.lower()}" not in page.found:
             left.append(f"schema-{name.lower()}")
-        elif schema.get("description"):
-            look("main", schema["description"])
+        look("main", schema.get("description", ""))
+        for member in schema.get("properties", {}).values():
+            look("main", member.get("description", ""))
     return left
 
 
