@@ -1,4 +1,4 @@
-"""The node's status, readiness and alarms (NodeStatus of docs/http.md)."""
+"""The node's status, readiness and alarms (the schema STATUS of svcd/rpc/schemas.py has its members)."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache

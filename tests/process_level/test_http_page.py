@@ -11,8 +11,10 @@ import pytest
 
 from svcd.config.schema import Limits
 from svcd.p2p.routes import BODY_CAPS
+from svcd.rpc.proof_routes import GENESIS_TOKENS, OTHER_TIP_TOKENS
 from svcd.web.connections import DEFAULT_BODY_CAP
-from svcd.web.routes import BYTES_PER_TOKEN, MAX_QUERY_FIELDS
+from svcd.web.rate_limits import LOOKUP_TOKENS
+from svcd.web.routes import MAX_QUERY_FIELDS
 from tests.process_level.pages import ROOT, agrees, blocks_in, blocks_of, check_head, check_json, run, section
 from tests.process_level.running import RunningNode
 from tests.process_level.test_devnet import Wallet
@@ -80,12 +82,12 @@ def test_every_route_of_a_node_has_a_place_and_an_example(devnet: RunningNode) -
 def test_limits_are_those_of_the_node() -> None:
     limits = Limits()
     rows = dict(re.findall(r"^\| ([a-z -]+[a-z]) \| (.+) \|$", TEXT, re.MULTILINE))
-    burst, kib = limits.burst_seconds, BYTES_PER_TOKEN // 1024
+    burst, lookup = limits.burst_seconds, 1 + LOOKUP_TOKENS
     shown = {
-        "reading requests": (limits.requests_per_second, limits.requests_per_second * burst, kib),
-        "proofs of chain and accounts": (limits.proofs_per_second, limits.proofs_per_second * burst),
-        "broadcasts": (limits.broadcasts_per_second, limits.broadcasts_per_second * burst),
-        "requests between nodes": (limits.peer_posts_per_second, limits.peer_posts_per_second * burst, kib),
+        "reading requests": (limits.requests_per_second, limits.requests_per_second * burst, GENESIS_TOKENS),
+        "proofs of chain and accounts": (limits.proofs_per_second, limits.proofs_per_second * burst, OTHER_TIP_TOKENS),
+        "broadcasts": (limits.broadcasts_per_second, limits.broadcasts_per_second * burst, lookup),
+        "requests between nodes": (limits.peer_posts_per_second, limits.peer_posts_per_second * burst, lookup),
         "connections": (limits.connections_per_client, limits.connections),
         "time to send the headers": (limits.header_seconds,),
         "time to send the whole request": (limits.request_seconds,),
