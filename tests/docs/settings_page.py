@@ -138,8 +138,8 @@ are. To deliver a merchant's events first, replace its token, and remove the mer
 
     twistd -n --pidfile= svcd [options]
 
-`-n` keeps the process in the foreground, and `--pidfile=` disables the pid file: the lock in the data directory
-prevents a second node.
+The program is `/opt/svcd/bin/twistd`, in a clone `.venv/bin/twistd`. `-n` keeps the process in the foreground, and
+`--pidfile=` disables the pid file: the lock in the data directory prevents a second node.
 
 | option | |
 |---|---|

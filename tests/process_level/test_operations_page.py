@@ -1,7 +1,6 @@
-"""docs/operations.md and the pages beside it: examples against a devnet, and tables against the program."""
+"""docs/operations.md and the pages beside it: their tables against the program."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,7 @@ import pytest
 from svcd.commerce.events import EventType
 from svcd.store.state_tree_file import StateTreeFile
 from svcd.tap import Options
-from tests.process_level.pages import ROOT, check_examples, run, section
-from tests.process_level.running import RunningNode
-from tests.programs import needs
+from tests.process_level.pages import ROOT, section
 
 PAGE = "docs/operations.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -20,16 +17,6 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 def rows(text: str) -> dict[str, str]:
     """First cell to second cell, of table rows whose first cell is in backticks."""
     return dict(re.findall(r"^\| `([^`]+)` \| (?:`([^`]+)`)?", text, re.MULTILINE))
-
-
-@pytest.mark.socket
-@pytest.mark.slow
-@needs("curl")
-def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) -> None:
-    node = make_devnet()
-    folder = node.data_dir.parent
-    run("svc --data-dir devnet node mine 2", folder)
-    assert any("/metrics" in commands for commands in check_examples("docs/monitoring.md", folder))
 
 
 def test_every_option_is_named() -> None:

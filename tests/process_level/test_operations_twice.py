@@ -66,7 +66,7 @@ class Computer:
 
     def prepare(self) -> None:
         """What a fresh Debian has, and what its packages bring."""
-        folders = "bin root etc/nginx/conf.d etc/prometheus etc/systemd/system opt/svcd/bin usr/local/bin var/backups"
+        folders = "bin root etc/default etc/nginx/conf.d etc/prometheus etc/systemd/system usr/local/bin var/backups"
         for name in folders.split():
             (self.root / name).mkdir(parents=True)
         (self.root / "var/lib/svcd").mkdir(parents=True, mode=0o700)
@@ -76,6 +76,10 @@ class Computer:
         for name, text in programs.items():
             (self.root / "bin" / name).write_text(text)
             (self.root / "bin" / name).chmod(0o755)
+        certificate = self.root / "etc/letsencrypt/live/node.example.org"
+        certificate.mkdir(parents=True)
+        for name in ("privkey.pem", "fullchain.pem"):
+            (certificate / name).touch()
         self.install_program()
         (self.root / "root/svcd_0.0.1-1~deb12_amd64.deb").touch()
         run("sha256sum *.deb >SHA256SUMS", self.root / "root")
@@ -162,6 +166,7 @@ def test_every_command_can_be_pasted_twice(computer: Computer) -> None:
     computer.configure(page.settings("## Prometheus and Grafana", "docs/monitoring.md"))
     computer.paste_twice(page.commands("## Prometheus and Grafana", "docs/monitoring.md")[0])
     computer.paste_twice(*page.commands("### Without a proxy"))
+    assert "svcd_chain_height 0.0" in computer.paste_twice(*page.commands("## Metrics", "docs/monitoring.md"))
 
     computer.paste("svc --data-dir /var/lib/svcd node mine 3")
     computer.paste_twice(*page.commands("## Backup"), *page.commands("## Upgrading"))
