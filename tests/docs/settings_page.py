@@ -120,19 +120,19 @@ sentence says why. These settings change:
 |---|---|
 | `[[commerce.merchants]]`, and the tokens and secrets of `[commerce.webhooks]` | tokens and recipients from the next \
 request, signing secrets from the next attempt of a delivery |
-| `[limits]` | the next request; numbers of connections from the next connection. All clients begin with full buckets |
+| `[limits]` | the next request; numbers of connections from the next connection. Every client may use its whole burst again |
 | `[pages]` | the next page |
 | `[log] level` | at once, unless twistd writes the log (`--syslog`, `--logger`) |
 | keys and certificates of endpoints with TLS | the next connection |
 
-The answer names every other setting that differs; it needs a restart. So does a credential of systemd, which is copied
-at the start: keep files that change while the node runs in the data directory. Bans are not in the configuration: `svc
-node peers ban` and `unban` change them at once. Where several nodes share a PostgreSQL, reload each; until then the log
-of each names the nodes that differ.
+The answer names every other setting that differs; it needs a restart. A credential of systemd is copied at the start,
+so a changed one needs a restart, too: keep tokens and secrets that you want to reload in the data directory instead.
+Bans are not in the configuration: `svc node peers ban` and `unban` change them at once. Where several nodes share a
+PostgreSQL, reload each; until then the log of each names the nodes that differ.
 
-**A merchant that is removed loses nothing at once.** Its tokens get 401 from then on. Its events are kept for 7 days,
-and are sent, with all their attempts, if a reload adds the merchant again meanwhile; answer and log say how many there
-are. To deliver a merchant's events first, replace its token, and remove the merchant when they have been delivered.
+**If you remove a merchant**, its tokens get 401 at once, but its events are kept for 7 days. They are sent, with all
+their attempts, if a reload adds the merchant again meanwhile; answer and log say how many there are. To deliver a
+merchant's events first, replace its token, and remove the merchant when they have been delivered.
 
 ## Options of `twistd svcd`
 
