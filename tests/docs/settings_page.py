@@ -120,7 +120,8 @@ sentence says why. These settings change:
 |---|---|
 | `[[commerce.merchants]]`, and the tokens and secrets of `[commerce.webhooks]` | tokens and recipients from the next \
 request, signing secrets from the next attempt of a delivery |
-| `[limits]` | the next request; numbers of connections from the next connection. Every client may use its whole burst again |
+| `[limits]` | the next request; numbers of connections from the next connection. Every client may use its whole burst \
+again |
 | `[pages]` | the next page |
 | `[log] level` | at once, unless twistd writes the log (`--syslog`, `--logger`) |
 | keys and certificates of endpoints with TLS | the next connection |
