@@ -22,9 +22,9 @@ STALLING_PEER: Final = "A peer that stalls"
 UNREAD_ANSWERS: Final = (
     "Requesting megabytes on many connections without reading them, to fill memory or occupy all connections"
 )
-ENDLESS_ANSWER: Final = "An endless answer, or one that never comes"
+ENDLESS_ANSWER: Final = "An endless answer, or one that never comes or trickles"
 DEAD_RECEIVER: Final = "A receiver that never works, to keep the node retrying without end"
-STALLING_RECEIVER: Final = "A receiver that stalls in the handshake or the headers"
+STALLING_RECEIVER: Final = "A receiver that stalls, answers without end or sends a gzip bomb"
 LONG_LISTS: Final = "Asking for the payments or the statement of a busy address, to make the node read without end"
 WRONG_PAYMENTS: Final = "Endless wrong payments, to make a node send as many events"
 MANY_WATCHES: Final = "More watches than the node can follow"

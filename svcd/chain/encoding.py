@@ -14,10 +14,8 @@ MAX_INTEGER: Final = 2**53 - 1
 """The largest height, slot, nonce, amount or time on the wire."""
 
 MAX_JSON_INTEGER: Final = 2**53
-_MANY_OBJECTS: Final = "A body of millions of empty arrays, to fill our memory with objects"
-MAX_DEPTH: Final = limit(
-    8, "levels of nesting in JSON", "levels", "JSON nested thousands deep, integers of thousands of digits"
-)
+_MANY_OBJECTS: Final = "Deeply nested JSON, millions of empty arrays, long integers, or a query of thousands of names"
+MAX_DEPTH: Final = limit(8, "levels of nesting in JSON", "levels", _MANY_OBJECTS)
 FREE_VALUES: Final = limit(1_000, "arrays and objects in JSON of any size, and as many commas", "values", _MANY_OBJECTS)
 """The number of arrays and objects, and of commas, that JSON of any size may have."""
 CONTAINER_BYTES: Final = limit(200, "bytes of JSON for each further array or object", "bytes", _MANY_OBJECTS)

@@ -25,7 +25,7 @@ CALL_LIMITS: Final = CallLimits(
         MAX_HEAD_BYTES,
         "headers of a response to a callback",
         "bytes",
-        "A receiver that answers without end, or with a gzip bomb",
+        STALLING_RECEIVER,
     ),
 )
 TEST_EVENT: Final = "webhook.test"

@@ -396,14 +396,14 @@ class Config:
                 "time for a request's headers",
                 limits.header_seconds,
                 "seconds",
-                "Headers sent byte by byte, to hold connections",
+                "A request sent byte by byte, to hold a connection",
                 "limits.headerSeconds",
             ),
             Limit(
                 "time for a whole request",
                 limits.request_seconds,
                 "seconds",
-                "A body sent byte by byte",
+                "A request sent byte by byte, to hold a connection",
                 "limits.requestSeconds",
             ),
             Limit(

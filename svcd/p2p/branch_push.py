@@ -28,24 +28,21 @@ from svcd.p2p.transport import PeerCallFailed
 from svcd.store.chain_store import ChainReader
 from svcd.store.pruned import Pruned
 
-_REPEATED_BRANCH: Final = "Taking a branch from a node that nobody can call, again and again from its root"
-_SLOW_BRANCH: Final = "Taking a branch from such a node slowly, so that others wait for it"
-ROUND_BYTES: Final = limit(64 * 1024 * 1024, "blocks of a branch pushed in a round", "bytes", _REPEATED_BRANCH)
+_ENDLESS_BRANCH: Final = "Taking a branch from a node that nobody can call: slowly, or again and again from its root"
+ROUND_BYTES: Final = limit(64 * 1024 * 1024, "blocks of a branch pushed in a round", "bytes", _ENDLESS_BRANCH)
 """Blocks that are pushed to a peer in one round."""
-ROUND_SECONDS: Final = limit(600.0, "time for a round of pushes", "seconds", _SLOW_BRANCH)
+ROUND_SECONDS: Final = limit(600.0, "time for a round of pushes", "seconds", _ENDLESS_BRANCH)
 """Time limit for a round: a slow peer keeps the others waiting."""
-MIN_BLOCK_BYTES: Final = limit(4_096, "least size that a pushed block counts as", "bytes", _REPEATED_BRANCH)
+MIN_BLOCK_BYTES: Final = limit(4_096, "least size that a pushed block counts as", "bytes", _ENDLESS_BRANCH)
 """The least that a block counts for in a round: a call has a cost of its own."""
 SEARCH_HEADERS: Final = 100
 """Headers in each request for the last common block."""
-SEARCH_QUESTIONS: Final = limit(8, "requests to find the last common block of a branch", "requests", _SLOW_BRANCH)
+SEARCH_QUESTIONS: Final = limit(8, "requests to find the last common block of a branch", "requests", _ENDLESS_BRANCH)
 """Such requests in one search; each narrows it to a hundredth of what the last one left."""
-SEARCH_SECONDS: Final = limit(30.0, "time to find the last common block of a branch", "seconds", _SLOW_BRANCH)
+SEARCH_SECONDS: Final = limit(30.0, "time to find the last common block of a branch", "seconds", _ENDLESS_BRANCH)
 """Time limit for a search; no other peer is sent blocks meanwhile."""
-FIRST_BACKOFF: Final = limit(60.0, "first pause after a round of pushes without progress", "seconds", _REPEATED_BRANCH)
-MAX_BACKOFF: Final = limit(
-    3_600.0, "longest pause after rounds of pushes without progress", "seconds", _REPEATED_BRANCH
-)
+FIRST_BACKOFF: Final = limit(60.0, "first pause after a round of pushes without progress", "seconds", _ENDLESS_BRANCH)
+MAX_BACKOFF: Final = limit(3_600.0, "longest pause after rounds of pushes without progress", "seconds", _ENDLESS_BRANCH)
 """How long a peer that makes no progress is left alone, the first time and at most."""
 _REMEMBERED_PUSHES: Final = 4_096
 SHOWN_HEADERS: Final = limit(16_384, "headers of branches that are remembered", "headers", SIDE_BLOCKS)

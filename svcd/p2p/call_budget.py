@@ -20,7 +20,7 @@ from svcd.net.addresses import category_of, text_of
 from svcd.p2p.address_book import group_of
 from svcd.p2p.bans import address_name
 
-_REFLECTION: Final = "Naming a third party's host under many names, to have nodes call it again and again"
+_REFLECTION: Final = "Naming a third party's host, also under many names, to have nodes call it again and again"
 CALLS_PER_HOUR: Final = limit(12, "calls in an hour to an address where no node has answered", "calls", _REFLECTION)
 """To an address where no node has answered under the endpoint that is called."""
 GROUP_CALLS_PER_HOUR: Final = limit(

@@ -43,7 +43,7 @@ from svcd.p2p.transport import PeerCallFailed
 
 T = TypeVar("T")
 
-_FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing"
+_FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing, or one header at a time"
 MAX_CLAIMS: Final = limit(2, "claims checked at a time", "claims", _FALSE_CLAIM)
 """Claims that are checked at a time, for at most PROOF_SECONDS each."""
 MAX_LONG_CLAIMS: Final = limit(4, "claims whose check takes longer, at a time", "claims", _FALSE_CLAIM)

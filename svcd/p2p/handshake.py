@@ -21,7 +21,10 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 
 CLOCK_TOLERANCE_MS: Final = 1_000 * limit(
-    60, "age of a hello", "seconds", "A hello from the future, to be used when it suits"
+    60,
+    "age of a hello",
+    "seconds",
+    "Naming another node's endpoint as one's own, replaying its hello, or keeping one from the future",
 )
 
 _FIELDS: Final = frozenset(

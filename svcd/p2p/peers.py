@@ -58,7 +58,10 @@ ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
 """Between two calls that test a hint."""
 CALL_BACK_SECONDS: Final = limit(
-    60.0, "time between two calls back", "seconds", "Making a node call a third party again and again"
+    60.0,
+    "time between two calls back",
+    "seconds",
+    "Naming a third party's host, also under many names, to have nodes call it again and again",
 )
 CALLED_SECONDS: Final = 900.0
 """How long a hello from another node shows that this one can be reached: three renewals of a handshake."""

@@ -36,7 +36,7 @@ REPEATS: Final = limit(
     20,
     f"lines of one kind in {REPEATS_SECONDS:g} s",
     "lines",
-    "Causing the same log line without end, to fill the disk",
+    "Control characters, to forge log lines or control a terminal, or endless log lines, to fill the disk",
 )
 """Up to REPEATS events of one kind are written in REPEATS_SECONDS; the others are counted."""
 

@@ -136,7 +136,7 @@ FROM_GENESIS: Final = Field(
     default=0,
 )
 _MANY_PROOFS: Final = (
-    "Asking for proofs of the chain up to one old tip after another, to keep the thread for long reads busy"
+    "Asking for proofs of full blocks, or of the chain up to one old tip after another, to keep threads busy"
 )
 CACHED_PROOFS: Final = limit(4, "chain proofs that are kept, of the newest tips", "proofs", _MANY_PROOFS)
 """At most 0.6 MB each; a light client asks for the tip of an account proof that it got just before."""

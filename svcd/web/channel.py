@@ -37,7 +37,7 @@ from svcd.web.unsent import PIECE_BYTES, UnsentQueue
 DISCARDED_BYTES: Final = 64 * 1024
 """How much is read and discarded after a refusal, so that a client that is still sending gets the response."""
 _LENGTH_DIGITS: Final = 18
-_LONG_HEADERS: Final = "Endless headers, to fill memory"
+_LONG_HEADERS: Final = "Endless headers, thousands of tiny chunks or digits of a `Content-Length`, to hold up a parser"
 # Twisted enforces these two.
 limit(HTTPChannel.totalHeadersSize, "a request's headers", "bytes", _LONG_HEADERS)
 limit(HTTPChannel.maxHeaders, "lines of a request's headers", "lines", _LONG_HEADERS)

@@ -15,7 +15,7 @@ from svcd.interfaces import Clock
 from svcd.limits import LARGE_BODY, UNREAD_ANSWERS, limit
 from svcd.web.responses import HttpError, service_unavailable
 
-_PIPELINING: Final = "Thousands of requests in one piece, to hold up the reactor"
+_PIPELINING: Final = "Thousands of pipelined requests, to hold up the reactor"
 DEFAULT_BODY_CAP: Final = limit(16 * 1024, "a request's body", "bytes", LARGE_BODY)
 
 
@@ -55,7 +55,7 @@ class SiteLimits:
             5.0,
             "time for the responses to a client that has closed its half",
             "seconds",
-            "Many pipelined requests before closing the sending half, so that the node answers nobody else for long",
+            _PIPELINING,
         ),
         validator=gt(0),
     )
@@ -71,7 +71,7 @@ class SiteLimits:
             64 * 1024 * 1024,
             "bodies of all requests at once",
             "bytes",
-            "A body just below the cap on each of a thousand connections",
+            "Bodies just below the cap, or never completed, so that other clients' are refused",
         ),
         validator=ge(1),
     )
@@ -81,7 +81,7 @@ class SiteLimits:
             8 * 1024 * 1024,
             "bodies of one client's requests at once",
             "bytes",
-            "Bodies that are never completed, so that other clients' are refused",
+            "Bodies just below the cap, or never completed, so that other clients' are refused",
         ),
         validator=ge(1),
     )

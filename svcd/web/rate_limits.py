@@ -28,7 +28,7 @@ MAX_CLIENTS: Final = limit(
     20_000,
     "clients remembered for each rate",
     "clients",
-    "Requests from more and more addresses, to fill the memory of the rates",
+    "More and more addresses, paths and methods, to fill the memory of rates and metrics",
 )
 """How many clients each bucket remembers."""
 FLOOD_SECONDS: Final = limit(60.0, "time of malformed posts that counts as a flood", "seconds", MALFORMED_POSTS)

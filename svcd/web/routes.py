@@ -37,7 +37,10 @@ BYTES_PER_TOKEN: Final = limit(
 )
 """How many bytes of a large response cost one token."""
 MAX_QUERY_FIELDS: Final = limit(
-    100, "names in a query", "names", "A query of thousands of names, to make reading it slow"
+    100,
+    "names in a query",
+    "names",
+    "Deeply nested JSON, millions of empty arrays, long integers, or a query of thousands of names",
 )
 MAX_SHOWN: Final = 64
 """How many characters of an unknown name are repeated in the error."""

@@ -26,9 +26,7 @@ from svcd.web.responses import NO_ROUTE, HttpError, Response, error_response, in
 from svcd.web.routes import Route
 from svcd.web.site_state import SiteState
 
-_TINY_CHUNKS: Final = (
-    "A body in thousands of tiny chunks, or a `Content-Length` of thousands of digits, to hold up or crash a parser"
-)
+_TINY_CHUNKS: Final = "Endless headers, thousands of tiny chunks or digits of a `Content-Length`, to hold up a parser"
 FREE_PIECES: Final = limit(256, "chunks of a body, whatever their size", "chunks", _TINY_CHUNKS)
 """How many chunks of any size a body may have; every MIN_PIECE bytes of it allow one more."""
 MIN_PIECE: Final = limit(256, "bytes in each further chunk, on average", "bytes", _TINY_CHUNKS)

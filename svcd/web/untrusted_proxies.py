@@ -21,7 +21,7 @@ from svcd.bounded_dict import BoundedDict
 from svcd.ip_addresses import prefix
 from svcd.limits import limit
 
-_BAN_OF_PROXY: Final = "An invalid block through a proxy, to have all others behind it banned"
+_BAN_OF_PROXY: Final = "Invalid data from the address of an honest node, or through a proxy, to have others banned"
 _FALSE_ALARM: Final = "Sending `X-Forwarded-For` from one address, to raise the operator's alarm for an untrusted proxy"
 FORWARDING_SECONDS: Final = limit(3_600.0, "time that an address counts as a proxy", "seconds", _BAN_OF_PROXY)
 """For how long after its last request with the header an address counts as a proxy."""
