@@ -80,6 +80,17 @@ SQL_MODULES = {
     "store.webhook_events",
     "store.database",
 }
+WRITERS = {
+    "store.chain_store.ChainWriter": {"node.chainstate", "node.node_context", "cli.operator"},
+    "store.mempool_store.MempoolStore": {"node.transaction_pool", "node.node_context"},
+}
+"""Who may write blocks and waiting transfers: the one write path of each, its assembly, repairs of a stopped node."""
+AMBIENT = re.compile(r"(time\.(time|monotonic|perf_counter)(_ns)?|(secrets|random)\.\w+|os\.urandom|uuid\.uuid\d)$")
+"""Calls for a clock or for randomness that nobody has handed in."""
+ASSEMBLY = ("composition", "tap", "cli", "process")
+"""What hands them in: at the start of a node, and in the programs that are not one."""
+WAITING = {"node.threads", "store.postgresql", "store.webhook_move"}
+"""Threads that wait for other threads or for a server: no clock of a test would move those."""
 LOG_METHODS = {"debug", "info", "warn", "error", "critical", "failure", "failuresHandled"}
 NAMES_THAT_SAY_NOTHING = {"handler", "helper", "helpers", "util", "utils", "processor", "engine"}
 
@@ -141,6 +152,24 @@ def global_reactor(module: str, tree: ast.AST) -> Problems:
             yield f"{line}: only tap.py may import the reactor"
         if name == "twisted.internet.threads.deferToThread":
             yield f"{line}: deferToThread uses the global reactor; use deferToThreadPool"
+
+
+def write_path(module: str, tree: ast.AST) -> Problems:
+    for line, name in imports(tree):
+        allowed = {"store"} | WRITERS.get(name.removeprefix("svcd."), {module})
+        if not any(within(module, each) for each in allowed):
+            yield f"{line}: only {', '.join(sorted(allowed))} may write with {name}"
+
+
+def injected(module: str, tree: ast.AST) -> Problems:
+    if module in WAITING or any(within(module, each) for each in ASSEMBLY):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and AMBIENT.match(ast.unparse(node)):
+            yield f"{node.lineno}: {ast.unparse(node)} is not handed in"
+    for line, name in imports(tree):
+        if AMBIENT.match(name):
+            yield f"{line}: {name} is not handed in"
 
 
 def private_imports(module: str, tree: ast.AST) -> Problems:
@@ -241,6 +270,8 @@ CHECKS: list[Callable[[str, ast.AST], Problems]] = [
     directions,
     purity,
     global_reactor,
+    write_path,
+    injected,
     private_imports,
     sql,
     sizes,
@@ -376,6 +407,13 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
         (global_reactor, "node.miner", "def f():\n    from twisted.internet import reactor"),
         (global_reactor, "node.miner", "import twisted.internet.reactor"),
         (global_reactor, "node.miner", "from twisted.internet.threads import deferToThread"),
+        (write_path, "p2p.routes", "from svcd.store.chain_store import ChainWriter"),
+        (write_path, "node.miner", "from svcd.store.chain_store import ChainReader, ChainWriter"),
+        (write_path, "rpc.chain_routes", "from svcd.store.mempool_store import MempoolStore"),
+        (injected, "node.miner", "import time\nnow = time.monotonic()"),
+        (injected, "p2p.peers", "from time import time"),
+        (injected, "commerce.sender", "key = secrets.token_bytes(32)"),
+        (injected, "store.database", "clock = field(factory=time.monotonic_ns)"),
         (private_imports, "web.request", "from twisted.web.http import _IDENTITY"),
         (private_imports, "rpc.chain_routes", "from svcd.web.responses import _sentence as sentence"),
         (private_imports, "cli.http_client", "def f():\n    import twisted._version"),
@@ -425,6 +463,11 @@ def test_a_check_bites(check: Callable[[str, ast.AST], Problems], module: str, s
         (purity, "node.mempool", "import time"),
         (global_reactor, "tap", "from twisted.internet import reactor"),
         (global_reactor, "node.miner", "from twisted.internet.threads import deferToThreadPool"),
+        (write_path, "node.chainstate", "from svcd.store.chain_store import ChainReader, ChainWriter"),
+        (write_path, "cli.operator.reindex", "from svcd.store.chain_store import ChainWriter"),
+        (write_path, "p2p.routes", "from svcd.store.chain_store import ChainReader"),
+        (injected, "node.miner", "import time\nnow = self._clock.seconds()\ntime.sleep(1)"),
+        (injected, "composition.services", "import secrets\nkey = secrets.token_bytes(32)"),
         (private_imports, "metrics.build", "from twisted import __version__ as twisted_version"),
         (sql, "store.chain_store", "rows = db.execute('SELECT 1')"),
         (sql, "rpc.chain_routes", "'''Select the block.'''\nx = 'DELETE', 'UPDATED'"),

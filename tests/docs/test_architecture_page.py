@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_architecture import MAY_IMPORT
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 REFERENCES = sorted(set(re.findall(r"\b((?:[a-z0-9_]+/)?[a-z0-9_]+\.py)(?::([\w.]+\w))?", PAGE)))
@@ -27,6 +29,28 @@ def test_every_package_is_in_the_table() -> None:
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
     named = {package for row in rows for package in re.findall(r"\w+", row)}
     assert named - {"tap"} == {path.parent.name for path in (ROOT / "svcd").glob("*/__init__.py")}
+
+
+SHARED = {"chain_schemas", "endpoint_description", "keyfile_errors"}
+"""Modules that the text below the table describes."""
+
+
+def imports_of(cell: str) -> set[str]:
+    """What a cell of the table allows: "`chain`, of `net` only `addresses` and `targets`" is chain and two modules."""
+    parts = re.findall(r"of `([\w.]+)` only (`\w+`(?:(?:, | and )`\w+`)*)", cell)
+    whole = re.sub(r"of `[\w.]+` only `\w+`(?:(?:, | and )`\w+`)*", "", cell)
+    modules = {f"{package}.{module}" for package, names in parts for module in re.findall(r"`(\w+)`", names)}
+    return modules | set(re.findall(r"`([\w.]+)`", whole))
+
+
+def test_the_table_says_what_a_package_may_import() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| [^|]+ \| ([^|]+) \|$", PAGE.split("## The way of a request")[0], re.MULTILINE)
+    described = {package: imports_of(cell) for package, cell in rows}
+    assert described == {package: MAY_IMPORT[package] - SHARED for package in described}
+    assert set(MAY_IMPORT) - set(described) == {
+        *("composition", "tap", "keyfile", "limits", "deferreds", "interfaces", "ip_addresses", "bounded_dict"),
+        *SHARED,
+    }
 
 
 @pytest.mark.parametrize(("file", "name"), REFERENCES)
