@@ -154,7 +154,7 @@ lowest: ## run the tests of what uses dependencies with the oldest ones that set
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' -c $(LOWEST)/constraints.txt
 	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' $(DEPENDENT) -p no:cacheprovider
 
-newest: ## run the unit tests with the newest Python of this machine, if it is newer than python3
+newest: ## run the quick tests with the newest Python of this machine, if it is newer than python3
 	@for minor in 12 13 14; do \
 		if $(PYTHON) -c "import sys; sys.exit(sys.version_info >= (3, $$minor))" && \
 			python3.$$minor -c 'import ensurepip, venv' 2> /dev/null; then newest=python3.$$minor; fi; \
