@@ -8,7 +8,7 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_the_test_to_run_exists_and_covers_the_message() -> None:
-    (message,) = re.findall(r'^    grep -rn "(.+)" svcd tests$', TEXT, re.MULTILINE)
+    (message,) = re.findall(r'^    grep -rn "(.+)" svcd tests docs clients plugins examples$', TEXT, re.MULTILINE)
     ((path, name),) = re.findall(r"^    \.venv/bin/pytest (\S+)::(\S+)$", TEXT, re.MULTILINE)
     tests = (ROOT / path).read_text(encoding="utf-8")
     assert message in tests.split(f"\ndef {name}(")[1].split("\ndef ")[0]
