@@ -132,4 +132,14 @@ HISTORY_NODE: Final = component(
         "examples": [[bytes(32).hex(), "4003", "6", "0"]],
     },
 )
-RECEIPT: Final = named_object("Receipt", {"txid": HASH, "state": {"type": "string", "enum": ["accepted", "known"]}})
+RECEIPT: Final = named_object(
+    "Receipt",
+    {
+        "txid": HASH,
+        "state": {
+            "type": "string",
+            "enum": ["accepted", "known"],
+            "description": "`accepted`: the transfer waits for a block; `known`: it waited already, or is in a block.",
+        },
+    },
+)

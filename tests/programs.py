@@ -30,6 +30,7 @@ PACKAGES: Final = {
     "haproxy": "haproxy",
     "initdb": "postgresql",
     "ip": "iproute2",
+    "make": "make",
     "mkfs.ext4": "e2fsprogs",
     "nginx": "nginx-light",
     "node": "nodejs",

@@ -60,7 +60,7 @@ from svcd.p2p.peers import Peers
 from svcd.store.chain_store import ChainReader
 from svcd.store.snapshot_file import SnapshotFile
 from svcd.web.connections import DEFAULT_BODY_CAP
-from svcd.web.field_types import Bool, Custom, Int, Schema, Text, with_example
+from svcd.web.field_types import Bool, Custom, Int, Schema, Text, described, with_example
 from svcd.web.rate_limits import LOOKUP_TOKENS
 from svcd.web.responses import HttpError, Renderable, Response
 from svcd.web.routes import Field, Route, named_object, object_schema
@@ -114,11 +114,11 @@ _STATUS: Final = named_object(
     "PeerStatus",
     {
         **_CLAIMS,
-        "cumulativeWork": _WORK,
+        "cumulativeWork": described(_WORK, "The work of the whole chain."),
         "pruneHeight": PRUNE_HEIGHT,
-        "peers": COUNT,
+        "peers": described(COUNT, "How many peers the node has."),
         "time": TIME,
-        "changesHash": HASH,
+        "changesHash": described(HASH, "Of the changes of the list of producers."),
         "snapshots": {"type": "array", "items": _SNAPSHOT},
     },
     optional=("changesHash",),
@@ -148,15 +148,37 @@ _PEER: Final = named_object(
 )
 _HEADERS_REPLY: Final = named_object(
     "HeadersAnswer",
-    {"headers": {"type": "array", "items": HEADER}, "from": WHOLE_NUMBER, "height": WHOLE_NUMBER},
+    {
+        "headers": {"type": "array", "items": HEADER},
+        "from": described(WHOLE_NUMBER, "The height of the first header, or of the one that would be next."),
+        "height": described(WHOLE_NUMBER, "The height of the newest block."),
+    },
 )
 _BLOCKS_REPLY: Final = named_object(
-    "BlocksAnswer", {"blocks": {"type": "array", "items": POSTED_BLOCK}, "height": WHOLE_NUMBER}
+    "BlocksAnswer",
+    {
+        "blocks": {"type": "array", "items": POSTED_BLOCK},
+        "height": described(WHOLE_NUMBER, "The height of the newest block."),
+    },
 )
 
 
-def _enum(*names: str) -> Schema:
-    return {"type": "string", "enum": [*names]}
+_STATES: Final = {
+    "connected": "the block is on the chain now",
+    "side": "it is valid so far, on a branch with less work",
+    "known": "the node has the block",
+    ASKED: "the node fetches the block, from the sender or from another peer",
+    WANTED: "the sender should post the block, or those of a branch in order",
+    MORE: "the branch has not shown more work than the tip yet, or, to a node that began from a snapshot, its start",
+    "orphan": "the parent of the block, or of the first header, is unknown; the node asks its peers for their chains",
+    "early": "the slot of the block has not begun",
+    "deep": "the block is too far below the tip to be stored, unless `POST /p2p/branch` shows more work",
+}
+
+
+def _state(*names: str) -> Schema:
+    told = "; ".join([f"`{name}`: {_STATES[name]}" for name in names])
+    return {"type": "string", "enum": [*names], "description": f"{told}."}
 
 
 # Fields
@@ -189,6 +211,11 @@ _FROM: Final = _query_number("from", 0, MAX_INTEGER, 0, "The height of the first
 _SNAPSHOT_HEIGHT: Final = Field("height", Int(0, MAX_INTEGER), "The height of the snapshot's block.")
 _CHUNK_INDEX: Final = Field("index", Int(0, MAX_CHUNKS - 1), "The number of the chunk, from 0.")
 _HOW_MANY: Final = "How many headers to return at most."
+
+
+_NEXT: Final = described(
+    WHOLE_NUMBER, "The `after` of the next request; it increases across restarts too, so that no transfer is missed."
+)
 
 
 def _some_headers(value: object) -> list[object]:
@@ -333,7 +360,7 @@ class PeerRoutes:
         body_fields=(Field("block", Custom(POSTED_BLOCK), "The block."),),
         raw_body=True,
         answers={
-            200: object_schema({"hash": HASH, "state": _enum("connected", "side", "known", "orphan", "early", "deep")})
+            200: object_schema({"hash": HASH, "state": _state("connected", "side", "known", "orphan", "early", "deep")})
         },
         seconds=60,
     )
@@ -362,12 +389,12 @@ class PeerRoutes:
 
     @_post(
         "/p2p/header",
-        "Announce a new block by its header",
+        "Announce a new block by its header, which is the whole block if it has no transfers",
         body_fields=(
             Field("header", Custom(HEADER), "The header of the block."),
             Field("endpoint", _ENDPOINT, 'Where the caller serves the block; "" for nowhere.', default=None),
         ),
-        answers={200: object_schema({"hash": HASH, "state": _enum(KNOWN, ASKED, WANTED, "orphan", "early", "deep")})},
+        answers={200: object_schema({"hash": HASH, "state": _state(KNOWN, ASKED, WANTED, "orphan", "early", "deep")})},
     )
     async def header(self, header: object, endpoint: Endpoint | None, client: str | None) -> Renderable:
         """Answer POST /p2p/header."""
@@ -391,7 +418,7 @@ class PeerRoutes:
         "Show by headers that a branch has more work than the tip, before its blocks are posted",
         body_fields=(_HEADERS,),
         with_charge=True,
-        answers={200: object_schema({"state": _enum(WANTED, MORE, "orphan", "early")})},
+        answers={200: object_schema({"state": _state(WANTED, MORE, "orphan", "early")})},
     )
     async def branch(self, headers: list[object], client: str | None, charge: Callable[[float], None]) -> Renderable:
         """Answer POST /p2p/branch.
@@ -425,7 +452,7 @@ class PeerRoutes:
             _query_number("after", 0, MAX_INTEGER, 0, "The `next` of the previous answer."),
             _query_number("limit", 1, MAX_TRANSACTIONS, MAX_TRANSACTIONS, "How many transfers to return at most."),
         ),
-        answers={200: object_schema({"transactions": {"type": "array", "items": TRANSFER}, "next": WHOLE_NUMBER})},
+        answers={200: object_schema({"transactions": {"type": "array", "items": TRANSFER}, "next": _NEXT})},
     )
     def transactions(self, after: int, limit: int) -> Renderable:
         """Answer GET /p2p/transactions."""
@@ -495,7 +522,7 @@ class BlockRoutes:
     @_large(
         "POST",
         "/p2p/headers",
-        "Canonical headers above the last common block, which a locator finds",
+        "Canonical headers above the first hash of a locator that is canonical, or else the genesis, at most 3 MiB",
         body_fields=(
             _hash_list("locator", MAX_LOCATOR, "Hashes of blocks of the asking node, the newest first."),
             Field("limit", Int(1, MAX_HEADERS), _HOW_MANY, default=MAX_HEADERS),

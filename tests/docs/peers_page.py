@@ -12,7 +12,6 @@ from svcd.p2p import (
     address_book,
     block_download,
     chain_sync,
-    client,
     headers,
     own_errors,
     peer,
@@ -52,7 +51,6 @@ _ROWS: Final = (
         (peers.ASK_FOR_CALL_SECONDS, peers.UNREACHABLE_SECONDS, peers.CALLED_SECONDS),
         "s",
     ),
-    ("time for a hello, for a status", (client.HELLO_SECONDS, client.STATUS_SECONDS), "s"),
     (
         "largest block that is sent whole, and to so many inbound peers",
         (relay.SMALL_BLOCK, relay.OTHERS),

@@ -486,12 +486,12 @@ def test_any_response_gives_an_answer_or_one_clear_error(value: object) -> None:
 
 PAGE = (Path(__file__).parents[2] / "docs" / "peers.md").read_text(encoding="utf-8")
 READ = {
-    route: (re.findall(r"`(\w+)`", members), int(size) * {"KiB": 1024, "MiB": 1024**2}[unit])
-    for route, members, size, unit in re.findall(
-        r"^\| `((?:GET|POST) /p2p/\w+)` \| (.+) \| (\d+) ([KM]iB) \|$", PAGE, re.MULTILINE
+    route: (re.findall(r"`(\w+)`", members), int(size) * {"KiB": 1024, "MiB": 1024**2}[unit], time)
+    for route, members, size, unit, time in re.findall(
+        r"^\| `((?:GET|POST) /p2p/\w+)` \| (.+) \| (\d+) ([KM]iB) \| (.+) \|$", PAGE, re.MULTILINE
     )
 }
-"""By route, the members of its answer that a node reads, as docs/peers.md names them, and the most bytes of it."""
+"""By route, the members of its answer that a node reads, as docs/peers.md names them, the most bytes and the time."""
 FULL_ANSWERS = {
     "POST /p2p/hello": {"hello": KEY.hello(TEST_PARAMS, TIP, NOW).message()},
     "GET /p2p/status": {"status": {**STATUS, "peers": 3}},
@@ -500,6 +500,7 @@ FULL_ANSWERS = {
     "POST /p2p/blocks": {"blocks": [json.loads(block.wire()) for block in two_blocks()], "height": "9"},
     "POST /p2p/header": RECEIPT,
     "POST /p2p/block": RECEIPT,
+    "POST /p2p/branch": RECEIPT,
     "POST /p2p/transaction": RECEIPT,
     "GET /p2p/transactions": {"transactions": [], "next": "0"},
 }
@@ -512,6 +513,7 @@ CALLS = {
     "POST /p2p/blocks": lambda client: client.blocks_by_hash(THERE, [*(each.header for each in two_blocks()), *FULL]),
     "POST /p2p/header": EVERY_CALL["header"],
     "POST /p2p/block": EVERY_CALL["block"],
+    "POST /p2p/branch": lambda client: client.send_branch(THERE, [b"{}"]),
     "POST /p2p/transaction": EVERY_CALL["transaction"],
     "GET /p2p/transactions": EVERY_CALL["transactions"],
 }
@@ -529,7 +531,7 @@ def only(names: Sequence[str], value: Any) -> Any:
 @pytest.mark.parametrize("route", CALLS)
 def test_the_page_names_the_members_that_are_read(route: str) -> None:
     """Each of them is needed, all others may be missing, and the answer may be as long as the page says."""
-    names, size = READ[route]
+    names, size, time = READ[route]
     for missing in ("", *names):
         left = only([name for name in names if name != missing], FULL_ANSWERS[route])
         client, script = scripted(json.dumps(left, separators=(",", ":")).encode())
@@ -537,4 +539,10 @@ def test_the_page_names_the_members_that_are_read(route: str) -> None:
             assert trouble(CALLS[route](client)) is FailureKind.MALFORMED
         else:
             outcome(CALLS[route](client))
-        assert the_request(script).max_bytes == size
+        request = the_request(script)
+        assert request.max_bytes == size
+        assert time.endswith("progress") if request.min_bytes else time == f"{request.seconds:g} s"
+
+
+def test_the_page_names_every_route_that_is_called() -> None:
+    assert READ.keys() == CALLS.keys()

@@ -6,6 +6,7 @@ The routes for merchants have their sections in pages of their own.
 import json
 import re
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -67,16 +68,23 @@ def routes(node: RunningNode) -> set[tuple[str, str]]:
 @pytest.mark.socket
 @pytest.mark.slow
 def test_every_route_of_a_node_has_a_place_and_an_example(devnet: RunningNode) -> None:
-    """A section, a row of a table or an item of a list; merchants have the commands of their pages."""
+    """A section, a row of a table or an item of a list.
+
+    Merchants have the commands of their pages, and routes between nodes those of the page /reference/.
+    """
     pages = [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
-    commands = "".join(block.text for page in (PAGE, "docs/peers.md") for block in blocks_of(page, "sh"))
+    commands = "".join(block.text for block in blocks_of(PAGE, "sh"))
+    with closing(devnet.connection()) as connection:
+        connection.request("GET", "/reference/")
+        reference = "\n".join(re.findall("curl [^<]*", connection.getresponse().read().decode()))
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     assert len(routes(devnet)) >= 18
     for method, path in routes(devnet):
         route = re.escape(f"{method} {path}")
         assert re.search(rf"^###? {route}$|^[|-] `{route}` ", text, re.MULTILINE), path
         pattern = re.sub(r"\{\w+\}", r"[$\\w-]+", path)
-        assert path.startswith("/rpc/commerce/") or re.search(pattern, commands), path
+        shown = reference if path.startswith("/p2p/") else commands
+        assert path.startswith("/rpc/commerce/") or re.search(rf"{pattern}\b", shown), path
 
 
 def test_limits_are_those_of_the_node() -> None:
