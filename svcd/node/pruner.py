@@ -21,7 +21,7 @@ _FIRST_TRANSFERS: Final = 64
 _MAX_TRANSFERS: Final = 2_048
 _MAX_JOBS: Final = 32
 _TRANSFERS_TO_CHECKPOINT: Final = 1_000
-"""About 4,000 pages of the write-ahead log: as many as a commit of a block may leave there."""
+"""About 4,000 pages of the write-ahead log."""
 _SHORT_SECONDS: Final = 0.005
 _LONG_SECONDS: Final = 0.010
 

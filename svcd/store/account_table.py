@@ -2,8 +2,8 @@
 
 Keys are hashes, so the accounts of a full block lie on as many pages of a large table. A commit writes them as a run
 instead: rows in the order of their keys, side by side. Some runs of about the same size are merged into the oldest of
-them. When all runs together have half of the accounts, they are merged into the table, of which each page then
-takes several changes at once.
+them. When all runs together have as many rows as there are accounts, they are merged into the table, of which each page
+then takes many changes at once.
 
 A merge moves rows in the order of their keys from newer runs into an older one, with each commit and within it, and at
 most some for each row that it writes. So an account is at any time what the newest run that has it says, or else the
@@ -45,13 +45,11 @@ _MERGED: Final = f"SELECT key, balance, nonce, held {_SOME} GROUP BY key HAVING 
 """With a maximum SQLite takes the other columns from its row: the newest."""
 _SMALL_TABLE: Final = 16_384
 """A table of so many accounts has 200 pages; a run would save less than it costs."""
-_SHARE: Final = 2
-"""Runs with one in so many of all accounts are merged into the table."""
 _FAN_IN: Final = 5
 """So many runs of about the same size are merged."""
 _SMALL_RUN: Final = 4_096
 """Runs with fewer rows count as the same size; a full block changes 4,000 accounts."""
-_MERGED_PER_ROW: Final = 5
+_MERGED_PER_ROW: Final = 8
 """Rows that are merged for each one that a commit writes; with 10^7 accounts each is moved four times.
 
 However many a commit writes: if it merged fewer than are moved, the runs would grow in number for ever.
@@ -178,7 +176,7 @@ class AccountWriter:
     def write(self, accounts: Mapping[bytes, Account | None], *, count: int) -> None:
         """Set accounts, None for one that does not exist; ``count`` exist then. Goes on with merges."""
         runs = self._runs()
-        if not runs and max(_SHARE * len(accounts), _SMALL_TABLE) >= count:
+        if not runs and max(len(accounts), _SMALL_TABLE) >= count:
             self._write_to_table(accounts)
             return
         number = runs[-1].number + 1 if runs else 1
@@ -207,7 +205,7 @@ class AccountWriter:
     def _choose(self, runs: Sequence[_Run], count: int) -> None:
         """Begin a merge if one is due."""
         to_table = any(run.target == _TABLE for run in runs)
-        if not to_table and max(_SHARE * sum(run.rows for run in runs), _SMALL_TABLE) >= count:
+        if not to_table and max(sum(run.rows for run in runs), _SMALL_TABLE) >= count:
             self._db.execute("UPDATE account_run SET target = ?", (_TABLE,))
             return
         targets = {run.target for run in runs}

@@ -19,7 +19,6 @@ ErrorReport = Callable[[BaseException], object]
 
 _CACHE_KIB: Final = 65_536
 _WAL_LIMIT: Final = 64 * 1024 * 1024
-_CHECKPOINT_PAGES: Final = 4_000
 _BUSY_MS: Final = 10_000
 _ROWS_AT_ONCE: Final = 16
 _STEPS: Final = 100_000
@@ -68,6 +67,8 @@ class DatabaseKind:
     """The alarm while it cannot be written."""
     temp_store: str = "MEMORY"
     """Where SQLite keeps the pages to which a savepoint returns: "MEMORY", or "FILE" for a file in /var/tmp."""
+    checkpoint_pages: int = 4_000
+    """With so many pages in the write-ahead log a commit brings them into the file."""
     is_public: bool = False
     """Whether its contents are known to everybody, so that deleted rows need not be overwritten on the disk."""
 
@@ -86,6 +87,8 @@ CHAIN: Final = DatabaseKind(
     refused="the chain's database cannot be written",
     # A long reorganisation changes gigabytes of pages. In memory SQLite also passes all of them after each statement.
     temp_store="FILE",
+    # Runs of a few blocks are merged before that, and of a page only the newest content goes into the file.
+    checkpoint_pages=16_000,
     is_public=True,
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
@@ -167,7 +170,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
         connection.execute("PRAGMA secure_delete = 0")
     _tune(connection)
     connection.execute(f"PRAGMA temp_store = {kind.temp_store}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {kind.checkpoint_pages}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
     _migrate(connection, path, kind)
 
@@ -225,11 +228,12 @@ def on_progress(connection: sqlite3.Connection, note: Callable[[], None]) -> Non
 @contextmanager
 def without_checkpoint(connection: sqlite3.Connection) -> Iterator[None]:
     """Let no commit inside bring the write-ahead log into the file; see :func:`checkpoint`."""
+    (pages,) = connection.execute("PRAGMA wal_autocheckpoint").fetchone()
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     try:
         yield
     finally:
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
 
 def open_reader(path: Path, report: ErrorReport | None = None, *, cache_kib: int = _CACHE_KIB) -> sqlite3.Connection:

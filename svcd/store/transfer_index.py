@@ -56,16 +56,16 @@ class Index:
 
 
 TRANSACTIONS: Final = Index(
-    runs="transaction_run", table="transaction_entry", keys=("txid",), fan_in=4, small=4_096, merged_per_row=9
+    runs="transaction_run", table="transaction_entry", keys=("txid",), fan_in=8, small=4_096, merged_per_row=9
 )
 ADDRESSES: Final = Index(
-    runs="address_run", table="address_entry", keys=("address",), fan_in=8, small=8_192, merged_per_row=6
+    runs="address_run", table="address_entry", keys=("address",), fan_in=10, small=8_192, merged_per_row=9
 )
 PAYMENTS: Final = Index(
     runs="payment_run",
     table="payment_entry",
     keys=("reference", "recipient", "amount"),
-    fan_in=2,
+    fan_in=4,
     small=4_096,
     merged_per_row=18,
 )

@@ -166,7 +166,7 @@ def test_commits_of_five_full_blocks_each_leave_nothing_to_merge(tmp_path: Path)
 def test_runs_are_few_however_many_large_commits_there_were(
     connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("_FAN_IN", 5), ("_MERGED_PER_ROW", 5), ("_LEAST_MERGED", 0)):
+    for name, value in (("_FAN_IN", 5), ("_MERGED_PER_ROW", 8), ("_LEAST_MERGED", 0)):
         monkeypatch.setattr(account_table, name, value)
     most, count, rows = 0, 10_000, 5 * account_table._SMALL_RUN
     for at in range(600):
@@ -184,22 +184,22 @@ def test_a_run_is_merged_in_small_steps(connection: sqlite3.Connection, monkeypa
     writer = AccountWriter(connection)
     with transaction(connection):
         writer.write({key(number): Account(1) for number in range(1000)}, count=1000)
-        writer.write({key(number): Account(2) for number in range(440)}, count=1000)
-        assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(440, None)]
-        writer.write({key(number): Account(3) for number in range(440, 500)}, count=1000)
-    assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(440, 0), (60, 0)]
+        writer.write({key(number): Account(2) for number in range(940)}, count=1000)
+        assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(940, None)]
+        writer.write({key(number): Account(3) for number in range(940, 1000)}, count=1000)
+    assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(940, 0), (60, 0)]
 
     def rows() -> int:
         ((count,),) = connection.execute("SELECT count(*) FROM recent_account").fetchall()
         return int(count)
 
     left = [rows()]
-    assert left[0] > 490
+    assert left[0] > 990
     while left[-1]:
         with transaction(connection):
             writer.write({}, count=1000)
         left.append(rows())
     # One row of each run may be merged more than the commit allows.
     assert max(before - after for before, after in pairwise(left)) <= 2 * (account_table._LEAST_MERGED + 1)
-    accounts = {key(number): Account(2 if number < 440 else 3 if number < 500 else 1) for number in range(1000)}
+    accounts = {key(number): Account(2 if number < 940 else 3) for number in range(1000)}
     check(AccountReader(connection), accounts, 1000)
