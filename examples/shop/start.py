@@ -9,6 +9,7 @@ import time
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
+from socket import socket
 from typing import Any
 
 import httpx
@@ -39,7 +40,10 @@ The node is at {node_url}/ (its log: {log}).
 
 
 def start_node(data_dir: Path, port: int) -> "subprocess.Popen[bytes]":
-    """`svc devnet`, once it answers."""
+    """`svc devnet`, once it answers. Ends the program if another one listens at the port."""
+    with socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            sys.exit(f"another program listens on 127.0.0.1:{port}; if it is `make devnet`, end it with Ctrl-C first")
     data_dir.mkdir(mode=0o700, exist_ok=True)
     svc = Path(sys.executable).with_name("svc")
     with (data_dir / "node.log").open("ab") as log:

@@ -290,7 +290,7 @@ def test_arguments_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         return imported(name, *rest, **given)
 
     monkeypatch.setattr(builtins, "__import__", without_argon2)
-    with pytest.raises(InvalidInput, match=r"pip install 'svc-pay\[light\]'"):
+    with pytest.raises(InvalidInput, match=r"pip install argon2-cffi"):
         check_chain_proof(answer, DEVNET)
 
 

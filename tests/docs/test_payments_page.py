@@ -29,7 +29,7 @@ def test_the_table_of_confirmations_is_calculated() -> None:
         for worth, told in zip((1, 10, 250), needed, strict=True):
             amount = worth * BASE_UNITS_PER_COIN
             advice = advised_confirmations(amount, DEFAULT_COIN_PRICE, DEFAULT_HASH_PRICE, block)
-            assert told == ("1000 are not enough" if advice.capped else str(advice.confirmations))
+            assert told == ("more than 1000" if advice.capped else str(advice.confirmations))
     assert [row[0] for row in rows] == ["2", "100", "10,000"]
 
 

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from socket import socket
 from threading import Thread
 from typing import Any, TypeVar
 
 import pytest
 import shop
+import start
 import svc_pay
 from flask.cli import ScriptInfo
 from flask.testing import FlaskClient
@@ -591,3 +594,14 @@ def test_flask_finds_the_shop_and_its_settings(settings: dict[str, str], monkeyp
         empty()
         with pytest.raises(RuntimeError, match=r"the environment variables SHOP_PASSWORD$"):
             shop.create_app()
+
+
+def test_a_trial_does_not_use_the_node_of_another_program(tmp_path: Path) -> None:
+    """The shop would have the secrets of the devnet that it could not start."""
+    with socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(SystemExit, match=f"^another program listens on 127.0.0.1:{port}; if it is `make devnet`"):
+            start.start_node(tmp_path / "devnet", port)
+    assert not (tmp_path / "devnet").exists()

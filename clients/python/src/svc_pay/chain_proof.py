@@ -402,7 +402,7 @@ def work_values(network: Network) -> Callable[[ShownHeader], int]:
     try:
         from argon2.low_level import Type, hash_secret_raw
     except ImportError:
-        raise InvalidInput("checking a chain needs Argon2id: pip install 'svc-pay[light]'") from None
+        raise InvalidInput("checking a chain needs Argon2id: pip install argon2-cffi") from None
     memory_kib = network.rules.memory_kib
 
     def value_of(shown: ShownHeader) -> int:

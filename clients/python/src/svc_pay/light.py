@@ -1,7 +1,7 @@
 """What a client can check that knows only the genesis hash of a network, and trusts no node (docs/protocol.md 13).
 
 Of several nodes the one that proves the chain with the most work wins, so that one honest node among them is enough.
-Argon2id comes from argon2-cffi: ``pip install 'svc-pay[light]'``. A check takes all processors for some seconds.
+Argon2id comes from argon2-cffi, which the extra ``light`` installs. A check takes all processors for some seconds.
 """
 
 from abc import ABC, abstractmethod
