@@ -229,7 +229,7 @@ def as_podman(service: dict[str, Any]) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder /srv/svcd of the page, made by the page's commands, with a certificate for the name."""
-    [block] = re.findall(r"((?:^    .*\n)+)", PAGE[PAGE.index("    mkdir /srv/svcd") :], re.MULTILINE)[:1]
+    [block] = re.findall(r"((?:^    .*\n)+)", PAGE[PAGE.index("    mkdir -p /srv/svcd") :], re.MULTILINE)[:1]
     commands = block.replace("/srv/svcd", str(tmp_path / "srv")).replace(" conf/", f" {ROOT}/conf/")
     run("bash", "-euc", commands)
     run(
