@@ -14,9 +14,7 @@ from svcd.p2p import (
     chain_sync,
     headers,
     own_errors,
-    peer,
     peers,
-    relay,
     service,
     snapshot_start,
 )
@@ -39,22 +37,6 @@ _ROWS: Final = (
         "between two feelers, handshakes with a peer, requests for endpoints",
         (peers.FEELER_SECONDS, peers.RENEW_SECONDS, peers.GOSSIP_SECONDS),
         "s",
-    ),
-    ("with less work for so long a peer may have forgotten this node", peer.LAG_SECONDS, "s"),
-    (
-        "between two polls of an outbound peer, at least, and of an inbound one",
-        (peers.MIN_POLL_SECONDS, peers.INBOUND_POLL_SECONDS),
-        "s",
-    ),
-    (
-        "without a hello for so long a node asks to be called, raises an alarm, counts as not reachable",
-        (peers.ASK_FOR_CALL_SECONDS, peers.UNREACHABLE_SECONDS, peers.CALLED_SECONDS),
-        "s",
-    ),
-    (
-        "largest block that is sent whole, and to so many inbound peers",
-        (relay.SMALL_BLOCK, relay.OTHERS),
-        "bytes, peers",
     ),
     ("between the beginnings of two checks of claims", chain_sync.CLAIM_APART_SECONDS, "s"),
     (
