@@ -42,8 +42,7 @@ def test_two_nodes_on_one_computer(nodes: Nodes) -> None:
     def ask(command: str) -> Any:
         return json.loads(run(command, nodes.folder))
 
-    start(nodes, first)
-    beta = start(nodes, second)
+    alpha, beta = start(nodes, first), start(nodes, second)
     wait_until(lambda: len(ask(peers)["peers"]) == 1, "a peer that has been verified")
     assert agrees(shown, ask(peers))
     assert ask(mine)
@@ -51,5 +50,14 @@ def test_two_nodes_on_one_computer(nodes: Nodes) -> None:
     beta.stop()
     for _ in range(3):
         ask(mine)
-    start(nodes, second)
+    beta = start(nodes, second)
     wait_until(lambda: ask(status)["status"]["height"] == "4", "the blocks that it lacked")
+    # All commands again, with the data that is there.
+    for node in (alpha, beta):
+        node.stop()
+    start(nodes, first)
+    start(nodes, second)
+    wait_until(lambda: len(ask(peers)["peers"]) == 1, "the peer again")
+    assert ask(mine)
+    wait_until(lambda: len(ask(blocks)["blocks"]) == 5, "the next block on the other node")
+    assert ask(status)["status"]["height"] == "5"
