@@ -1,4 +1,4 @@
-"""The packages of `make deb` on fresh Debian systems, as docs/operations.md says; `make test-deb` runs this as root.
+"""The packages of `make deb` on fresh Debian systems, as docs/debian-package.md says; `make test-deb` runs this as root.
 
 A package with a higher version is the same one, unpacked, changed and packed again.
 """
@@ -98,7 +98,7 @@ def check_the_package(machine: Machine) -> None:
 
 def use_a_devnet(machine: Machine) -> None:
     """As the page says for another network; and a block, by which the chain is known again."""
-    (commands,) = (each for each in page.commands("### The Debian package") if "chain.sqlite" in each)
+    (commands,) = (each for each in page.commands("## Installing", "docs/debian-package.md") if "chain.sqlite" in each)
     stop, _, start = commands.partition("editor ")
     machine.run(stop)
     file = machine.root / "etc/svcd/svcd.toml"

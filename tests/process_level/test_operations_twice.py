@@ -21,6 +21,7 @@ from tests.process_level.pages import ROOT, run
 from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, free_port
 from tests.programs import needs
 
+DEBIAN: Final = "docs/debian-package.md"
 DONE: Final = "#!/bin/sh\nexit 0\n"
 SYSTEMCTL: Final = """\
 #!/bin/bash
@@ -181,7 +182,8 @@ def test_every_command_can_be_pasted_twice(computer: Computer) -> None:
     computer.paste_twice(*page.commands("## Moving to another machine", "docs/storage.md"))
     assert computer.keys == node
 
-    install, other_network, from_pip = page.commands("### The Debian package")
+    install, other_network = page.commands("## Installing", DEBIAN)
+    (from_pip,) = page.commands("## From an installation by pip", DEBIAN)
     computer.paste_twice(install, other_network, folder=computer.root / "root")
     assert re.search("^height +0$", computer.paste("svc --data-dir /var/lib/svcd node status"), re.MULTILINE)
     for commands in 2 * [from_pip]:
@@ -189,8 +191,7 @@ def test_every_command_can_be_pasted_twice(computer: Computer) -> None:
         computer.install_program()
     computer.paste_twice(*page.commands("### A release with pip"), folder=computer.root / "root")
 
-    text = (ROOT / page.PAGE).read_text(encoding="utf-8")
-    headings = re.findall(r"^##+ .*$", text, re.MULTILINE)
-    assert [
-        commands for heading in headings for commands in page.commands(heading) if commands not in computer.pasted
-    ] == []
+    for name in (page.PAGE, DEBIAN):
+        headings = re.findall(r"^##+ .*$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+        shown = [commands for heading in headings for commands in page.commands(heading, name)]
+        assert [commands for commands in shown if commands not in computer.pasted] == []
