@@ -1,4 +1,4 @@
-"""The packages of `make deb` on fresh Debian systems, as docs/debian-package.md says; `make test-deb` runs this as root.
+"""The packages of `make deb` on fresh Debian systems, as docs/debian-package.md says; root runs `make test-deb`.
 
 A package with a higher version is the same one, unpacked, changed and packed again.
 """
