@@ -169,7 +169,7 @@ _STATES: Final = {
     "known": "the node has the block",
     ASKED: "the node fetches the block, from the sender or from another peer",
     WANTED: "the sender should post the block, or those of a branch in order",
-    MORE: "the branch has not shown more work than the tip yet, or, to a node that began from a snapshot, its start",
+    MORE: "the branch has not yet shown more work than the tip, or than the headers from which the node started",
     "orphan": "the parent of the block, or of the first header, is unknown; the node asks its peers for their chains",
     "early": "the slot of the block has not begun",
     "deep": "the block is too far below the tip to be stored, unless `POST /p2p/branch` shows more work",

@@ -89,7 +89,7 @@ STATUS: Final = named_object(
         ),
         "knownPeerCount": described(COUNT, "How many peers the node has."),
         "bestKnownPeerHeight": described(
-            WHOLE_NUMBER, "The greatest height of a peer; one above `height` counts once its headers are verified."
+            WHOLE_NUMBER, "The greatest height of a peer; one above `height` counts only once headers prove more work."
         ),
         "syncLagBlocks": described(WHOLE_NUMBER, "How far `height` is below `bestKnownPeerHeight`."),
         "syncState": {
