@@ -40,7 +40,7 @@ def backup(session: Session, folder: Path) -> None:
 
     \b
     Example:
-      svc node backup /var/backups/svcd-2026-11-20
+      svc node backup /var/lib/svcd/backup-2026-11-20 --data-dir /var/lib/svcd
       svc node backup data/backup --data-dir data
     """
     # The node has another working directory.
