@@ -1,13 +1,19 @@
-"""The walkthrough of docs/scaling.md, pasted twice: two nodes and a PostgreSQL, of which the leader is killed."""
+"""The walkthrough of docs/scaling.md, pasted twice: two nodes and a PostgreSQL, of which the leader is killed.
+
+And its commands that move webhooks to a PostgreSQL, and tell nodes that it was restored.
+"""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.debian.page import commands
 from tests.postgresql import Server
-from tests.process_level.pages import ROOT, blocks_of
-from tests.process_level.running import BIN, free_port
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.pages import ROOT, blocks_of, run
+from tests.process_level.running import BIN, ENVIRONMENT, free_port
 from tests.process_level.terminal import Terminal
 from tests.programs import needs
 
@@ -53,3 +59,29 @@ def test_the_leader_is_killed_and_no_event_is_missed(tmp_path: Path, postgresql_
                 assert all("this node is the leader" in log for log in logs[:2])
         finally:
             terminal.paste("kill -9 $(jobs -p) 2> /dev/null\n")
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+def test_webhooks_are_moved_once_and_restored_as_often_as_one_likes(nodes: Nodes, postgresql_server: Server) -> None:
+    secrets = {"manageToken": "m" * 32, "signingSecret": "s" * 32}
+    node = nodes.start(
+        *DEVNET,
+        *(f"--set=commerce.webhooks.{key}={value}" for key, value in secrets.items()),
+        "--set=commerce.webhooks.enabled=true",
+    )
+    node.stop()
+    database = postgresql_server.new_schema()
+
+    def here(text: str) -> str:
+        return text.replace("postgresql:///svcd", f"'{database}'").replace("/var/lib/svcd", str(node.data_dir))
+
+    _, move = commands("## Webhooks on PostgreSQL", PAGE)
+    (restored,) = commands("### Backups and promoted standbys", PAGE)
+    assert "0 watches and 0 events are in" in run(f"{here(move).strip()} 2>/dev/null", node.data_dir.parent)
+    again = subprocess.run(
+        ["bash", "-c", here(move)], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False
+    )
+    assert (again.returncode, "was moved to PostgreSQL before" in again.stderr) == (1, True), again
+    for _ in range(2):
+        run(f"{here(restored).strip()} 2>/dev/null", node.data_dir.parent)
