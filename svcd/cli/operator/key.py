@@ -1,23 +1,29 @@
 """`svc node key …`: the block key of a node, in an encrypted keyfile."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 import click
 
 from svcd.chain.address import decode_address, encode_address, key_hash
-from svcd.chain.params import MAINNET
+from svcd.chain.errors import Corrupt
+from svcd.chain.params import MAINNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.cli import options
 from svcd.cli.errors import CommandError
+from svcd.cli.operator.database import CHAIN_FILE
+from svcd.cli.operator.verify_chain import network_of
 from svcd.cli.prompts import PasswordSource
 from svcd.cli.rendering import property_table
 from svcd.cli.secure_files import read_secret, read_seed, replace_file, require_absent, write_new_file
 from svcd.cli.session import Session
 from svcd.keyfile import Keyfile, parse, render, seal, unseal
 from svcd.process.privileges import UnsafeDirectory, become_owner
+from svcd.store.database import open_reader
+from svcd.store.offline_database import Inspector
 
 DEFAULT_FILE: Final = "operator.key"
 
@@ -60,6 +66,7 @@ def new(session: Session, key_file: str, password_file: Path | None) -> None:
     """Make a new block key in an encrypted keyfile, before the first start of a node.
 
     An existing file is never overwritten. Keep a copy of the file and the password: without both, the rewards are lost.
+    The network is that of the chain beside the file; before there is one, --network names it, or else it is mainnet.
 
     \b
     Example:
@@ -69,7 +76,7 @@ def new(session: Session, key_file: str, password_file: Path | None) -> None:
     password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
         require_absent(path, "--key-file")
-        sealed = _sealed(session, session.runtime.random(32), password)
+        sealed = _sealed(_network(session, path), session.runtime.random, session.runtime.random(32), password)
         write_new_file(path, render(sealed), "--key-file")
     _print(session, sealed, key_file)
 
@@ -85,7 +92,8 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
     """Replace a block key that is not encrypted by an encrypted keyfile of the same key.
 
     A running node is not affected; it needs the password at its next start. The old content of the file may remain on
-    the disk and in backups: if somebody may read those, make a new key with `svc node key new`.
+    the disk and in backups: if somebody may read those, make a new key with `svc node key new`. The network is that of
+    the chain beside the file.
 
     \b
     Example:
@@ -94,7 +102,7 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
     """
     password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
-        sealed = _sealed(session, read_seed(path), password)
+        sealed = _sealed(_network(session, path), session.runtime.random, read_seed(path), password)
         replace_file(path, render(sealed))
     _print(session, sealed, key_file)
 
@@ -108,8 +116,8 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
 def address(session: Session, key_file: str) -> None:
     """Print the address that receives the rewards, which needs no password.
 
-    An encrypted keyfile belongs to a network; --network shows the address of the same key on another one. `svc node
-    status` shows the address of a running node's key.
+    The network is that of an encrypted keyfile, or of the chain beside the file; --network shows the address of the
+    same key on another one. `svc node status` shows the address of a running node's key.
 
     \b
     Example:
@@ -122,9 +130,8 @@ def address(session: Session, key_file: str) -> None:
             hashed = decode_address(keyfile.address, keyfile.params.address_prefix)
             found = encode_address(hashed, (session.network or keyfile.params).address_prefix)
         else:
-            found = encode_address(
-                key_hash(public_key_of(read_seed(path))), (session.network or MAINNET).address_prefix
-            )
+            params = session.network or _network(session, path)
+            found = encode_address(key_hash(public_key_of(read_seed(path))), params.address_prefix)
     session.print_result({"address": found, "keyFile": key_file}, found)
 
 
@@ -143,10 +150,27 @@ def _key_path(session: Session, key_file: str) -> Iterator[Path]:
     yield folder / path.name
 
 
-def _sealed(session: Session, seed: bytes, password: str) -> Keyfile:
+def _network(session: Session, path: Path) -> NetworkParams:
+    """The network of the chain beside the key file at ``path``, which --network must not contradict.
+
+    Without a chain it is that of --network, or mainnet.
+    """
+    chain = path.with_name(CHAIN_FILE)
+    if not chain.is_file():
+        return session.network or MAINNET
+    try:
+        with closing(open_reader(chain)) as connection:
+            found = network_of(Inspector(connection), session.networks)
+    except (sqlite3.Error, Corrupt) as error:
+        raise CommandError(f"the network of the node cannot be read from {chain}: {error}") from None
+    if session.network not in (None, found):
+        raise CommandError(f"{chain} is of the network {found.name}; leave --network out, or name that one")
+    return found
+
+
+def _sealed(params: NetworkParams, random: Callable[[int], bytes], seed: bytes, password: str) -> Keyfile:
     """The keyfile, which is opened once before it replaces anything."""
-    params = session.network or MAINNET
-    sealed = seal(seed, password, params=params, random=session.runtime.random)
+    sealed = seal(seed, password, params=params, random=random)
     if unseal(parse(render(sealed), (params,)), password) != seed:
         raise CommandError("the new keyfile does not contain the key; nothing was written")
     return sealed

@@ -3,15 +3,22 @@
 import json
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from svcd.chain.address import encode_address, key_hash
-from svcd.chain.params import DEVNET
+from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.keyfile import parse, unseal
+from svcd.node.chainstate import Chainstate
 from svcd.process.datadir import load_or_make
+from svcd.store.chain_store import ChainWriter
+from svcd.store.database import open_writer
+from tests.chains import FESTIVAL
 from tests.cli.terminal import Terminal
 
 SEED = bytes(range(1, 33))
@@ -113,3 +120,49 @@ def test_a_wallet_opens_it(terminal: Terminal, data: Path) -> None:
     assert "svc wallet import --from data/operator.key imports it" in failed
     terminal.ok("wallet", "import", "--from", "data/operator.key", "--password-file", "password")
     assert terminal.ok("wallet", "address").out == f"{ADDRESS}\n"
+
+
+@contextmanager
+def running(data: Path, params: NetworkParams) -> Iterator[None]:
+    """The chain of a node, which is stopped afterwards."""
+    with closing(open_writer(data / "chain.sqlite")) as connection:
+        Chainstate(params, ChainWriter(connection)).load()
+        yield
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_the_network_is_that_of_the_chain(terminal: Terminal, data: Path, is_stopped: bool) -> None:
+    with running(data, DEVNET):
+        if not is_stopped:
+            assert terminal.ok("node", "key", "address").out == f"{ADDRESS}\n"
+            terminal.ok("node", "key", "encrypt", "--password-file", "password")
+    if is_stopped:
+        assert terminal.ok("node", "key", "address").out == f"{ADDRESS}\n"
+        terminal.ok("node", "key", "encrypt", "--password-file", "password")
+    assert parse((data / "operator.key").read_bytes()).params == DEVNET
+
+
+@pytest.mark.parametrize("command", ["encrypt", "new"])
+def test_another_network_than_that_of_the_chain_is_refused(terminal: Terminal, data: Path, command: str) -> None:
+    """The node would refuse the keyfile at its next start."""
+    before = (data / "operator.key").read_bytes()
+    with running(data, MAINNET):
+        words = ("--network", "devnet", "--key-file", "other.key" if command == "new" else "operator.key")
+        refusal = terminal.failure("node", "key", command, *words, "--password-file", "password")
+    assert "chain.sqlite is of the network mainnet; leave --network out, or name that one" in refusal
+    assert (data / "operator.key").read_bytes() == before
+    assert not (data / "other.key").exists()
+
+
+def test_the_chain_of_a_network_that_was_not_named(terminal: Terminal, data: Path) -> None:
+    with running(data, evolve(FESTIVAL, allocations=())):
+        refusal = terminal.failure("node", "key", "encrypt", "--password-file", "password")
+    assert "the network of the node cannot be read from" in refusal
+    assert "not begin with the genesis of a known network (svc --network FILE)" in refusal
+
+
+def test_a_chain_that_cannot_be_read(terminal: Terminal, data: Path) -> None:
+    (data / "chain.sqlite").write_bytes(b"no database at all" * 100)
+    refusal = terminal.failure("node", "key", "encrypt", "--password-file", "password")
+    assert "the network of the node cannot be read from" in refusal
+    assert "file is not a database" in refusal
