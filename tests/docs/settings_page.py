@@ -54,9 +54,10 @@ Settings come from these sources, of which later ones win:
 4. the [command line](#options-of-twistd-svcd): `--set section.key=value` sets any key.
 
 If a setting is invalid, the node does not start. It prints one line that names the file, the section and the key, and
-says what would be right:
+says what would be right. In a clone, for example:
 
 ```sh
+export PATH="$PWD/.venv/bin:$PATH"
 printf '[http]\\nlisten = 8645\\n' >wrong.toml
 twistd -n --pidfile= svcd --config wrong.toml 2>&1 || true
 ```

@@ -33,9 +33,10 @@ def start(nodes: Nodes, command: str) -> RunningNode:
 @needs("curl")
 def test_two_nodes_on_one_computer(nodes: Nodes) -> None:
     ports = {port: str(free_port()) for port in ("18661", "18662")}
-    first, second, peers, mined, status = (
+    path, first, second, peers, mined, status = (
         re.sub("1866[12]", lambda port: ports[port[0]], block.text) for block in blocks_in(TEXT, "sh")
     )
+    assert path.startswith("export PATH=")
     mine, blocks = mined.splitlines()
     (shown,) = (json.loads(block.text) for block in blocks_in(TEXT, "json"))
 

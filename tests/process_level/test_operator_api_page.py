@@ -1,13 +1,14 @@
 """docs/operator-api.md: its examples against a devnet, and that it names every route."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 
 from svcd.chain.params import DEVNET
+from svcd.cli.operator.devnet import CONFIG
+from tests.process_level.conftest import Nodes
 from tests.process_level.pages import ROOT, check_examples
-from tests.process_level.running import RunningNode
+from tests.process_level.test_webhooks_page import secrets_of_a_devnet
 from tests.programs import needs
 from tests.schema.documents import operator
 
@@ -16,9 +17,12 @@ PAGE = "docs/operator-api.md"
 
 @pytest.mark.socket
 @pytest.mark.slow
-@needs("curl")
-def test_the_examples_answer_as_shown_twice(make_devnet: Callable[[], RunningNode]) -> None:
-    folder = make_devnet().data_dir.parent
+@needs("curl", "grep")
+def test_the_examples_answer_as_shown_twice(nodes: Nodes) -> None:
+    """On a devnet with the configuration of `svc devnet`, on another port."""
+    folder = nodes.folder
+    secrets_of_a_devnet(folder)
+    nodes.start(f"--config={CONFIG}", name="devnet")
     check_examples(PAGE, folder)
     asked = "".join(check_examples(PAGE, folder))
     untried = {"/metrics", "/operator/openapi.json"}

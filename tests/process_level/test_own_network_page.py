@@ -104,7 +104,8 @@ def test_the_ten_minutes_and_the_chapter_after_them_twice(terminals: Terminals, 
 
 def pass_through(terminals: Terminals, folder: Path, password: Path) -> str:
     """Type everything once, and end the nodes; gives the reference of the order that was paid."""
-    keys, file, nodes, wallets = indented("## Ten minutes with three terminals")
+    path, keys, file, nodes, wallets = indented("## Ten minutes with three terminals")
+    assert path.startswith("export PATH=")
     first = not (folder / "anna").exists()
     told = terminals.run(re.sub("(key new .*)", rf"\1 --password-file {password}", keys))
     if first:
