@@ -222,7 +222,7 @@ def parse_block(data: bytes, params: NetworkParams, known: Known | None = None) 
 
 
 def parse_posted_block(body: bytes, params: NetworkParams, known: Known | None = None) -> Block:
-    """The block in the body ``{"block":{…}}`` of a post, in any spelling of strict JSON with the same values.
+    """The block in the body ``{"block":{…}}`` of a post, in any encoding as strict JSON with the same values.
 
     Size limit and field formats apply to the canonical form of the values, not to the posted text. Raises
     RuleViolation: what parse_json and parse_block raise.
@@ -231,7 +231,7 @@ def parse_posted_block(body: bytes, params: NetworkParams, known: Known | None =
         try:
             return parse_block(body[len(_BEFORE) : -len(_AFTER)], params, known)
         except RuleViolation as violation:
-            # ENCODING and SIZE may be due to the spelling alone: try the lenient parser.
+            # ENCODING and SIZE may be due to the encoding alone: try the lenient parser.
             if violation.code not in (Refusal.ENCODING, Refusal.SIZE):
                 raise
     posted = exact_fields(parse_json(body), _POSTED_FIELDS, "the body")

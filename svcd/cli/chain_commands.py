@@ -57,7 +57,7 @@ def block(session: Session, height: int) -> None:
 def balance(session: Session, address: str, *, trustless: bool, minimum_work: int | None) -> None:
     """Show the balance of ADDRESS and how many transfers it has sent.
 
-    An address that is not on the chain has a balance of 0. With --trustless no node is believed: the balance is checked
+    An address that is not on the chain has a balance of 0. With --trustless no node is trusted: the balance is checked
     against the chain with the most work that the nodes given by --url can prove.
 
     \b

@@ -1,4 +1,4 @@
-"""What several nodes prove, of which none is believed: the chain from the genesis, and claims on it (protocol.md 13).
+"""What several nodes prove, of which none is trusted: the chain from the genesis, and claims on it (protocol.md 13).
 
 Of the chains that the nodes prove, the one with the most work counts; a claim counts if it holds on that chain.
 """

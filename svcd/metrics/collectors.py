@@ -349,20 +349,20 @@ class WebMetrics(Collector, Recorder):
     def _connections(self) -> Iterator[Metric]:
         present = GaugeMetricFamily("svcd_http_connections", "Open connections.", labels=("site",))
         refused = CounterMetricFamily("svcd_http_connections_refused", "Connections refused.", labels=("site",))
-        evicted = CounterMetricFamily(
-            "svcd_http_connections_gave_way", "Connections evicted to make room for others.", labels=("site",)
+        closed = CounterMetricFamily(
+            "svcd_http_connections_evicted", "Connections closed to make room for others.", labels=("site",)
         )
         bodies = CounterMetricFamily(
-            "svcd_http_bodies_gave_way",
+            "svcd_http_bodies_evicted",
             "Incomplete request bodies dropped to make room for others.",
             labels=("site",),
         )
         for name, site in self._sites.items():
             present.add_metric((name,), len(site.connections))
             refused.add_metric((name,), site.connections.refused)
-            evicted.add_metric((name,), site.connections.gave_way)
-            bodies.add_metric((name,), site.bodies.gave_way)
+            closed.add_metric((name,), site.connections.evicted)
+            bodies.add_metric((name,), site.bodies.evicted)
         yield present
         yield refused
-        yield evicted
+        yield closed
         yield bodies

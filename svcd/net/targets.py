@@ -1,7 +1,7 @@
-"""Which URLs may be called: one strict parser, and one canonical spelling of what it parsed.
+"""Which URLs may be called: one strict parser, and one canonical form of what it parsed.
 
 Programs disagree about what an odd URL means: full-width digits, other dots, a backslash, ``+443`` as a port, ``127.1``
-as an address. So a URL is parsed once, here; odd spellings are refused, and nothing uses the original string again.
+as an address. So a URL is parsed once, here; unusual forms are refused, and nothing uses the original string again.
 :class:`Endpoint` is the parsed base URL of a node.
 """
 
@@ -235,7 +235,7 @@ _parse_endpoint: Final = lru_cache(4_096)(_PEER_RULES.parse)
 class Endpoint(str):
     """The base URL of a node in canonical form: scheme, lower-case host, and the port unless it is the scheme's own.
 
-    ``http://LOCALHOST:80`` and ``http://localhost`` are one endpoint (docs/protocol.md 11): another spelling cannot
+    ``http://LOCALHOST:80`` and ``http://localhost`` are one endpoint (docs/protocol.md 11): another form cannot
     evade a ban. A string, so that it serves as a key, in JSON and in log lines. The constructor raises BadTarget for
     text that cannot be the endpoint of a node.
     """

@@ -64,7 +64,7 @@ def node_name(node_id: str) -> str:
 
 
 def endpoint_name(endpoint: str) -> str:
-    """The name of a ban of an endpoint, in any spelling; raises BadTarget for other text."""
+    """The name of a ban of an endpoint, in any form; raises BadTarget for other text."""
     return f"endpoint:{Endpoint(endpoint)}"
 
 

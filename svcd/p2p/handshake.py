@@ -76,12 +76,12 @@ class Hello:
     timestamp: int
     """Unix milliseconds."""
     endpoint: str
-    """Where the node says it can be called, or "". Its spelling is kept, for the signature covers it."""
+    """Where the node says it can be called, or "". Its form is kept, for the signature covers it."""
     signature: bytes = bytes(64)
 
     @cached_property
     def canonical_endpoint(self) -> Endpoint | None:
-        """The endpoint in its canonical spelling; None if it names none."""
+        """The endpoint in its canonical form; None if it names none."""
         return Endpoint(self.endpoint) if self.endpoint else None
 
     def fields(self) -> dict[str, object]:
@@ -184,7 +184,7 @@ def _integer(value: object) -> int:
 
 
 def _endpoint(value: object) -> str:
-    """The text, as it is: any spelling of an endpoint, or ""."""
+    """The text, as it is: any form of an endpoint, or ""."""
     if type(value) is not str:
         raise HelloRefused(Fault.FORMAT, "endpoint must be a string")
     try:

@@ -367,7 +367,7 @@ class PeerRoutes:
     async def block(self, body: bytes, client: str | None) -> Renderable:
         """Answer POST /p2p/block.
 
-        Any spelling of JSON will do. The verifier's threads parse it, since a full block takes long.
+        Any encoding as JSON will do. The verifier's threads parse it, since a full block takes long.
         """
         if self.post_bans.refuses(client):
             self._check_short(body)

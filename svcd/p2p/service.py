@@ -107,7 +107,7 @@ def _exactly(*kinds: type) -> Callable[[Any, object], Any]:
 
 
 def _endpoint(value: Any, _: object) -> Endpoint:
-    """A hook that takes an endpoint in its canonical spelling only, as it was written."""
+    """A hook that takes an endpoint in its canonical form only, as it was written."""
     endpoint = Endpoint(_exactly(str)(value, str))
     if endpoint != value:
         raise ValueError(f"{value!r:.50} must be written as {endpoint}")

@@ -474,9 +474,9 @@ class Channel(HTTPChannel):
         self._unsent.clear()
         self.transport.abortConnection()
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close at once to make room for responses that clients read."""
-        self.site.connections.give_way(self)
+        self.site.connections.evict(self)
 
     def drain(self) -> None:
         """Close if no request has begun, a new connection after a moment; otherwise it closes after its response."""

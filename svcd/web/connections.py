@@ -130,7 +130,7 @@ class Connection(Protocol):
     def drain(self) -> None:
         """Close as soon as no request awaits a response."""
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close at once to make room for others."""
 
     def abort(self) -> None:
@@ -268,7 +268,7 @@ class BodyBudget(Budget):
         self._per_client = limits.bodies_bytes_per_client
         self._modest = MODEST_BODIES * limits.body_caps.largest
         self._clock = clock
-        self.gave_way = 0
+        self.evicted = 0
         """How many incomplete bodies were evicted to make room for others."""
         self._reported = 0
         self._report_at = -inf
@@ -285,11 +285,11 @@ class BodyBudget(Budget):
         while client is not None and self.of_client(client) + size > self._per_client:
             sentence = OF_ONE_CLIENT.format(most=self._per_client)
             exceeded = f"one client's bodies may have {self._per_client} bytes at once"
-            if self._give_way(self.oldest_of(client), sentence, exceeded) is connection:
+            if self._evict(self.oldest_of(client), sentence, exceeded) is connection:
                 return False
         while self.bytes + size > self._total:
             exceeded = f"all bodies may have {self._total} bytes at once"
-            if self._give_way(self.oldest_of_largest_holder(self._modest), OF_ALL_CLIENTS, exceeded) is connection:
+            if self._evict(self.oldest_of_largest_holder(self._modest), OF_ALL_CLIENTS, exceeded) is connection:
                 return False
         self.add(connection, client, size)
         return True
@@ -299,21 +299,21 @@ class BodyBudget(Budget):
         fits = client is None or self.of_client(client) + size <= self._per_client
         return fits and self.bytes + size <= self._total
 
-    def _give_way(self, connection: Connection, sentence: str, exceeded: str) -> Connection:
+    def _evict(self, connection: Connection, sentence: str, exceeded: str) -> Connection:
         """Evict a body, with a ``sentence`` for its client; the log names the ``exceeded`` limit."""
         client = self.release(connection)
-        self.gave_way += 1
+        self.evicted += 1
         connection.refuse(service_unavailable(sentence, RETRY_SECONDS))
         now = self._clock.seconds()
         if now >= self._report_at:
             # A client whose bodies are evicted all day must not fill the log.
             self._log.warn(
                 "{count} incomplete request bodies were dropped to make room, the last one of {client}: {limit}",
-                count=self.gave_way - self._reported,
+                count=self.evicted - self._reported,
                 client=client or "a client under no limit",
                 limit=exceeded,
             )
-            self._reported, self._report_at = self.gave_way, now + LOG_SECONDS
+            self._reported, self._report_at = self.evicted, now + LOG_SECONDS
         return connection
 
 
@@ -346,7 +346,7 @@ class UnreadBudget(Budget):
 
     def _close(self, connection: Connection) -> None:
         self.release(connection)
-        connection.give_way()
+        connection.evict()
 
 
 class Connections:
@@ -368,7 +368,7 @@ class Connections:
         self._empty: list[Deferred[None]] = []
         self.refused = 0
         """How many connections were refused."""
-        self.gave_way = 0
+        self.evicted = 0
         """How many connections were closed to make room for another connection or response."""
 
     def set_limits(self, total: int, per_client: int) -> None:
@@ -402,7 +402,7 @@ class Connections:
         if oldest is None:
             self.refused += 1
             return False
-        self.give_way(oldest)
+        self.evict(oldest)
         return True
 
     def add(self, connection: Connection) -> None:
@@ -447,9 +447,9 @@ class Connections:
             self._waiting.pop(connection, None)
             self._unread.hold(connection, client, size)
 
-    def give_way(self, connection: Connection) -> None:
+    def evict(self, connection: Connection) -> None:
         """Close a connection at once to make room."""
-        self.gave_way += 1
+        self.evicted += 1
         self.remove(connection)
         connection.abort()
 

@@ -169,4 +169,4 @@ def test_a_slow_but_steady_reader_gets_the_whole_answer(nodes: Nodes) -> None:
             with attack(node, next(rounds), asked):
                 pass
     assert reader.cut_off == 0
-    assert node.measured("svcd_http_connections_gave_way_total", site="public") > next(rounds) * CONNECTIONS / 4
+    assert node.measured("svcd_http_connections_evicted_total", site="public") > next(rounds) * CONNECTIONS / 4

@@ -64,7 +64,7 @@ def test_bodies_that_are_never_completed(nodes: Nodes, attackers: int, forwarded
             address = f"127.5.0.{number % attackers + 1}"
             begin(stack, node, PROXY if forwarded else address, address if forwarded else None)
         assert statuses(node, forwarded=forwarded) == SERVED
-    assert node.measured("svcd_http_bodies_gave_way_total", site="public") > 0
+    assert node.measured("svcd_http_bodies_evicted_total", site="public") > 0
     lines = [event["message"] for event in node.events if "dropped to make room" in event["message"]]
     assert 1 <= len(lines) <= 1 + (time.monotonic() - began) / LOG_SECONDS
     assert "127.5.0." in lines[0]

@@ -55,7 +55,7 @@ def test_idle_connections_and_few_descriptors_leave_the_operator_s_socket_open(
         assert json.loads(done.stdout)["height"] == "0"
         assert node.measured("process_max_fds") == FEW
         assert node.measured("process_open_fds") < FEW
-        assert node.measured("svcd_http_connections_gave_way_total", site="public") >= IDLE - FEW
+        assert node.measured("svcd_http_connections_evicted_total", site="public") >= IDLE - FEW
         assert node.get("/rpc/status").status == 200
         (limit,) = [
             limit for limit in node.operator("/operator/limits").json["limits"] if limit["name"] == "connections"

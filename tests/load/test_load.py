@@ -138,7 +138,7 @@ def all_attack(node: RunningNode, attackers: Sequence[HostileClients]) -> bool:
         said["drip"]["connected"] > CONNECTIONS
         and said["drip"]["cut off"] > 0
         # More came than there are places.
-        and node.measured("svcd_http_connections_gave_way_total", site="public") > 0
+        and node.measured("svcd_http_connections_evicted_total", site="public") > 0
         and said["hurry"]["200"] > 1000
         and min(said["lie"]["400 the work"], said["lie"]["400 stateRoot must"]) > 10
         and said["flood"]["200"] > POOL

@@ -307,22 +307,22 @@ def test_open_and_refused_connections(make_node: MakeNode, measure: Measure) -> 
     assert measured.value("svcd_http_connections", site="public") == 1
 
 
-def test_connections_that_gave_way(make_node: MakeNode, measure: Measure) -> None:
+def test_connections_that_evicted(make_node: MakeNode, measure: Measure) -> None:
     measured = measure(make_node(limits=SiteLimits(connections=2)))
     for _ in range(5):
         Wire(measured.node.site)
     assert measured.value("svcd_http_connections", site="public") == 2
-    assert measured.value("svcd_http_connections_gave_way_total", site="public") == 3
-    assert measured.value("svcd_http_connections_gave_way_total", site="operator") == 0
+    assert measured.value("svcd_http_connections_evicted_total", site="public") == 3
+    assert measured.value("svcd_http_connections_evicted_total", site="operator") == 0
 
 
-def test_bodies_that_gave_way(make_node: MakeNode, measure: Measure) -> None:
+def test_bodies_that_evicted(make_node: MakeNode, measure: Measure) -> None:
     measured = measure(make_node(limits=SiteLimits(bodies_bytes_per_client=100)))
     for _ in range(3):
         head = b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n"
         Wire(measured.node.site).send(head + b"x" * 99)
-    assert measured.value("svcd_http_bodies_gave_way_total", site="public") == 2
-    assert measured.value("svcd_http_bodies_gave_way_total", site="operator") == 0
+    assert measured.value("svcd_http_bodies_evicted_total", site="public") == 2
+    assert measured.value("svcd_http_bodies_evicted_total", site="operator") == 0
 
 
 def test_requests_over_a_rate_are_counted(make_node: MakeNode, measure: Measure) -> None:

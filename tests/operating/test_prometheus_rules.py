@@ -129,8 +129,8 @@ CASES: dict[str, Case] = {
         "15m",
     ),
     "SvcdConnectionsRefused": grows("svcd_http_connections_refused_total", ill=120, well=30),
-    "SvcdConnectionsFull": grows("svcd_http_connections_gave_way_total", ill=120, well=30),
-    "SvcdBodiesGiveWay": grows("svcd_http_bodies_gave_way_total", ill=12, well=3),
+    "SvcdConnectionsFull": grows("svcd_http_connections_evicted_total", ill=120, well=30),
+    "SvcdBodiesEvicted": grows("svcd_http_bodies_evicted_total", ill=12, well=3),
     "SvcdWebhooksLate": (
         {"svcd_webhooks_oldest_seconds": "3500+60x20"},
         {"svcd_webhooks_oldest_seconds": "600x20"},

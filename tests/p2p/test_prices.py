@@ -228,7 +228,7 @@ def breaking_a_rule_of_the_state(poster: Poster) -> Sent:
 
 EACH: dict[str, Callable[[Poster], Sent]] = {
     "a good block, transfer or hello": good,
-    "the same in another spelling: blanks, line ends, keys in another order, escapes": spelled,
+    "the same in another encoding: blanks, line ends, keys in another order, escapes": spelled,
     "a block that is known, the genesis as `/p2p/blocks` shows it among them": known,
     "a block whose parent is not known, or that is early": unplaced,
     "a transfer that the mempool here refuses: time, nonce too far ahead, fee, balance": refused_by_the_mempool,

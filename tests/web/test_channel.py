@@ -309,7 +309,7 @@ def test_all_bodies_together_have_a_bound_and_the_greediest_client_loses_its_old
     refusal = attackers[0].response()
     assert refusal.error == "too many large requests are under way; try again later"
     assert refusal.headers["retry-after"] == "5"
-    assert (attackers[0].saw_end, site.bodies.gave_way) == (True, 1)
+    assert (attackers[0].saw_end, site.bodies.evicted) == (True, 1)
     assert site.bodies.bytes == 3 * 15_999 + 5 * 3_999, "what gave way is not held any more"
     assert attackers[0].protocol.requests[0].content.getvalue() == b""
     for wire in others + attackers[1:]:
@@ -333,7 +333,7 @@ def test_many_networks_that_hold_little_each_do_not_shut_out_an_upload(make_site
     assert [wire.response().status for wire in uploads] == [200] * 2
     gone = [wire for wire in attackers if wire.received]
     assert gone == attackers[: len(gone)], "the oldest gave way"
-    assert 0 < site.bodies.gave_way == len(gone) <= 16
+    assert 0 < site.bodies.evicted == len(gone) <= 16
     assert {wire.response().status for wire in gone} == {503}
 
 
@@ -356,7 +356,7 @@ def test_bodies_of_one_client_have_a_bound_of_their_own(make_site: MakeSite) -> 
     assert first.response().error == "the bodies of one client's requests may have 25000 bytes at once; try again later"
     assert first.response().headers["retry-after"] == "5"
     assert [wire.send(b"x").response().status for wire in (second, third)] == [200, 200]
-    assert (site.bodies.bytes, site.bodies.gave_way) == (0, 1)
+    assert (site.bodies.bytes, site.bodies.evicted) == (0, 1)
 
 
 def test_client_behind_a_trusted_proxy_has_its_own_share_of_bodies(make_site: MakeSite) -> None:

@@ -21,8 +21,8 @@ class Peer:
     def abort(self) -> None:
         self.told.append("abort")
 
-    def give_way(self) -> None:
-        self.connections.give_way(self)
+    def evict(self) -> None:
+        self.connections.evict(self)
 
     def holds(self, size: int) -> None:
         """So many bytes of its answer are unread, after some of it was sent."""
@@ -46,7 +46,7 @@ def test_cap_of_one_client_leaves_room_for_others() -> None:
     assert not connections.admit("a")
     assert connections.admit("b")
     assert [peer.told for peer in peers] == [[], []]
-    assert (connections.refused, connections.gave_way) == (1, 0)
+    assert (connections.refused, connections.evicted) == (1, 0)
 
 
 def test_closed_connection_makes_room_for_its_client() -> None:
@@ -75,7 +75,7 @@ def test_the_longest_idle_connection_gives_way() -> None:
     assert connections.admit("d")
 
     assert [first.told, second.told, third.told] == [[], ["abort"], []]
-    assert (connections.refused, connections.gave_way) == (0, 1)
+    assert (connections.refused, connections.evicted) == (0, 1)
     assert len(connections) == 2
 
 
@@ -122,7 +122,7 @@ def test_answers_that_nobody_takes_have_a_bound_and_the_greediest_client_loses_i
 
     assert [peer.told for peer in (modest, first, second, newest)] == [[], ["abort"], [], []]
     assert unread.bytes == 80
-    assert (len(connections), connections.gave_way) == (3, 1)
+    assert (len(connections), connections.evicted) == (3, 1)
 
 
 def test_answers_that_one_client_does_not_take_have_a_bound_of_their_own() -> None:
@@ -132,7 +132,7 @@ def test_answers_that_one_client_does_not_take_have_a_bound_of_their_own() -> No
     other.holds(60)
     first.holds(30)
     second.holds(30)
-    assert connections.gave_way == 0
+    assert connections.evicted == 0
 
     third.holds(30)
 
@@ -185,8 +185,8 @@ def test_sites_share_the_bound_of_unread_answers() -> None:
 
     second.holds(50)
 
-    assert (first.told, rpc.gave_way, len(rpc)) == (["abort"], 1, 0)
-    assert (second.told, peers.gave_way, unread.bytes) == ([], 0, 50)
+    assert (first.told, rpc.evicted, len(rpc)) == (["abort"], 1, 0)
+    assert (second.told, peers.evicted, unread.bytes) == ([], 0, 50)
     opened(rpc, "d", "e")
     assert rpc.admit("f"), "one of its own that waits gives way"
     assert second.told == []

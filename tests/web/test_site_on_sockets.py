@@ -340,7 +340,7 @@ async def test_answers_that_nobody_takes_have_a_bound(opened: Open, tls: Any, tr
         # Not before the handshake of TLS.
         await until(lambda client=client: client.received)
         client.transport.pauseProducing()
-    await until(lambda: listening.site.connections.gave_way >= 1)
+    await until(lambda: listening.site.connections.evicted >= 1)
 
     reader = await connect(listening, trusting if secured else None)
     await reader.send(GET.replace(b"Host", b"Connection: close\r\nHost"))

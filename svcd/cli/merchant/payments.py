@@ -492,7 +492,7 @@ def verify(
 
     The exit status is 0 in every state; programs read `state` with --json. With --proof no node is asked, the exit
     status is 1 if the proof does not hold, and the three arguments may be omitted to see which payment it is for. With
-    --trustless no node is believed: the payment is checked against the chain with the most work that the nodes given by
+    --trustless no node is trusted: the payment is checked against the chain with the most work that the nodes given by
     --url can prove, and the exit status is 1 if it is not proved.
 
     \b
