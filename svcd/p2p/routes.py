@@ -61,7 +61,7 @@ from svcd.store.chain_store import ChainReader
 from svcd.store.snapshot_file import SnapshotFile
 from svcd.web.connections import DEFAULT_BODY_CAP
 from svcd.web.field_types import Bool, Custom, Int, Schema, Text, described, with_example
-from svcd.web.rate_limits import LOOKUP_TOKENS
+from svcd.web.rate_limits import LOOKUP, Surcharge
 from svcd.web.responses import HttpError, Renderable, Response
 from svcd.web.routes import Field, Route, named_object, object_schema
 
@@ -339,6 +339,7 @@ class PeerRoutes:
         "Submit a transfer",
         body_fields=(Field("transaction", Custom(SIGNED_TRANSACTION, fold_case), "The signed transfer."),),
         with_charge=True,
+        surcharges=(LOOKUP,),
         answers={200: RECEIPT},
     )
     async def transaction(self, transaction: object, client: str | None, charge: Callable[[float], None]) -> Renderable:
@@ -348,7 +349,7 @@ class PeerRoutes:
             if self.post_bans.refuses(client):
                 raise HttpError(403, BANNED)
             self._peers.note_sender(client, transfer.txid)
-            state = await self._transaction_pool.submit(transfer, on_lookup=partial(charge, LOOKUP_TOKENS))
+            state = await self._transaction_pool.submit(transfer, on_lookup=partial(charge, LOOKUP.tokens))
         except RuleViolation as violation:
             tokens = 0.0 if violation.code in _POLICY else MALFORMED_TOKENS
             raise HttpError(400, violation.detail, tokens=tokens) from violation
@@ -418,6 +419,7 @@ class PeerRoutes:
         "Show by headers that a branch has more work than the tip, before its blocks are posted",
         body_fields=(_HEADERS,),
         with_charge=True,
+        surcharges=(Surcharge(1, "for each header that has to be verified"),),
         answers={200: object_schema({"state": _state(WANTED, MORE, "orphan", "early")})},
     )
     async def branch(self, headers: list[object], client: str | None, charge: Callable[[float], None]) -> Renderable:

@@ -22,7 +22,7 @@ from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, NEWEST, TRANSACTION, TXID
 from svcd.store.chain_store import ChainReader, StoredBlock, StoredTransfer
 from svcd.store.pruned import Pruned
-from svcd.web.rate_limits import LOOKUP_TOKENS
+from svcd.web.rate_limits import LOOKUP
 from svcd.web.responses import Cached, HttpError, Renderable, Response, Tip, json_body, tip_of
 from svcd.web.routes import Route, object_schema
 
@@ -315,11 +315,12 @@ class ChainRoutes(ShowsChain):
         bucket="broadcast",
         body_fields=(TRANSACTION,),
         with_charge=True,
+        surcharges=(LOOKUP,),
         answers={200: RECEIPT},
         errors={400: "The transfer breaks a rule of the network or of this node's mempool; the sentence says which."},
     )
     async def broadcast(self, transaction: object, charge: Callable[[float], None]) -> Renderable:
         """Answer POST /rpc/broadcast."""
         transfer = parse_transfer(transaction, self._params)
-        state = await self._transaction_pool.submit(transfer, on_lookup=partial(charge, LOOKUP_TOKENS))
+        state = await self._transaction_pool.submit(transfer, on_lookup=partial(charge, LOOKUP.tokens))
         return {"txid": transfer.txid.hex(), "state": state.value}

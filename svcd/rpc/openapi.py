@@ -333,7 +333,8 @@ def _described(route: Route) -> str:
     by_size = (
         f", or as one for each {BYTES_PER_TOKEN // 1024} KiB of the answer, if that is more" if route.by_size else ""
     )
-    rate = f"Counts as {cost} of the rate `{route.bucket}`{by_size}."
+    more = "".join(f"; {each.when}, as {each.tokens:g} more" for each in route.surcharges)
+    rate = f"Counts as {cost} of the rate `{route.bucket}`{by_size}{more}."
     return f"{route.summary}. {rate} The node answers within {route.seconds:g} s."
 
 

@@ -46,6 +46,7 @@ from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import ChainReader, PaidTransfer
 from svcd.web.field_types import Hex, Int, described, or_null
+from svcd.web.rate_limits import Surcharge
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
 from svcd.web.routes import Field, Route, named_object, object_schema
 
@@ -179,6 +180,7 @@ class ProofRoutes(ShowsChain):
         cost=2,
         query_fields=(TIP,),
         with_charge=True,
+        surcharges=(Surcharge(OTHER_TIP_TOKENS, "with a `tip` before the newest block, unless its proof is cached"),),
         answers={200: object_schema({"proof": _CHAIN_PROOF})},
         errors={404: "The block is not, or is no longer, on the chain of this node: ask for the present tip."},
     )
@@ -234,6 +236,7 @@ class ProofRoutes(ShowsChain):
         path_fields=(fields.REFERENCE,),
         query_fields=(*fields.ORDER_QUERY, FROM, FROM_GENESIS),
         with_charge=True,
+        surcharges=(Surcharge(GENESIS_TOKENS, "with `chain=1`"),),
         one_of=fields.AMOUNTS,
         answers={
             200: object_schema(

@@ -24,6 +24,15 @@ from svcd.web.request import IncomingRequest
 from svcd.web.responses import too_many_requests
 from svcd.web.untrusted_proxies import UntrustedProxies
 
+
+@frozen
+class Surcharge:
+    """What some requests to a route cost more; ``when`` says which: ``with `chain=1```."""
+
+    tokens: float
+    when: str
+
+
 MAX_CLIENTS: Final = limit(
     20_000,
     "clients remembered for each rate",
@@ -36,6 +45,7 @@ FLOOD_SECONDS: Final = limit(60.0, "time of malformed posts that counts as a flo
 LOOKUP_TOKENS: Final = limit(4.0, "good posts that the look-up of a used nonce costs as much as", "posts", USED_NONCES)
 """Tokens that a look-up of a submitted transfer on disk draws, beside the cost of the request. So a client causes fewer
 look-ups a second by submissions than by reads, whose rate is made for them."""
+LOOKUP: Final = Surcharge(LOOKUP_TOKENS, "with a signed transfer whose nonce is used")
 _EMPTY: Final = 0.9
 """The used part of a bucket that counts as empty. With the default burst of ten seconds, a client that waits the second
 that a 429 asks for stays below; a client that does not wait never does."""

@@ -22,6 +22,7 @@ from attrs.validators import ge, gt, in_
 
 from svcd.limits import limit
 from svcd.web.field_types import FieldType, Int, Schema, component
+from svcd.web.rate_limits import Surcharge
 from svcd.web.request import IncomingRequest
 from svcd.web.responses import HttpError, unauthorized
 
@@ -163,6 +164,8 @@ class Route:
     with_charge: bool = field(kw_only=True, default=False)
     """Whether the method takes ``charge``: a function that draws tokens from the client's bucket, even if there are
     fewer, for work that only some requests cause."""
+    surcharges: tuple[Surcharge, ...] = field(kw_only=True, default=())
+    """What the method draws with ``charge``, as the description of the route says it."""
     raw_body: bool = field(kw_only=True, default=False)
     """Whether the method takes ``body`` as bytes; ``body_fields`` then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))
@@ -206,6 +209,8 @@ class Route:
         known = {field.name for field in self.query_fields + self.body_fields if not field.required}
         if not known.issuperset(self.one_of):
             raise ValueError(f"{self.path}: one_of must name optional fields")
+        if self.surcharges and not self.with_charge:
+            raise ValueError(f"{self.path}: surcharges need with_charge")
         if self.body_fields and self.method == "GET":
             raise ValueError(f"{self.path}: a GET request has no body")
         names = self.arguments

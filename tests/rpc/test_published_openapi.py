@@ -9,12 +9,14 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from twisted.internet.task import Clock
 
+from svcd import p2p, rpc
 from svcd.chain.params import DEVNET, MAINNET
 from svcd.chain.transition import genesis_point
 from svcd.rpc import schemas
 from svcd.rpc.chain_routes import consensus_record
 from tests.rpc.conftest import published
 from tests.rpc.node import PARAMS, Client, Node
+from tests.schema.documents import declared
 from tests.web.examples import inlined
 
 ROUTES = {
@@ -86,6 +88,37 @@ def test_every_route_announces_the_errors_it_may_answer(document: dict[str, Any]
             announced = operation["responses"].keys() - {"409", "410"}
             assert announced == {"200", "400", "404", "405", "408", "413", "429", "500", "503"}
             assert operation["summary"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "cost"),
+    [
+        (
+            "get",
+            "/rpc/commerce/payment/{reference}/proof",
+            "4 requests of the rate `read`; with `chain=1`, as 250 more.",
+        ),
+        (
+            "get",
+            "/rpc/proof/chain",
+            "2 requests of the rate `proofs`; with a `tip` before the newest block, unless its proof is cached, as 20 "
+            "more.",
+        ),
+        (
+            "post",
+            "/rpc/broadcast",
+            "one request of the rate `broadcast`; with a signed transfer whose nonce is used, as 4 more.",
+        ),
+    ],
+)
+def test_what_some_requests_cost_more_is_announced(document: dict[str, Any], method: str, path: str, cost: str) -> None:
+    assert f"Counts as {cost}" in document["paths"][path][method]["description"]
+
+
+def test_every_route_that_charges_afterwards_says_for_what() -> None:
+    found = {route.path: route.surcharges for package in (rpc, p2p) for route in declared(package) if route.with_charge}
+    assert len(found) == 5
+    assert all(found.values())
 
 
 def test_description_is_sent_with_its_own_media_type(still: Client) -> None:

@@ -13,6 +13,7 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from svcd.web import routes
 from svcd.web.field_types import Custom
+from svcd.web.rate_limits import Surcharge
 from svcd.web.responses import HttpError, Renderable
 from svcd.web.routes import Field, Guard, Route, object_schema, require_bearer, routes_of
 from svcd.web.site import Site
@@ -48,6 +49,7 @@ def test_argument_of_a_field(name: str, argument: str) -> None:
         ({"query_fields": (field("charge"),), "with_charge": True}, "two fields have the same name"),
         ({"query_fields": (field("b"),), "one_of": ("b",)}, "one_of must name optional fields"),
         ({"one_of": ("b", "c")}, "one_of must name optional fields"),
+        ({"surcharges": (Surcharge(4, "with `b`"),)}, "surcharges need with_charge"),
         ({"method": "FETCH"}, "must be in"),
         ({"cost": 0}, "must be > 0"),
         ({"seconds": 0}, "must be > 0"),
