@@ -48,6 +48,7 @@ PRUNE_HEIGHT: Final = described(
 )
 PRUNED: Final = {410: {"pruneHeight": PRUNE_HEIGHT}}
 """The members of an error about blocks that the node does not have any more, or never had."""
+SINCE_HEIGHT: Final = with_example(WHOLE_NUMBER, "0")
 FEE: Final = with_example(WHOLE_NUMBER, "10000")
 SLOT: Final = with_example(WHOLE_NUMBER, "6")
 HASH: Final = component("Hash", Hex(32).schema)
@@ -55,6 +56,11 @@ PUBLIC_KEY: Final = component("PublicKey", Hex(32).schema)
 SIGNATURE: Final = component("Signature", Hex(64).schema)
 NODE_ID: Final = Text(NODE_ID_PATTERN, more={"examples": ["svcnode_773b63a2de4a437c36d424150c560f07"]}, name="NodeId")
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+CONFIRMATIONS: Final = with_example(COUNT, 12)
+"""In the examples block 3 contains a transfer as its only one, and the newest block is 14."""
+TIP_HEIGHT: Final = with_example(WHOLE_NUMBER, "14")
+TIP_HASH: Final = with_example(HASH, 4 * "fedcba9876543210")
+INDEX: Final = with_example(COUNT, 0)
 NETWORK_ID: Final = component("NetworkId", {"type": "integer"})
 CHAIN_ID: Final = component("ChainId", {"type": "string"})
 GENESIS_HASH: Final = component("GenesisHash", Hex(32).schema)
@@ -102,12 +108,12 @@ HEADER_FIELDS: Final[dict[str, Schema]] = {
     "networkId": NETWORK_ID,
     "height": WHOLE_NUMBER,
     "slot": SLOT,
-    "parentHash": HASH,
+    "parentHash": with_example(HASH, 4 * "89abcdef01234567"),
     "producerPublicKey": PUBLIC_KEY,
-    "multiplier": described(COUNT, "Of the target for the producer's holding, in basis points."),
+    "multiplier": described(with_example(COUNT, 10_000), "Of the target for the producer's holding, in basis points."),
     "baseTarget": HASH,
     "transactionsRoot": HASH,
-    "transactionCount": COUNT,
+    "transactionCount": with_example(COUNT, 1),
     "stateRoot": HASH,
     "consensusRoot": HASH,
     "workNonce": Hex(8).schema,
@@ -118,7 +124,7 @@ _BLOCK: Final = {**HEADER_FIELDS, "transactions": {"type": "array", "items": TRA
 POSTED_BLOCK: Final = named_object("PostedBlock", _BLOCK, about="A block as nodes exchange it.")
 BLOCK: Final = named_object(
     "Block",
-    {**_BLOCK, "hash": HASH, "confirmations": described(COUNT, "1 for the newest block.")},
+    {**_BLOCK, "hash": HASH, "confirmations": described(CONFIRMATIONS, "1 for the newest block.")},
     about="A canonical block, as nodes exchange it, with its hash and its confirmations.",
 )
 HISTORY_NODE: Final = component(

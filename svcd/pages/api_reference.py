@@ -148,6 +148,11 @@ class _Reference:
             first,
             facts(rows),
             *paragraphs,
+            tag(
+                "p",
+                "The examples are invented. Addresses, keys, hashes, ids and signatures in them are placeholders: they "
+                "repeat where real ones differ, and no signature is valid.",
+            ),
             *self._methods(),
             *self._security(),
             *self._answer_headers(),

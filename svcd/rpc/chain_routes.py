@@ -1,7 +1,7 @@
 """The public chain routes (docs/http.md)."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from svcd.chain.address import decode_address
 from svcd.chain.difficulty import next_target
 from svcd.chain.params import MAINNET, NetworkParams
 from svcd.chain.transaction import parse_transfer, txid_of
-from svcd.chain.transition import ChainPoint
+from svcd.chain.transition import ChainPoint, genesis_point
 from svcd.chain.units import format_amount
 from svcd.chain.work import HASH_LENGTH, PARALLELISM, TIME_COST, VERSION
 from svcd.chain_schemas import BLOCK, PRUNE_HEIGHT, PRUNED, RECEIPT
@@ -131,6 +131,15 @@ _FEW: Final = 64
 """A block with this many transfers is read in 0.1 ms, faster than it is handed to a thread."""
 
 
+def _not_narrowed(record: Mapping[str, object]) -> Mapping[str, object]:
+    """The values of mainnet in an example, but for what differs in the schemas of other networks."""
+    own = ("chainId", "networkId", "genesisHash", "producers", "allocations")
+    return {name: value for name, value in record.items() if name not in own}
+
+
+_CONSENSUS: Final = consensus_record(MAINNET, genesis_point(MAINNET), MAINNET.slot_time(71))
+
+
 class ChainRoutes(ShowsChain):
     """Reads of the canonical chain, and the submission of signed transfers."""
 
@@ -175,6 +184,7 @@ class ChainRoutes(ShowsChain):
         bucket="read",
         shows_chain=True,
         answers={200: object_schema({"consensus": schemas.CONSENSUS})},
+        example={"consensus": {**_not_narrowed(_CONSENSUS), "nextHeight": "15"}},
     )
     def consensus(self) -> Renderable:
         """Answer GET /rpc/consensus."""
@@ -191,6 +201,7 @@ class ChainRoutes(ShowsChain):
         "The rules of the network, which give its genesis hash, and the changes of its producers",
         bucket="read",
         answers={200: object_schema({"rules": schemas.RULES, "changes": schemas.CHANGES})},
+        example={"rules": _not_narrowed(MAINNET.rules)},
     )
     def rules(self) -> Renderable:
         """Answer GET /rpc/rules."""

@@ -3,7 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-from svcd.chain_schemas import ADDRESS, BASE_UNITS, CHAIN_ID, COUNT, GENESIS_HASH, HASH, NETWORK_ID, TIME, WHOLE_NUMBER
+from svcd.chain_schemas import (
+    ADDRESS,
+    BASE_UNITS,
+    CHAIN_ID,
+    CONFIRMATIONS,
+    COUNT,
+    GENESIS_HASH,
+    HASH,
+    NETWORK_ID,
+    TIME,
+    WHOLE_NUMBER,
+)
 from svcd.commerce.events import LATE, DropReason, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_list import AmountMismatch
@@ -109,7 +120,7 @@ CONTENT: Final = named_object(
             "ShortPayment",
             {
                 "state": schemas.STATE.schema,
-                "confirmations": COUNT,
+                "confirmations": CONFIRMATIONS,
                 "txid": HASH,
                 "blockHash": HASH,
                 "blockHeight": WHOLE_NUMBER,
@@ -157,17 +168,24 @@ _RESPONSES: Final = {
     "4XX": "The receiver refuses the event, which is sent again twice; after 408, 409, 425 and 429 as after 5XX.",
     "5XX": "The event is sent again later.",
 }
-_UNSEEN: Final[Mapping[str, object]] = dict.fromkeys(("txid", "blockHash", "blockHeight", "blockTime"))
-_CONFIRMATIONS: Final = {PaymentState.CONFIRMING: 3, PaymentState.CONFIRMED: 12}
+_UNSEEN: Final[Mapping[str, object]] = dict.fromkeys(("txid", "blockHash", "blockHeight", "blockTime", "work"))
+_DEPTHS: Final = {PaymentState.CONFIRMING: 3, PaymentState.CONFIRMED: 12}
 
 
 def _payment(state: PaymentState) -> dict[str, object]:
     """The members of a payment in ``state`` in the example of an event."""
-    depth = _CONFIRMATIONS.get(state, 0)
-    more = {} if depth else {**_UNSEEN, "matchCount": 0}
+    depth = _DEPTHS.get(state, 0)
+    more: dict[str, object] = {} if depth else {**_UNSEEN, "matchCount": 0}
     if state is PaymentState.PENDING:
         more = {name: None for name in _UNSEEN if name != "txid"}
+    if state is PaymentState.CONFIRMING:
+        more = {"work": {"hashesToUndo": "49140", "coreHoursToUndo": "0.0989", "workConfirmations": "3.00"}}
     return {"state": state.value, "canonical": depth > 0, "confirmations": depth, **more}
+
+
+def _at(height: str) -> dict[str, object]:
+    """The newest block at the moment of an event in its example."""
+    return {"tip": {"height": height}, "node": {"height": height}}
 
 
 def _webhook(name: str, summary: str, body: Schema, values: Mapping[str, object]) -> Webhook:
@@ -176,23 +194,48 @@ def _webhook(name: str, summary: str, body: Schema, values: Mapping[str, object]
     )
 
 
+_PAID_TOO_LITTLE: Final = {"amount": "2400000000", "amountSvc": "24"}
+_BEFORE: Final[Mapping[EventType, Mapping[str, object]]] = {
+    EventType.PENDING: {"previousState": "unpaid", **_at("2")},
+    EventType.CONFIRMING: {"previousState": "pending", "sequence": 2, **_at("5")},
+    EventType.CONFIRMED: {"previousState": "confirming", "sequence": 3},
+    EventType.REORGED: {"previousState": "confirmed", "sequence": 4, "epoch": 1},
+    EventType.EXPIRED: {"previousState": "unpaid"},
+}
+"""What the examples of the events of one watch have beside the payment."""
 WEBHOOKS: Final = (
     *(
-        _webhook(event, summary, PAYMENT_EVENT, {"event": event.value, "payment": _payment(state)})
+        _webhook(event, summary, PAYMENT_EVENT, {"event": event.value, "payment": _payment(state), **_BEFORE[event]})
         for event, (summary, state) in _STATES.items()
     ),
     _webhook(
         EventType.MISMATCHED,
         "A transfer under the order's reference does not pay it",
         MISMATCHED_EVENT,
-        {"payment": _payment(PaymentState.UNPAID), "mismatch": {"amount": "2400000000", "amountSvc": "24"}},
+        {
+            "payment": {
+                **_payment(PaymentState.UNPAID),
+                "mismatches": [{"txid": 4 * "0123456789abcdef", **_PAID_TOO_LITTLE, "confirmations": 12}],
+            },
+            "mismatch": {**_PAID_TOO_LITTLE, "more": None},
+        },
     ),
     _webhook(
         EventType.DROPPED,
         "A pending payment has left the mempool without a block",
         DROPPED_EVENT,
-        {"payment": _payment(PaymentState.UNPAID), "previousState": "pending", "dropped": {"reason": "replaced"}},
+        {
+            "payment": _payment(PaymentState.UNPAID),
+            "previousState": "pending",
+            "sequence": 2,
+            "dropped": {"reason": "replaced", "replacedBy": 4 * "fedcba9876543210"},
+        },
     ),
-    _webhook(EventType.ALARM, "Something is wrong with the chain or the node", ALARM_EVENT, {}),
+    _webhook(
+        EventType.ALARM,
+        "Something is wrong with the chain or the node",
+        ALARM_EVENT,
+        {"previousState": "confirmed", "sequence": 4},
+    ),
     _webhook(TEST_EVENT, "A merchant has asked for a test of the callback", TEST, {}),
 )

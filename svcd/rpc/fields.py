@@ -9,6 +9,7 @@ from svcd.chain.units import parse_amount, parse_base_units
 from svcd.chain_schemas import ADDRESS as ADDRESS_SCHEMA
 from svcd.chain_schemas import REFERENCE as REFERENCE_SCHEMA
 from svcd.chain_schemas import SIGNED_TRANSACTION, WHOLE_NUMBER
+from svcd.chain_schemas import SINCE_HEIGHT as SINCE_HEIGHT_SCHEMA
 from svcd.commerce.payment_list import Cursor
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
@@ -140,7 +141,7 @@ LABEL: Final = Field(
 )
 SINCE_HEIGHT: Final = Field(
     "sinceHeight",
-    Custom(WHOLE_NUMBER, parse_since_height),
+    Custom(SINCE_HEIGHT_SCHEMA, parse_since_height),
     f"Transfers in blocks below this height, 0 to {MAX_INTEGER}, do not count.",
     default=None,
 )

@@ -58,7 +58,7 @@ TIP: Final[Schema] = {
     "type": "string",
     "pattern": "^(0|[1-9][0-9]{0,15}):[0-9a-f]{64}$",
     "description": "Height and hash of the newest block of the chain on which this answer rests.",
-    "examples": ["3:" + 4 * "0123456789abcdef"],
+    "examples": ["14:" + 4 * "fedcba9876543210"],
 }
 
 
@@ -238,7 +238,7 @@ class _Builder:
         responses: dict[str, object] = {}
         for status, schema in route.answers.items():
             schema = _with_ok(schema) if route.media_type == JSON else schema
-            content = self._content(route.media_type, schema)
+            content = self._content(route.media_type, schema, route.example)
             headers = {"headers": {"Svc-Tip": {"schema": TIP}}} if route.shows_chain else {}
             responses[str(status)] = {
                 "description": reason_phrase(status).decode("ascii"),
@@ -310,7 +310,7 @@ class _Builder:
             case "array":
                 return [self._example(schema["items"])]
             case "integer" | "number":
-                return max(schema.get("minimum", 0), min(12, schema.get("maximum", 12)))
+                return max(schema.get("minimum", 0), min(3, schema.get("maximum", 3)))
             case "boolean":
                 return True
             case _:
@@ -318,9 +318,14 @@ class _Builder:
 
 
 def _replaced(example: Any, values: Mapping[str, object]) -> Any:
-    """``example`` with ``values`` in the place of its members, at every depth; None leaves a member out."""
+    """``example`` with ``values`` in the place of its members, at every depth; None leaves a member out.
+
+    In a list they replace the members of each object.
+    """
     if not values:
         return example
+    if isinstance(example, list):
+        return [_replaced(each, values) for each in example]
     replaced = {
         name: _replaced(example[name], value) if isinstance(value, Mapping) else value for name, value in values.items()
     }

@@ -124,6 +124,7 @@ class CommerceRoutes(ShowsChain):
         one_of=fields.AMOUNTS,
         body_name="NewPaymentRequest",
         answers={200: object_schema({"payment": schemas.PAYMENT_REQUEST})},
+        example={"payment": {"warning": None}},
     )
     def payment_request(
         self,
@@ -257,6 +258,7 @@ class PaymentListRoutes(ShowsChain):
             fields.AFTER,
         ),
         answers={200: schemas.PAYMENTS},
+        example={"payments": {"mismatch": None}},
         errors={410: "This node has only later blocks than those from which on to list."},
         error_members=PRUNED,
     )

@@ -13,15 +13,18 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
 from svcd.chain_schemas import (
     ADDRESS,
+    BASE_UNITS,
     CHAIN_ID,
-    COUNT,
     GENESIS_HASH,
     HASH,
     HEADER,
     HEADER_FIELDS,
     HISTORY_NODE,
+    INDEX,
     PRUNED,
     SLOT,
+    TIP_HASH,
+    TIP_HEIGHT,
     TRANSFER,
     WHOLE_NUMBER,
 )
@@ -45,7 +48,7 @@ from svcd.rpc import fields, schemas
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import ChainReader, PaidTransfer
-from svcd.web.field_types import Hex, Int, described, or_null
+from svcd.web.field_types import Hex, Int, described, or_null, with_example
 from svcd.web.rate_limits import Surcharge
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
 from svcd.web.routes import Field, Route, named_object, object_schema
@@ -74,7 +77,7 @@ _PROOF: Final = named_object(
         "chainId": CHAIN_ID,
         "genesisHash": GENESIS_HASH,
         "transaction": TRANSFER,
-        "index": COUNT,
+        "index": INDEX,
         "path": {"type": "array", "items": HASH},
         "parent": _PARENT,
         "header": HEADER,
@@ -104,7 +107,7 @@ _GENESIS_PROOF: Final = named_object(
     {
         **_NETWORK,
         "transaction": TRANSFER,
-        "index": COUNT,
+        "index": INDEX,
         "path": _PATH,
         "height": WHOLE_NUMBER,
         "chain": named_object("ChainSection", _CHAIN, about="A chain proof that shows the block of the payment too."),
@@ -113,15 +116,15 @@ _GENESIS_PROOF: Final = named_object(
 _CHAIN_PROOF: Final = named_object("ChainProof", {**_NETWORK, **_CHAIN})
 _LEAF: Final = named_object(
     "AccountLeaf",
-    {"address": ADDRESS, "balance": WHOLE_NUMBER, "nonce": WHOLE_NUMBER, "heldSince": or_null(SLOT)},
+    {"address": ADDRESS, "balance": BASE_UNITS, "nonce": WHOLE_NUMBER, "heldSince": or_null(SLOT)},
     about="The only account below the end of the path, which need not be the one that was asked for.",
 )
 _ACCOUNT_PROOF: Final = named_object(
     "AccountProof",
     {
         **_NETWORK,
-        "height": described(WHOLE_NUMBER, "The height of the block after which the account is shown."),
-        "hash": described(HASH, "The hash of that block, which is the newest one."),
+        "height": described(TIP_HEIGHT, "The height of the block after which the account is shown."),
+        "hash": described(TIP_HASH, "The hash of that block, which is the newest one."),
         "address": described(ADDRESS, "The address that was asked for."),
         "leaf": described(or_null(_LEAF), "Null, or the account of another address, if the address has none."),
         "path": described(_PATH, "The hashes beside the path, from the deepest up to the root."),
@@ -242,12 +245,13 @@ class ProofRoutes(ShowsChain):
             200: object_schema(
                 {
                     "proof": {"oneOf": [_PROOF, _GENESIS_PROOF]},
-                    "next": or_null(WHOLE_NUMBER),
+                    "next": or_null(with_example(WHOLE_NUMBER, "5")),
                     "work": schemas.WORK,
                 },
                 optional=["work"],
             )
         },
+        example={"proof": {"headers": {"height": "4"}}},
         errors={
             404: "No block of the chain holds the payment; the sentence says whether it waits for one.",
             410: "This node has only later blocks than those in which the payment may be.",

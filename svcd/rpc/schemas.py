@@ -15,16 +15,21 @@ from svcd.chain_schemas import (
     FEE,
     GENESIS_HASH,
     HASH,
+    INDEX,
     NETWORK_ID,
     NODE_ID,
     PRUNE_HEIGHT,
     REFERENCE,
+    SINCE_HEIGHT,
     SLOT,
     SOME_ADDRESS,
     TIME,
+    TIP_HASH,
+    TIP_HEIGHT,
     TRANSFER_FIELDS,
     WHOLE_NUMBER,
 )
+from svcd.chain_schemas import CONFIRMATIONS as CONFIRMATION_COUNT
 from svcd.commerce.payment import HASHES_PER_CORE_SECOND, PaymentState
 from svcd.web.field_types import Choice, Schema, component, constant, described, or_null, with_example
 from svcd.web.routes import named_object, object_schema
@@ -52,6 +57,8 @@ ORDER_REFERENCE: Final = component(
 )
 STATE: Final = Choice(tuple(PaymentState), PaymentState, name="PaymentState")
 _STRING: Final[Schema] = {"type": "string"}
+_LAST: Final = with_example(or_null(_STRING), None)
+"""The `next` of a page."""
 _FEE_COINS: Final = with_example(COINS, "0.0001")
 _READABLE: Final[dict[str, Schema]] = {"txid": HASH, "amountSvc": COINS, "feeSvc": _FEE_COINS}
 RECORD: Final = named_object(
@@ -61,10 +68,10 @@ RECORD: Final = named_object(
         **_READABLE,
         "blockHash": HASH,
         "blockHeight": WHOLE_NUMBER,
-        "index": described(COUNT, "The position in the block, from 0."),
+        "index": described(INDEX, "The position in the block, from 0."),
         "slot": SLOT,
         "blockTime": described(TIME, "The start of the block's slot."),
-        "confirmations": described(COUNT, "The height of the newest block - `blockHeight` + 1."),
+        "confirmations": described(CONFIRMATION_COUNT, "The height of the newest block - `blockHeight` + 1."),
     },
     about="A canonical transfer and its position in the chain.",
 )
@@ -76,9 +83,9 @@ STATUS: Final = named_object(
         "networkId": NETWORK_ID,
         "chainId": CHAIN_ID,
         "genesisHash": GENESIS_HASH,
-        "height": described(WHOLE_NUMBER, "The height of the newest block."),
-        "slot": described(SLOT, "The slot of the newest block."),
-        "hash": described(HASH, "The hash of the newest block."),
+        "height": described(TIP_HEIGHT, "The height of the newest block."),
+        "slot": described(with_example(SLOT, "71"), "The slot of the newest block."),
+        "hash": described(TIP_HASH, "The hash of the newest block."),
         "stateRoot": described(HASH, "The root of all accounts after the newest block."),
         "consensusRoot": described(HASH, "The root of rules and history after the newest block."),
         "pruneHeight": PRUNE_HEIGHT,
@@ -89,9 +96,9 @@ STATUS: Final = named_object(
         ),
         "knownPeerCount": described(COUNT, "How many peers the node has."),
         "bestKnownPeerHeight": described(
-            WHOLE_NUMBER, "The greatest height of a peer; one above `height` counts only once headers prove more work."
+            TIP_HEIGHT, "The greatest height of a peer; one above `height` counts only once headers prove more work."
         ),
-        "syncLagBlocks": described(WHOLE_NUMBER, "How far `height` is below `bestKnownPeerHeight`."),
+        "syncLagBlocks": described(with_example(WHOLE_NUMBER, "0"), "How far `height` is below `bestKnownPeerHeight`."),
         "syncState": {
             "type": "string",
             "enum": ["synced", "catching-up"],
@@ -224,7 +231,7 @@ HISTORY: Final = object_schema(
     {
         "address": ADDRESS,
         "transactions": {"type": "array", "items": RECORD, "description": "The newest first."},
-        "next": described(or_null(_STRING), "The `before` of the following page; null on the last one."),
+        "next": described(_LAST, "The `before` of the following page; null on the last one."),
         "pruneHeight": PRUNE_HEIGHT,
     },
 )
@@ -236,7 +243,9 @@ WAITING: Final = object_schema(
             "items": named_object("WaitingTransfer", {**TRANSFER_FIELDS, **_READABLE}),
             "description": "The newest first.",
         },
-        "next": described(or_null(WHOLE_NUMBER), "The `before` of the following page; null on the last one."),
+        "next": described(
+            with_example(or_null(WHOLE_NUMBER), None), "The `before` of the following page; null on the last one."
+        ),
     }
 )
 FEES: Final = named_object(
@@ -249,15 +258,16 @@ FEES: Final = named_object(
             " block; otherwise 10 % above `floor`, and at least `median` if more are pending than fit into one block.",
         ),
         "transferBytes": described(
-            COUNT, "The maximum length of a transfer, for which `floor` and `suggestedFee` are computed."
+            with_example(COUNT, 800),
+            "The maximum length of a transfer, for which `floor` and `suggestedFee` are computed.",
         ),
         "mempool": named_object(
             "MempoolFees",
             {
                 "transactions": described(COUNT, "How many transfers are pending."),
-                "bytes": described(COUNT, "Their total size."),
+                "bytes": described(with_example(COUNT, 1500), "Their total size."),
                 "floor": described(
-                    or_null(WHOLE_NUMBER),
+                    or_null(FEE),
                     "The lowest fee that admits another transfer; null while no fee does, because others depend on all"
                     " transfers of a full mempool.",
                 ),
@@ -268,9 +278,9 @@ FEES: Final = named_object(
             {
                 "blocks": described(COUNT, "How many of the newest blocks are counted, at most ten."),
                 "transactions": described(COUNT, "How many transfers they contain; without any the fees are null."),
-                "lowest": or_null(WHOLE_NUMBER),
-                "median": or_null(WHOLE_NUMBER),
-                "highest": or_null(WHOLE_NUMBER),
+                "lowest": or_null(FEE),
+                "median": or_null(FEE),
+                "highest": or_null(FEE),
             },
         ),
     },
@@ -281,8 +291,8 @@ _PAYMENT: Final[dict[str, Schema]] = {
     "amount": BASE_UNITS,
     "amountSvc": COINS,
     "reference": ORDER_REFERENCE,
-    "requiredConfirmations": COUNT,
-    "sinceHeight": WHOLE_NUMBER,
+    "requiredConfirmations": CONFIRMATION_COUNT,
+    "sinceHeight": SINCE_HEIGHT,
 }
 PAYMENT_REQUEST: Final = named_object(
     "PaymentRequest",
@@ -295,9 +305,21 @@ PAYMENT_REQUEST: Final = named_object(
         "paymentUri": with_example(
             _STRING, f"svc:{SOME_ADDRESS}?amount=25&ref=order-1001&confirmations=12&label=Two%20coffees"
         ),
-        "walletPath": with_example(_STRING, f"/wallet/?pay=svc%3A{SOME_ADDRESS}%3Famount%3D25%26ref%3Dorder-1001"),
-        "checkoutPath": with_example(_STRING, f"/pay/?reference=order-1001&recipient={SOME_ADDRESS}&amount=25"),
-        "statusPath": with_example(_STRING, f"/rpc/commerce/payment/order-1001?recipient={SOME_ADDRESS}&amount=25"),
+        "walletPath": with_example(
+            _STRING,
+            f"/wallet/?pay=svc%3A{SOME_ADDRESS}%3Famount%3D25%26ref%3Dorder-1001%26confirmations%3D12"
+            "%26label%3DTwo%2520coffees",
+        ),
+        "checkoutPath": with_example(
+            _STRING,
+            f"/pay/?reference=order-1001&recipient={SOME_ADDRESS}&amount=25&confirmations=12&sinceHeight=0"
+            "&label=Two%20coffees",
+        ),
+        "statusPath": with_example(
+            _STRING,
+            f"/rpc/commerce/payment/order-1001?recipient={SOME_ADDRESS}&amountBaseUnits=2500000000&confirmations=12"
+            "&sinceHeight=0",
+        ),
         "warning": with_example(
             _STRING,
             "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at"
@@ -306,13 +328,13 @@ PAYMENT_REQUEST: Final = named_object(
     },
     optional=["label", "warning"],
 )
-TIP: Final = named_object("Tip", {"height": WHOLE_NUMBER, "hash": HASH}, about="The newest canonical block.")
+TIP: Final = named_object("Tip", {"height": TIP_HEIGHT, "hash": TIP_HASH}, about="The newest canonical block.")
 _OBSERVED: Final[dict[str, Schema]] = {
     "state": with_example(STATE.schema, "confirmed"),
     "canonical": {"type": "boolean"},
     "txid": HASH,
     **_PAYMENT,
-    "confirmations": COUNT,
+    "confirmations": CONFIRMATION_COUNT,
     "hardFinality": constant(False),
     "settlementModel": constant("canonical-chain-depth"),
     "blockHash": HASH,
@@ -323,7 +345,7 @@ _OBSERVED: Final[dict[str, Schema]] = {
         "type": "array",
         "maxItems": 10,
         "items": named_object(
-            "Mismatch", {"txid": HASH, "amount": BASE_UNITS, "amountSvc": COINS, "confirmations": COUNT}
+            "Mismatch", {"txid": HASH, "amount": BASE_UNITS, "amountSvc": COINS, "confirmations": CONFIRMATION_COUNT}
         ),
         "examples": [[]],
     },
@@ -346,7 +368,7 @@ _OBSERVED["work"] = WORK
 _OPTIONAL: Final = ("txid", "blockHash", "blockHeight", "blockTime", "sinceHeight", "work")
 NODE_VIEW: Final = named_object(
     "NodeView",
-    {"height": WHOLE_NUMBER, "hash": HASH, "synced": {"type": "boolean"}},
+    {"height": TIP_HEIGHT, "hash": TIP_HASH, "synced": {"type": "boolean"}},
     about="The block at which the node determined the state.",
 )
 PAYMENT: Final = named_object(
@@ -358,17 +380,17 @@ PAYMENT: Final = named_object(
 CONFIRMATIONS: Final = named_object(
     "Confirmations",
     {
-        "confirmations": with_example(COUNT, 12),
-        "capped": {"type": "boolean"},
+        "confirmations": CONFIRMATION_COUNT,
+        "capped": with_example({"type": "boolean"}, False),
         "amount": BASE_UNITS,
         "amountSvc": COINS,
         "coinPrice": with_example(_STRING, "0.5"),
         "hashPrice": with_example(_STRING, "0.01"),
-        "costToUndo": with_example(_STRING, "126.4"),
-        "hashesPerBlock": WHOLE_NUMBER,
-        "hashesPerSecond": WHOLE_NUMBER,
+        "costToUndo": with_example(_STRING, "18.18181811"),
+        "hashesPerBlock": with_example(WHOLE_NUMBER, "82800000"),
+        "hashesPerSecond": with_example(WHOLE_NUMBER, "1380000"),
         "hashesPerCoreSecond": constant(HASHES_PER_CORE_SECOND),
-        "blocks": COUNT,
+        "blocks": with_example(COUNT, 1440),
     },
     about=(
         "How many confirmations make undoing a payment cost more than its amount. `capped`: even the most that can be "
@@ -392,26 +414,29 @@ STATEMENT: Final = object_schema(
                     "type": {
                         "type": "string",
                         "enum": ["allocation", "received", "sent", "self", "reward"],
+                        "examples": ["received"],
                         "description": "`allocation` (in the genesis block), `received` and `reward` add `amount` to "
                         "the balance, `sent` subtracts it. `self` is a transfer from the address to itself, of which "
                         "only the fee changes the balance.",
                     },
                     "time": described(TIME, "The start of the block's slot, not the time of the signature."),
                     "height": WHOLE_NUMBER,
-                    "index": described(COUNT, "The position in the block; a reward comes after all transfers."),
+                    "index": described(INDEX, "The position in the block; a reward comes after all transfers."),
                     "txid": or_null(HASH),
                     "counterparty": or_null(ADDRESS),
                     "reference": or_null(REFERENCE),
                     "amount": described(BASE_UNITS, "Of a reward: with all fees in the block."),
                     "amountSvc": COINS,
-                    "fee": described(FEE, "What this address paid; 0 for a transfer that it received."),
-                    "feeSvc": _FEE_COINS,
-                    "confirmations": COUNT,
+                    "fee": described(
+                        with_example(WHOLE_NUMBER, "0"), "What this address paid; 0 for a transfer that it received."
+                    ),
+                    "feeSvc": with_example(COINS, "0"),
+                    "confirmations": CONFIRMATION_COUNT,
                 },
             ),
         },
         "next": described(
-            or_null(_STRING),
+            _LAST,
             "The `after` of the following page; null on the last one. A page covers at most 2,000 blocks, so it may "
             "have few or no entries and still a `next`.",
         ),
@@ -432,16 +457,18 @@ PAYMENTS: Final = object_schema(
                     "amount": BASE_UNITS,
                     "amountSvc": COINS,
                     "canonical": {"type": "boolean"},
-                    "confirmations": COUNT,
+                    "confirmations": CONFIRMATION_COUNT,
                     "blockHash": HASH,
                     "blockHeight": WHOLE_NUMBER,
                     "blockTime": TIME,
-                    "mismatch": or_null({"type": "string", "enum": ["too-little", "too-much", "duplicate"]}),
+                    "mismatch": with_example(
+                        or_null({"type": "string", "enum": ["too-little", "too-much", "duplicate"]}), None
+                    ),
                 },
                 optional=["blockHash", "blockHeight", "blockTime", "mismatch"],
             ),
         },
-        "next": or_null(_STRING),
+        "next": _LAST,
         "tip": TIP,
     }
 )
@@ -453,9 +480,9 @@ COMMERCE: Final = named_object(
         "networkId": NETWORK_ID,
         "chainId": CHAIN_ID,
         "genesisHash": GENESIS_HASH,
-        "description": _STRING,
-        "defaultConfirmations": COUNT,
-        "highValueConfirmations": COUNT,
+        "description": with_example(_STRING, "Payments by reference, without accounts."),
+        "defaultConfirmations": CONFIRMATION_COUNT,
+        "highValueConfirmations": with_example(COUNT, 30),
         "hardFinality": constant(False),
         "settlementModel": constant("canonical-chain-depth"),
         "webhooksEnabled": {"type": "boolean"},
@@ -468,7 +495,7 @@ CATALOG: Final[Schema] = {
         {
             "method": with_example(_STRING, "GET"),
             "path": with_example(_STRING, "/rpc/commerce/info"),
-            "description": _STRING,
+            "description": with_example(_STRING, "The network and the defaults for payments"),
             "authentication": {"type": "string", "enum": ["none", "bearer"]},
         },
     ),

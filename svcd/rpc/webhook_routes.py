@@ -6,7 +6,7 @@ from typing import Final, Unpack
 from attrs import evolve, field, frozen
 
 from svcd.chain.params import NetworkParams
-from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, PRUNE_HEIGHT, PRUNED, TIME, WHOLE_NUMBER
+from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, PRUNE_HEIGHT, PRUNED, SINCE_HEIGHT, TIME, WHOLE_NUMBER
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
@@ -21,7 +21,7 @@ from svcd.net.targets import BadTarget, Rules, Target
 from svcd.rpc import fields, schemas
 from svcd.rpc.event_schemas import CONTENT, EVENT_ID, SUBSCRIPTION_ID
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_null
+from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_null, with_example
 from svcd.web.request import IncomingRequest
 from svcd.web.responses import HttpError, Renderable, service_unavailable, too_many_requests
 from svcd.web.routes import Field, Guard, Route, named_object, object_schema, require_bearer
@@ -41,18 +41,22 @@ CALLBACK: Final = Field(
 )
 TTL: Final = Field(
     "ttlSeconds",
-    Int(MIN_TTL, MAX_TTL),
+    Int(MIN_TTL, MAX_TTL, 86_400),
     "The lifetime of the watch; the node has a maximum, and a default, which with `payWithinSeconds` is the maximum.",
     default=None,
 )
 PAY_WITHIN: Final = Field(
     "payWithinSeconds",
-    Int(MIN_TTL, MAX_TTL),
+    Int(MIN_TTL, MAX_TTL, 3_600),
     "How long the payment has time to be seen, in the mempool or in a block; at most `ttlSeconds`.",
     default=None,
 )
 
-_EVENT_NAMES: Final = Names(tuple(event.value for event in EventType), name="EventType")
+_EVENT_NAMES: Final = Names(
+    tuple(event.value for event in EventType),
+    name="EventType",
+    example=(EventType.CONFIRMED.value, EventType.REORGED.value),
+)
 MAX_PAGE: Final = 50
 EVENT: Final = Field("eventId", EVENT_ID, "The id of an event of this watch.")
 STATE: Final = Field(
@@ -78,8 +82,43 @@ EVENTS: Final = Field(
 
 _TIME_OR_NULL: Final = or_null(TIME)
 _STATUS_OR_NULL: Final = or_null({"type": "integer", "minimum": 200, "maximum": 599, "examples": [204]})
-_TEXT_OR_NULL: Final = or_null({"type": "string"})
+_ERROR_OR_NULL: Final = with_example(or_null({"type": "string"}), None)
 _FLAG: Final = constant(True)
+_NOT_WAITING: Final[Mapping[str, object]] = {
+    "event": EventType.CONFIRMED.value,
+    "epoch": 0,
+    "sequence": 3,
+    "attempts": 1,
+    **dict.fromkeys(("attemptsLeft", "superseded", "abandoned", "refused", "dropped")),
+    "content": {"payment": {"state": "confirmed"}, **dict.fromkeys(("mismatch", "dropped", "alarm"))},
+}
+_SENT_AGAIN: Final = {"event": {**_NOT_WAITING, "attemptsLeft": 16, "sequence": 3}}
+_WATCHED: Final[Mapping[str, object]] = {
+    "lastState": "confirmed",
+    "expiresAt": "1795257011703",
+    "closesAtHeight": "44",
+    **dict.fromkeys(("payUntil", "pruneHeight", "ending", "endedAt", "mismatchesUntil", "breaker", "moreMismatches")),
+    **dict.fromkeys(("existing", "warning")),
+    "events": _NOT_WAITING,
+}
+_NEW: Final = {
+    "subscription": {
+        **_WATCHED,
+        "lastState": "unpaid",
+        "payUntil": "1795174211703",
+        "closesAtHeight": None,
+        "events": None,
+        "payment": {
+            "state": "unpaid",
+            "canonical": False,
+            "confirmations": 0,
+            "matchCount": 0,
+            **dict.fromkeys(("txid", "blockHash", "blockHeight", "blockTime", "work")),
+        },
+    }
+}
+_CANCELLED: Final = {"subscription": {**_WATCHED, "active": False, "ending": "cancelled", "endedAt": "1795170671703"}}
+"""Examples: a watch of a confirmed payment, one that is new, and one that has been cancelled."""
 _EVENT: Final = named_object(
     "EventDelivery",
     {
@@ -93,8 +132,8 @@ _EVENT: Final = named_object(
         "lastAttemptAt": _TIME_OR_NULL,
         "lastStatus": _STATUS_OR_NULL,
         "deliveredAt": _TIME_OR_NULL,
-        "nextAttemptAt": _TIME_OR_NULL,
-        "lastError": _TEXT_OR_NULL,
+        "nextAttemptAt": with_example(_TIME_OR_NULL, None),
+        "lastError": _ERROR_OR_NULL,
         "superseded": _FLAG,
         "abandoned": _FLAG,
         "refused": _FLAG,
@@ -112,7 +151,7 @@ _SUBSCRIPTION: Final = named_object(
         "reference": schemas.ORDER_REFERENCE,
         "recipient": ADDRESS,
         "amount": BASE_UNITS,
-        "requiredConfirmations": {"type": "integer", "minimum": 1, "maximum": MAX_CONFIRMATIONS},
+        "requiredConfirmations": Int(1, MAX_CONFIRMATIONS, 12).schema,
         "lastState": _LAST_STATE.schema,
         "callbackUrl": CALLBACK.schema,
         "wantedEvents": _EVENT_NAMES.schema,
@@ -121,7 +160,7 @@ _SUBSCRIPTION: Final = named_object(
         "payUntil": TIME,
         "closesAtHeight": WHOLE_NUMBER,
         "payment": schemas.PAYMENT,
-        "sinceHeight": WHOLE_NUMBER,
+        "sinceHeight": SINCE_HEIGHT,
         "pruneHeight": PRUNE_HEIGHT,
         "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
         "endedAt": TIME,
@@ -129,7 +168,9 @@ _SUBSCRIPTION: Final = named_object(
         "breaker": named_object("ReceiverBreaker", {"openedAt": TIME, "nextProbeAt": TIME}),
         "moreMismatches": _FLAG,
         "existing": _FLAG,
-        "warning": {"type": "string"},
+        "warning": with_example(
+            {"type": "string"}, "the watch may end before the payment has its confirmations; ask for more seconds"
+        ),
         "events": {"type": "array", "items": _EVENT, "maxItems": 32},
     },
     optional=(
@@ -141,7 +182,7 @@ SUBSCRIPTION: Final = named_object("SubscriptionAnswer", {"subscription": _SUBSC
 SUBSCRIPTIONS: Final = object_schema(
     {
         "subscriptions": {"type": "array", "items": _SUBSCRIPTION, "maxItems": MAX_PAGE},
-        "next": or_null(SUBSCRIPTION_ID.schema),
+        "next": with_example(or_null(SUBSCRIPTION_ID.schema), None),
     }
 )
 TEST: Final = object_schema(
@@ -152,7 +193,7 @@ TEST: Final = object_schema(
                 "id": EVENT_ID.schema,
                 "event": constant(TEST_EVENT),
                 "status": _STATUS_OR_NULL,
-                "error": _TEXT_OR_NULL,
+                "error": _ERROR_OR_NULL,
                 "milliseconds": COUNT,
             },
         )
@@ -294,6 +335,7 @@ class WebhookRoutes:
         ),
         one_of=fields.AMOUNTS,
         body_name="NewSubscription",
+        example=_NEW,
         answers={201: SUBSCRIPTION},
         errors={
             410: "This node has only later blocks than the one from which on payments are to count.",
@@ -376,6 +418,7 @@ class WebhookRoutes:
         guards=_READING,
         path_fields=(WATCH,),
         answers={200: SUBSCRIPTION},
+        example={"subscription": _WATCHED},
         errors={404: _UNKNOWN},
         other_methods="to end this watch, POST to its path followed by /cancel",
     )
@@ -391,6 +434,7 @@ class WebhookRoutes:
         guards=_CHANGING,
         path_fields=(WATCH,),
         answers={200: SUBSCRIPTION},
+        example=_CANCELLED,
         errors={404: _UNKNOWN},
     )
     async def cancel(self, id: str, *, merchant: Merchant) -> Renderable:  # noqa: A002
@@ -406,6 +450,7 @@ class WebhookRoutes:
         guards=_READING,
         query_fields=(REFERENCE, STATE, HOST, AFTER, PAGE_LIMIT),
         answers={200: SUBSCRIPTIONS},
+        example={"subscriptions": _WATCHED},
     )
     async def page(
         self,
@@ -435,6 +480,7 @@ class WebhookRoutes:
         guards=_CHANGING,
         path_fields=(WATCH, EVENT),
         answers={202: object_schema({"event": _EVENT})},
+        example=_SENT_AGAIN,
         errors={
             404: "The watch has no event with that id; the newest 32 are stored.",
             409: "The event cannot be sent again: its body is no longer stored, or the watch was cancelled.",

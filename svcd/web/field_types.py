@@ -83,11 +83,13 @@ class Int:
 
     minimum: int
     maximum: int
+    example: int | None = None
 
     @property
     def schema(self) -> Schema:
         """An integer with its bounds."""
-        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+        schema: Schema = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+        return schema if self.example is None else with_example(schema, self.example)
 
     def parse(self, value: Any) -> int:
         """A JSON integer."""
@@ -193,6 +195,7 @@ class Names:
     allowed: tuple[str, ...]
     name: str = field(kw_only=True, default="")
     """Of the component that one name of the list is; "" for none."""
+    example: tuple[str, ...] = field(kw_only=True, default=())
 
     @property
     def one(self) -> Choice:
@@ -202,7 +205,8 @@ class Names:
     @property
     def schema(self) -> Schema:
         """A list of distinct strings."""
-        return {"type": "array", "items": self.one.schema, "minItems": 1, "uniqueItems": True}
+        schema: Schema = {"type": "array", "items": self.one.schema, "minItems": 1, "uniqueItems": True}
+        return with_example(schema, list(self.example)) if self.example else schema
 
     def parse(self, value: Any) -> frozenset[str]:
         """A JSON list."""

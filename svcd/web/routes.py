@@ -166,6 +166,8 @@ class Route:
     fewer, for work that only some requests cause."""
     surcharges: tuple[Surcharge, ...] = field(kw_only=True, default=())
     """What the method draws with ``charge``, as the description of the route says it."""
+    example: Mapping[str, object] = field(kw_only=True, factory=dict)
+    """The members in which the example of the answers differs from that of their schemas; None leaves one out."""
     raw_body: bool = field(kw_only=True, default=False)
     """Whether the method takes ``body`` as bytes; ``body_fields`` then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))

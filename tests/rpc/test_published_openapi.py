@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from svcd.rpc import schemas
 from svcd.rpc.chain_routes import consensus_record
 from tests.rpc.conftest import published
 from tests.rpc.node import PARAMS, Client, Node
-from tests.schema.documents import declared
+from tests.schema.documents import declared, public
 from tests.web.examples import inlined
 
 ROUTES = {
@@ -119,6 +119,59 @@ def test_every_route_that_charges_afterwards_says_for_what() -> None:
     found = {route.path: route.surcharges for package in (rpc, p2p) for route in declared(package) if route.with_charge}
     assert len(found) == 5
     assert all(found.values())
+
+
+def objects(value: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Each object in an example, with those that it is in."""
+    if isinstance(value, dict):
+        yield value, around
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects(each, (*around, value))
+
+
+def contradictions(example: Any) -> list[str]:
+    """What an example of an answer or event says that no node does."""
+    found = []
+    for each, around in objects(example):
+        tip = next((one["tip"] for one in (each, *reversed(around)) if isinstance(one, dict) and "tip" in one), {})
+        if "blockHeight" in each and "confirmations" in each and isinstance(tip, dict):
+            height = int(tip.get("height", 14))
+            if height - int(each["blockHeight"]) + 1 != each["confirmations"]:
+                found.append(f"the confirmations of {each}")
+        if each.get("state") in ("unpaid", "pending") and each.keys() & {"blockHash", "blockHeight", "work"}:
+            found.append(f"a block of a payment without one: {each}")
+        if "transactionCount" in each and len(each.get("transactions", "1")) != each["transactionCount"]:
+            found.append(f"the number of transfers of {each}")
+        if "lastState" in each and each["lastState"] != each["payment"]["state"]:
+            found.append(f"the state of {each}")
+        found += [f"{name}: text" for name, member in each.items() if member == "text"]
+    return found
+
+
+def test_examples_do_not_contradict_the_interface() -> None:
+    document = public(MAINNET)
+    operations = [each for methods in document["paths"].values() for each in methods.values()]
+    answers = [each for operation in operations for status, each in operation["responses"].items() if status < "4"]
+    bodies = [each["post"]["requestBody"] for each in document["webhooks"].values()]
+    shown = [content["example"] for each in (*answers, *bodies) for content in each.get("content", {}).values()]
+    assert len(shown) > 30
+    assert [problem for example in shown for problem in contradictions(example)] == []
+    block = document["paths"]["/rpc/block/{height}"]["get"]
+    asked, found = block["parameters"][0]["example"], block["responses"]["200"]["content"]["application/json"]
+    assert found["example"]["block"]["height"] == str(asked)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"payment": {"blockHeight": "3", "confirmations": 3, "tip": {"height": "14"}}},
+        {"payment": {"state": "unpaid", "work": {}}},
+        {"block": {"transactionCount": 2, "transactions": [{}]}},
+        {"next": "text"},
+    ],
+)
+def test_contradictions_of_examples_are_found(wrong: Any) -> None:
+    assert len(contradictions(wrong)) == 1
 
 
 def test_description_is_sent_with_its_own_media_type(still: Client) -> None:
