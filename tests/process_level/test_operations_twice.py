@@ -182,6 +182,11 @@ def test_every_command_can_be_pasted_twice(computer: Computer) -> None:
     computer.paste_twice(*page.commands("## Moving to another machine", "docs/storage.md"))
     assert computer.keys == node
 
+    identity, secrets_of_merchant = page.commands("## If a key or a token is stolen", "docs/troubleshooting.md")
+    computer.paste_twice(identity, secrets_of_merchant)
+    replaced = computer.keys
+    assert [new == old for new, old in zip(replaced, node, strict=True)] == [False, True, False]
+
     install, other_network = page.commands("## Installing", DEBIAN)
     (from_pip,) = page.commands("## From an installation by pip", DEBIAN)
     computer.paste_twice(install, other_network, folder=computer.root / "root")
@@ -190,6 +195,12 @@ def test_every_command_can_be_pasted_twice(computer: Computer) -> None:
         computer.paste(commands)
         computer.install_program()
     computer.paste_twice(*page.commands("### A release with pip"), folder=computer.root / "root")
+
+    (removing,) = page.commands("## Uninstalling")
+    computer.paste_twice(removing)
+    assert not (computer.root / "opt/svcd").exists()
+    assert not (computer.root / "etc/systemd/system/svcd.service").exists()
+    assert computer.keys == replaced
 
     for name in (page.PAGE, DEBIAN):
         headings = re.findall(r"^##+ .*$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
