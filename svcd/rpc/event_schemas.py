@@ -22,7 +22,7 @@ from svcd.commerce.sender import TEST_EVENT
 from svcd.node.status import DEEP
 from svcd.rpc import schemas
 from svcd.rpc.openapi import Webhook
-from svcd.web.field_types import Choice, Schema, Text, constant, with_example
+from svcd.web.field_types import Choice, Schema, Text, all_described, constant, described, with_example
 from svcd.web.routes import Field, named_object
 
 EVENT_ID: Final = Text(
@@ -39,39 +39,68 @@ SUBSCRIPTION_ID: Final = Text(
 )
 _ALARM: Final = named_object(
     "NodeAlarm",
-    {
-        "kind": with_example({"type": "string"}, DEEP),
-        "sentence": with_example({"type": "string"}, "a reorganisation has replaced 14 blocks"),
-    },
+    all_described(
+        {
+            "kind": with_example({"type": "string"}, DEEP),
+            "sentence": with_example({"type": "string"}, "a reorganisation has replaced 14 blocks"),
+        },
+        {
+            "kind": "`outage`, `deep-reorganisation` or `standstill`.",
+            "sentence": "The alarm, for people.",
+        },
+    ),
 )
 _MISMATCH: Final = named_object(
     "EventMismatch",
-    {
-        "txid": HASH,
-        "sender": ADDRESS,
-        "amount": BASE_UNITS,
-        "amountSvc": schemas.COINS,
-        "kind": {"type": "string", "enum": [*AmountMismatch, LATE]},
-        "more": constant(True),
-    },
+    all_described(
+        {
+            "txid": HASH,
+            "sender": ADDRESS,
+            "amount": BASE_UNITS,
+            "amountSvc": schemas.COINS,
+            "kind": {"type": "string", "enum": [*AmountMismatch, LATE]},
+            "more": constant(True),
+        },
+        {
+            "txid": "The transfer that does not pay the order.",
+            "sender": "The address that sent it.",
+            "amount": "Its amount in base units.",
+            "amountSvc": "Its amount in coins.",
+            "kind": "`too-little` or `too-much` for another amount, `duplicate` if another transfer pays the order, "
+            "`late` if the watch had ended as `expired`.",
+            "more": "Present in the sixteenth report of a watch: from then on read `GET /rpc/commerce/payments`, "
+            "which lists all transfers.",
+        },
+    ),
     optional=["more"],
 )
 _DROP: Final = named_object(
     "Drop",
-    {
-        "reason": {"type": "string", "enum": [reason.value for reason in DropReason]},
-        "txid": HASH,
-        "replacedBy": HASH,
-    },
+    all_described(
+        {
+            "reason": {"type": "string", "enum": [reason.value for reason in DropReason]},
+            "txid": HASH,
+            "replacedBy": HASH,
+        },
+        {
+            "reason": "`replaced` by another transfer of the sender with the same nonce, `expired` after a day, "
+            "`evicted` for lack of room or of balance, `unknown` if the node was down meanwhile.",
+            "txid": "The transfer that left the mempool.",
+            "replacedBy": "The transfer that replaced it.",
+        },
+    ),
     optional=["txid", "replacedBy"],
 )
-_BEGINNING: Final[Mapping[str, Schema]] = {
-    "createdAt": TIME,
-    "networkId": NETWORK_ID,
-    "chainId": CHAIN_ID,
-    "genesisHash": GENESIS_HASH,
-}
-_OF_WATCH: Final[Mapping[str, Schema]] = {
+_BEGINNING: Final[Mapping[str, Schema]] = all_described(
+    {"createdAt": TIME, "networkId": NETWORK_ID, "chainId": CHAIN_ID, "genesisHash": GENESIS_HASH},
+    {
+        "createdAt": "When the event was created.",
+        "genesisHash": "Identifies the chain: compare it with that of `/rpc/commerce/info`.",
+    },
+)
+EPOCH: Final = "Begins at 0 and grows with every `payment.reorged`; much higher after a restored backup."
+SEQUENCE: Final = "Begins at 1 and grows with every event of the watch; events that are not sent leave gaps."
+_MEMBERS_OF_WATCH: Final[Mapping[str, Schema]] = {
     **_BEGINNING,
     "subscriptionId": SUBSCRIPTION_ID.schema,
     "epoch": with_example(COUNT, 0),
@@ -82,10 +111,22 @@ _OF_WATCH: Final[Mapping[str, Schema]] = {
     "tip": schemas.TIP,
     "node": schemas.NODE_VIEW,
 }
+_OF_WATCH: Final = all_described(
+    _MEMBERS_OF_WATCH,
+    {
+        "subscriptionId": "The watch.",
+        "epoch": EPOCH,
+        "sequence": SEQUENCE,
+        "initial": "Whether the payment, or the alarm, was there when the watch was registered.",
+        "previousState": "The `lastState` of the watch before the event.",
+        "payment": "The result of verification at that moment.",
+    },
+)
 
 
 def _event(name: str, event: Schema, more: Mapping[str, Schema], about: str) -> Schema:
-    return named_object(name, {"id": EVENT_ID.schema, "event": event, **more}, about=about)
+    beginning = {"id": described(EVENT_ID.schema, "The same in every attempt."), "event": event}
+    return named_object(name, {**beginning, **more}, about=about)
 
 
 _STATES: Final = {

@@ -31,7 +31,7 @@ from svcd.chain_schemas import (
 )
 from svcd.chain_schemas import CONFIRMATIONS as CONFIRMATION_COUNT
 from svcd.commerce.payment import HASHES_PER_CORE_SECOND, PaymentState
-from svcd.web.field_types import Choice, Schema, component, constant, described, or_null, with_example
+from svcd.web.field_types import Choice, Schema, all_described, component, constant, described, or_null, with_example
 from svcd.web.routes import named_object, object_schema
 
 COINS: Final = component(
@@ -278,15 +278,15 @@ FEES: Final = named_object(
             {
                 "blocks": described(COUNT, "How many of the newest blocks are counted, at most ten."),
                 "transactions": described(COUNT, "How many transfers they contain; without any the fees are null."),
-                "lowest": or_null(FEE),
-                "median": or_null(FEE),
-                "highest": or_null(FEE),
+                "lowest": described(or_null(FEE), "The lowest fee of these transfers."),
+                "median": described(or_null(FEE), "Their median fee."),
+                "highest": described(or_null(FEE), "Their highest fee."),
             },
         ),
     },
     about="All fees are in base units.",
 )
-_PAYMENT: Final[dict[str, Schema]] = {
+_ORDER: Final[dict[str, Schema]] = {
     "recipient": ADDRESS,
     "amount": BASE_UNITS,
     "amountSvc": COINS,
@@ -294,42 +294,65 @@ _PAYMENT: Final[dict[str, Schema]] = {
     "requiredConfirmations": CONFIRMATION_COUNT,
     "sinceHeight": SINCE_HEIGHT,
 }
+_PAYMENT: Final = all_described(
+    _ORDER,
+    {
+        "recipient": "The address that is to be paid.",
+        "amount": "The exact amount of the order, in base units.",
+        "amountSvc": "The same in coins.",
+        "requiredConfirmations": "How many confirmations the payment needs to be `confirmed`.",
+        "sinceHeight": "Transfers in blocks below this height do not count.",
+    },
+)
 PAYMENT_REQUEST: Final = named_object(
     "PaymentRequest",
-    {
-        "protocol": constant("SVC-PAY"),
-        "version": constant(1),
-        "networkId": NETWORK_ID,
-        **_PAYMENT,
-        "label": with_example(_STRING, "Two coffees"),
-        "paymentUri": with_example(
-            _STRING, f"svc:{SOME_ADDRESS}?amount=25&ref=order-1001&confirmations=12&label=Two%20coffees"
-        ),
-        "walletPath": with_example(
-            _STRING,
-            f"/wallet/?pay=svc%3A{SOME_ADDRESS}%3Famount%3D25%26ref%3Dorder-1001%26confirmations%3D12"
-            "%26label%3DTwo%2520coffees",
-        ),
-        "checkoutPath": with_example(
-            _STRING,
-            f"/pay/?reference=order-1001&recipient={SOME_ADDRESS}&amount=25&confirmations=12&sinceHeight=0"
-            "&label=Two%20coffees",
-        ),
-        "statusPath": with_example(
-            _STRING,
-            f"/rpc/commerce/payment/order-1001?recipient={SOME_ADDRESS}&amountBaseUnits=2500000000&confirmations=12"
-            "&sinceHeight=0",
-        ),
-        "warning": with_example(
-            _STRING,
-            "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at"
-            " least 0.01 coins, or send coins to the recipient first",
-        ),
-    },
+    all_described(
+        {
+            "protocol": constant("SVC-PAY"),
+            "version": constant(1),
+            "networkId": NETWORK_ID,
+            **_PAYMENT,
+            "label": with_example(_STRING, "Two coffees"),
+            "paymentUri": with_example(
+                _STRING, f"svc:{SOME_ADDRESS}?amount=25&ref=order-1001&confirmations=12&label=Two%20coffees"
+            ),
+            "walletPath": with_example(
+                _STRING,
+                f"/wallet/?pay=svc%3A{SOME_ADDRESS}%3Famount%3D25%26ref%3Dorder-1001%26confirmations%3D12"
+                "%26label%3DTwo%2520coffees",
+            ),
+            "checkoutPath": with_example(
+                _STRING,
+                f"/pay/?reference=order-1001&recipient={SOME_ADDRESS}&amount=25&confirmations=12&sinceHeight=0"
+                "&label=Two%20coffees",
+            ),
+            "statusPath": with_example(
+                _STRING,
+                f"/rpc/commerce/payment/order-1001?recipient={SOME_ADDRESS}&amountBaseUnits=2500000000&confirmations=12"
+                "&sinceHeight=0",
+            ),
+            "warning": with_example(
+                _STRING,
+                "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request "
+                "at least 0.01 coins, or send coins to the recipient first",
+            ),
+        },
+        {
+            "protocol": "The name of the payment protocol.",
+            "version": "The version of the payment protocol.",
+            "label": "The name of the order, for people; not signed.",
+            "paymentUri": "The link for a wallet on the device of the buyer.",
+            "walletPath": "The path of the wallet page of a node, with the order.",
+            "checkoutPath": "The path of the checkout of a node, with a QR code and the state of the payment.",
+            "statusPath": "The path that verifies the payment.",
+            "warning": "Present if nobody can pay this now, because the recipient has less than the account minimum "
+            "and the amount is too small; names the least amount that can be paid.",
+        },
+    ),
     optional=["label", "warning"],
 )
 TIP: Final = named_object("Tip", {"height": TIP_HEIGHT, "hash": TIP_HASH}, about="The newest canonical block.")
-_OBSERVED: Final[dict[str, Schema]] = {
+_SEEN: Final[dict[str, Schema]] = {
     "state": with_example(STATE.schema, "confirmed"),
     "canonical": {"type": "boolean"},
     "txid": HASH,
@@ -345,7 +368,13 @@ _OBSERVED: Final[dict[str, Schema]] = {
         "type": "array",
         "maxItems": 10,
         "items": named_object(
-            "Mismatch", {"txid": HASH, "amount": BASE_UNITS, "amountSvc": COINS, "confirmations": CONFIRMATION_COUNT}
+            "Mismatch",
+            {
+                "txid": HASH,
+                "amount": BASE_UNITS,
+                "amountSvc": COINS,
+                "confirmations": described(CONFIRMATION_COUNT, "0 in the mempool."),
+            },
         ),
         "examples": [[]],
     },
@@ -353,22 +382,53 @@ _OBSERVED: Final[dict[str, Schema]] = {
 _DECIMAL: Final[Schema] = {"type": "string", "pattern": r"^(0|[1-9][0-9]*)\.[0-9]+$"}
 WORK: Final = named_object(
     "PaymentWork",
-    {
-        "hashesToUndo": with_example(_STRING, "196560"),
-        "coreHoursToUndo": with_example(_DECIMAL, "0.3956"),
-        "workConfirmations": with_example(_DECIMAL, "12.00"),
-    },
+    all_described(
+        {
+            "hashesToUndo": with_example(_STRING, "196560"),
+            "coreHoursToUndo": with_example(_DECIMAL, "0.3956"),
+            "workConfirmations": with_example(_DECIMAL, "12.00"),
+        },
+        {
+            "hashesToUndo": "The expected hashes for the block of the payment and those on top of it.",
+            "coreHoursToUndo": "The same in hours of one core.",
+            "workConfirmations": "The same in blocks of the present work: divided by the hashes of the median block.",
+        },
+    ),
     about=(
         "What undoing the payment takes: the expected hashes for its block and those on top of it, the hours of one "
         f"core at {HASHES_PER_CORE_SECOND} hashes a second, and the hashes divided by those of the median block of the "
         "last 1,440; rounded down. Missing while the payment is in no block."
     ),
 )
-_OBSERVED["work"] = WORK
+_OBSERVED: Final = all_described(
+    {**_SEEN, "work": WORK},
+    {
+        "state": "`unpaid` without a matching transfer, `pending` while one waits in the mempool, `confirming` and "
+        "`confirmed` while one is on the chain; a reorganisation can bring any state back.",
+        "canonical": "Whether the payment is in a block of the chain.",
+        "txid": "The transfer that pays the order; missing if there is none.",
+        "confirmations": "The height of the tip - `blockHeight` + 1; 0 if the payment is not on the chain.",
+        "hardFinality": "A reorganisation can undo any payment.",
+        "settlementModel": "The state counts confirmations on the chain that the node considers canonical.",
+        "blockHash": "The block that contains the payment.",
+        "blockHeight": "The height of that block.",
+        "blockTime": "The start of that block's slot.",
+        "matchCount": "How many transfers match, counted up to 32; refund all but one.",
+        "mismatches": "Transfers to the recipient under the reference with another amount, those with the nearest "
+        "amounts; none is a payment.",
+    },
+)
 _OPTIONAL: Final = ("txid", "blockHash", "blockHeight", "blockTime", "sinceHeight", "work")
 NODE_VIEW: Final = named_object(
     "NodeView",
-    {"height": TIP_HEIGHT, "hash": TIP_HASH, "synced": {"type": "boolean"}},
+    all_described(
+        {"height": TIP_HEIGHT, "hash": TIP_HASH, "synced": {"type": "boolean"}},
+        {
+            "height": "The height of the newest block.",
+            "hash": "The hash of the newest block.",
+            "synced": "False while the node is catching up or has stalled: do not deliver then.",
+        },
+    ),
     about="The block at which the node determined the state.",
 )
 PAYMENT: Final = named_object(
@@ -379,19 +439,32 @@ PAYMENT: Final = named_object(
 )
 CONFIRMATIONS: Final = named_object(
     "Confirmations",
-    {
-        "confirmations": CONFIRMATION_COUNT,
-        "capped": with_example({"type": "boolean"}, False),
-        "amount": BASE_UNITS,
-        "amountSvc": COINS,
-        "coinPrice": with_example(_STRING, "0.5"),
-        "hashPrice": with_example(_STRING, "0.01"),
-        "costToUndo": with_example(_STRING, "18.18181811"),
-        "hashesPerBlock": with_example(WHOLE_NUMBER, "82800000"),
-        "hashesPerSecond": with_example(WHOLE_NUMBER, "1380000"),
-        "hashesPerCoreSecond": constant(HASHES_PER_CORE_SECOND),
-        "blocks": with_example(COUNT, 1440),
-    },
+    all_described(
+        {
+            "confirmations": CONFIRMATION_COUNT,
+            "capped": with_example({"type": "boolean"}, False),
+            "amount": BASE_UNITS,
+            "amountSvc": COINS,
+            "coinPrice": with_example(_STRING, "0.5"),
+            "hashPrice": with_example(_STRING, "0.01"),
+            "costToUndo": with_example(_STRING, "18.18181811"),
+            "hashesPerBlock": with_example(WHOLE_NUMBER, "82800000"),
+            "hashesPerSecond": with_example(WHOLE_NUMBER, "1380000"),
+            "hashesPerCoreSecond": constant(HASHES_PER_CORE_SECOND),
+            "blocks": with_example(COUNT, 1440),
+        },
+        {
+            "confirmations": "The required number, from 12 to 1,000.",
+            "capped": "Whether undoing 1,000 confirmations costs less than the amount is worth.",
+            "coinPrice": "The price of a coin that was given, or 1.",
+            "hashPrice": "The price of an hour of one core that was given, or 0.01.",
+            "costToUndo": "The price of undoing `confirmations`, in the currency of the prices.",
+            "hashesPerBlock": "Of the median of the newest `blocks` blocks.",
+            "hashesPerSecond": "The hash rate of the network in these blocks.",
+            "hashesPerCoreSecond": "The assumed hash rate of one core.",
+            "blocks": "How many of the newest blocks are counted.",
+        },
+    ),
     about=(
         "How many confirmations make undoing a payment cost more than its amount. `capped`: even the most that can be "
         "required, 1,000, do not. `costToUndo` is the price of undoing so many, in the currency of the prices; the "
@@ -410,29 +483,39 @@ STATEMENT: Final = object_schema(
             "maxItems": 500,
             "items": named_object(
                 "StatementEntry",
-                {
-                    "type": {
-                        "type": "string",
-                        "enum": ["allocation", "received", "sent", "self", "reward"],
-                        "examples": ["received"],
-                        "description": "`allocation` (in the genesis block), `received` and `reward` add `amount` to "
-                        "the balance, `sent` subtracts it. `self` is a transfer from the address to itself, of which "
-                        "only the fee changes the balance.",
+                all_described(
+                    {
+                        "type": {
+                            "type": "string",
+                            "enum": ["allocation", "received", "sent", "self", "reward"],
+                            "examples": ["received"],
+                            "description": "`allocation` (in the genesis block), `received` and `reward` add `amount` "
+                            "to the balance, `sent` subtracts it. `self` is a transfer from the address to itself, of "
+                            "which only the fee changes the balance.",
+                        },
+                        "time": described(TIME, "The start of the block's slot, not the time of the signature."),
+                        "height": WHOLE_NUMBER,
+                        "index": described(INDEX, "The position in the block; a reward comes after all transfers."),
+                        "txid": or_null(HASH),
+                        "counterparty": or_null(ADDRESS),
+                        "reference": or_null(REFERENCE),
+                        "amount": described(BASE_UNITS, "Of a reward: with all fees in the block."),
+                        "amountSvc": COINS,
+                        "fee": described(
+                            with_example(WHOLE_NUMBER, "0"),
+                            "What this address paid; 0 for a transfer that it received.",
+                        ),
+                        "feeSvc": with_example(COINS, "0"),
+                        "confirmations": CONFIRMATION_COUNT,
                     },
-                    "time": described(TIME, "The start of the block's slot, not the time of the signature."),
-                    "height": WHOLE_NUMBER,
-                    "index": described(INDEX, "The position in the block; a reward comes after all transfers."),
-                    "txid": or_null(HASH),
-                    "counterparty": or_null(ADDRESS),
-                    "reference": or_null(REFERENCE),
-                    "amount": described(BASE_UNITS, "Of a reward: with all fees in the block."),
-                    "amountSvc": COINS,
-                    "fee": described(
-                        with_example(WHOLE_NUMBER, "0"), "What this address paid; 0 for a transfer that it received."
-                    ),
-                    "feeSvc": with_example(COINS, "0"),
-                    "confirmations": CONFIRMATION_COUNT,
-                },
+                    {
+                        "height": "The height of the block.",
+                        "txid": "Null for an allocation and a reward.",
+                        "counterparty": "The other address of a transfer; null for an allocation and a reward.",
+                        "reference": "The payment reference of a transfer; null without one.",
+                        "confirmations": "The height of the tip - `height` + 1.",
+                    },
+                ),
             ),
         },
         "next": described(
@@ -450,53 +533,90 @@ PAYMENTS: Final = object_schema(
             "maxItems": 100,
             "items": named_object(
                 "ReceivedPayment",
-                {
-                    "txid": HASH,
-                    "sender": ADDRESS,
-                    "reference": or_null(REFERENCE),
-                    "amount": BASE_UNITS,
-                    "amountSvc": COINS,
-                    "canonical": {"type": "boolean"},
-                    "confirmations": CONFIRMATION_COUNT,
-                    "blockHash": HASH,
-                    "blockHeight": WHOLE_NUMBER,
-                    "blockTime": TIME,
-                    "mismatch": with_example(
-                        or_null({"type": "string", "enum": ["too-little", "too-much", "duplicate"]}), None
-                    ),
-                },
+                all_described(
+                    {
+                        "txid": HASH,
+                        "sender": ADDRESS,
+                        "reference": or_null(REFERENCE),
+                        "amount": BASE_UNITS,
+                        "amountSvc": COINS,
+                        "canonical": {"type": "boolean"},
+                        "confirmations": CONFIRMATION_COUNT,
+                        "blockHash": HASH,
+                        "blockHeight": WHOLE_NUMBER,
+                        "blockTime": TIME,
+                        "mismatch": with_example(
+                            or_null({"type": "string", "enum": ["too-little", "too-much", "duplicate"]}), None
+                        ),
+                    },
+                    {
+                        "sender": "The address that paid.",
+                        "reference": "Null for a transfer without one.",
+                        "canonical": "Whether the transfer is in a block of the chain; false while it waits in the "
+                        "mempool.",
+                        "confirmations": "The height of the tip - `blockHeight` + 1; 0 in the mempool.",
+                        "blockTime": "The start of the block's slot.",
+                        "mismatch": "Present if an amount was given: what is wrong, `duplicate` for the right amount "
+                        "after another transfer has paid the order, or null for the transfer that pays it.",
+                    },
+                ),
                 optional=["blockHash", "blockHeight", "blockTime", "mismatch"],
             ),
         },
-        "next": _LAST,
+        "next": described(
+            _LAST,
+            "The `after` of the following page; null on the last one. A page may have few or no transfers and still a "
+            "`next`.",
+        ),
         "tip": TIP,
     }
 )
 COMMERCE: Final = named_object(
     "CommerceInfo",
-    {
-        "protocol": constant("SVC-PAY"),
-        "version": constant(1),
-        "networkId": NETWORK_ID,
-        "chainId": CHAIN_ID,
-        "genesisHash": GENESIS_HASH,
-        "description": with_example(_STRING, "Payments by reference, without accounts."),
-        "defaultConfirmations": CONFIRMATION_COUNT,
-        "highValueConfirmations": with_example(COUNT, 30),
-        "hardFinality": constant(False),
-        "settlementModel": constant("canonical-chain-depth"),
-        "webhooksEnabled": {"type": "boolean"},
-    },
+    all_described(
+        {
+            "protocol": constant("SVC-PAY"),
+            "version": constant(1),
+            "networkId": NETWORK_ID,
+            "chainId": CHAIN_ID,
+            "genesisHash": GENESIS_HASH,
+            "description": with_example(_STRING, "Payments by reference, without accounts."),
+            "defaultConfirmations": CONFIRMATION_COUNT,
+            "highValueConfirmations": with_example(COUNT, 30),
+            "hardFinality": constant(False),
+            "settlementModel": constant("canonical-chain-depth"),
+            "webhooksEnabled": {"type": "boolean"},
+        },
+        {
+            "protocol": "The name of the payment protocol.",
+            "version": "The version of the payment protocol.",
+            "description": "What the interface is for, in a sentence.",
+            "defaultConfirmations": "The required confirmations of an order that names none.",
+            "highValueConfirmations": "The confirmations to require for high values.",
+            "hardFinality": "A reorganisation can undo any payment.",
+            "settlementModel": "A payment is `confirmed` if it has the required confirmations on the chain that the "
+            "node considers canonical.",
+            "webhooksEnabled": "Whether the node accepts watches.",
+        },
+    ),
 )
 CATALOG: Final[Schema] = {
     "type": "array",
     "items": named_object(
         "CatalogEntry",
-        {
-            "method": with_example(_STRING, "GET"),
-            "path": with_example(_STRING, "/rpc/commerce/info"),
-            "description": with_example(_STRING, "The network and the defaults for payments"),
-            "authentication": {"type": "string", "enum": ["none", "bearer"]},
-        },
+        all_described(
+            {
+                "method": with_example(_STRING, "GET"),
+                "path": with_example(_STRING, "/rpc/commerce/info"),
+                "description": with_example(_STRING, "The network and the defaults for payments"),
+                "authentication": {"type": "string", "enum": ["none", "bearer"]},
+            },
+            {
+                "method": "The HTTP method.",
+                "path": "The path of the route, with placeholders in braces.",
+                "description": "What the route does.",
+                "authentication": "`bearer` if it needs the management token.",
+            },
+        ),
     ),
 }

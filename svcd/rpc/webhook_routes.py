@@ -19,9 +19,20 @@ from svcd.net.calls import CallFailed
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import BadTarget, Rules, Target
 from svcd.rpc import fields, schemas
-from svcd.rpc.event_schemas import CONTENT, EVENT_ID, SUBSCRIPTION_ID
+from svcd.rpc.event_schemas import CONTENT, EPOCH, EVENT_ID, SEQUENCE, SUBSCRIPTION_ID
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_null, with_example
+from svcd.web.field_types import (
+    Choice,
+    Int,
+    Names,
+    Schema,
+    Text,
+    all_described,
+    constant,
+    described,
+    or_null,
+    with_example,
+)
 from svcd.web.request import IncomingRequest
 from svcd.web.responses import HttpError, Renderable, service_unavailable, too_many_requests
 from svcd.web.routes import Field, Guard, Route, named_object, object_schema, require_bearer
@@ -117,62 +128,123 @@ _NEW: Final = {
         },
     }
 }
-_CANCELLED: Final = {"subscription": {**_WATCHED, "active": False, "ending": "cancelled", "endedAt": "1795170671703"}}
+_CANCELLED: Final = {
+    "subscription": {
+        **_WATCHED,
+        "active": False,
+        "closesAtHeight": None,
+        "ending": "cancelled",
+        "endedAt": "1795170671703",
+    }
+}
 """Examples: a watch of a confirmed payment, one that is new, and one that has been cancelled."""
 _EVENT: Final = named_object(
     "EventDelivery",
-    {
-        "id": EVENT_ID.schema,
-        "event": _EVENT_NAMES.one.schema,
-        "epoch": COUNT,
-        "sequence": COUNT,
-        "createdAt": TIME,
-        "attempts": {"type": "integer", "minimum": 0},
-        "attemptsLeft": COUNT,
-        "lastAttemptAt": _TIME_OR_NULL,
-        "lastStatus": _STATUS_OR_NULL,
-        "deliveredAt": _TIME_OR_NULL,
-        "nextAttemptAt": with_example(_TIME_OR_NULL, None),
-        "lastError": _ERROR_OR_NULL,
-        "superseded": _FLAG,
-        "abandoned": _FLAG,
-        "refused": _FLAG,
-        "dropped": _FLAG,
-        "content": CONTENT,
-    },
+    all_described(
+        {
+            "id": EVENT_ID.schema,
+            "event": _EVENT_NAMES.one.schema,
+            "epoch": COUNT,
+            "sequence": COUNT,
+            "createdAt": TIME,
+            "attempts": {"type": "integer", "minimum": 0},
+            "attemptsLeft": COUNT,
+            "lastAttemptAt": _TIME_OR_NULL,
+            "lastStatus": _STATUS_OR_NULL,
+            "deliveredAt": _TIME_OR_NULL,
+            "nextAttemptAt": with_example(_TIME_OR_NULL, None),
+            "lastError": _ERROR_OR_NULL,
+            "superseded": _FLAG,
+            "abandoned": _FLAG,
+            "refused": _FLAG,
+            "dropped": _FLAG,
+            "content": CONTENT,
+        },
+        {
+            "id": "The id of the event.",
+            "epoch": EPOCH,
+            "sequence": SEQUENCE,
+            "createdAt": "When the event was created.",
+            "attempts": "How often it was sent.",
+            "attemptsLeft": "How often it will still be sent; present while it waits.",
+            "lastAttemptAt": "When it was sent last; null before the first attempt.",
+            "lastStatus": "The status of the receiver's last answer; null without one.",
+            "deliveredAt": "When the receiver accepted it; null if it has not.",
+            "nextAttemptAt": "The earliest time of the next attempt, of the event that is next; otherwise null.",
+            "lastError": "Why the last attempt failed: `dns`, `refused-address`, `refused-url`, `connect`, `tls`, "
+            "`timeout`, `protocol`, `too-large`, `status 500` (or another status), `host-broken` or `internal`; null "
+            "if it did not.",
+            "superseded": "Not sent any more: a newer event made it obsolete.",
+            "abandoned": "Not sent any more: all attempts failed.",
+            "refused": "Not sent any more: the receiver rejected it.",
+            "dropped": "Not sent any more: the watch ended first.",
+        },
+    ),
     optional=("attemptsLeft", "superseded", "abandoned", "refused", "dropped"),
     about="An event of a watch, and the result of its delivery.",
 )
 _SUBSCRIPTION: Final = named_object(
     "Subscription",
-    {
-        "id": SUBSCRIPTION_ID.schema,
-        "active": {"type": "boolean"},
-        "reference": schemas.ORDER_REFERENCE,
-        "recipient": ADDRESS,
-        "amount": BASE_UNITS,
-        "requiredConfirmations": Int(1, MAX_CONFIRMATIONS, 12).schema,
-        "lastState": _LAST_STATE.schema,
-        "callbackUrl": CALLBACK.schema,
-        "wantedEvents": _EVENT_NAMES.schema,
-        "createdAt": TIME,
-        "expiresAt": TIME,
-        "payUntil": TIME,
-        "closesAtHeight": WHOLE_NUMBER,
-        "payment": schemas.PAYMENT,
-        "sinceHeight": SINCE_HEIGHT,
-        "pruneHeight": PRUNE_HEIGHT,
-        "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
-        "endedAt": TIME,
-        "mismatchesUntil": TIME,
-        "breaker": named_object("ReceiverBreaker", {"openedAt": TIME, "nextProbeAt": TIME}),
-        "moreMismatches": _FLAG,
-        "existing": _FLAG,
-        "warning": with_example(
-            {"type": "string"}, "the watch may end before the payment has its confirmations; ask for more seconds"
-        ),
-        "events": {"type": "array", "items": _EVENT, "maxItems": 32},
-    },
+    all_described(
+        {
+            "id": SUBSCRIPTION_ID.schema,
+            "active": {"type": "boolean"},
+            "reference": schemas.ORDER_REFERENCE,
+            "recipient": ADDRESS,
+            "amount": BASE_UNITS,
+            "requiredConfirmations": Int(1, MAX_CONFIRMATIONS, 12).schema,
+            "lastState": _LAST_STATE.schema,
+            "callbackUrl": CALLBACK.schema,
+            "wantedEvents": _EVENT_NAMES.schema,
+            "createdAt": TIME,
+            "expiresAt": TIME,
+            "payUntil": TIME,
+            "closesAtHeight": WHOLE_NUMBER,
+            "payment": schemas.PAYMENT,
+            "sinceHeight": SINCE_HEIGHT,
+            "pruneHeight": PRUNE_HEIGHT,
+            "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
+            "endedAt": TIME,
+            "mismatchesUntil": TIME,
+            "breaker": named_object(
+                "ReceiverBreaker",
+                {
+                    "openedAt": described(TIME, "Since when the receiver fails."),
+                    "nextProbeAt": described(TIME, "When the next delivery is tried."),
+                },
+            ),
+            "moreMismatches": _FLAG,
+            "existing": _FLAG,
+            "warning": with_example(
+                {"type": "string"}, "the watch may end before the payment is confirmed; ask for more seconds"
+            ),
+            "events": {"type": "array", "items": _EVENT, "maxItems": 32},
+        },
+        {
+            "id": "The id of the watch.",
+            "active": "Whether the watch can still send events about its payment.",
+            "recipient": "The address that is to be paid.",
+            "amount": "The exact amount of the order, in base units.",
+            "requiredConfirmations": "How many confirmations the payment needs to be `confirmed`.",
+            "lastState": "The state of the payment that the watch has reported last, or `expired`.",
+            "wantedEvents": "The events that are sent.",
+            "createdAt": "When the watch was registered.",
+            "expiresAt": "When the watch ends, unless the payment is confirmed.",
+            "payUntil": "The deadline of the buyer: until then the payment must have been seen.",
+            "closesAtHeight": "Present once the payment was confirmed: the watch does not end before this height.",
+            "payment": "The result of verification at this moment.",
+            "sinceHeight": "Transfers in blocks below this height do not count.",
+            "ending": "How the watch ended: `expired` without a confirmed payment, `closed` after one, `cancelled` by "
+            "the merchant, or `gone` by an answer 410 of the receiver.",
+            "endedAt": "When the watch ended.",
+            "mismatchesUntil": "Until when a watch that has ended still reports mismatches.",
+            "breaker": "Present while the receiver fails and gets only one delivery at a time.",
+            "moreMismatches": "There are more mismatches than the watch reports: read `GET /rpc/commerce/payments`.",
+            "existing": "The same watch was active already, and no new one was registered.",
+            "warning": "Present if the watch lasts less than twice the time that its confirmations take.",
+            "events": "The newest 32 events, newest first.",
+        },
+    ),
     optional=(
         *("payUntil", "closesAtHeight", "sinceHeight", "pruneHeight", "ending", "endedAt"),
         *("mismatchesUntil", "breaker", "moreMismatches", "existing", "warning", "events"),
@@ -182,20 +254,30 @@ SUBSCRIPTION: Final = named_object("SubscriptionAnswer", {"subscription": _SUBSC
 SUBSCRIPTIONS: Final = object_schema(
     {
         "subscriptions": {"type": "array", "items": _SUBSCRIPTION, "maxItems": MAX_PAGE},
-        "next": with_example(or_null(SUBSCRIPTION_ID.schema), None),
+        "next": described(
+            with_example(or_null(SUBSCRIPTION_ID.schema), None),
+            "The `after` of the following page; null on the last one.",
+        ),
     }
 )
 TEST: Final = object_schema(
     {
         "test": named_object(
             "CallbackTest",
-            {
-                "id": EVENT_ID.schema,
-                "event": constant(TEST_EVENT),
-                "status": _STATUS_OR_NULL,
-                "error": _ERROR_OR_NULL,
-                "milliseconds": COUNT,
-            },
+            all_described(
+                {
+                    "id": EVENT_ID.schema,
+                    "event": constant(TEST_EVENT),
+                    "status": _STATUS_OR_NULL,
+                    "error": _ERROR_OR_NULL,
+                    "milliseconds": COUNT,
+                },
+                {
+                    "status": "The status of the receiver's answer; null without one.",
+                    "error": "Null if the receiver answered 2xx, otherwise a value of `lastError`.",
+                    "milliseconds": "How long the test took.",
+                },
+            ),
         )
     }
 )

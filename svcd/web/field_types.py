@@ -45,6 +45,11 @@ def described(schema: Schema, text: str) -> Schema:
     return {**schema, "description": text}
 
 
+def all_described(properties: Mapping[str, Schema], texts: Mapping[str, str]) -> dict[str, Schema]:
+    """``properties`` of an object with the descriptions in ``texts``, by name; raises KeyError for an unknown name."""
+    return {**properties, **{name: described(properties[name], text) for name, text in texts.items()}}
+
+
 def or_null(schema: Schema) -> Schema:
     """The schema of a value or null."""
     return {"anyOf": [schema, {"type": "null"}]}
