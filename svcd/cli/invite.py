@@ -80,7 +80,7 @@ def invite(
 ) -> None:
     """Print an invitation to the network of FILE, to be sent by mail or chat.
 
-    It contains the rules, the nodes that a new member calls first with the names of their keys, and the commands that
+    It contains the rules, the nodes that a new member calls first with their node ids, and the commands that
     start a node on Debian or in a clone. It has no secrets; but an attacker who changes it on its way can lead your
     member to another network, so compare the genesis hash, and the changes hash if the network has a list of producers,
     by telephone or face to face.

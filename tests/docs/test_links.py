@@ -35,3 +35,10 @@ def test_links_to_sections_lead_to_a_heading(page: Path) -> None:
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_page_has_the_marks_of_a_merge(page: Path) -> None:
     assert not re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_of_a_formula_begins_a_list_or_a_quotation(page: Path) -> None:
+    """Lists have hyphens, and no page quotes: where a line was broken before a sign, the reader would miss it."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    assert re.findall(r"^ {0,3}[>+*] .*$", text, re.MULTILINE) == []
