@@ -8,8 +8,12 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 _WIDTH: Final = 84
-TOKEN: Final = "$MANAGEMENT_TOKEN"  # noqa: S105
-"""The variable of the shell that stands for the management token."""
+TOKEN_FILE: Final = "manage-token"  # noqa: S105
+"""The file with the management token."""
+HEADER_FILE: Final = "authorization"
+"""The file with the header that has the token."""
+HEADER_COMMAND: Final = f"(umask 077; printf 'Authorization: Bearer %s\\n' \"$(cat {TOKEN_FILE})\" > {HEADER_FILE})"
+"""The command that writes the header."""
 
 
 def laid_out(value: object, indent: int = 0) -> str:
@@ -36,7 +40,7 @@ def curl(origin: str, method: str, path: str, operation: Mapping[str, Any]) -> s
         parts[0] += f" -X {method}"
     parts[0] += f" {shlex.quote(url)}"
     if operation.get("security"):
-        parts.append(f'-H "Authorization: Bearer {TOKEN}"')
+        parts.append(f"-H @{HEADER_FILE}")
     if body is not None:
         parts.append(f"-d {shlex.quote(laid_out(body['example']))}")
     return " \\\n  ".join(parts)

@@ -13,7 +13,7 @@ from twisted.internet.defer import DeferredLock
 from twisted.web.template import Tag
 
 from svcd.interfaces import Worker
-from svcd.pages.api_examples import TOKEN, curl, laid_out
+from svcd.pages.api_examples import HEADER_COMMAND, HEADER_FILE, TOKEN_FILE, curl, laid_out
 from svcd.pages.html import Content, facts, tag
 from svcd.pages.layout import Layout, Page
 from svcd.pages.representations import Negotiated
@@ -25,6 +25,7 @@ JSON: Final = "application/json"
 DOCUMENT: Final = "/rpc/openapi.json"
 _HEADERS: Final = ((b"Cache-Control", b"no-cache"),)
 _DEPTHS: Final = ("", "in-1", "in-2", "in-3")
+_PLACEHOLDER: Final = re.compile(r"(\{[A-Za-z]+\})")
 _BODILESS: Final = ("head", "options")
 """Methods whose answers have no body; each path has them beside others, and they get no section of their own."""
 Operation = Mapping[str, Any]
@@ -123,13 +124,29 @@ class _Reference:
         return [(name, event) for name, event in self._events.items() if group in event["tags"]]
 
     def _contents(self, groups: Iterable[str]) -> Tag:
-        parts = [_entry("common-rules", "Common rules", [("errors", ["Errors"])])]
+        """Folded where the screen has no room for it beside the sections."""
+        common: list[tuple[str, list[Content]]] = []
+        if self._methods():
+            common.append(("methods", ["HEAD and OPTIONS"]))
+        for name in self._document["components"]["securitySchemes"]:
+            common.append((f"security-{name}", ["Authorisation"]))
+        if self._answer_headers():
+            common.append(("headers", ["Headers of answers"]))
+        common.append(("errors", ["Errors"]))
+        parts = [_entry("common-rules", "Common rules", common)]
         for group in groups:
-            links = [(anchor(method, path), _shown(method, path)) for method, path, _ in self._operations(group)]
+            links: list[tuple[str, list[Content]]] = [
+                (anchor(method, path), _shown(method, path)) for method, path, _ in self._operations(group)
+            ]
+            if self._events_of(group):
+                links += [("event-headers", ["Headers of every event"]), ("event-answers", ["Answers of the receiver"])]
             links += [(anchor("event", name), [tag("code", name)]) for name, _ in self._events_of(group)]
             parts.append(_entry(group, group.capitalize(), links))
-        parts.append(_entry("schemas", "Schemas", []))
-        return tag("nav", tag("ul", *parts), class_="contents", aria_label="Contents")
+        named: list[tuple[str, list[Content]]] = [(schema_anchor(name), [name]) for name in self._schemas.apart()]
+        parts.append(_entry("schemas", "Schemas", named))
+        folded = tag("details", tag("summary", "Contents"), tag("ul", *parts))
+        # With tabindex the keyboard can scroll it where it is beside the sections.
+        return tag("nav", folded, id="contents", class_="contents", aria_label="Contents", tabindex="0")
 
     # What holds everywhere
 
@@ -153,12 +170,21 @@ class _Reference:
                 "The examples are invented. Addresses, keys, hashes, ids and signatures in them are placeholders: they "
                 "repeat where real ones differ, and no signature is valid.",
             ),
+            tag(
+                "p",
+                "In the tables, ",
+                tag("span", "required", class_="mark"),
+                " marks the parameters and the members of bodies that must be given, and ",
+                tag("span", "optional", class_="mark"),
+                " the members of answers and events that may be missing.",
+            ),
             *self._methods(),
             *self._security(),
             *self._answer_headers(),
             tag("h3", "Errors", id="errors"),
             tag("p", "Every route may answer these. A route that has others, or another meaning of one, lists it."),
-            self._errors(list(self._common.values()), statuses=self._statuses()),
+            self._errors(list(self._common.values()), self._statuses(), "Errors of every route"),
+            _back(),
             id="common-rules",
         )
 
@@ -183,7 +209,10 @@ class _Reference:
         rows = [[tag("code", method.upper()), _text(about), _text(answer)] for method, (about, answer) in found.items()]
         if not rows:
             return []
-        return [tag("h3", "HEAD and OPTIONS", id="methods"), _table(("Method", "What it does", "Answer"), rows)]
+        return [
+            tag("h3", "HEAD and OPTIONS", id="methods"),
+            _table("HEAD and OPTIONS", ("Method", "What it does", "Answer"), rows),
+        ]
 
     def _security(self) -> list[Tag]:
         schemes = self._document["components"]["securitySchemes"]
@@ -196,10 +225,14 @@ class _Reference:
                     "p",
                     "Routes that need a token say so. Send it in the header ",
                     tag("code", f"Authorization: {name.capitalize()} <token>"),
-                    "; in the examples it is in the variable ",
-                    tag("code", TOKEN.removeprefix("$")),
-                    " of the shell.",
+                    ". Every user of a computer can read the arguments of a process, so the examples read the header "
+                    "from the file ",
+                    tag("code", HEADER_FILE),
+                    ", here made of a token in the file ",
+                    tag("code", TOKEN_FILE),
+                    ":",
                 ),
+                tag("pre", tag("code", HEADER_COMMAND), class_="command"),
             )
         ]
 
@@ -223,7 +256,10 @@ class _Reference:
         ]
         if not rows:
             return []
-        return [tag("h3", "Headers of answers", id="headers"), _table(("Header", "Type", "Description"), rows)]
+        return [
+            tag("h3", "Headers of answers", id="headers"),
+            _table("Headers of answers", ("Header", "Type", "Description"), rows),
+        ]
 
     # Groups
 
@@ -239,9 +275,9 @@ class _Reference:
         )
 
     def _operation(self, method: str, path: str, operation: Operation) -> Tag:
-        place = anchor(method, path)
+        place, of = anchor(method, path), f"{method.upper()} {path}"
         example = [
-            tag("h4", "Example"),
+            _heading("Example", of),
             tag("pre", tag("code", curl(self._origin, method.upper(), path, operation)), class_="command"),
         ]
         return tag(
@@ -250,12 +286,13 @@ class _Reference:
             *_paragraphs(operation["description"]),
             *self._needed(operation),
             *self._also(method, path),
-            *self._parameters(operation.get("parameters", ()), tag("h4", "Parameters")),
-            *self._body(operation),
-            *self._answers(operation),
-            *self._own_errors(operation),
+            *self._parameters(operation.get("parameters", ()), _heading("Parameters", of), f"Parameters of {of}"),
+            *self._body(operation, of),
+            *self._answers(operation, of),
+            *self._own_errors(operation, of),
             *example,
             *_answer_example(operation),
+            _back(),
             id=place,
             class_="route",
         )
@@ -282,7 +319,7 @@ class _Reference:
         link = tag("a", "as everywhere", href="#methods")
         return [tag("p", "The path also answers ", *listed, ", ", link, ".", class_="soft small")]
 
-    def _parameters(self, parameters: Sequence[Mapping[str, Any]], heading: Tag) -> list[Tag]:
+    def _parameters(self, parameters: Sequence[Mapping[str, Any]], heading: Tag, called: str) -> list[Tag]:
         rows = [
             [
                 _member((), each["name"], f"in {each['in']}" + (", required" if each["required"] else "")),
@@ -293,47 +330,53 @@ class _Reference:
         ]
         if not rows:
             return []
-        return [heading, _table(("Name", "Type", "Description"), rows)]
+        return [heading, _table(called, ("Name", "Type", "Description"), rows)]
 
-    def _body(self, operation: Operation) -> list[Tag]:
+    def _body(self, operation: Operation, of: str) -> list[Tag]:
         content = operation.get("requestBody", {}).get("content", {})
         return [
             part
             for media_type, described in content.items()
-            for part in (tag("h4", "Body"), *self._content(media_type, described["schema"], "required"))
+            if self._schemas.resolved(described["schema"]).get("properties") != {}
+            for part in (
+                _heading("Body", of),
+                *self._content(media_type, described["schema"], "required", f"Body of {of}"),
+            )
         ]
 
-    def _answers(self, operation: Operation) -> list[Tag]:
+    def _answers(self, operation: Operation, of: str) -> list[Tag]:
         found: list[Tag] = []
         for status, response in operation["responses"].items():
             if status < "4":
-                found.append(tag("h4", f"Answer {status}"))
+                found.append(_heading(f"Answer {status}", of))
                 found += [
                     tag("p", "With the header ", tag("a", name, href=f"#{anchor('header', name)}", class_="mono"), ".")
                     for name in response.get("headers", {})
                 ]
                 for media_type, described in response.get("content", {}).items():
-                    found += self._content(media_type, described["schema"], "optional")
+                    found += self._content(media_type, described["schema"], "optional", f"Answer {status} of {of}")
         return found
 
-    def _content(self, media_type: str, schema: Schema, mark: str) -> list[Tag]:
-        """What a body or an answer consists of; ``mark`` says which members are marked."""
+    def _content(self, media_type: str, schema: Schema, mark: str, called: str) -> list[Tag]:
+        """What a body or an answer consists of; ``mark`` says which members are marked, ``called`` names the tables."""
         found = [] if media_type == JSON else [tag("p", "As ", tag("code", media_type), ".")]
-        return [*found, *self._members(schema, mark)]
+        return [*found, *self._members(schema, mark, called)]
 
-    def _members(self, schema: Schema, mark: str) -> list[Tag]:
+    def _members(self, schema: Schema, mark: str, called: str, said: str = "") -> list[Tag]:
+        """The members of an object, below its description if that is not what has been ``said`` before."""
         choices = schema.get("oneOf")
         if choices and all("properties" in self._schemas.resolved(each) for each in choices):
-            return self._alternatives(choices, mark)
+            return self._alternatives(choices, mark, called)
         name = self._schemas.target(schema)
         described = self._schemas.resolved(schema)
         if "properties" not in described or (name and name in self._schemas.apart()):
             return [tag("p", *self._schemas.words(schema))]
         attributes = {"id": schema_anchor(name)} if name else {}
-        about = _paragraphs(described.get("description", ""))
-        return [*about, self._table_of_members(list(self._schemas.rows(described)), mark, **attributes)]
+        description = described.get("description", "")
+        about = [] if description == said else _paragraphs(description)
+        return [*about, self._table_of_members(called, list(self._schemas.rows(described)), mark, **attributes)]
 
-    def _alternatives(self, choices: Sequence[Schema], mark: str) -> list[Tag]:
+    def _alternatives(self, choices: Sequence[Schema], mark: str, called: str) -> list[Tag]:
         """Objects of which one is chosen, each with the members that the others have not; then what all have."""
         objects = [self._schemas.resolved(each) for each in choices]
         shared = set.intersection(*[set(each["properties"]) for each in objects])
@@ -344,11 +387,11 @@ class _Reference:
             if own:
                 attributes = {"id": schema_anchor(name)} if name and name not in self._schemas.apart() else {}
                 found += [tag("p", "Either" if not found else "or", **attributes)]
-                found += [self._table_of_members(own, mark)]
+                found += [self._table_of_members(f"{called}: one of several choices", own, mark)]
         rows = [row for row in self._schemas.rows(objects[0]) if row.path[0].removesuffix("[]") in shared]
-        return [*found, tag("p", "and"), self._table_of_members(rows, mark)] if rows else found
+        return [*found, tag("p", "and"), self._table_of_members(called, rows, mark)] if rows else found
 
-    def _table_of_members(self, rows: Iterable[MemberRow], mark: str, **attributes: str) -> Tag:
+    def _table_of_members(self, called: str, rows: Iterable[MemberRow], mark: str, **attributes: str) -> Tag:
         cells = []
         for row in rows:
             marked = mark if row.required == (mark == "required") else ""
@@ -362,24 +405,24 @@ class _Reference:
                     _text(row.about),
                 ]
             )
-        return _table(("Member", "Type", "Description"), cells, **attributes)
+        return _table(called, ("Member", "Type", "Description"), cells, **attributes)
 
-    def _own_errors(self, operation: Operation) -> list[Tag]:
+    def _own_errors(self, operation: Operation, of: str) -> list[Tag]:
         errors = {status: each for status, each in operation["responses"].items() if status >= "4"}
         own = {status: each for status, each in errors.items() if "$ref" not in each}
-        found = [self._errors(list(own.values()), list(own))] if own else []
+        found = [self._errors(list(own.values()), list(own), f"Errors of {of}")] if own else []
         common = [status for status in errors if status not in own]
         also = [tag("p", "Also" if own else "Only", " the ", tag("a", "errors of every route", href="#errors"), ": ")]
         also[0].children.append(", ".join(common) + ".")
-        return [tag("h4", "Errors"), *found, *(also if common else [])]
+        return [_heading("Errors", of), *found, *(also if common else [])]
 
-    def _errors(self, responses: Sequence[Mapping[str, Any]], statuses: Any) -> Tag:
+    def _errors(self, responses: Sequence[Mapping[str, Any]], statuses: Any, called: str) -> Tag:
         rows = []
         names = list(self._common)
         for at, response in enumerate(responses):
             status = statuses[at] if isinstance(statuses, list) else statuses[f"#/components/responses/{names[at]}"]
             rows.append([tag("code", status), tag("div", *inline(response["description"]), *self._details(response))])
-        return _table(("Status", "Meaning"), rows)
+        return _table(called, ("Status", "Meaning"), rows)
 
     def _details(self, response: Mapping[str, Any]) -> list[Content]:
         """The headers and the further members of an error."""
@@ -396,9 +439,14 @@ class _Reference:
     def _common_of_events(self) -> list[Tag]:
         answers = [[tag("code", status), _text(each["description"])] for status, each in self._event_answers.items()]
         return [
-            *self._parameters(self._event_headers, tag("h3", "Headers of every event", id="event-headers")),
+            *self._parameters(
+                self._event_headers,
+                tag("h3", "Headers of every event", id="event-headers"),
+                "Headers of every event",
+            ),
             tag("h3", "What the receiver answers", id="event-answers"),
-            _table(("Status", "Meaning"), answers),
+            _table("What the receiver answers", ("Status", "Meaning"), answers),
+            _back(),
         ]
 
     def _event(self, name: str, event: Operation) -> Tag:
@@ -408,10 +456,11 @@ class _Reference:
             "section",
             tag("h3", tag("a", tag("span", "event", class_="method"), " ", tag("code", name), href=f"#{place}")),
             *_paragraphs(event["description"]),
-            tag("h4", "Body"),
-            *self._members(content["schema"], "optional"),
-            tag("h4", "Example"),
+            _heading("Body", name),
+            *self._members(content["schema"], "optional", f"Body of {name}", event["description"]),
+            _heading("Example", name),
             tag("pre", tag("code", laid_out(content["example"]))),
+            _back(),
             id=place,
             class_="route",
         )
@@ -434,7 +483,10 @@ class _Reference:
             "section",
             tag("h3", name),
             *_paragraphs(schema.get("description", "")),
-            self._table_of_members(rows, "optional") if rows else tag("p", *self._schemas.words(schema)),
+            self._table_of_members(f"Members of {name}", rows, "optional")
+            if rows
+            else tag("p", *self._schemas.words(schema)),
+            _back(),
             id=schema_anchor(name),
             class_="route",
         )
@@ -464,7 +516,18 @@ def _text(text: str) -> Tag:
 
 
 def _shown(method: str, path: str) -> list[Content]:
-    return [tag("span", method.upper(), class_=f"method {method}"), " ", tag("code", path)]
+    # A line does not end inside a placeholder.
+    parts = [tag("span", each, class_="nobreak") if each[:1] == "{" else each for each in _PLACEHOLDER.split(path)]
+    return [tag("span", method.upper(), class_=f"method {method}"), " ", tag("code", *filter(None, parts))]
+
+
+def _heading(text: str, of: str) -> Tag:
+    """A heading that many sections have; who hears the page is told of which one it is."""
+    return tag("h4", text, tag("span", f" of {of}", class_="visually-hidden"))
+
+
+def _back() -> Tag:
+    return tag("p", tag("a", "Back to the contents", href="#contents"), class_="back small")
 
 
 def _entry(place: str, name: str, links: Iterable[tuple[str, list[Content]]]) -> Tag:
@@ -480,12 +543,12 @@ def _member(before: tuple[str, ...], name: str, mark: str) -> Tag:
     return tag("div", tag("code", *path, name), *marked, class_=f"member {_DEPTHS[min(len(before), 3)]}".strip())
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Content]], **attributes: str) -> Tag:
-    """A table in which the first cell of each row is its heading."""
+def _table(called: str, heads: Sequence[str], rows: Iterable[Sequence[Content]], **attributes: str) -> Tag:
+    """A table with a name for screen readers, in which the first cell of each row is its heading."""
     body = [tag("tr", tag("th", first, scope="row"), *[tag("td", cell) for cell in cells]) for first, *cells in rows]
     head = tag("tr", *[tag("th", each, scope="col") for each in heads])
     kind = "members two" if len(heads) == 2 else "members"
-    return tag("table", tag("thead", head), tag("tbody", *body), class_=kind, **attributes)
+    return tag("table", tag("thead", head), tag("tbody", *body), class_=kind, aria_label=called, **attributes)
 
 
 def _answer_example(operation: Operation) -> list[Tag]:

@@ -25,7 +25,7 @@ from svcd.commerce.payment_request import (
 )
 from svcd.commerce.payment_waiters import MAX_SECONDS
 from svcd.rpc import schemas
-from svcd.web.field_types import Custom, Hex, Int, Schema, Text, digits_up_to
+from svcd.web.field_types import Custom, Hex, Int, Schema, Text, component, digits_up_to
 from svcd.web.routes import Field
 
 HEIGHT_TYPE: Final = Int(0, MAX_INTEGER)
@@ -52,22 +52,28 @@ _LIST_CURSOR_TYPE: Final = Text(
     {"examples": ["120-3-0"]},
 )
 AMOUNT_TYPE: Final = Custom(
-    {
-        "type": "string",
-        "pattern": r"^(0|[1-9][0-9]{0,7})(\.[0-9]{1,8})?$",
-        "not": {"pattern": r"^[0.]+$"},
-        "examples": ["25"],
-    },
+    component(
+        "Decimal",
+        {
+            "type": "string",
+            "pattern": r"^(0|[1-9][0-9]{0,7})(\.[0-9]{1,8})?$",
+            "not": {"pattern": r"^[0.]+$"},
+            "description": "A decimal string greater than 0 with at most 8 decimal places; of an amount, coins.",
+            "examples": ["25"],
+        },
+    ),
     parse_amount,
 )
-
-
-_BASE_UNITS: Final[Schema] = {
-    "type": "string",
-    "pattern": f"^0*{digits_up_to(MAX_INTEGER)}$",
-    "not": {"pattern": "^0+$"},
-    "examples": ["2500000000"],
-}
+_BASE_UNITS: Final = component(
+    "BaseUnits",
+    {
+        "type": "string",
+        "pattern": f"^0*{digits_up_to(MAX_INTEGER)}$",
+        "not": {"pattern": "^0+$"},
+        "description": "An amount in base units greater than 0, a decimal string.",
+        "examples": ["2500000000"],
+    },
+)
 
 
 def parse_since_height(value: object) -> int:

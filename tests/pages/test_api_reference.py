@@ -194,6 +194,52 @@ def test_tables_have_headings() -> None:
     assert html.count("<table") == html.count('<thead><tr><th scope="col">')
 
 
+def test_tables_and_repeated_headings_say_where_they_belong() -> None:
+    html = html_of(DOCUMENT)
+    tables = re.findall("<table[^>]*>", html)
+    assert len(tables) > 80
+    assert all(re.search(' aria-label="[^"]+"', each) for each in tables)
+    assert ' aria-label="Body of payment.confirmed"' not in html  # it refers to a schema
+    assert ' aria-label="Body of payment.dropped"' in html
+    headings = re.findall("<h4>.*?</h4>", html)
+    assert len(headings) == len(set(headings)) > 80
+
+
+def test_a_body_without_members_has_no_table() -> None:
+    page = drawn(DOCUMENT)
+    for path in ("/rpc/commerce/webhooks/{id}/cancel", "/rpc/commerce/webhooks/{id}/events/{eventId}/redeliver"):
+        assert "Body of" not in page.found[anchor("post", path)]
+    assert "Body of" in page.found[anchor("post", "/rpc/broadcast")]
+    assert "<tbody></tbody>" not in html_of(DOCUMENT)
+
+
+def test_an_event_is_described_once() -> None:
+    page = drawn(DOCUMENT)
+    for name, hook in DOCUMENT["webhooks"].items():
+        assert page.found[anchor("event", name)].count(hook["post"]["description"]) == 1, name
+
+
+def test_the_contents_have_every_part() -> None:
+    page = drawn(DOCUMENT)
+    contents = html_of(DOCUMENT).partition("</nav>")[0]
+    linked = set(re.findall('href="#([^"]*)"', contents))
+    assert {"common-rules", "security-bearer", "headers", "errors", "schemas", "schema-tip", "event-headers"} <= linked
+    assert {anchor("event", name) for name in DOCUMENT["webhooks"]} <= linked
+    assert "<details><summary>Contents</summary>" in contents
+    assert page.links.count("#contents") > 30
+
+
+def test_a_line_does_not_end_inside_a_placeholder() -> None:
+    html = html_of(DOCUMENT)
+    assert '/events/<span class="nobreak">{eventId}</span>/redeliver' in html
+
+
+def test_amounts_in_requests_have_named_types() -> None:
+    section = drawn(DOCUMENT).found["get-rpc-commerce-payment-reference"]
+    assert "Pattern" not in section
+    assert "BaseUnits" in section
+
+
 def test_every_keyword_of_the_document_is_known() -> None:
     found: set[str] = set()
 
@@ -285,7 +331,7 @@ def test_a_command_has_what_the_route_needs() -> None:
     operation = DOCUMENT["paths"]["/rpc/commerce/webhooks"]["post"]
     words = shlex.split(curl(ORIGIN, "POST", "/rpc/commerce/webhooks", operation).replace("\\\n", ""))
     assert words[:3] == ["curl", "-s", f"{ORIGIN}/rpc/commerce/webhooks"]
-    assert words[3:5] == ["-H", "Authorization: Bearer $MANAGEMENT_TOKEN"]
+    assert words[3:5] == ["-H", "@authorization"]
     assert json.loads(words[6]) == operation["requestBody"]["content"]["application/json"]["example"]
     cancel = curl(ORIGIN, "POST", "/x/{id}", {"parameters": [{"name": "id", "in": "path", "example": "a b"}]})
     assert cancel == f"curl -s -X POST {ORIGIN}/x/a%20b"
