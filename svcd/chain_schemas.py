@@ -5,7 +5,17 @@ from typing import Final
 from svcd.chain.address import NODE_ID_PATTERN, encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import MAINNET, NetworkParams
-from svcd.web.field_types import Hex, Schema, Text, component, constant, described, digits_up_to, with_example
+from svcd.web.field_types import (
+    Hex,
+    Schema,
+    Text,
+    all_described,
+    component,
+    constant,
+    described,
+    digits_up_to,
+    with_example,
+)
 from svcd.web.routes import named_object
 
 _SOME_KEY: Final = bytes.fromhex("00dbd7c45c0ea5ac5bd5d8e7a7815d1c4f4bf0f8")
@@ -81,18 +91,29 @@ _PAYLOAD: Final = named_object(
     {"recipient": ADDRESS, "amount": BASE_UNITS, "paymentReference": REFERENCE},
     optional=["paymentReference"],
 )
-TRANSFER_FIELDS: Final[dict[str, Schema]] = {
-    "version": constant(2),
-    "networkId": NETWORK_ID,
-    "type": constant(1),
-    "senderPublicKey": PUBLIC_KEY,
-    "senderAddress": ADDRESS,
-    "nonce": WHOLE_NUMBER,
-    "fee": FEE,
-    "timestamp": TIME,
-    "payload": _PAYLOAD,
-    "signature": SIGNATURE,
-}
+TRANSFER_FIELDS: Final[dict[str, Schema]] = all_described(
+    {
+        "version": constant(2),
+        "networkId": NETWORK_ID,
+        "type": constant(1),
+        "senderPublicKey": PUBLIC_KEY,
+        "senderAddress": ADDRESS,
+        "nonce": WHOLE_NUMBER,
+        "fee": FEE,
+        "timestamp": TIME,
+        "payload": _PAYLOAD,
+        "signature": SIGNATURE,
+    },
+    {
+        "networkId": "That of the network.",
+        "senderPublicKey": "The key that signs.",
+        "senderAddress": "The address of that key.",
+        "nonce": "How many transfers the sender has sent before.",
+        "fee": "In base units, at least the minimum fee.",
+        "timestamp": "When it was made.",
+        "signature": "By the key of the sender, over the transaction id.",
+    },
+)
 TRANSFER: Final = named_object("Transfer", TRANSFER_FIELDS, about="A signed transfer in canonical form.")
 SIGNED_TRANSACTION: Final = named_object(
     "SignedTransaction",
@@ -103,22 +124,40 @@ SIGNED_TRANSACTION: Final = named_object(
     },
     about="A signed transfer as wallets may send it, with hex in either case.",
 )
-HEADER_FIELDS: Final[dict[str, Schema]] = {
-    "version": constant(4),
-    "networkId": NETWORK_ID,
-    "height": WHOLE_NUMBER,
-    "slot": SLOT,
-    "parentHash": with_example(HASH, 4 * "89abcdef01234567"),
-    "producerPublicKey": PUBLIC_KEY,
-    "multiplier": described(with_example(COUNT, 10_000), "Of the target for the producer's holding, in basis points."),
-    "baseTarget": HASH,
-    "transactionsRoot": HASH,
-    "transactionCount": with_example(COUNT, 1),
-    "stateRoot": HASH,
-    "consensusRoot": HASH,
-    "workNonce": Hex(8).schema,
-    "signature": SIGNATURE,
-}
+HEADER_FIELDS: Final[dict[str, Schema]] = all_described(
+    {
+        "version": constant(4),
+        "networkId": NETWORK_ID,
+        "height": WHOLE_NUMBER,
+        "slot": SLOT,
+        "parentHash": with_example(HASH, 4 * "89abcdef01234567"),
+        "producerPublicKey": PUBLIC_KEY,
+        "multiplier": described(
+            with_example(COUNT, 10_000), "Of the target for the producer's holding, in basis points."
+        ),
+        "baseTarget": HASH,
+        "transactionsRoot": HASH,
+        "transactionCount": with_example(COUNT, 1),
+        "stateRoot": HASH,
+        "consensusRoot": HASH,
+        "workNonce": Hex(8).schema,
+        "signature": SIGNATURE,
+    },
+    {
+        "networkId": "That of the network.",
+        "height": "The parent's + 1.",
+        "slot": "Greater than the parent's.",
+        "parentHash": "The hash of the parent.",
+        "producerPublicKey": "The key that signs the block and receives the reward.",
+        "baseTarget": "The target before the multiplier.",
+        "transactionsRoot": "Commits to the transfers.",
+        "transactionCount": "How many transfers the block contains.",
+        "stateRoot": "Commits to all accounts after the block.",
+        "consensusRoot": "Commits to the chain variables after the block.",
+        "workNonce": "Found by the producer's search.",
+        "signature": "By the key of the producer, over the hash.",
+    },
+)
 HEADER: Final = named_object("Header", HEADER_FIELDS)
 _BLOCK: Final = {**HEADER_FIELDS, "transactions": {"type": "array", "items": TRANSFER}}
 POSTED_BLOCK: Final = named_object("PostedBlock", _BLOCK, about="A block as nodes exchange it.")
