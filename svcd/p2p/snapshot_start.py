@@ -49,7 +49,7 @@ NOTHING_SECONDS: Final = 60.0
 Like the two below it does not count an outage, in which no peer answers.
 """
 RETURN_SECONDS: Final = limit(
-    300.0, "time for which the rest of a begun snapshot is waited for if others could be had", "seconds", STALLING_PEER
+    300.0, "wait for the missing chunks of a snapshot before another one is begun", "seconds", STALLING_PEER
 )
 """How long no peer delivers of a snapshot, some chunks of which are here, until another snapshot is begun instead."""
 GIVE_UP_SECONDS: Final = limit(600.0, "time without any chunk until all blocks are fetched", "seconds", STALLING_PEER)

@@ -41,8 +41,8 @@ _EXAMPLE: Final = re.compile(r"# (\w+) = .* # (.+)")
 _BEGINNING: Final = """\
 # Settings
 
-Every setting of a node, with its default and what it accepts. `make docs` makes this page of the schema of the
-configuration and of [`conf/svcd.toml`](../conf/svcd.toml), which has the same sentences.
+Every setting of a node, with its default and what it accepts. This page is generated from the schema of the
+configuration and from [`conf/svcd.toml`](../conf/svcd.toml), which has the same sentences.
 
 Settings come from these sources, of which later ones win:
 
