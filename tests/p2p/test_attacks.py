@@ -652,7 +652,7 @@ def test_replayed_transfers(make_node: MakeNode, builder: ChainBuilder, take_out
     One address posts all that its rate allows: transfers of the chain, which anybody can read there, and the same under
     signatures that are none.
     """
-    take_out(routes, "LOOKUP_TOKENS", 0.0)
+    take_out(routes, "LOOKUP", evolve(routes.LOOKUP, tokens=0.0))
     take_out(Verifier, "check_in_this_thread", nothing)
     node = make_node(rates={**RATES, "p2p": 200})
     payments = [builder.transfer("alice", "bob", 1_000_000, nonce=nonce) for nonce in range(8)]
