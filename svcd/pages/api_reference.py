@@ -18,7 +18,7 @@ from svcd.pages.html import Content, facts, tag
 from svcd.pages.layout import Layout, Page
 from svcd.pages.representations import Negotiated
 from svcd.pages.routes import HTML, page
-from svcd.pages.schema_words import MemberRow, Schema, Schemas, inline, schema_anchor
+from svcd.pages.schema_words import MemberRow, Schema, Schemas, inline, joined, schema_anchor
 from svcd.pages.texts import Catalogue
 
 JSON: Final = "application/json"
@@ -183,20 +183,21 @@ class _Reference:
             *self._answer_headers(),
             tag("h3", "Errors", id="errors"),
             tag("p", "Every route may answer these. A route that has others, or another meaning of one, lists it."),
-            self._errors(list(self._common.values()), self._statuses(), "Errors of every route"),
+            self._errors(self._common_errors(), "Errors of every route"),
             _back(),
             id="common-rules",
         )
 
-    def _statuses(self) -> Mapping[str, str]:
-        """The status of each of the common errors, by the reference to it."""
-        return {
+    def _common_errors(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """The status and the description of each error to which routes refer."""
+        statuses = {
             response["$ref"]: status
             for methods in self._document["paths"].values()
             for operation in methods.values()
             for status, response in operation["responses"].items()
             if "$ref" in response
         }
+        return [(statuses[f"#/components/responses/{name}"], response) for name, response in self._common.items()]
 
     def _methods(self) -> list[Tag]:
         """What the methods without a body do."""
@@ -307,17 +308,14 @@ class _Reference:
         first = next(iter(methods))
         also = [each for each in _BODILESS if each in methods and (method == "get" if each == "head" else True)]
         # An id occurs once: of two sections for one path the first has that of OPTIONS.
-        codes = [
-            tag("code", each.upper(), **({} if each == "options" and method != first else {"id": anchor(each, path)}))
+        codes: list[list[Content]] = [
+            [tag("code", each.upper(), **({} if each == "options" and method != first else {"id": anchor(each, path)}))]
             for each in also
         ]
         if not codes:
             return []
-        listed: list[Content] = []
-        for code in codes:
-            listed += [" and ", code] if listed else [code]
         link = tag("a", "as everywhere", href="#methods")
-        return [tag("p", "The path also answers ", *listed, ", ", link, ".", class_="soft small")]
+        return [tag("p", "The path also answers ", *joined(codes, " and "), ", ", link, ".", class_="soft small")]
 
     def _parameters(self, parameters: Sequence[Mapping[str, Any]], heading: Tag, called: str) -> list[Tag]:
         rows = [
@@ -410,18 +408,19 @@ class _Reference:
     def _own_errors(self, operation: Operation, of: str) -> list[Tag]:
         errors = {status: each for status, each in operation["responses"].items() if status >= "4"}
         own = {status: each for status, each in errors.items() if "$ref" not in each}
-        found = [self._errors(list(own.values()), list(own), f"Errors of {of}")] if own else []
-        common = [status for status in errors if status not in own]
-        also = [tag("p", "Also" if own else "Only", " the ", tag("a", "errors of every route", href="#errors"), ": ")]
-        also[0].children.append(", ".join(common) + ".")
-        return [_heading("Errors", of), *found, *(also if common else [])]
+        found = [_heading("Errors", of)]
+        if own:
+            found.append(self._errors(own.items(), f"Errors of {of}"))
+        if common := ", ".join(status for status in errors if status not in own):
+            link = tag("a", "errors of every route", href="#errors")
+            found.append(tag("p", "Also" if own else "Only", " the ", link, ": ", f"{common}."))
+        return found
 
-    def _errors(self, responses: Sequence[Mapping[str, Any]], statuses: Any, called: str) -> Tag:
-        rows = []
-        names = list(self._common)
-        for at, response in enumerate(responses):
-            status = statuses[at] if isinstance(statuses, list) else statuses[f"#/components/responses/{names[at]}"]
-            rows.append([tag("code", status), tag("div", *inline(response["description"]), *self._details(response))])
+    def _errors(self, errors: Iterable[tuple[str, Mapping[str, Any]]], called: str) -> Tag:
+        rows = [
+            [tag("code", status), tag("div", *inline(response["description"]), *self._details(response))]
+            for status, response in errors
+        ]
         return _table(called, ("Status", "Meaning"), rows)
 
     def _details(self, response: Mapping[str, Any]) -> list[Content]:

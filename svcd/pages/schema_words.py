@@ -6,7 +6,7 @@ The text is English, as all that the document says.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from attrs import define, field, frozen
@@ -126,11 +126,11 @@ class Schemas:
             return [link, *_default(schema)]
         for choice in ("oneOf", "anyOf"):
             if choice in schema:
-                return _joined([self.words(each) for each in schema[choice]], " or ")
+                return joined([self.words(each) for each in schema[choice]], " or ")
         if "const" in schema:
             return ["always ", _value(schema["const"])]
         if "enum" in schema:
-            return ["one of ", *_joined([[_value(each)] for each in schema["enum"]], ", "), *_default(schema)]
+            return ["one of ", *joined([[_value(each)] for each in schema["enum"]], ", "), *_default(schema)]
         if schema.get("type") == "array":
             return self._list(schema)
         return [*_sized(schema), *_format(schema), *_exceptions(schema), *_default(schema), *_pattern(schema)]
@@ -157,7 +157,8 @@ def _references(value: object) -> Iterator[str]:
             yield from _references(member)
 
 
-def _joined(options: Sequence[list[Content]], between: str) -> list[Content]:
+def joined(options: Iterable[list[Content]], between: str) -> list[Content]:
+    """What the ``options`` contain, with ``between`` between them."""
     found: list[Content] = []
     for at, option in enumerate(options):
         found += [between, *option] if at else option
@@ -207,7 +208,7 @@ def _pattern(schema: Schema) -> list[Content]:
 def _exceptions(schema: Schema) -> list[Content]:
     refused = schema.get("not", {})
     if "enum" in refused:
-        return [", but not ", *_joined([[_value(each)] for each in refused["enum"]], " or ")]
+        return [", but not ", *joined([[_value(each)] for each in refused["enum"]], " or ")]
     return [", not matching ", tag("code", refused["pattern"])] if "pattern" in refused else []
 
 
