@@ -1,7 +1,7 @@
 """`svc node key …`: the block key of a node, in an encrypted keyfile."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -76,7 +76,7 @@ def new(session: Session, key_file: str, password_file: Path | None) -> None:
     password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
         require_absent(path, "--key-file")
-        sealed = _sealed(_network(session, path), session.runtime.random, session.runtime.random(32), password)
+        sealed = _sealed(session, path, session.runtime.random(32), password)
         write_new_file(path, render(sealed), "--key-file")
     _print(session, sealed, key_file)
 
@@ -102,7 +102,7 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
     """
     password = PasswordSource(password_file, {}, session.runtime.random).new()
     with _key_path(session, key_file) as path:
-        sealed = _sealed(_network(session, path), session.runtime.random, read_seed(path), password)
+        sealed = _sealed(session, path, read_seed(path), password)
         replace_file(path, render(sealed))
     _print(session, sealed, key_file)
 
@@ -168,9 +168,10 @@ def _network(session: Session, path: Path) -> NetworkParams:
     return found
 
 
-def _sealed(params: NetworkParams, random: Callable[[int], bytes], seed: bytes, password: str) -> Keyfile:
-    """The keyfile, which is opened once before it replaces anything."""
-    sealed = seal(seed, password, params=params, random=random)
+def _sealed(session: Session, path: Path, seed: bytes, password: str) -> Keyfile:
+    """The keyfile for ``path``, which is opened once before it replaces anything."""
+    params = _network(session, path)
+    sealed = seal(seed, password, params=params, random=session.runtime.random)
     if unseal(parse(render(sealed), (params,)), password) != seed:
         raise CommandError("the new keyfile does not contain the key; nothing was written")
     return sealed
