@@ -100,6 +100,14 @@ def _texts(several: str) -> Iterator[Any]:
         rest = rest[end:].lstrip()
 
 
+def check_lines(shown: list[str], printed: list[str]) -> None:
+    """Fail unless the printed lines are the shown ones, of which a first `…` is more that came before."""
+    if shown[0] == "…":
+        shown = shown[1:]
+        printed = printed[-len(shown) :]
+    assert printed == shown
+
+
 def check_examples(page: str, folder: Path) -> list[str]:
     """Run the commands of a page in order, each with the answer below it as shown; return the commands."""
     examples = blocks_of(page, "sh", "json", "text")

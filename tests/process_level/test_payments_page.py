@@ -7,7 +7,7 @@ import pytest
 from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES
 from svcd.commerce.payment_request import MAX_LABEL, MAX_URI, SINCE_HEIGHT_MARGIN
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.pages import ROOT, Block, blocks_of, check_json
+from tests.process_level.pages import ROOT, Block, blocks_of, check_json, check_lines
 from tests.process_level.terminal import Terminal
 from tests.process_level.test_readme import prepared
 from tests.process_level.test_webhooks_page import (
@@ -38,11 +38,7 @@ def check(shown: Block, printed: str) -> None:
         answer = printed.strip().splitlines()[-1]
         check_json(shown.text, answer)
         return
-    wanted, got = in_forms(shown.text), in_forms(printed)
-    if wanted[0] == "…":
-        wanted = wanted[1:]
-        got = got[-len(wanted) :]
-    assert got == wanted
+    check_lines(in_forms(shown.text), in_forms(printed))
 
 
 @pytest.mark.socket
