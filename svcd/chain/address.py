@@ -2,7 +2,7 @@
 
 from functools import reduce
 from operator import getitem, xor
-from typing import Final
+from typing import Final, NamedTuple
 
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.errors import Corrupt, Refusal, RuleViolation
@@ -13,6 +13,8 @@ _BECH32M: Final = 0x2BC830A3
 _GENERATOR: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 _KEY_SYMBOLS: Final = 32
 _CHECKSUM_SYMBOLS: Final = 6
+_CHECKSUM_WIDTH: Final = 5 * _CHECKSUM_SYMBOLS
+_CHECKSUM_BITS: Final = (1 << _CHECKSUM_WIDTH) - 1
 
 
 def _carry(top: int) -> int:
@@ -61,30 +63,38 @@ def _expanded(prefix: str) -> list[int]:
     return [ord(c) >> 5 for c in prefix] + [0] + [ord(c) & 31 for c in prefix]
 
 
-_checksum_starts: dict[str, int] = {}
+class _Form(NamedTuple):
+    """What all addresses of a network have in common."""
+
+    begin: str
+    length: int
+    """In characters."""
+    checksum: int
+    """The checksum of an address of zeros."""
 
 
-def _checksum_start(prefix: str) -> int:
-    start = _checksum_starts.get(prefix)
-    if start is None:
+_forms: dict[str, _Form] = {}
+
+
+def _form_of(prefix: str) -> _Form:
+    form = _forms.get(prefix)
+    if form is None:
         # A pure function of the prefix, kept because a full block asks for it four thousand times.
-        zeros = [0] * (1 + _KEY_SYMBOLS + _CHECKSUM_SYMBOLS)
-        start = _checksum_starts[prefix] = _polymod([*_expanded(prefix), *zeros]) ^ _BECH32M
-    return start
-
-
-def _checksum(key20: bytes, prefix: str) -> int:
-    """The six symbols at the end of an address as one number."""
-    return reduce(xor, map(getitem, _SHARES, key20), _checksum_start(prefix))
+        begin, zeros = f"{prefix}1q", [0] * (1 + _KEY_SYMBOLS + _CHECKSUM_SYMBOLS)
+        checksum = _polymod([*_expanded(prefix), *zeros]) ^ _BECH32M
+        form = _forms[prefix] = _Form(begin, len(begin) + _KEY_SYMBOLS + _CHECKSUM_SYMBOLS, checksum)
+    return form
 
 
 def encode_address(key20: bytes, prefix: str) -> str:
     """The address of a 20-byte key hash under a network's ``prefix``."""
     number = int.from_bytes(key20, "big")
     pairs = [number >> shift & 1023 for shift in range(150, -10, -10)]
-    rest = _checksum(key20, prefix)
+    begin, _, checksum = _form_of(prefix)
+    # The six symbols at the end as one number.
+    rest = reduce(xor, map(getitem, _SHARES, key20), checksum)
     pairs += [rest >> 20, rest >> 10 & 1023, rest & 1023]
-    return f"{prefix}1q{''.join([_PAIRS[pair] for pair in pairs])}"
+    return f"{begin}{''.join([_PAIRS[pair] for pair in pairs])}"
 
 
 def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
@@ -92,10 +102,9 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
 
     Only the one lower-case form is an address, so each text has one key hash, and each key hash one text.
     """
-    start = f"{prefix}1q"
-    if type(value) is not str or not value.startswith(start) or len(value) != len(start) + _KEY_SYMBOLS + 6:
+    start, length, checksum = _form_of(prefix)
+    if type(value) is not str or not value.startswith(start) or len(value) != length:
         _refuse_capitals(value, start, what)
-        length = len(start) + _KEY_SYMBOLS + _CHECKSUM_SYMBOLS
         raise RuleViolation(
             Refusal.ADDRESS, f"{what} must be an address of this network: {length} characters that begin with {start}"
         )
@@ -106,8 +115,8 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
         _refuse_capitals(value, start, what)
         odd = next(character for character in text if character not in _CHARSET)
         raise RuleViolation(Refusal.ADDRESS, f"{what} holds {odd!r}, which no address has") from None
-    key20 = (number >> 5 * _CHECKSUM_SYMBOLS).to_bytes(20, "big")
-    if number & (1 << 5 * _CHECKSUM_SYMBOLS) - 1 != _checksum(key20, prefix):
+    key20 = (number >> _CHECKSUM_WIDTH).to_bytes(20, "big")
+    if number & _CHECKSUM_BITS != reduce(xor, map(getitem, _SHARES, key20), checksum):
         raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")
     return key20
 
