@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, TypeVar, cast
 
-from attrs import define, evolve
+from attrs import define
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
@@ -137,7 +137,7 @@ class PaymentLookup:
         found = self._look_up(terms, self._chain_manager.tip.hash)
         if terms in self._mempool:
             return self._observe(terms, *found.on_chain)
-        return found.observation if self._synced() else evolve(found.observation, synced=False)
+        return found.observation if self._synced() else found.observation._replace(synced=False)
 
     def _look_up(self, terms: PaymentTerms, tip_hash: bytes) -> _Found:
         if tip_hash != self._found_at:

@@ -179,7 +179,7 @@ def evaluate(
     if not watch.active:
         return watch, ()
     if watch.is_late(observation, context.now):
-        observation = evolve(observation, location=None, pending=None)
+        observation = observation._replace(location=None, pending=None)
     evaluation = _evaluate_payment(_Evaluation(watch, observation, initial), context)
     evaluation = evolve(evaluation, watch=evolve(evaluation.watch, location=observation.location))
     evaluation = _evaluate_expiry(evaluation, context)

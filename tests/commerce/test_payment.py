@@ -149,9 +149,8 @@ def test_the_json_is_what_an_encoder_would_write(
     synced: bool,
 ) -> None:
     terms = evolve(TERMS, since_height=since)
-    seen = evolve(
-        observe(terms, TIP, locations=locations, pending=pending, mismatches=mismatches, synced=synced), work=work
-    )
+    seen = observe(terms, TIP, locations=locations, pending=pending, mismatches=mismatches, synced=synced)
+    seen = seen._replace(work=work)
     state = payment_state(terms, seen)
     record = payment_record(terms, seen, state)
     assert json.dumps(record, separators=(",", ":")) == payment_json(terms, seen, state)

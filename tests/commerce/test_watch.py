@@ -57,7 +57,7 @@ class Evaluated:
 
     def see(self, observation: Observation, now: int = 0, *, synced: bool = True, initial: bool = False) -> list[str]:
         context = self.context(now, synced=synced)
-        self.watch, events = evaluate(self.watch, evolve(observation, synced=synced), context, initial=initial)
+        self.watch, events = evaluate(self.watch, observation._replace(synced=synced), context, initial=initial)
         self.height = observation.tip.height
         self.events += events
         return [event.type.removeprefix("payment.") for event in events]
