@@ -199,7 +199,12 @@ def block_entry_of(wire: bytes, params: NetworkParams) -> bytes:
 def txid_of(wire: bytes, params: NetworkParams) -> bytes:
     """The transaction id from the canonical JSON of a transfer; of any other text the result says nothing."""
     before, _, rest = wire.partition(_SIGNED)
-    return tagged_hash("svc/tx/v2", params.genesis_hash + before + rest[_SIGNATURE_DIGITS + 1 :])
+    return txid_of_content(before + rest[_SIGNATURE_DIGITS + 1 :], params)
+
+
+def txid_of_content(content: bytes, params: NetworkParams) -> bytes:
+    """The transaction id from the canonical JSON of a transfer without its signature."""
+    return tagged_hash("svc/tx/v2", params.genesis_hash + content)
 
 
 def parties_of(wire: bytes) -> tuple[bytes, bytes]:

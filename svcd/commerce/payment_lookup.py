@@ -9,7 +9,7 @@ from attrs import define
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_canonical_transfer, txid_of
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.commerce.payment import (
     MAX_COUNTED,
     MAX_MISMATCHES,
@@ -26,6 +26,7 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
 from svcd.store.chain_store import ChainReader, PaidTransfer
+from svcd.store.packed_transfer import txid_of_stored, unpack_transfer
 
 _CACHED: Final = 1_024
 """Orders whose result is kept until the tip changes, since shops ask for the same order repeatedly."""
@@ -186,7 +187,7 @@ class PaymentLookup:
         paid, missed = self._reader.around(payee, terms.amount, since=since, counted=limit, missed=limit)
         places = [place for place in (*paid, *missed) if place.height <= tip.height]
         places.sort(key=lambda place: (place.height, place.position))
-        return [parse_canonical_transfer(place.body, self._params) for place in places]
+        return [parse_canonical_transfer(unpack_transfer(place.stored), self._params) for place in places]
 
     def spent_by(self, transfer: Transfer) -> bytes | None:
         """The txid of the canonical transfer that has the nonce of this one.
@@ -249,7 +250,7 @@ class PaymentLookup:
 
     def _txid(self, place: PaidTransfer) -> bytes:
         # The chain has validated the transfer, so its id needs no full parse.
-        return txid_of(place.body, self._params)
+        return txid_of_stored(place.stored, self._params)
 
 
 _Payee = tuple[str, bytes]

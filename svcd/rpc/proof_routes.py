@@ -48,6 +48,7 @@ from svcd.rpc import fields, schemas
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import ChainReader, PaidTransfer
+from svcd.store.packed_transfer import unpack_transfer
 from svcd.web.field_types import Hex, Int, described, or_null, with_example
 from svcd.web.rate_limits import Surcharge
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
@@ -313,7 +314,7 @@ def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
     height = paid.height
     body = render_genesis_proof(
         params,
-        body=paid.body,
+        body=unpack_transfer(paid.stored),
         position=paid.position,
         bodies=reader.bodies(reader.existing(height)),
         height=height,
@@ -344,7 +345,7 @@ def _excerpt(
     headers = reader.headers(begin, limit=MAX_HEADERS)
     following = begin + len(headers)
     data = ProofData(
-        body=paid.body,
+        body=unpack_transfer(paid.stored),
         position=paid.position,
         bodies=reader.bodies(block),
         parent=reader.head(reader.existing(height - 1), params),

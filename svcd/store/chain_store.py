@@ -18,13 +18,13 @@ from svcd.chain.block import Block, Header, block_wire, header_hash, parse_heade
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_canonical_transfer, parties_of, payee_of, txid_of
+from svcd.chain.transaction import Transfer, parse_canonical_transfer, txid_of
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
 from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.checked_producers import CheckedProducers
-from svcd.store.packed_transfer import FEE, pack_transfer, unpack_transfer
+from svcd.store.packed_transfer import FEE, pack_transfer, parties_of_stored, payees_of_stored, unpack_transfer
 from svcd.store.pruned import Pruned
 from svcd.store.transfer_index import (
     ADDRESSES,
@@ -79,7 +79,8 @@ class PaidTransfer(NamedTuple):
     amount: int
     """Base units."""
     position: int
-    body: bytes
+    stored: bytes
+    """What is stored of it (svcd.store.packed_transfer)."""
     block_hash: bytes
     height: int
     slot: int
@@ -142,10 +143,13 @@ _TRANSACTION: Final = (
     f"SELECT p.place & 65535, x.body, {POINT}, p.place FROM {TRANSACTIONS.runs} r CROSS JOIN {TRANSACTIONS.table} p "
     f"ON p.run = r.number AND p.txid = ? AND {LIVE} {_PLACED_OR_NULL}"
 )
+MAX_TOGETHER: Final = 10
+"""Up to so many transfers to a payee are all read with one statement."""
 OF_PAYEE: Final = (
     "SELECT p.amount, p.place & 65535, x.body, b.hash, b.height, b.slot, p.place "
     f"FROM {PAYMENTS.runs} r CROSS JOIN {PAYMENTS.table} p "
-    f"ON p.run = r.number AND p.reference = ? AND p.recipient = ? AND {LIVE} {_PLACED_OR_NULL} LIMIT ?"
+    "ON r.last >= ?1 >> 16 AND p.run = r.number AND p.reference = ?2 AND p.recipient = ?3 AND p.place >= ?1 "
+    f"AND {LIVE} {_PLACED_OR_NULL} LIMIT {MAX_TOGETHER + 1}"
 )
 PRODUCED: Final = (
     "b.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
@@ -180,8 +184,6 @@ REPLACED_BLOCKS: Final = f"""
 MAX_SCANNED: Final = limit(1_000, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
-MAX_TOGETHER: Final = 10
-"""Up to so many transfers to a payee are all read with one statement."""
 _PAGES_OF_A_BLOCK: Final = 64
 
 
@@ -387,7 +389,7 @@ class ChainReader(AccountReader):
     def transaction(self, txid: bytes, params: NetworkParams) -> StoredTransfer | None:
         """A canonical transfer by its id; raises Corrupt."""
         for *row, place in self._db.execute(_TRANSACTION, (by_txid(txid),)):
-            body = _existing(row[1], place)
+            body = unpack_transfer(_existing(row[1], place))
             if _has_key(place, txid, (txid_of(body, params),), by_txid):
                 return stored_transfer(row, body)
         return None
@@ -401,14 +403,14 @@ class ChainReader(AccountReader):
         with self.snapshot():
             values = by_address(key), _in_range(before)
             rows = self._index.scan(ADDRESSES, "address = ? AND place < ?", values, order="DESC")
-            return list(islice(self._stored(rows, key, parties_of, by_address), limit))
+            return list(islice(self._stored(rows, key, parties_of_stored, by_address), limit))
 
     def address_transactions_after(self, key: bytes, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
         """The oldest canonical transfers from or to ``key`` after (height, position), oldest first; raises Corrupt."""
         with self.snapshot():
             values = by_address(key), _in_range(after)
             rows = self._index.scan(ADDRESSES, "address = ? AND place > ?", values)
-            return list(islice(self._stored(rows, key, parties_of, by_address), limit))
+            return list(islice(self._stored(rows, key, parties_of_stored, by_address), limit))
 
     def _stored(
         self,
@@ -420,9 +422,9 @@ class ChainReader(AccountReader):
         """The transfers of rows of the index that have ``key``; takes no more rows than needed. Raises Corrupt."""
         for *_, place in rows:
             row = self._db.execute(_TRANSFER_AT, (place,)).fetchone()
-            body = _existing(None if row is None else row[1], place)
-            if _has_key(place, key, keys_of(body), shortened):
-                yield stored_transfer(row, body)
+            stored = _existing(None if row is None else row[1], place)
+            if _has_key(place, key, keys_of(stored), shortened):
+                yield stored_transfer(row, unpack_transfer(stored))
 
     def disconnected(self) -> list[tuple[int, bytes]]:
         """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
@@ -499,7 +501,8 @@ class ChainReader(AccountReader):
 
         In one statement in place of three if there are few transfers, as for most orders. Raises Corrupt.
         """
-        rows = self._db.execute(OF_PAYEE, (*_shortened(payee), MAX_TOGETHER + 1)).fetchall()
+        # An order mostly names a height near which it was made: then only the newest runs are read.
+        rows = self._db.execute(OF_PAYEE, (_in_range((since, 0)), *_shortened(payee))).fetchall()
         if len(rows) > MAX_TOGETHER:
             with self.snapshot():
                 return (
@@ -509,20 +512,19 @@ class ChainReader(AccountReader):
         exact: list[PaidTransfer] = []
         others: list[PaidTransfer] = []
         for *row, place in rows:
-            row[2] = _existing(row[2], place)
-            if _has_key(place, payee, _payees_of(row[2]), _shortened):
-                paid = PaidTransfer._make(row)
-                if paid.height >= since:
-                    (exact if paid.amount == amount else others).append(paid)
-        return sorted(exact, key=_order)[:counted], _nearest(others, amount, missed) if others else []
+            paid = PaidTransfer._make(row)
+            if _has_key(place, payee, payees_of_stored(_existing(paid.stored, place)), _shortened):
+                (exact if paid.amount == amount else others).append(paid)
+        exact.sort(key=_order)
+        return exact[:counted], _nearest(others, amount, missed) if others else []
 
     def _paid(self, rows: Iterable[tuple[int, ...]], payee: _Payee) -> Iterator[PaidTransfer]:
         """Those transfers of rows of PAYMENTS that are to ``payee``; raises Corrupt."""
         for *_, amount, place in rows:
             stored, *block = self._db.execute(_PAID_AT, (place,)).fetchone() or (None,)
-            body = _existing(stored, place)
-            if _has_key(place, payee, _payees_of(body), _shortened):
-                yield PaidTransfer(amount, place & 65_535, body, *block)
+            paid = PaidTransfer(amount, place & 65_535, _existing(stored, place), *block)
+            if _has_key(place, payee, payees_of_stored(paid.stored), _shortened):
+                yield paid
 
     def payments(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
         """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first; raises Corrupt.
@@ -562,13 +564,16 @@ class ChainReader(AccountReader):
         with self.snapshot():
             values = *_shortened(payee), _in_range(after)
             rows = sorted(self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND place > ?", values), key=lambda row: row[-1])
-            return list(islice(self._stored(rows, payee, _payees_of, _shortened), limit))
+            return list(islice(self._stored(rows, payee, payees_of_stored, _shortened), limit))
 
     def under_reference(self, reference: str, *, limit: int) -> list[StoredTransfer]:
         """Transfers to any recipient under ``reference``, the oldest blocks first; raises Corrupt."""
         with self.snapshot():
             rows = self._index.scan(PAYMENTS, "reference = ?", (by_reference(reference),))
-            return list(islice(self._stored(rows, reference, _references_of, by_reference), limit))
+            found = self._stored(
+                rows, reference, lambda stored: [named for named, _ in payees_of_stored(stored)], by_reference
+            )
+            return list(islice(found, limit))
 
 
 _OF_PAYEE: Final = "reference = ? AND recipient = ?"
@@ -581,13 +586,8 @@ def _shortened(payee: _Payee) -> tuple[int, int]:
     return by_reference(reference), by_recipient(recipient)
 
 
-def _payees_of(body: bytes) -> tuple[_Payee, ...]:
-    payee = payee_of(body)
-    return () if payee is None else (payee,)
-
-
-def _references_of(body: bytes) -> list[str]:
-    return [reference for reference, _ in _payees_of(body)]
+def _references_of(stored: bytes) -> list[str]:
+    return [reference for reference, _ in payees_of_stored(stored)]
 
 
 def _in_range(place: tuple[int, int]) -> int:
@@ -597,10 +597,10 @@ def _in_range(place: tuple[int, int]) -> int:
 
 
 def _existing(stored: bytes | None, place: int) -> bytes:
-    """The canonical JSON of what is stored of a transfer that the index has; raises Corrupt if nothing is."""
+    """What is stored of a transfer that the index has; raises Corrupt if nothing is."""
     if stored is None:
         raise Corrupt(f"a transfer that the index has at height {place >> 16} is missing")
-    return unpack_transfer(stored)
+    return stored
 
 
 def _has_key(place: int, key: _Key, found: Iterable[_Key], shortened: Callable[[_Key], _Short]) -> bool:

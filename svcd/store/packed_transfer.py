@@ -7,15 +7,24 @@ has. A transfer that an older program has stored is there as JSON.
 
 from typing import Final
 
-from svcd.chain.transaction import TRANSFER, VERSION, values_of
+from svcd.chain.address import key_hash_of
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import TRANSFER, VERSION, parties_of, payee_of, txid_of, txid_of_content, values_of
 
 _BINARY: Final = 32 + 64
 """The bytes of public key and signature."""
 _TEXTS: Final = 8
-_JSON: Final = (
-    b'{"fee":"%%b","networkId":%%b,"nonce":"%%b","payload":{"amount":"%%b"%%b,"recipient":"%%b"},'
-    b'"senderAddress":"%%b","senderPublicKey":"%%b","signature":"%%b","timestamp":"%%b","type":%d,"version":%d}'
-) % (TRANSFER, VERSION)
+_REFERENCE_AT: Final = 4
+_RECIPIENT_AT: Final = 5
+_SENDER_AT: Final = 6
+_BEGIN: Final = (
+    b'{"fee":"%b","networkId":%b,"nonce":"%b","payload":{"amount":"%b"%b,"recipient":"%b"},'
+    b'"senderAddress":"%b","senderPublicKey":"%b"'
+)
+_END: Final = b',"timestamp":"%%b","type":%d,"version":%d}' % (TRANSFER, VERSION)
+_JSON: Final = _BEGIN + b',"signature":"%b"' + _END
+_CONTENT: Final = _BEGIN + _END
+"""The same without the signature."""
 _REFERENCE: Final = b',"paymentReference":"%b"'
 FEE: Final = "CAST(CAST(substr({body}, iif(substr({body}, 1, 1) = x'7b', 9, 1), 17) AS TEXT) AS INTEGER)"
 """The fee of a stored transfer in SQL: the number with which it begins, or which follows ``{"fee":"``."""
@@ -36,3 +45,33 @@ def unpack_transfer(stored: bytes) -> bytes:
     key, signature = stored[-_BINARY:-64].hex().encode(), stored[-64:].hex().encode()
     named = _REFERENCE % reference if reference else b""
     return _JSON % (fee, network_id, nonce, amount, named, recipient, sender, key, signature, timestamp)
+
+
+def payees_of_stored(stored: bytes) -> tuple[tuple[str, bytes], ...]:
+    """Reference and recipient's key hash of a stored transfer; none without a reference. Raises Corrupt."""
+    texts = stored[:-_BINARY].split(b'"')
+    if len(texts) != _TEXTS:
+        payee = payee_of(stored)
+        return () if payee is None else (payee,)
+    reference = texts[_REFERENCE_AT]
+    return ((reference.decode("ascii", "replace"), key_hash_of(texts[_RECIPIENT_AT])),) if reference else ()
+
+
+def parties_of_stored(stored: bytes) -> tuple[bytes, bytes]:
+    """The key hashes of recipient and sender of a stored transfer. Raises Corrupt."""
+    texts = stored[:-_BINARY].split(b'"')
+    if len(texts) != _TEXTS:
+        return parties_of(stored)
+    return key_hash_of(texts[_RECIPIENT_AT]), key_hash_of(texts[_SENDER_AT])
+
+
+def txid_of_stored(stored: bytes, params: NetworkParams) -> bytes:
+    """The transaction id of a stored transfer, without making its JSON first; of damage the result says nothing."""
+    texts = stored[:-_BINARY].split(b'"')
+    if len(texts) != _TEXTS:
+        return txid_of(stored, params)
+    fee, network_id, nonce, amount, reference, recipient, sender, timestamp = texts
+    key, named = stored[-_BINARY:-64].hex().encode(), _REFERENCE % reference if reference else b""
+    return txid_of_content(
+        _CONTENT % (fee, network_id, nonce, amount, named, recipient, sender, key, timestamp), params
+    )

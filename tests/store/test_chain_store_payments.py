@@ -14,6 +14,7 @@ from svcd.chain.transaction import txid_of
 from svcd.store import chain_store, transfer_index
 from svcd.store.chain_store import MAX_SCANNED, ChainReader, ChainWriter, PaidTransfer, StoredTransfer
 from svcd.store.database import open_writer
+from svcd.store.packed_transfer import unpack_transfer
 from svcd.store.transfer_index import (
     ADDRESSES,
     PAYMENTS,
@@ -99,7 +100,7 @@ def test_a_payment_comes_with_its_block_and_transfer(store: ChainReader) -> None
     block = store.canonical(2)
     assert block is not None
     assert (place.block_hash, place.height, place.slot) == (block.point.hash, block.point.height, block.point.slot)
-    assert place.body == store.bodies(block)[1]
+    assert unpack_transfer(place.stored) == store.bodies(block)[1]
 
 
 def test_near_misses_are_the_nearest_on_either_side(store: ChainReader) -> None:

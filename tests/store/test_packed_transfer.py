@@ -1,6 +1,7 @@
 """Transfers in the table of blocks: what is packed is given back, and what is not packed is left as it is."""
 
 import sqlite3
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,14 @@ from svcd.chain.address import encode_address
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.store.packed_transfer import FEE, pack_transfer, unpack_transfer
+from svcd.store.packed_transfer import (
+    FEE,
+    pack_transfer,
+    parties_of_stored,
+    payees_of_stored,
+    txid_of_stored,
+    unpack_transfer,
+)
 
 U53 = st.integers(0, 2**53 - 1)
 REFERENCES = st.none() | st.from_regex(r"[A-Za-z0-9._:-]{1,64}", fullmatch=True)
@@ -40,6 +48,24 @@ def test_a_transfer_is_given_back_and_takes_less_than_half(transfer: Transfer) -
 @given(transfers())
 def test_json_of_an_older_program_is_given_as_it_is(transfer: Transfer) -> None:
     assert unpack_transfer(transfer.wire) == transfer.wire
+
+
+@given(transfers())
+def test_both_forms_tell_id_parties_and_payee(transfer: Transfer) -> None:
+    payees = () if transfer.reference is None else ((transfer.reference, transfer.recipient),)
+    for stored in (transfer.wire, pack_transfer(transfer.wire)):
+        assert txid_of_stored(stored, DEVNET) == transfer.txid
+        assert parties_of_stored(stored) == (transfer.recipient, transfer.sender)
+        assert payees_of_stored(stored) == payees
+
+
+@given(st.binary(max_size=400))
+def test_damage_has_no_payee_or_is_found(stored: bytes) -> None:
+    with suppress(Corrupt):
+        assert len(parties_of_stored(stored)) == 2
+    with suppress(Corrupt):
+        assert all(reference for reference, _ in payees_of_stored(stored))
+    assert len(txid_of_stored(stored, DEVNET)) == 32
 
 
 @given(transfers())
