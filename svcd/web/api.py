@@ -67,11 +67,16 @@ class Router:
 
     def __init__(self) -> None:
         self._root = _Node()
+        self._parents: dict[str, _Node] = {}
+        """The nodes with a child, by the path to them, if it has literal segments only."""
 
     def add(self, bound: "BoundRoute") -> None:
         """Add a route; raises ValueError if there is one with the same method and the same form of path."""
-        node, method = self._root, bound.route.method.encode("ascii")
+        node, method, above = self._root, bound.route.method.encode("ascii"), ""
         for segment in bound.route.path.split("/")[1:]:
+            if "{" not in above:
+                self._parents[above] = node
+            above = f"{above}/{segment}"
             if segment.startswith("{"):
                 node.placeholder = node.placeholder or _Node()
                 node = node.placeholder
@@ -92,6 +97,21 @@ class Router:
         if bound is None:
             return None
         return bound, {field.name: value for field, value in zip(bound.route.path_fields, values, strict=True)}
+
+    def find_plain(self, method: bytes, path: str) -> "FoundRoute | None":
+        """The same for a whole path without percent-encoding; takes less time."""
+        above, _, last = path.rpartition("/")
+        node = self._parents.get(above)
+        if node is not None:
+            end = node.children.get(last)
+            bound = None if end is None else end.routes.get(method)
+            if bound is not None:
+                return bound, {}
+            if end is None and node.placeholder is not None and last:
+                bound = node.placeholder.routes.get(method)
+                if bound is not None:
+                    return bound, {bound.route.path_fields[0].name: last}
+        return self.find(method, path.split("/")[1:])
 
     def routes_at(self, segments: Sequence[str]) -> "list[BoundRoute]":
         """The routes for the decoded segments of a path, one for each method; empty without such a path."""
@@ -231,7 +251,7 @@ class _Call:
         try:
             bound.presentation.check(request)
             guards = bound.route.guards
-            checked = [guard.check(bound.owner, request) for guard in guards]
+            checked = [guard.check(bound.owner, request) for guard in guards] if guards else ()
             values = self._values(path_values)
             for guard, result in zip(guards, checked, strict=True):
                 if guard.argument is not None:

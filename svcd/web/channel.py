@@ -83,7 +83,9 @@ class Deadline:
 
     def set(self, seconds: float) -> None:
         """Set the deadline in ``seconds``, at once if not positive, but no later than the bound."""
-        remaining = max(min(seconds, self._latest - self.clock.seconds()), 0.0)
+        if self._latest != inf:
+            seconds = min(seconds, self._latest - self.clock.seconds())
+        remaining = max(seconds, 0.0)
         if self._timer is None:
             self._timer = self.clock.callLater(remaining, self._ring)
         else:

@@ -144,7 +144,7 @@ def read_request(
     if head is None:
         return None
     method, path, query = line.groups()
-    found = router.find(method, path.decode("ascii").split("/")[1:])
+    found = router.find_plain(method, path.decode("ascii"))
     body_at, length = end + 4, head.length
     if found is None or (length and (method == b"GET" or body_at + length > len(data))):
         return None

@@ -104,35 +104,40 @@ class Clients:
 
     def of_request(self, request: IncomingRequest) -> str | None:
         """The group whose buckets the request draws from; None for a Unix socket and an exempt client."""
-        host = self._client(request)
+        host = self._client(request, self._remote(request.client))
         return None if host is None else host.group
 
     def address_of_request(self, request: IncomingRequest) -> str | None:
         """The client's address; None for a Unix socket and an exempt client."""
-        host = self._client(request)
+        host = self._client(request, self._remote(request.client))
         return None if host is None or host.group is None else self._counted(host)
 
-    def note_forwarding(self, request: IncomingRequest, now: float) -> None:
-        """Record at ``now``, in seconds, whether an untrusted client has sent ``X-Forwarded-For``, which is ignored."""
+    def note_request(self, request: IncomingRequest, now: float) -> str | None:
+        """The same as :meth:`of_request`.
+
+        Also records at ``now``, in seconds, whether an untrusted client has sent ``X-Forwarded-For``, which is ignored.
+        """
         host = self._remote(request.client)
         if host is None or host.is_trusted:
-            return
+            client = self._client(request, host)
+            return None if client is None else client.group
         lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
         if not lines:
             self.untrusted.note_direct(self._counted(host), now)
-            return
-        client = parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
-        if client is not None:
-            self.untrusted.note(self._counted(host), str(client), now)
+            return host.group
+        named = parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
+        if named is not None:
+            self.untrusted.note(self._counted(host), str(named), now)
+        return host.group
 
     def _counted(self, host: _Host) -> str:
         counted = self.counted(host.address)
         # Formatting an address takes longer than all the rest, and nearly every address counts under its own text.
         return host.text if counted is host.address else str(counted)
 
-    def _client(self, request: IncomingRequest) -> _Host | None:
-        host = self._remote(request.client)
-        return self._forwarded(request) or host if host is not None and host.is_trusted else host
+    def _client(self, request: IncomingRequest, remote: _Host | None) -> _Host | None:
+        """The client of a request whose connection comes from ``remote``."""
+        return self._forwarded(request) or remote if remote is not None and remote.is_trusted else remote
 
     def _forwarded(self, request: IncomingRequest) -> _Host | None:
         """The last address in ``X-Forwarded-For`` that is no trusted proxy: the last one that a client cannot forge."""
@@ -275,9 +280,9 @@ class RateLimiter:
 
     def take(self, request: IncomingRequest, bucket: str, cost: float) -> float:
         """Draw ``cost`` tokens for the request's client group and return 0.0, or the seconds until there are enough."""
-        group, now = self.clients.of_request(request), self._clock.seconds()
-        if self._note_forwarding:
-            self.clients.note_forwarding(request, now)
+        now = self._clock.seconds()
+        clients = self.clients
+        group = clients.note_request(request, now) if self._note_forwarding else clients.of_request(request)
         return 0.0 if group is None else self.buckets[bucket].take(group, cost, now)
 
     def admit(self, request: IncomingRequest, bucket: str, cost: float) -> None:

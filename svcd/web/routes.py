@@ -65,11 +65,17 @@ class Field:
     default: object = REQUIRED
     argument: str = field(init=False)
     """The keyword of the route's method: ``ttl_seconds`` for ``ttlSeconds``, ``from_`` for ``from``."""
+    parse_text: Callable[[str], object] = field(init=False, eq=False, repr=False)
+    """That of the type, which each request would look up anew."""
 
     @argument.default
     def _snake_case(self) -> str:
         snake = re.sub("[A-Z]", lambda capital: "_" + capital[0].lower(), self.name)
         return snake + "_" if keyword.iskeyword(snake) else snake
+
+    @parse_text.default
+    def _of_type(self) -> Callable[[str], object]:
+        return self.type.parse_text
 
     @property
     def required(self) -> bool:
@@ -192,8 +198,12 @@ class Route:
 
     takes_min_height: bool = field(init=False)
     """Whether MIN_HEIGHT is among the query fields."""
-    without_query: Mapping[str, object] | None = field(init=False, default=None)
-    """What a request without a query gives the method; None if a field of the query is required."""
+    query_by_name: Mapping[str, Field] = field(init=False, factory=dict)
+    query_defaults: Mapping[str, object] = field(init=False, factory=dict)
+    """What a request without a query gives the method, by its arguments; without required fields."""
+    required_in_query: tuple[Field, ...] = field(init=False, default=())
+    one_of_in_query: tuple[str, ...] = field(init=False, default=())
+    """The arguments of those fields of ``one_of`` that are in the query."""
 
     @takes_min_height.default
     def _reads_chain(self) -> bool:
@@ -202,9 +212,12 @@ class Route:
     def __attrs_post_init__(self) -> None:
         if self.takes_min_height:
             object.__setattr__(self, "query_fields", (*self.query_fields, MIN_HEIGHT))
-        if not any(field.required or field.name in self.one_of for field in self.query_fields):
-            defaults = {field.argument: field.default for field in self.query_fields if field is not MIN_HEIGHT}
-            object.__setattr__(self, "without_query", defaults)
+        object.__setattr__(self, "query_by_name", {field.name: field for field in self.query_fields})
+        defaults = {field.argument: field.default for field in self.query_fields if not field.required}
+        object.__setattr__(self, "query_defaults", defaults)
+        object.__setattr__(self, "required_in_query", tuple(field for field in self.query_fields if field.required))
+        chosen = tuple(field.argument for field in self.query_fields if field.name in self.one_of)
+        object.__setattr__(self, "one_of_in_query", chosen)
         placeholders = _PLACEHOLDER.findall(self.path)
         if placeholders != [field.name for field in self.path_fields]:
             raise ValueError(f"{self.path}: path_fields must be its placeholders, in order: {placeholders}")
@@ -267,40 +280,37 @@ def read_values(
 
     Raises HttpError(400), and what ``parse_json`` and custom field types raise beside ValueError.
     """
-    values = {each.argument: _parsed(each, each.type.parse_text, path_values[each.name]) for each in route.path_fields}
-    if route.without_query is not None and b"?" not in request.uri:
-        if route.without_query:
-            values.update(route.without_query)
-    elif route.query_fields:
-        query = _query(route, request)
-        _check_one_of(route, query)
-        for each in route.query_fields:
-            text = query.get(each.name)
-            values[each.argument] = _default(each) if text is None else _parsed(each, each.type.parse_text, text)
+    values = {each.argument: _parsed(each, each.parse_text, path_values[each.name]) for each in route.path_fields}
+    if route.query_fields:
+        values.update(route.query_defaults)
+        if b"?" in request.uri or route.required_in_query or route.one_of_in_query:
+            values.update(_read_query(route, request))
     if route.raw_body:
         values["body"] = _bytes(request)
     elif route.method != "GET":
         body = _body(route, request, parse_json)
-        _check_one_of(route, body)
+        if route.one_of and sum(map(body.__contains__, route.one_of)) != 1:
+            raise _not_one_of(route)
         for each in route.body_fields:
             found = each.name in body
-            values[each.argument] = _parsed(each, each.type.parse, body[each.name]) if found else _default(each)
+            if not found and each.required:
+                raise _missing(each)
+            values[each.argument] = _parsed(each, each.type.parse, body[each.name]) if found else each.default
     return values
 
 
 def unknown_query_fields(route: Route, request: IncomingRequest) -> list[str]:
     """The names in the query that ``route`` does not know and ignores, in order; none if the query is malformed."""
     try:
-        names = [name for name, _ in _pairs(request.uri.partition(b"?")[2].decode("ascii"))]
+        names = [name for name, *_ in _splits(request.uri.partition(b"?")[2].decode("ascii"))]
     except ValueError:
         return []
     known = {each.name for each in route.query_fields}
     return [name for name in dict.fromkeys(names) if name not in known]
 
 
-def _check_one_of(route: Route, given: Mapping[str, object]) -> None:
-    if route.one_of and sum(name in given for name in route.one_of) != 1:
-        raise HttpError(400, f"give {exactly_one(route.one_of)}")
+def _not_one_of(route: Route) -> HttpError:
+    return HttpError(400, f"give {exactly_one(route.one_of)}")
 
 
 def exactly_one(names: Sequence[str]) -> str:
@@ -308,10 +318,8 @@ def exactly_one(names: Sequence[str]) -> str:
     return f"exactly one of {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _default(declared: Field) -> object:
-    if declared.default is REQUIRED:
-        raise HttpError(400, f"{declared.name} is missing: {declared.description}")
-    return declared.default
+def _missing(declared: Field) -> HttpError:
+    return HttpError(400, f"{declared.name} is missing: {declared.description}")
 
 
 def _parsed(declared: Field, parse: Callable[[Any], object], raw: Any) -> object:
@@ -321,29 +329,38 @@ def _parsed(declared: Field, parse: Callable[[Any], object], raw: Any) -> object
         raise HttpError(400, f"{declared.name}: {error}") from error
 
 
-def _query(route: Route, request: IncomingRequest) -> dict[str, str]:
+def _read_query(route: Route, request: IncomingRequest) -> dict[str, object]:
+    """The values of the fields that a request has in its query."""
+    values: dict[str, object] = {}
     # Not request.args: Twisted also splits at semicolons, so that one value could pass for two.
     try:
-        pairs = _pairs(request.uri.partition(b"?")[2].decode("ascii"))
+        splits = _splits(request.uri.partition(b"?")[2].decode("ascii"))
     except UnicodeDecodeError as error:
         raise HttpError(400, "the query must be UTF-8 in percent-encoding") from error
     except ValueError as error:
         raise HttpError(400, f"the query may have at most {MAX_QUERY_FIELDS} fields") from error
-    query = dict(pairs)
-    if len(query) < len(pairs):
-        names = [name for name, _ in pairs]
-        for each in route.query_fields:
-            if names.count(each.name) > 1:
-                raise HttpError(400, f"{each.name} occurs more than once in the query; give it once")
-    return query
+    for name, _, text in splits:
+        declared = route.query_by_name.get(name)
+        if declared is None:
+            continue
+        if declared.argument in values:
+            raise HttpError(400, f"{name} occurs more than once in the query; give it once")
+        values[declared.argument] = _parsed(declared, declared.parse_text, text)
+    if route.one_of_in_query and sum(map(values.__contains__, route.one_of_in_query)) != 1:
+        raise _not_one_of(route)
+    for declared in route.required_in_query:
+        if declared.argument not in values:
+            raise _missing(declared)
+    return values
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
+def _splits(text: str) -> Sequence[tuple[str, str, str]]:
+    """Name, equals sign and value of each field in a query."""
     if "%" in text or "+" in text or text.count("&") >= MAX_QUERY_FIELDS:
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
+        return [(name, "=", value) for name, value in pairs]
     # Most queries have nothing to decode: this gives the same in a fifth of the time.
-    splits = [part.partition("=") for part in text.split("&") if part]
-    return [(name, value) for name, _, value in splits]
+    return [part.partition("=") for part in text.split("&") if part]
 
 
 def _bytes(request: IncomingRequest) -> bytes:

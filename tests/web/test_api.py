@@ -6,6 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from klein.resource import KleinResource
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
@@ -739,6 +741,10 @@ def served(path: str, method: str = "GET") -> Any:
 
 @pytest.fixture
 def router() -> Router:
+    return router_of_all_forms()
+
+
+def router_of_all_forms() -> Router:
     router = Router()
     for path in PATHS:
         router.add(served(path))
@@ -769,6 +775,12 @@ def test_literal_paths_go_before_placeholders(router: Router, asked: str, path: 
 @pytest.mark.parametrize("asked", ["/b", "/a/", "/a//b", "/a/1/b/c", "/a/now/2", "//d", "/A"])
 def test_paths_without_a_route(router: Router, asked: str) -> None:
     assert router.find(b"GET", asked.split("/")[1:]) is None
+
+
+@given(st.lists(st.sampled_from(["", "a", "b", "c", "d", "now", "1"]), min_size=1), st.sampled_from([b"GET", b"POST"]))
+def test_both_ways_of_finding_a_route_give_the_same(segments: list[str], method: bytes) -> None:
+    router = router_of_all_forms()
+    assert router.find_plain(method, "/" + "/".join(segments)) == router.find(method, segments)
 
 
 class Shadowed:

@@ -378,7 +378,8 @@ def test_content_type_is_not_asked_for(serve: Serve) -> None:
 
 @given(st.text("ab=&;?/:.-_~!", max_size=40))
 def test_a_query_without_anything_to_decode_is_read_as_by_the_standard_library(text: str) -> None:
-    assert routes._pairs(text) == parse_qsl(text, keep_blank_values=True, errors="strict")
+    read = [(name, value) for name, _, value in routes._splits(text)]
+    assert read == parse_qsl(text, keep_blank_values=True, errors="strict")
 
 
 OPTIONAL = tuple(Field(name, Custom({"type": "string"}), "a value", default=None) for name in ("a", "b", "c"))
