@@ -2,17 +2,18 @@
 
 Keys are hashes, so the accounts of a full block lie on as many pages of a large table. A commit writes them as a run
 instead: rows in the order of their keys, side by side. Some runs of about the same size are merged into the oldest of
-them. When all runs together have as many rows as there are accounts, they are merged into the table, of which each page
-then takes many changes at once.
+them. When the large ones together have as many rows as there are accounts, they are merged into the table, of which
+each page then takes many changes at once. The small ones would only wait for the end of that.
 
-A merge moves rows in the order of their keys from newer runs into an older one, with each commit and within it, and at
-most some for each row that it writes. So an account is at any time what the newest run that has it says, or else the
-table; and a kill, a backup and a reader's snapshot see nothing between two commits.
+A merge moves rows in the order of their keys from newer runs into an older one, some with each commit and within it
+(svcd/store/merge_policy.py). So an account is at any time what the newest run that has it says, or else the table; and
+a kill, a backup and a reader's snapshot see nothing between two commits.
 """
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import takewhile
 from typing import Final
 
 from attrs import frozen
@@ -20,7 +21,7 @@ from attrs import frozen
 from svcd.chain.accounts import Account
 from svcd.chain.commitment import Row
 from svcd.store import database
-from svcd.store.merge_policy import mergeable
+from svcd.store.merge_policy import MergeBudget, mergeable
 
 _NEWEST: Final = "recent_account a ON a.run = r.number AND a.key"
 _ACCOUNT: Final = (
@@ -49,13 +50,10 @@ _FAN_IN: Final = 5
 """So many runs of about the same size are merged."""
 _SMALL_RUN: Final = 4_096
 """Runs with fewer rows count as the same size; a full block changes 4,000 accounts."""
-_MERGED_PER_ROW: Final = 8
-"""Rows that are merged for each one that a commit writes; with 10^7 accounts each is moved four times.
-
-However many a commit writes: if it merged fewer than are moved, the runs would grow in number for ever.
-"""
-_LEAST_MERGED: Final = 512
-"""Rows that are merged with any commit."""
+ROW_BYTES: Final = 60
+"""What moving a row into a run writes: it takes 47 bytes, and the rows of that run are written again."""
+TABLE_ROW_BYTES: Final = 80
+"""What moving a row into the table writes, with the other accounts on its page and the page that it leaves."""
 _STEP: Final = 1_024
 """Rows that one statement moves, in two or three milliseconds."""
 _END: Final = b"\xff" * 21
@@ -170,8 +168,10 @@ class _Run:
 class AccountWriter:
     """Changes the accounts, inside a transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, budget: MergeBudget | None = None) -> None:
         self._db = connection
+        self._budget = budget or MergeBudget()
+        self._budget.trees.append(self)
 
     def write(self, accounts: Mapping[bytes, Account | None], *, count: int) -> None:
         """Set accounts, None for one that does not exist; ``count`` exist then. Goes on with merges."""
@@ -185,10 +185,11 @@ class AccountWriter:
             # In the order of their keys, as below: so each page is looked up and changed once.
             for key, a in sorted(accounts.items())
         ]
+        # First: the run takes the pages that merges free, which the commit would write all the same.
+        self._budget.merge(len(rows) * ROW_BYTES)
         database.insert(self._db, "recent_account", rows)
         self._db.execute("INSERT INTO account_run (number, rows) VALUES (?, ?)", (number, len(rows)))
-        self._choose([*runs, _Run(number, len(rows), None)], count)
-        self._merge(_LEAST_MERGED + _MERGED_PER_ROW * len(rows))
+        self._choose(self._runs(), count)
 
     def _write_to_table(self, accounts: Mapping[bytes, Account | None]) -> None:
         rows = [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(accounts.items()) if a is not None]
@@ -203,33 +204,35 @@ class AccountWriter:
         return [_Run(*row) for row in rows]
 
     def _choose(self, runs: Sequence[_Run], count: int) -> None:
-        """Begin a merge if one is due."""
-        to_table = any(run.target == _TABLE for run in runs)
-        if not to_table and max(sum(run.rows for run in runs), _SMALL_TABLE) >= count:
-            self._db.execute("UPDATE account_run SET target = ?", (_TABLE,))
-            return
+        """Begin a merge if one is due: of the oldest runs into the table, or of the newest."""
         targets = {run.target for run in runs}
-        free: list[_Run] = []
-        for run in reversed(runs):
-            if run.target is not None or run.number in targets:
-                break
-            free.append(run)
+
+        def is_free(run: _Run) -> bool:
+            return run.target is None and run.number not in targets
+
+        large = list(takewhile(lambda run: is_free(run) and run.rows * _FAN_IN**2 >= count, runs))
+        if large and _TABLE not in targets and max(sum(run.rows for run in large), _SMALL_TABLE) >= count:
+            self._db.execute("UPDATE account_run SET target = ? WHERE number <= ?", (_TABLE, large[-1].number))
+            return
+        free = list(takewhile(is_free, reversed(runs)))
         if same_size := mergeable([run.rows for run in free], _SMALL_RUN, _FAN_IN):
             *newer, oldest = [run.number for run in free[:same_size]]
             self._db.executemany("UPDATE account_run SET target = ? WHERE number = ?", [(oldest, run) for run in newer])
 
-    def _merge(self, budget: int) -> None:
-        """Go on with the merges under way, those of few rows first, until about ``budget`` rows have been moved."""
-        while budget > 0:
-            row = self._db.execute(
-                "SELECT target FROM account_run WHERE target NOT NULL GROUP BY target ORDER BY sum(rows) LIMIT 1"
-            ).fetchone()
-            if row is None:
-                return
-            budget -= self._move(row[0], min(budget, _STEP))
+    def merges(self) -> list[tuple[int, int]]:
+        """The merges under way (:class:`svcd.store.merge_policy.Tree`)."""
+        return self._db.execute(
+            f"SELECT sum(rows) * iif(target = {_TABLE}, {TABLE_ROW_BYTES}, {ROW_BYTES}), target "
+            "FROM account_run WHERE target NOT NULL GROUP BY target"
+        ).fetchall()
+
+    def go_on(self, target: int, about: int) -> int:
+        """Move about so many bytes into a run, or into the table; gives how many, at least 1."""
+        size = TABLE_ROW_BYTES if target == _TABLE else ROW_BYTES
+        return max(self._move(target, min(about // size, _STEP)) * size, 1)
 
     def _move(self, target: int, about: int) -> int:
-        """Move about so many rows into a run, or into the table; gives how many, at least 1."""
+        """Move about so many rows; gives how many."""
         sources = self._db.execute("SELECT number FROM account_run WHERE target = ?", (target,)).fetchall()
         each = max(about // len(sources), 1)
         bounds = [
@@ -254,7 +257,7 @@ class AccountWriter:
             self._db.execute("UPDATE account_run SET rows = rows + ? WHERE number = ?", (moved, target))
         if not found:
             self._db.execute("DELETE FROM account_run WHERE target = ?", (target,))
-        return max(moved, 1)
+        return moved
 
     def _change_table(self, last: bytes) -> None:
         """Change the table as the newest rows up to the key ``last`` say."""

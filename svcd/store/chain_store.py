@@ -631,6 +631,7 @@ class ChainWriter(ChainReader):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._entries = TransferIndexWriter(connection)
+        self._accounts = AccountWriter(connection, self._entries.budget)
         self.checked_producers = CheckedProducers(connection)
 
     def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
@@ -745,7 +746,7 @@ class ChainWriter(ChainReader):
 
     def write_accounts(self, accounts: Mapping[bytes, Account | None], *, count: int) -> None:
         """Set accounts, None for one that a block had created; ``count`` exist then."""
-        AccountWriter(self._db).write(accounts, count=count)
+        self._accounts.write(accounts, count=count)
 
     def connect_block(
         self,
@@ -762,10 +763,11 @@ class ChainWriter(ChainReader):
         height = block.point.height
         self._db.execute("INSERT INTO canonical VALUES (?, ?)", (height, block.id))
         self._db.execute("UPDATE block SET side_work = NULL WHERE id = ? AND side_work IS NOT NULL", (block.id,))
-        self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
         rows = [(height, level, node) for level, node in enumerate(history) if level]
         self._db.executemany("INSERT INTO history VALUES (?, ?, ?)", rows)
         self._entries.add(height, height, rows_of(transfers, height))
+        # Last: it takes the pages that merges free, which the commit would write all the same.
+        self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
 
     def disconnect_block(self, block: StoredBlock) -> dict[bytes, Account | None]:
         """Remove the newest canonical block from the chain; gives the accounts as they were before it."""

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 ErrorReport = Callable[[BaseException], object]
 
 _CACHE_KIB: Final = 65_536
-_WAL_LIMIT: Final = 64 * 1024 * 1024
+_WAL_LIMIT: Final = 128 * 1024 * 1024
 _BUSY_MS: Final = 10_000
 _ROWS_AT_ONCE: Final = 16
 _STEPS: Final = 100_000
@@ -88,7 +88,7 @@ CHAIN: Final = DatabaseKind(
     # A long reorganisation changes gigabytes of pages. In memory SQLite also passes all of them after each statement.
     temp_store="FILE",
     # Runs of a few blocks are merged before that, and of a page only the newest content goes into the file.
-    checkpoint_pages=16_000,
+    checkpoint_pages=32_000,
     is_public=True,
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""

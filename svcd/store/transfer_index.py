@@ -2,8 +2,8 @@
 
 A log-structured merge tree of rows (docs/storage.md). The keys of a block's rows are hashes, so in one
 large table they would lie on thousands of pages. Instead each block adds a run: its rows in order, side by side. Runs
-of about the same size are merged, a bounded number of rows with each block. All of that is part of the block's
-transaction: a row is there in exactly those commits that have its block.
+of about the same size are merged, some rows with each block (svcd/store/merge_policy.py). All of that is part of the
+block's transaction: a row is there in exactly those commits that have its block.
 
 A run has the rows of consecutive blocks; while some are merged, they and the run that they become share these rows.
 Rows whose heights are not of their run any more, after a reorganisation or the deletion of old blocks, count as
@@ -24,10 +24,10 @@ from attrs import field, frozen
 
 from svcd.chain.transaction import Transfer
 from svcd.store import database
-from svcd.store.merge_policy import mergeable
+from svcd.store.merge_policy import MergeBudget, mergeable
 
-_LEAST_MERGED: Final = 256
-"""Rows of each index that are merged with any block."""
+_LEAST_SWEPT: Final = 256
+"""Deleted rows that are removed with any block."""
 _STEP: Final = 2_048
 """Rows that one statement moves, in two or three milliseconds."""
 
@@ -46,8 +46,8 @@ class Index:
     """So many adjacent runs of about the same size are merged: with more, less is written, and more runs are read."""
     small: int = field(eq=False)
     """Runs with fewer rows, as those of full blocks, count as the same size."""
-    merged_per_row: int = field(eq=False)
-    """Rows that are merged for each one that a block adds: more than the times that a row among 10^8 is moved."""
+    row_bytes: int = field(eq=False)
+    """What a row takes in a run."""
 
     @property
     def columns(self) -> str:
@@ -56,10 +56,10 @@ class Index:
 
 
 TRANSACTIONS: Final = Index(
-    runs="transaction_run", table="transaction_entry", keys=("txid",), fan_in=8, small=4_096, merged_per_row=9
+    runs="transaction_run", table="transaction_entry", keys=("txid",), fan_in=16, small=4_096, row_bytes=24
 )
 ADDRESSES: Final = Index(
-    runs="address_run", table="address_entry", keys=("address",), fan_in=10, small=8_192, merged_per_row=9
+    runs="address_run", table="address_entry", keys=("address",), fan_in=16, small=8_192, row_bytes=24
 )
 PAYMENTS: Final = Index(
     runs="payment_run",
@@ -67,7 +67,7 @@ PAYMENTS: Final = Index(
     keys=("reference", "recipient", "amount"),
     fan_in=4,
     small=4_096,
-    merged_per_row=18,
+    row_bytes=35,
 )
 """Merged more often than the others, since a payment is looked up more often."""
 INDEXES: Final = (TRANSACTIONS, ADDRESSES, PAYMENTS)
@@ -176,54 +176,57 @@ class TransferIndex:
         return int(count)
 
 
-class TransferIndexWriter(TransferIndex):
-    """Changes the indexes, inside a transaction."""
+class _IndexTree:
+    """The tree of one index; changed inside a transaction."""
 
-    def add(self, first: int, last: int, rows: Rows) -> None:
-        """Add the sorted rows of blocks above all others, from height ``first`` to ``last``. Goes on with merges."""
-        for index in INDEXES:
-            if added := rows[index]:
-                number = self._new_run(index, first, last, len(added))
-                database.insert(self._db, index.table, [(number, *row) for row in added])
-                self._choose(index)
-                self._merge(index, _LEAST_MERGED + index.merged_per_row * len(added))
-        self.sweep(_LEAST_MERGED + sum(map(len, rows.values())))
+    def __init__(self, connection: sqlite3.Connection, index: Index) -> None:
+        self._db = connection
+        self.index = index
 
-    def forget_from(self, height: int) -> None:
-        """Delete the rows of the blocks from ``height`` on; takes the same time however many they are."""
-        for index in INDEXES:
-            self._db.execute(f"UPDATE {index.runs} SET last = ?1 - 1 WHERE last >= ?1", (height,))
+    def add(self, first: int, last: int, rows: Sequence[tuple[int, ...]]) -> None:
+        """Add a run above all others. Begins a merge if one is due."""
+        number = self._new(first, last, len(rows))
+        database.insert(self._db, self.index.table, [(number, *row) for row in rows])
+        self._choose()
 
-    def forget_below(self, height: int) -> None:
-        """Delete the rows of the blocks below ``height``; takes the same time however many they are."""
-        for index in INDEXES:
-            self._db.execute(f"UPDATE {index.runs} SET first = ?1 WHERE first < ?1", (height,))
-
-    def sweep(self, at_most: int) -> int:
-        """Remove about so many deleted rows, of runs that have no others; gives how many, 0 if none are left."""
-        removed = 0
-        for index in INDEXES:
-            for number in self._all_deleted(index):
-                while removed < at_most:
-                    some = self._move(index, [number], number, min(at_most - removed, _STEP))
-                    removed += max(some, 1)
-                    if not some:
-                        self._db.execute(f"DELETE FROM {index.runs} WHERE number = ?", (number,))
-                        break
-        return removed
-
-    def _all_deleted(self, index: Index) -> list[int]:
+    def all_deleted(self) -> list[int]:
         """The runs that have deleted rows only, or none."""
-        deleted = f"FROM {index.runs} WHERE first > last"
-        self._db.execute(f"UPDATE {index.runs} SET target = NULL WHERE number IN (SELECT number {deleted})")
+        deleted = f"FROM {self.index.runs} WHERE first > last"
+        self._db.execute(f"UPDATE {self.index.runs} SET target = NULL WHERE number IN (SELECT number {deleted})")
         return [number for (number,) in self._db.execute(f"SELECT number {deleted}")]
 
-    def _new_run(self, index: Index, first: int, last: int, count: int) -> int:
-        row = first, last, count
-        return self._db.execute(f"INSERT INTO {index.runs} (first, last, rows) VALUES (?, ?, ?)", row).lastrowid or 0
+    def sweep(self, number: int, at_most: int) -> int:
+        """Remove some rows of a run that has deleted ones only, or the run when it has none; gives how many rows."""
+        removed = self._move([number], number, min(at_most, _STEP))
+        if not removed:
+            self._db.execute(f"DELETE FROM {self.index.runs} WHERE number = ?", (number,))
+        return removed
 
-    def _choose(self, index: Index) -> None:
+    def merges(self) -> list[tuple[int, int]]:
+        """The merges under way (:class:`svcd.store.merge_policy.Tree`)."""
+        return self._db.execute(
+            f"SELECT sum(rows) * {self.index.row_bytes}, target FROM {self.index.runs} "
+            "WHERE target NOT NULL GROUP BY target"
+        ).fetchall()
+
+    def go_on(self, target: int, about: int) -> int:
+        """Move about so many bytes into the run ``target``; gives how many, at least 1."""
+        runs, size = self.index.runs, self.index.row_bytes
+        sources = [run for (run,) in self._db.execute(f"SELECT number FROM {runs} WHERE target = ?", (target,))]
+        moved = self._move(sources, target, min(about // size, _STEP))
+        if not moved:
+            self._db.execute(f"DELETE FROM {runs} WHERE target = ?", (target,))
+        return max(moved * size, 1)
+
+    def _new(self, first: int, last: int, count: int) -> int:
+        row = first, last, count
+        return (
+            self._db.execute(f"INSERT INTO {self.index.runs} (first, last, rows) VALUES (?, ?, ?)", row).lastrowid or 0
+        )
+
+    def _choose(self) -> None:
         """Begin a merge if one is due: of the newest runs, which are side by side."""
+        index = self.index
         runs = self._db.execute(
             f"SELECT number, rows, first, last FROM {index.runs} r WHERE first <= last "
             f"AND target IS NULL AND NOT EXISTS (SELECT 1 FROM {index.runs} s WHERE s.target = r.number) "
@@ -232,27 +235,14 @@ class TransferIndexWriter(TransferIndex):
         group = runs[: mergeable([rows for _, rows, *_ in runs], index.small, index.fan_in)]
         if group:
             # Never an old run: its deleted rows would come back with a wider range of heights.
-            target = self._new_run(index, group[-1][2], group[0][3], 0)
+            target = self._new(group[-1][2], group[0][3], 0)
             targets = [(target, number) for number, *_ in group]
             self._db.executemany(f"UPDATE {index.runs} SET target = ? WHERE number = ?", targets)
 
-    def _merge(self, index: Index, budget: int) -> None:
-        """Go on with the merges under way, those of few rows first, until ``budget`` rows are moved."""
-        while budget > 0:
-            row = self._db.execute(
-                f"SELECT target FROM {index.runs} WHERE target NOT NULL GROUP BY target ORDER BY sum(rows) LIMIT 1"
-            ).fetchone()
-            if row is None:
-                return
-            sources = [run for (run,) in self._db.execute(f"SELECT number FROM {index.runs} WHERE target = ?", row)]
-            moved = self._move(index, sources, row[0], min(budget, _STEP))
-            if not moved:
-                self._db.execute(f"DELETE FROM {index.runs} WHERE target = ?", row)
-            budget -= max(moved, 1)
-
-    def _move(self, index: Index, sources: Sequence[int], target: int, about: int) -> int:
+    def _move(self, sources: Sequence[int], target: int, about: int) -> int:
         """Move about so many rows into a run, or delete them if it is their own; gives how many."""
-        each, keys = max(about // len(sources), 1), index.columns
+        index, keys = self.index, self.index.columns
+        each = max(about // len(sources), 1)
         later = f"SELECT {keys} FROM {index.table} WHERE run = ? ORDER BY {keys} LIMIT 1 OFFSET ?"
         bounds = [bound for run in sources for bound in self._db.execute(later, (run, each)).fetchall()]
         runs = ", ".join(map(str, sources))
@@ -272,3 +262,45 @@ class TransferIndexWriter(TransferIndex):
             self._db.execute(f"UPDATE {index.runs} SET rows = rows + ? WHERE number = ?", (moved, target))
         deleted = self._db.execute(f"DELETE FROM {index.table} WHERE run IN ({runs}) {up_to}", values).rowcount
         return max(moved, deleted)
+
+
+class TransferIndexWriter(TransferIndex):
+    """Changes the indexes, inside a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._trees = [_IndexTree(connection, index) for index in INDEXES]
+        self.budget = MergeBudget([*self._trees])
+        """To be shared with the accounts."""
+
+    def add(self, first: int, last: int, rows: Rows) -> None:
+        """Add the sorted rows of blocks above all others, from height ``first`` to ``last``. Goes on with merges."""
+        size = 0
+        for tree in self._trees:
+            if added := rows[tree.index]:
+                tree.add(first, last, added)
+                size += len(added) * tree.index.row_bytes
+        self.budget.merge(size)
+        self.sweep(_LEAST_SWEPT + sum(map(len, rows.values())))
+
+    def forget_from(self, height: int) -> None:
+        """Delete the rows of the blocks from ``height`` on; takes the same time however many they are."""
+        for index in INDEXES:
+            self._db.execute(f"UPDATE {index.runs} SET last = ?1 - 1 WHERE last >= ?1", (height,))
+
+    def forget_below(self, height: int) -> None:
+        """Delete the rows of the blocks below ``height``; takes the same time however many they are."""
+        for index in INDEXES:
+            self._db.execute(f"UPDATE {index.runs} SET first = ?1 WHERE first < ?1", (height,))
+
+    def sweep(self, at_most: int) -> int:
+        """Remove about so many deleted rows, of runs that have no others; gives how many, 0 if none are left."""
+        removed = 0
+        for tree in self._trees:
+            for number in tree.all_deleted():
+                while removed < at_most:
+                    some = tree.sweep(number, at_most - removed)
+                    removed += max(some, 1)
+                    if not some:
+                        break
+        return removed

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from svcd.store import account_table
+from svcd.store import account_table, merge_policy
 from svcd.store.database import migrations
 
 
@@ -28,6 +28,6 @@ def small_runs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(account_table, "_SMALL_TABLE", 4)
     patch.setattr(account_table, "_SMALL_RUN", 4)
     patch.setattr(account_table, "_FAN_IN", 3)
-    patch.setattr(account_table, "_MERGED_PER_ROW", 3)
-    patch.setattr(account_table, "_LEAST_MERGED", 1)
+    patch.setattr(merge_policy, "_TIMES", 3)
+    patch.setattr(merge_policy, "_LEAST", account_table.ROW_BYTES)
     patch.setattr(account_table, "_STEP", 2)

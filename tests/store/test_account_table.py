@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.accounts import Account
-from svcd.store import account_table
+from svcd.store import account_table, merge_policy
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.database import attempt, open_reader, open_writer, transaction
 from tests.store.account_runs import patched_chain, small_runs
@@ -151,43 +151,45 @@ def temporary_files() -> list[str]:
     return [target for target in targets if "etilqs_" in target]
 
 
-def test_commits_of_five_full_blocks_each_leave_nothing_to_merge(tmp_path: Path) -> None:
+def test_runs_of_five_full_blocks_each_are_merged_in_the_next_two_commits(tmp_path: Path) -> None:
     """As they are written while a node catches up over full blocks."""
     rows = 5 * account_table._SMALL_RUN
     with closing(open_writer(tmp_path / "chain.sqlite")) as connection:
-        for at in range(account_table._FAN_IN):
-            assert len(connection.execute("SELECT * FROM account_run").fetchall()) == at
+        for at in range(account_table._FAN_IN + 2):
             with transaction(connection):
                 AccountWriter(connection).write(some_accounts(at, rows), count=10**7)
                 assert not temporary_files()
-        assert connection.execute("SELECT number, rows, target FROM account_run").fetchall() == [(1, 5 * rows, None)]
+        runs = connection.execute("SELECT number, rows, target FROM account_run").fetchall()
+        assert runs == [(1, 5 * rows, None), (6, rows, None), (7, rows, None)]
 
 
 def test_runs_are_few_however_many_large_commits_there_were(
     connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("_FAN_IN", 5), ("_MERGED_PER_ROW", 8), ("_LEAST_MERGED", 0)):
-        monkeypatch.setattr(account_table, name, value)
+    monkeypatch.setattr(account_table, "_FAN_IN", 5)
+    monkeypatch.setattr(merge_policy, "_TIMES", 4)
+    monkeypatch.setattr(merge_policy, "_LEAST", 0)
     most, count, rows = 0, 10_000, 5 * account_table._SMALL_RUN
     for at in range(600):
         with transaction(connection):
             AccountWriter(connection).write(some_accounts(at, rows), count=count)
         ((runs,),) = connection.execute("SELECT count(*) FROM account_run").fetchall()
         most = max(most, runs)
-    # Of three sizes up to 2,500 rows, four each that wait and five that are being merged, and a last one.
-    assert 8 < most < 3 * 9
+    # Of three sizes up to 2,500 rows, four each that wait and five that are being merged, and those that wait for the
+    # table.
+    assert 8 < most < 4 * 9
 
 
 def test_a_run_is_merged_in_small_steps(connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """No commit merges more rows than its own allow, however many are waiting."""
-    monkeypatch.setattr(account_table, "_MERGED_PER_ROW", 0)
+    monkeypatch.setattr(merge_policy, "_TIMES", 0)
     writer = AccountWriter(connection)
     with transaction(connection):
         writer.write({key(number): Account(1) for number in range(1000)}, count=1000)
-        writer.write({key(number): Account(2) for number in range(940)}, count=1000)
-        assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(940, None)]
-        writer.write({key(number): Account(3) for number in range(940, 1000)}, count=1000)
-    assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(940, 0), (60, 0)]
+        writer.write({key(number): Account(2) for number in range(600)}, count=1000)
+        assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(600, None)]
+        writer.write({key(number): Account(3) for number in range(600, 1000)}, count=1000)
+    assert connection.execute("SELECT rows, target FROM account_run").fetchall() == [(600, 0), (400, 0)]
 
     def rows() -> int:
         ((count,),) = connection.execute("SELECT count(*) FROM recent_account").fetchall()
@@ -200,6 +202,26 @@ def test_a_run_is_merged_in_small_steps(connection: sqlite3.Connection, monkeypa
             writer.write({}, count=1000)
         left.append(rows())
     # One row of each run may be merged more than the commit allows.
-    assert max(before - after for before, after in pairwise(left)) <= 2 * (account_table._LEAST_MERGED + 1)
-    accounts = {key(number): Account(2 if number < 940 else 3) for number in range(1000)}
+    assert max(before - after for before, after in pairwise(left)) <= 2 * (1 + 1)
+    accounts = {key(number): Account(2 if number < 600 else 3) for number in range(1000)}
     check(AccountReader(connection), accounts, 1000)
+
+
+def test_small_runs_do_not_wait_for_the_table(connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are merged with each other while the large ones are merged into it."""
+    monkeypatch.setattr(merge_policy, "_TIMES", 0)
+    writer, runs = AccountWriter(connection), "SELECT number, target FROM account_run ORDER BY number"
+    with transaction(connection):
+        writer.write({key(number): Account(1) for number in range(1000)}, count=1000)
+        for at, (rows, count) in enumerate([(900, 1200), (50, 1200), (40, 900)]):
+            assert connection.execute(runs).fetchall() == [(run, None) for run in range(1, at + 1)]
+            writer.write({key(number): Account(2 + at) for number in range(rows)}, count=count)
+        assert connection.execute(runs).fetchall() == [(1, 0), (2, None), (3, None)]
+        writer.write({key(number): Account(5) for number in range(38)}, count=900)
+        assert connection.execute(runs).fetchall() == [(1, 0), (2, None), (3, 2), (4, 2)]
+        for _ in range(1000):
+            writer.write({}, count=900)
+    assert (1, 0) not in connection.execute(runs).fetchall()
+    newest = [(38, 5), (40, 4), (50, 3), (900, 2), (1000, 1)]
+    balances = {number: next(balance for end, balance in newest if number < end) for number in range(1000)}
+    check(AccountReader(connection), {key(number): Account(balance) for number, balance in balances.items()}, 1000)

@@ -111,8 +111,8 @@ def test_inserted_rows_write_no_page_before_the_commit(writer: sqlite3.Connectio
 def test_the_writer_logs_ahead_and_keeps_the_log_short(writer: sqlite3.Connection) -> None:
     assert setting(writer, "journal_mode") == "wal"
     assert setting(writer, "synchronous") == 1, "NORMAL"
-    assert setting(writer, "wal_autocheckpoint") == 16_000
-    assert setting(writer, "journal_size_limit") == 64 * 2**20
+    assert setting(writer, "wal_autocheckpoint") == 32_000
+    assert setting(writer, "journal_size_limit") == 128 * 2**20
 
 
 def test_a_commit_can_leave_the_log_to_a_checkpoint_on_another_connection(

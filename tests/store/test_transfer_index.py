@@ -13,7 +13,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.store import transfer_index
+from svcd.store import merge_policy, transfer_index
 from svcd.store.database import open_reader, open_writer, transaction
 from svcd.store.transfer_index import (
     ADDRESSES,
@@ -70,9 +70,11 @@ def check(found: TransferIndex, model: Model) -> None:
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little merging with each block, so that few blocks make many runs."""
-    small = [evolve(index, fan_in=3, small=13, merged_per_row=3) for index in INDEXES]
+    small = [evolve(index, fan_in=3, small=13) for index in INDEXES]
     monkeypatch.setattr(transfer_index, "INDEXES", small)
-    monkeypatch.setattr(transfer_index, "_LEAST_MERGED", 2)
+    monkeypatch.setattr(transfer_index, "_LEAST_SWEPT", 2)
+    monkeypatch.setattr(merge_policy, "_TIMES", 3)
+    monkeypatch.setattr(merge_policy, "_LEAST", 150)
     monkeypatch.setattr(transfer_index, "_STEP", 7)
 
 

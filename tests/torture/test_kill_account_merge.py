@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from svcd.chain.accounts import Account
-from svcd.store import account_table
+from svcd.store import account_table, merge_policy
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.database import open_writer, transaction
 from tests.torture.test_kill import ROOT
@@ -35,7 +35,7 @@ def changes(commit: int) -> dict[bytes, Account | None]:
 def commit_for_ever(path: Path) -> None:
     """A commit for each line of the standard input, in runs that are merged all the time."""
     account_table._SMALL_TABLE, account_table._SMALL_RUN, account_table._STEP = 8, 60, 40  # type: ignore[misc]
-    account_table._LEAST_MERGED, account_table._MERGED_PER_ROW = 0, 3  # type: ignore[misc]
+    merge_policy._LEAST, merge_policy._TIMES = 0, 3  # type: ignore[misc]
     with closing(open_writer(path)) as connection:
         found = AccountReader(connection).account(NUMBERED)
         commit = 0 if found is None else found.balance
