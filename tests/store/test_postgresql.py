@@ -4,12 +4,14 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +304,12 @@ def test_a_server_that_hangs_is_given_up(
         os.kill(backend, signal.SIGCONT)
 
 
+def _listens(path: Path) -> bool:
+    """Whether a Unix socket takes connections, which it does only some time after its file is there."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
 @contextmanager
 def pooler(server: Server, mode: str, folder: Path) -> Iterator[str]:
     """PgBouncer before a server; gives the connection URI."""
@@ -320,7 +328,7 @@ def pooler(server: Server, mode: str, folder: Path) -> Iterator[str]:
             [path, folder / "pgbouncer.ini"], stdout=output, stderr=output, cwd=folder, **server.identity
         )
     try:
-        wait_until((folder / ".s.PGSQL.6432").exists, "a pooler that listens")
+        wait_until(partial(_listens, folder / ".s.PGSQL.6432"), "a pooler that listens")
         yield f"postgresql://svcd@/postgres?host={folder}&port=6432"
     finally:
         process.terminate()
