@@ -37,8 +37,6 @@ MAX_WANTED: Final = limit(REMEMBERED_HEADERS, "blocks that are kept because of t
 _REMEMBERED_READS: Final = 256
 MAX_FUTURE_BLOCKS: Final = limit(64, "early blocks that are held", "blocks", FUTURE_BLOCKS)
 MAX_SLOTS_AHEAD: Final = limit(60, "how early a block may be", "slots", FUTURE_BLOCKS)
-_SHARED_SECONDS: Final = 0.02
-"""How long reads share a transaction. A longer one would hold up the checkpoints of deletions (svcd.node.pruner)."""
 
 T = TypeVar("T")
 OnStage = Callable[[BlockStage], object]
@@ -100,7 +98,7 @@ class ChainManager:
         self._connecting = 0
         """Batches with the writer: while there are any, the chain on disk may be ahead of ``tip``."""
         self._reads = ExitStack()
-        """Holds the transaction that reads share, if there is one, and the timer that ends it."""
+        """Holds the transaction that the reads of this turn of the reactor share, if there is one."""
         self._pending: dict[bytes, tuple[_Batch, ChainHead]] = {}
         """The blocks in process by hash: their children can be checked meanwhile, and are connected after them."""
         self._ended: deque[_Batch] = deque()
@@ -130,10 +128,10 @@ class ChainManager:
             with self.reader.snapshot():
                 return query(self.reader), self.reader.existing_tip()
         if not self.reader.in_transaction:
-            # SQLite takes a third of the time of a short query to begin and end its transaction, which the next reads
-            # save. They miss no block: the transaction ends before the writer gets one.
+            # SQLite takes a third of the time of a short query to begin and end its transaction, which the other reads
+            # of this turn of the reactor save.
             self._reads.enter_context(self.reader.snapshot())
-            self._reads.callback(_cancel, self._clock.callLater(_SHARED_SECONDS, self.end_shared_commit))
+            self._clock.callLater(0, self.end_shared_commit)
         return query(self.reader), self.tip
 
     def end_shared_commit(self) -> None:
@@ -532,8 +530,3 @@ class FutureBlocks:
 
 def _too_far(slot: int) -> NotYet:
     return NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")
-
-
-def _cancel(timer: Timer) -> None:
-    if timer.active():
-        timer.cancel()

@@ -71,26 +71,14 @@ def height_in(reader: ChainReader) -> int:
     return reader.existing_tip().height
 
 
-SHARED_SECONDS = 0.02
-
-
-def test_reads_shortly_after_one_another_see_one_commit(node: Node, chain: ChainBuilder) -> None:
+def test_reads_of_one_turn_of_the_reactor_see_one_commit(node: Node, chain: ChainBuilder) -> None:
     manager = node.chain_manager
     assert manager.read(ChainReader.prune_height) == (0, manager.tip)
     with node.store.commit():
         node.connections[0].execute("UPDATE prune SET height = 7")
-    node.clock.advance(SHARED_SECONDS / 2)
     assert manager.read(ChainReader.prune_height)[0] == 0
-    node.clock.advance(SHARED_SECONDS / 2)
+    node.clock.advance(0)
     assert manager.read(ChainReader.prune_height)[0] == 7
-
-
-def test_no_timer_is_left_when_a_shared_transaction_ends_early(node: Node, chain: ChainBuilder) -> None:
-    before = list(node.clock.getDelayedCalls())
-    node.chain_manager.read(height_in)
-    assert len(node.clock.getDelayedCalls()) == len(before) + 1
-    node.chain_manager.end_shared_commit()
-    assert node.clock.getDelayedCalls() == before
 
 
 def test_reads_after_a_block_see_it_in_the_same_turn(node: Node, chain: ChainBuilder) -> None:
@@ -106,7 +94,7 @@ def test_a_transaction_that_an_error_has_ended_is_not_ended_again(node: Node, ch
     manager = node.chain_manager
     manager.read(height_in)
     node.connections[1].execute("ROLLBACK")
-    node.clock.advance(SHARED_SECONDS)
+    node.clock.advance(0)
     assert manager.read(height_in) == (0, manager.tip)
 
 
