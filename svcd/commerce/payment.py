@@ -1,7 +1,7 @@
 """The state of a payment, computed from what chain and mempool show (docs/payments.md).
 
-Pure functions: svcd.commerce.payment_lookup reads chain and mempool. The values of which each verification makes new
-ones are tuples, which takes half the time of a class.
+Pure functions: svcd.commerce.payment_lookup reads chain and mempool. What each verification makes anew is a tuple,
+since making an instance of a frozen class takes twice the time.
 """
 
 import json
@@ -128,9 +128,11 @@ def observe(
         counted = [each for each in counted if not terms.excludes(each.height)]
     if len(counted) > 1:
         counted.sort(key=lambda location: (location.height, location.position))
-    # A transfer may be in both: the mempool hears of a block only after its commit.
-    on_chain = {location.txid for location in counted} if pending else ()
-    waiting = [txid for txid in pending if txid not in on_chain]
+    waiting = pending
+    if counted and pending:
+        # A transfer may be in both: the mempool hears of a block only after its commit.
+        on_chain = {location.txid for location in counted}
+        waiting = [txid for txid in pending if txid not in on_chain]
     return Observation(
         tip,
         location=counted[0] if counted else None,

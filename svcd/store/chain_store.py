@@ -149,7 +149,7 @@ OF_PAYEE: Final = (
     "SELECT p.amount, p.place & 65535, x.body, b.hash, b.height, b.slot, p.place "
     f"FROM {PAYMENTS.runs} r CROSS JOIN {PAYMENTS.table} p "
     "ON r.last >= ?1 >> 16 AND p.run = r.number AND p.reference = ?2 AND p.recipient = ?3 AND p.place >= ?1 "
-    f"AND {LIVE} {_PLACED_OR_NULL} LIMIT {MAX_TOGETHER + 1}"
+    f"AND {LIVE} {_PLACED_OR_NULL} LIMIT ?4"
 )
 PRODUCED: Final = (
     "b.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
@@ -502,7 +502,7 @@ class ChainReader(AccountReader):
         In one statement in place of three if there are few transfers, as for most orders. Raises Corrupt.
         """
         # An order mostly names a height near which it was made: then only the newest runs are read.
-        rows = self._db.execute(OF_PAYEE, (_in_range((since, 0)), *_shortened(payee))).fetchall()
+        rows = self._db.execute(OF_PAYEE, (_in_range((since, 0)), *_shortened(payee), MAX_TOGETHER + 1)).fetchall()
         if len(rows) > MAX_TOGETHER:
             with self.snapshot():
                 return (
@@ -570,10 +570,7 @@ class ChainReader(AccountReader):
         """Transfers to any recipient under ``reference``, the oldest blocks first; raises Corrupt."""
         with self.snapshot():
             rows = self._index.scan(PAYMENTS, "reference = ?", (by_reference(reference),))
-            found = self._stored(
-                rows, reference, lambda stored: [named for named, _ in payees_of_stored(stored)], by_reference
-            )
-            return list(islice(found, limit))
+            return list(islice(self._stored(rows, reference, _references_of, by_reference), limit))
 
 
 _OF_PAYEE: Final = "reference = ? AND recipient = ?"

@@ -235,9 +235,7 @@ class Custom:
 
     schema: Schema
     parse: Callable[[Any], object] = lambda value: value
-    parse_text: Callable[[str], object] = field(init=False, eq=False, repr=False)
-    """The same for a text."""
 
-    @parse_text.default
-    def _same(self) -> Callable[[str], object]:
-        return self.parse
+    def parse_text(self, text: str) -> object:
+        """The same for a text."""
+        return self.parse(text)

@@ -65,17 +65,11 @@ class Field:
     default: object = REQUIRED
     argument: str = field(init=False)
     """The keyword of the route's method: ``ttl_seconds`` for ``ttlSeconds``, ``from_`` for ``from``."""
-    parse_text: Callable[[str], object] = field(init=False, eq=False, repr=False)
-    """That of the type, which each request would look up anew."""
 
     @argument.default
     def _snake_case(self) -> str:
         snake = re.sub("[A-Z]", lambda capital: "_" + capital[0].lower(), self.name)
         return snake + "_" if keyword.iskeyword(snake) else snake
-
-    @parse_text.default
-    def _of_type(self) -> Callable[[str], object]:
-        return self.type.parse_text
 
     @property
     def required(self) -> bool:
@@ -203,7 +197,7 @@ class Route:
     """What a request without a query gives the method, by its arguments; without required fields."""
     required_in_query: tuple[Field, ...] = field(init=False, default=())
     one_of_in_query: tuple[str, ...] = field(init=False, default=())
-    """The arguments of those fields of ``one_of`` that are in the query."""
+    """Those names of ``one_of`` that are of fields of the query."""
 
     @takes_min_height.default
     def _reads_chain(self) -> bool:
@@ -212,12 +206,13 @@ class Route:
     def __attrs_post_init__(self) -> None:
         if self.takes_min_height:
             object.__setattr__(self, "query_fields", (*self.query_fields, MIN_HEIGHT))
-        object.__setattr__(self, "query_by_name", {field.name: field for field in self.query_fields})
-        defaults = {field.argument: field.default for field in self.query_fields if not field.required}
-        object.__setattr__(self, "query_defaults", defaults)
-        object.__setattr__(self, "required_in_query", tuple(field for field in self.query_fields if field.required))
-        chosen = tuple(field.argument for field in self.query_fields if field.name in self.one_of)
-        object.__setattr__(self, "one_of_in_query", chosen)
+        for name, value in {
+            "query_by_name": {each.name: each for each in self.query_fields},
+            "query_defaults": {each.argument: each.default for each in self.query_fields if not each.required},
+            "required_in_query": tuple(each for each in self.query_fields if each.required),
+            "one_of_in_query": tuple(each.name for each in self.query_fields if each.name in self.one_of),
+        }.items():
+            object.__setattr__(self, name, value)
         placeholders = _PLACEHOLDER.findall(self.path)
         if placeholders != [field.name for field in self.path_fields]:
             raise ValueError(f"{self.path}: path_fields must be its placeholders, in order: {placeholders}")
@@ -280,11 +275,11 @@ def read_values(
 
     Raises HttpError(400), and what ``parse_json`` and custom field types raise beside ValueError.
     """
-    values = {each.argument: _parsed(each, each.parse_text, path_values[each.name]) for each in route.path_fields}
+    values = {each.argument: _parsed(each, each.type.parse_text, path_values[each.name]) for each in route.path_fields}
     if route.query_fields:
         values.update(route.query_defaults)
         if b"?" in request.uri or route.required_in_query or route.one_of_in_query:
-            values.update(_read_query(route, request))
+            _read_query(route, request, values)
     if route.raw_body:
         values["body"] = _bytes(request)
     elif route.method != "GET":
@@ -326,12 +321,15 @@ def _parsed(declared: Field, parse: Callable[[Any], object], raw: Any) -> object
     try:
         return parse(raw)
     except ValueError as error:
-        raise HttpError(400, f"{declared.name}: {error}") from error
+        raise _wrong(declared, error) from error
 
 
-def _read_query(route: Route, request: IncomingRequest) -> dict[str, object]:
-    """The values of the fields that a request has in its query."""
-    values: dict[str, object] = {}
+def _wrong(declared: Field, error: ValueError) -> HttpError:
+    return HttpError(400, f"{declared.name}: {error}")
+
+
+def _read_query(route: Route, request: IncomingRequest, values: dict[str, object]) -> None:
+    """Add the values of the fields that a request has in its query."""
     # Not request.args: Twisted also splits at semicolons, so that one value could pass for two.
     try:
         splits = _splits(request.uri.partition(b"?")[2].decode("ascii"))
@@ -339,23 +337,29 @@ def _read_query(route: Route, request: IncomingRequest) -> dict[str, object]:
         raise HttpError(400, "the query must be UTF-8 in percent-encoding") from error
     except ValueError as error:
         raise HttpError(400, f"the query may have at most {MAX_QUERY_FIELDS} fields") from error
-    for name, _, text in splits:
-        declared = route.query_by_name.get(name)
-        if declared is None:
-            continue
-        if declared.argument in values:
-            raise HttpError(400, f"{name} occurs more than once in the query; give it once")
-        values[declared.argument] = _parsed(declared, declared.parse_text, text)
-    if route.one_of_in_query and sum(map(values.__contains__, route.one_of_in_query)) != 1:
+    query = {name: text for name, _, text in splits}
+    if len(query) < len(splits):
+        names = [name for name, *_ in splits]
+        for name in route.query_by_name:
+            if names.count(name) > 1:
+                raise HttpError(400, f"{name} occurs more than once in the query; give it once")
+    if route.one_of_in_query and sum(map(query.__contains__, route.one_of_in_query)) != 1:
         raise _not_one_of(route)
     for declared in route.required_in_query:
-        if declared.argument not in values:
+        if declared.name not in query:
             raise _missing(declared)
-    return values
+    # Few of the fields are in a query, so each name in it is looked up, not each field.
+    for name, text in query.items():
+        known = route.query_by_name.get(name)
+        if known is not None:
+            try:
+                values[known.argument] = known.type.parse_text(text)
+            except ValueError as error:
+                raise _wrong(known, error) from error
 
 
 def _splits(text: str) -> Sequence[tuple[str, str, str]]:
-    """Name, equals sign and value of each field in a query."""
+    """Each field of a query as ``str.partition`` splits it at its equals sign, without percent-encoding."""
     if "%" in text or "+" in text or text.count("&") >= MAX_QUERY_FIELDS:
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
         return [(name, "=", value) for name, value in pairs]

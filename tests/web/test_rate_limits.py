@@ -281,6 +281,17 @@ def test_trusted_proxy_tells_the_last_address_that_nobody_can_forge(forwarded: l
     assert Clients(["10.0.0.0/8"]).of_request(request(PROXY, *forwarded)) == group
 
 
+@pytest.mark.parametrize("peer", ["203.0.113.9", PROXY, "127.0.0.1", UNIXAddress(b"/run/svcd.sock"), "::1"])
+@pytest.mark.parametrize("forwarded", [[], ["198.51.100.7"], ["127.0.0.1"], ["unknown"]])
+def test_a_request_that_is_noted_draws_from_the_same_buckets(peer: Any, forwarded: list[str]) -> None:
+    clients, asking = Clients([f"{PROXY}/32"], exempt=["127.0.0.0/8", "::1"]), request(peer, *forwarded)
+    assert clients.note_request(asking, 0.0) == clients.of_request(asking)
+
+
+def test_a_stranger_is_under_its_limit_whatever_it_forwards() -> None:
+    assert Clients().note_request(request("203.0.113.9", "198.51.100.7"), 0.0) == "203.0.113.9"
+
+
 def test_exempt_client_behind_a_proxy() -> None:
     clients = Clients(trusted_proxies=[f"{PROXY}/32"], exempt=["198.51.100.0/24"])
 
