@@ -168,10 +168,10 @@ class _Run:
 class AccountWriter:
     """Changes the accounts, inside a transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, budget: MergeBudget | None = None) -> None:
+    def __init__(self, connection: sqlite3.Connection, budget: MergeBudget) -> None:
         self._db = connection
-        self._budget = budget or MergeBudget()
-        self._budget.trees.append(self)
+        self._budget = budget
+        budget.trees.append(self)
 
     def write(self, accounts: Mapping[bytes, Account | None], *, count: int) -> None:
         """Set accounts, None for one that does not exist; ``count`` exist then. Goes on with merges."""
@@ -185,7 +185,7 @@ class AccountWriter:
             # In the order of their keys, as below: so each page is looked up and changed once.
             for key, a in sorted(accounts.items())
         ]
-        # First: the run takes the pages that merges free, which the commit would write all the same.
+        # Before the run is added, which takes the pages that merges free: the commit would write these pages anyway.
         self._budget.merge(len(rows) * ROW_BYTES)
         database.insert(self._db, "recent_account", rows)
         self._db.execute("INSERT INTO account_run (number, rows) VALUES (?, ?)", (number, len(rows)))

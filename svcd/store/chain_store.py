@@ -24,6 +24,7 @@ from svcd.limits import LONG_LISTS, limit
 from svcd.store import database
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.checked_producers import CheckedProducers
+from svcd.store.merge_policy import MergeBudget
 from svcd.store.packed_transfer import FEE, pack_transfer, parties_of_stored, payees_of_stored, unpack_transfer
 from svcd.store.pruned import Pruned
 from svcd.store.transfer_index import (
@@ -627,8 +628,9 @@ class ChainWriter(ChainReader):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self._entries = TransferIndexWriter(connection)
-        self._accounts = AccountWriter(connection, self._entries.budget)
+        budget = MergeBudget()
+        self._entries = TransferIndexWriter(connection, budget)
+        self._accounts = AccountWriter(connection, budget)
         self.checked_producers = CheckedProducers(connection)
 
     def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
@@ -763,7 +765,7 @@ class ChainWriter(ChainReader):
         rows = [(height, level, node) for level, node in enumerate(history) if level]
         self._db.executemany("INSERT INTO history VALUES (?, ?, ?)", rows)
         self._entries.add(height, height, rows_of(transfers, height))
-        # Last: it takes the pages that merges free, which the commit would write all the same.
+        # After the merges, since it takes the pages that they free: the commit would write these pages anyway.
         self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
 
     def disconnect_block(self, block: StoredBlock) -> dict[bytes, Account | None]:

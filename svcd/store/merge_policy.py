@@ -9,16 +9,21 @@ from typing import Final, Protocol
 
 from attrs import define, field
 
-_TIMES: Final = 3.75
-"""So many times the bytes that are added to the trees are merged."""
-_ONCE_MORE: Final = 1 << 33
-"""For so many bytes in merges under way, the added ones are merged once more.
+_PER_ADDED_BYTE: Final = 3.75
+"""Bytes that are merged for each one that is added to the trees."""
+_ONE_MORE_UNDER_WAY: Final = 1 << 33
+"""With so many bytes in merges under way, one more is merged for each that is added.
 
-The larger the trees, the more often a row is moved: among 10^7 transfers and accounts 3.5 times, among 10^8 4.3 times.
-If less is merged than becomes due, more is under way, until as much is merged. So trees of any size have few runs.
+The larger the trees, the more often a row is moved: in full blocks, among 10^7 transfers and accounts 3.5 times, among
+10^8 4.3 times. If less is merged than becomes due, more is under way, until as much is merged. So trees of any size
+have few runs.
 """
-_LEAST: Final = 1 << 14
-"""Bytes that are merged with any addition."""
+_LEAST: Final = 1 << 17
+"""Bytes that are merged with any addition, in some 10 ms.
+
+Rows of small blocks are moved more often, of 50 transfers 7 times, of one transfer 90 times: their runs count as the
+same size up to some blocks' rows. This is why it is added to what is merged, but not in full blocks.
+"""
 
 
 def mergeable(sizes: Sequence[int], small: int, fan_in: int) -> int:
@@ -41,7 +46,10 @@ class Tree(Protocol):
     """A tree that has merges under way."""
 
     def merges(self) -> Sequence[tuple[int, int]]:
-        """Each of them: the bytes of all its rows, and the number of the run into which they are merged."""
+        """Each of them: the bytes of the rows in its sources, and the number of the run into which they are merged.
+
+        Bytes are what moving the rows writes.
+        """
 
     def go_on(self, target: int, about: int) -> int:
         """Move about so many bytes into a run, in a few milliseconds; gives how many, at least 1."""
@@ -59,8 +67,8 @@ class MergeBudget:
         The smallest are finished first, since they leave as many runs fewer as large ones; the others get the rest.
         """
         under_way = [tree.merges() for tree in self.trees]
-        times = _TIMES + sum(size for merges in under_way for size, _ in merges) / _ONCE_MORE
-        left = _LEAST + round(times * added)
+        per_byte = _PER_ADDED_BYTE + sum(size for merges in under_way for size, _ in merges) / _ONE_MORE_UNDER_WAY
+        left = round(max(per_byte * added, _LEAST + (per_byte - 1) * added))
         while left > 0 and any(under_way):
             (_, target), at = min((min(merges), at) for at, merges in enumerate(under_way) if merges)
             left -= self.trees[at].go_on(target, left)

@@ -267,11 +267,11 @@ class _IndexTree:
 class TransferIndexWriter(TransferIndex):
     """Changes the indexes, inside a transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, budget: MergeBudget) -> None:
         super().__init__(connection)
         self._trees = [_IndexTree(connection, index) for index in INDEXES]
-        self.budget = MergeBudget([*self._trees])
-        """To be shared with the accounts."""
+        self._budget = budget
+        budget.trees += self._trees
 
     def add(self, first: int, last: int, rows: Rows) -> None:
         """Add the sorted rows of blocks above all others, from height ``first`` to ``last``. Goes on with merges."""
@@ -280,7 +280,7 @@ class TransferIndexWriter(TransferIndex):
             if added := rows[tree.index]:
                 tree.add(first, last, added)
                 size += len(added) * tree.index.row_bytes
-        self.budget.merge(size)
+        self._budget.merge(size)
         self.sweep(_LEAST_SWEPT + sum(map(len, rows.values())))
 
     def forget_from(self, height: int) -> None:

@@ -28,6 +28,6 @@ def small_runs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(account_table, "_SMALL_TABLE", 4)
     patch.setattr(account_table, "_SMALL_RUN", 4)
     patch.setattr(account_table, "_FAN_IN", 3)
-    patch.setattr(merge_policy, "_TIMES", 3)
+    patch.setattr(merge_policy, "_PER_ADDED_BYTE", 3)
     patch.setattr(merge_policy, "_LEAST", account_table.ROW_BYTES)
     patch.setattr(account_table, "_STEP", 2)

@@ -16,6 +16,7 @@ from svcd.chain.accounts import Account
 from svcd.store import account_table, merge_policy
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.database import attempt, open_reader, open_writer, transaction
+from svcd.store.merge_policy import MergeBudget
 from tests.store.account_runs import patched_chain, small_runs
 
 Accounts = dict[bytes, Account]
@@ -57,7 +58,7 @@ def write(connection: sqlite3.Connection, accounts: Accounts, changes: dict[byte
             accounts.pop(changed, None)
         else:
             accounts[changed] = account
-    AccountWriter(connection).write(changes, count=len(accounts))
+    AccountWriter(connection, MergeBudget()).write(changes, count=len(accounts))
 
 
 CHANGES = st.dictionaries(st.integers(0, 59), st.none() | st.integers(0, 2**62), max_size=12)
@@ -121,7 +122,7 @@ def pages_written(path: Path, connection: sqlite3.Connection, blocks: int, accou
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         changed = {key(block * 7919 + 10_007 * number % accounts): Account(block, number) for number in range(400)}
         with transaction(connection):
-            AccountWriter(connection).write(changed, count=accounts)
+            AccountWriter(connection, MergeBudget()).write(changed, count=accounts)
         written += log.stat().st_size // 4096
     return written / blocks
 
@@ -134,7 +135,7 @@ def test_a_block_changes_few_pages_and_leaves_few_runs(tmp_path: Path, monkeypat
     with closing(open_writer(path)) as connection:
         with transaction(connection):
             everyone = {key(number): Account(10**10) for number in range(accounts)}
-            AccountWriter(connection).write(everyone, count=accounts)
+            AccountWriter(connection, MergeBudget()).write(everyone, count=accounts)
         assert pages_written(path, connection, 300, accounts) < 100
         ((runs,),) = connection.execute("SELECT count(*) FROM account_run").fetchall()
         assert runs < 20
@@ -157,7 +158,7 @@ def test_runs_of_five_full_blocks_each_are_merged_in_the_next_two_commits(tmp_pa
     with closing(open_writer(tmp_path / "chain.sqlite")) as connection:
         for at in range(account_table._FAN_IN + 2):
             with transaction(connection):
-                AccountWriter(connection).write(some_accounts(at, rows), count=10**7)
+                AccountWriter(connection, MergeBudget()).write(some_accounts(at, rows), count=10**7)
                 assert not temporary_files()
         runs = connection.execute("SELECT number, rows, target FROM account_run").fetchall()
         assert runs == [(1, 5 * rows, None), (6, rows, None), (7, rows, None)]
@@ -167,12 +168,12 @@ def test_runs_are_few_however_many_large_commits_there_were(
     connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account_table, "_FAN_IN", 5)
-    monkeypatch.setattr(merge_policy, "_TIMES", 4)
+    monkeypatch.setattr(merge_policy, "_PER_ADDED_BYTE", 4)
     monkeypatch.setattr(merge_policy, "_LEAST", 0)
     most, count, rows = 0, 10_000, 5 * account_table._SMALL_RUN
     for at in range(600):
         with transaction(connection):
-            AccountWriter(connection).write(some_accounts(at, rows), count=count)
+            AccountWriter(connection, MergeBudget()).write(some_accounts(at, rows), count=count)
         ((runs,),) = connection.execute("SELECT count(*) FROM account_run").fetchall()
         most = max(most, runs)
     # Of three sizes up to 2,500 rows, four each that wait and five that are being merged, and those that wait for the
@@ -182,8 +183,8 @@ def test_runs_are_few_however_many_large_commits_there_were(
 
 def test_a_run_is_merged_in_small_steps(connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """No commit merges more rows than its own allow, however many are waiting."""
-    monkeypatch.setattr(merge_policy, "_TIMES", 0)
-    writer = AccountWriter(connection)
+    monkeypatch.setattr(merge_policy, "_PER_ADDED_BYTE", 0)
+    writer = AccountWriter(connection, MergeBudget())
     with transaction(connection):
         writer.write({key(number): Account(1) for number in range(1000)}, count=1000)
         writer.write({key(number): Account(2) for number in range(600)}, count=1000)
@@ -209,8 +210,8 @@ def test_a_run_is_merged_in_small_steps(connection: sqlite3.Connection, monkeypa
 
 def test_small_runs_do_not_wait_for_the_table(connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are merged with each other while the large ones are merged into it."""
-    monkeypatch.setattr(merge_policy, "_TIMES", 0)
-    writer, runs = AccountWriter(connection), "SELECT number, target FROM account_run ORDER BY number"
+    monkeypatch.setattr(merge_policy, "_PER_ADDED_BYTE", 0)
+    writer, runs = AccountWriter(connection, MergeBudget()), "SELECT number, target FROM account_run ORDER BY number"
     with transaction(connection):
         writer.write({key(number): Account(1) for number in range(1000)}, count=1000)
         for at, (rows, count) in enumerate([(900, 1200), (50, 1200), (40, 900)]):

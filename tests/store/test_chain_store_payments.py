@@ -14,6 +14,7 @@ from svcd.chain.transaction import txid_of
 from svcd.store import chain_store, transfer_index
 from svcd.store.chain_store import MAX_SCANNED, ChainReader, ChainWriter, PaidTransfer, StoredTransfer
 from svcd.store.database import open_writer
+from svcd.store.merge_policy import MergeBudget
 from svcd.store.packed_transfer import unpack_transfer
 from svcd.store.transfer_index import (
     ADDRESSES,
@@ -206,7 +207,7 @@ def test_an_entry_for_another_transfer_is_damage(connection: sqlite3.Connection,
         ADDRESSES: [(by_address(payee[1]), place_of(1, 0))],
         PAYMENTS: [(by_reference(payee[0]), by_recipient(payee[1]), 5000, place_of(1, 0))],
     }
-    TransferIndexWriter(connection).add(1, 1, entries)
+    TransferIndexWriter(connection, MergeBudget()).add(1, 1, entries)
     questions: dict[str, Callable[[], object]] = {
         "transaction": lambda: store.transaction(txid, TEST_PARAMS),
         "address": lambda: store.address_transactions(payee[1], before=(9, 0), limit=9),
@@ -247,7 +248,9 @@ def pay_often(connection: sqlite3.Connection, first: int, amounts: range, payee:
     block = connection.execute("SELECT block FROM canonical WHERE height = 1").fetchone()[0]
     bodies = [((block << 16) + first + position, body(payee, amount)) for position, amount in enumerate(amounts)]
     connection.executemany("INSERT OR IGNORE INTO block_transaction VALUES (?, ?)", bodies)
-    TransferIndexWriter(connection).add(1, 1, {TRANSACTIONS: [], ADDRESSES: [], PAYMENTS: sorted(entries)})
+    TransferIndexWriter(connection, MergeBudget()).add(
+        1, 1, {TRANSACTIONS: [], ADDRESSES: [], PAYMENTS: sorted(entries)}
+    )
 
 
 def test_other_payments_cost_nothing(connection: sqlite3.Connection, store: ChainReader) -> None:

@@ -12,6 +12,7 @@ from svcd.chain.snapshot import pack_account
 from svcd.store import snapshot_store
 from svcd.store.account_table import AccountWriter
 from svcd.store.database import transaction
+from svcd.store.merge_policy import MergeBudget
 from svcd.store.snapshot_store import StateReader
 from svcd.store.undo_records import pack
 from tests.store.account_runs import patched_chain
@@ -37,7 +38,7 @@ def connected(connection: sqlite3.Connection, changes: Sequence[dict[int, int | 
             if account is not None:
                 accounts[each] = account
         with transaction(connection):
-            AccountWriter(connection).write(changed, count=len(accounts))
+            AccountWriter(connection, MergeBudget()).write(changed, count=len(accounts))
             connection.execute(
                 "INSERT INTO block (id, hash, parent, height, slot, clock, work, issued, header, size) "
                 "VALUES (?, ?, x'', ?, 0, 0, zeroblob(32), 0, x'', 0)",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from svcd.store import merge_policy, transfer_index
 from svcd.store.database import open_reader, open_writer, transaction
+from svcd.store.merge_policy import MergeBudget
 from svcd.store.transfer_index import (
     ADDRESSES,
     INDEXES,
@@ -73,7 +74,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     small = [evolve(index, fan_in=3, small=13) for index in INDEXES]
     monkeypatch.setattr(transfer_index, "INDEXES", small)
     monkeypatch.setattr(transfer_index, "_LEAST_SWEPT", 2)
-    monkeypatch.setattr(merge_policy, "_TIMES", 3)
+    monkeypatch.setattr(merge_policy, "_PER_ADDED_BYTE", 4)
     monkeypatch.setattr(merge_policy, "_LEAST", 150)
     monkeypatch.setattr(transfer_index, "_STEP", 7)
 
@@ -106,7 +107,7 @@ def test_the_index_is_a_sorted_list(steps: list[tuple[str, int]], keys: int) -> 
 
 
 def run_steps(connection: sqlite3.Connection, steps: list[tuple[str, int]], keys: int) -> None:
-    index, model, height, floor = TransferIndexWriter(connection), Model(), 1, 0
+    index, model, height, floor = TransferIndexWriter(connection, MergeBudget()), Model(), 1, 0
     for number, (step, count) in enumerate(steps):
         if step == "connect":
             with transaction(connection):
@@ -128,7 +129,7 @@ def run_steps(connection: sqlite3.Connection, steps: list[tuple[str, int]], keys
             index.add(height, height, rows_at(height, count, number, keys))
             connection.execute("ROLLBACK")
         else:
-            index = TransferIndexWriter(connection)
+            index = TransferIndexWriter(connection, MergeBudget())
     check(index, model)
 
 
@@ -147,7 +148,7 @@ def stored(connection: sqlite3.Connection, table: str) -> int:
 @pytest.mark.parametrize("per_block", [1, 5, 30])
 def test_few_runs_are_left(connection: sqlite3.Connection, per_block: int) -> None:
     """Their number grows with the logarithm of the rows, and merging leaves no row twice."""
-    index, most = TransferIndexWriter(connection), 0
+    index, most = TransferIndexWriter(connection, MergeBudget()), 0
     for height in range(1, 400):
         with transaction(connection):
             index.add(height, height, rows_at(height, per_block))
@@ -160,7 +161,7 @@ def test_few_runs_are_left(connection: sqlite3.Connection, per_block: int) -> No
 def test_a_reader_sees_the_rows_of_its_commit_while_runs_are_merged(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    index, model = TransferIndexWriter(connection), Model()
+    index, model = TransferIndexWriter(connection, MergeBudget()), Model()
     with closing(open_reader(tmp_path / "chain.sqlite")) as reading:
         for height in range(1, 20):
             index.add(height, height, model.blocks.setdefault(height, rows_at(height, 8)))
@@ -178,7 +179,7 @@ def test_a_reader_sees_the_rows_of_its_commit_while_runs_are_merged(
 
 @pytest.mark.usefixtures("small_runs")
 def test_undoing_takes_the_same_time_however_many_blocks_are_undone(connection: sqlite3.Connection) -> None:
-    index = TransferIndexWriter(connection)
+    index = TransferIndexWriter(connection, MergeBudget())
     for height in range(1, 200):
         index.add(height, height, rows_at(height, 8))
     before = connection.total_changes
@@ -189,7 +190,7 @@ def test_undoing_takes_the_same_time_however_many_blocks_are_undone(connection: 
 
 @pytest.mark.usefixtures("small_runs")
 def test_undone_rows_do_not_come_back_when_their_runs_are_merged(connection: sqlite3.Connection) -> None:
-    index, model = TransferIndexWriter(connection), Model()
+    index, model = TransferIndexWriter(connection, MergeBudget()), Model()
     for height in range(1, 30):
         index.add(height, height, model.blocks.setdefault(height, rows_at(height, 8)))
     index.forget_from(20)
@@ -201,7 +202,7 @@ def test_undone_rows_do_not_come_back_when_their_runs_are_merged(connection: sql
 
 @pytest.mark.usefixtures("small_runs")
 def test_rows_of_deleted_blocks_go_some_at_a_time(connection: sqlite3.Connection) -> None:
-    index = TransferIndexWriter(connection)
+    index = TransferIndexWriter(connection, MergeBudget())
     for height in range(1, 200):
         index.add(height, height, rows_at(height, 8))
     for height in range(200, 500):

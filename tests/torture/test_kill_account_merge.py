@@ -14,6 +14,7 @@ from svcd.chain.accounts import Account
 from svcd.store import account_table, merge_policy
 from svcd.store.account_table import AccountReader, AccountWriter
 from svcd.store.database import open_writer, transaction
+from svcd.store.merge_policy import MergeBudget
 from tests.torture.test_kill import ROOT
 
 COUNT = 2_000
@@ -42,7 +43,7 @@ def commit_for_ever(path: Path) -> None:
         while sys.stdin.readline():
             commit += 1
             with transaction(connection):
-                AccountWriter(connection).write(changes(commit), count=COUNT)
+                AccountWriter(connection, MergeBudget()).write(changes(commit), count=COUNT)
             print(flush=True)
 
 
