@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -19,9 +20,11 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.params import DEVNET
 from svcd.store.database import insert, open_writer
+from svcd.store.merge_policy import MergeBudget
 from svcd.store.packed_transfer import pack_transfer
 from svcd.store.transfer_index import (
     ADDRESSES,
+    INDEXES,
     PAYMENTS,
     TRANSACTIONS,
     Rows,
@@ -54,7 +57,7 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
     connection = open_writer(path)
     connection.execute("PRAGMA synchronous = OFF")
     blocks = dict(connection.execute("SELECT height, block FROM canonical"))
-    index = TransferIndexWriter(connection)
+    index = TransferIndexWriter(connection, MergeBudget())
     connection.execute("BEGIN")
     for start in range(0, count, PER_BLOCK):
         height, numbers = start // PER_BLOCK + 1, range(start, min(start + PER_BLOCK, count))
@@ -64,6 +67,15 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
         index.add(height, height, _rows(numbers, txids))
     connection.execute("COMMIT")
     connection.close()
+
+
+def end_merges(path: Path) -> None:
+    """Let the indexes end the merges that full blocks have begun, as further blocks do that are not full."""
+    with closing(open_writer(path)) as connection:
+        budget = MergeBudget()
+        index = TransferIndexWriter(connection, budget)
+        while any(tree.merges() for tree in budget.trees):
+            index.add(0, 0, dict.fromkeys(INDEXES, ()))
 
 
 def _rows(numbers: Sequence[int], txids: Sequence[bytes]) -> Rows:
@@ -142,6 +154,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     for count in (small, large):
         (folder / str(count)).mkdir()
         lay_payments(folder / str(count) / DATABASE, count)
+        end_merges(folder / str(count) / DATABASE)
     choice = Random(3)
 
     def asked(served: Served, count: int) -> tuple[Load, Load]:
