@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from attrs import define, field
 
-_PER_ADDED_BYTE: Final = 3.75
+_PER_ADDED_BYTE: Final = 3.5
 """Bytes that are merged for each one that is added to the trees."""
 _ONE_MORE_UNDER_WAY: Final = 1 << 33
 """With so many bytes in merges under way, one more is merged for each that is added.
