@@ -6,6 +6,7 @@ A wallet signs what a payment URI says, so there must be one way to read it: any
 import re
 from base64 import b32encode
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
@@ -40,6 +41,7 @@ SCHEME: Final = "svc:"
 MAX_URI: Final = 2_048
 """Characters accepted; :func:`format_uri` writes 1,150 at most."""
 
+_REMEMBERED: Final = 1_024
 _FORBIDDEN_IN_LABEL: Final = re.compile(rf"[{FORBIDDEN_IN_LABEL}\ud800-\udfff]")
 _CONFIRMATIONS: Final = re.compile("[1-9][0-9]{0,3}")
 _REFERENCE_BYTES: Final = 17
@@ -89,8 +91,13 @@ def parse_terms(
     since_height: int | None = None,
 ) -> PaymentTerms:
     """The terms of an order; raises RuleViolation(ADDRESS) unless ``recipient`` is an address of this network."""
-    key = decode_address(recipient, params.address_prefix, "recipient")
+    decode = _decode_recipient if isinstance(recipient, str) else decode_address
+    key = decode(recipient, params.address_prefix, "recipient")
     return PaymentTerms(reference, str(recipient), amount, required, since_height, key)
+
+
+_decode_recipient: Final = lru_cache(_REMEMBERED)(decode_address)
+"""The orders of a merchant have the same recipient."""
 
 
 def parse_reference(value: object) -> str:
