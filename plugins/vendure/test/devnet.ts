@@ -1,7 +1,7 @@
 import { ChildProcess, spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
-import { AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -20,12 +20,19 @@ export async function until<T>(what: string, ask: () => Promise<T | null | undef
     }
 }
 
+/** Below the ports that the system gives to outgoing connections, one of which could take it before it is listened on. */
 export async function freePort(): Promise<number> {
-    const server = createServer();
-    await new Promise<void>(done => server.listen(0, '127.0.0.1', done));
-    const { port } = server.address() as AddressInfo;
-    await new Promise(done => server.close(done));
-    return port;
+    for (;;) {
+        const port = 20_000 + Math.floor(Math.random() * 12_000);
+        const server = createServer();
+        const listens = await new Promise<boolean>(done =>
+            server.once('error', () => done(false)).listen(port, () => done(true)),
+        );
+        if (listens) {
+            await new Promise(done => server.close(done));
+            return port;
+        }
+    }
 }
 
 export async function faucetKey() {

@@ -84,7 +84,13 @@ export async function openShop(
         ],
     });
     const { server, adminClient } = createTestEnvironment(config);
-    await server.init(teapotShop(folder));
+    try {
+        await server.init(teapotShop(folder));
+    } catch (error) {
+        // Nothing can close a server that has not started, and its timers would keep the process running for ever.
+        setTimeout(() => process.exit(1), 10_000).unref();
+        throw error;
+    }
     await adminClient.asSuperAdmin();
     return new Shop(
         server,
