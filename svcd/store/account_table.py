@@ -3,7 +3,7 @@
 Keys are hashes, so the accounts of a full block lie on as many pages of a large table. A commit writes them as a run
 instead: rows in the order of their keys, side by side. Some runs of about the same size are merged into the oldest of
 them. When the large ones together have as many rows as there are accounts, they are merged into the table, of which
-each page then takes many changes at once. The small ones would only wait for the end of that.
+each page then takes many changes at once. Small runs are left out: they would not be merged until the end of that.
 
 A merge moves rows in the order of their keys from newer runs into an older one, some with each commit and within it
 (svcd/store/merge_policy.py). So an account is at any time what the newest run that has it says, or else the table; and
@@ -51,9 +51,9 @@ _FAN_IN: Final = 5
 _SMALL_RUN: Final = 4_096
 """Runs with fewer rows count as the same size; a full block changes 4,000 accounts."""
 ROW_BYTES: Final = 60
-"""What moving a row into a run writes: it takes 47 bytes, and the rows of that run are written again."""
+"""Bytes that moving a row into a run writes: 47 for the row, and the rows of that run are written again."""
 TABLE_ROW_BYTES: Final = 80
-"""What moving a row into the table writes, with the other accounts on its page and the page that it leaves."""
+"""Bytes that moving a row into the table writes, with the other accounts on its page and the page that it leaves."""
 _STEP: Final = 1_024
 """Rows that one statement moves, in two or three milliseconds."""
 _END: Final = b"\xff" * 21

@@ -38,8 +38,8 @@ def pack_transfer(wire: bytes) -> bytes:
 
 def unpack_transfer(stored: bytes) -> bytes:
     """The canonical JSON of a stored transfer; damage is given as it is, for the reader to find."""
-    texts = stored[:-_BINARY].split(b'"')
-    if len(texts) != _TEXTS:
+    texts = _texts_of(stored)
+    if texts is None:
         return stored
     fee, network_id, nonce, amount, reference, recipient, sender, timestamp = texts
     key, signature = stored[-_BINARY:-64].hex().encode(), stored[-64:].hex().encode()
@@ -47,10 +47,16 @@ def unpack_transfer(stored: bytes) -> bytes:
     return _JSON % (fee, network_id, nonce, amount, named, recipient, sender, key, signature, timestamp)
 
 
+def _texts_of(stored: bytes) -> list[bytes] | None:
+    """The texts of a stored transfer, in the order of its JSON; None if it is stored as JSON."""
+    texts = stored[:-_BINARY].split(b'"')
+    return texts if len(texts) == _TEXTS else None
+
+
 def payees_of_stored(stored: bytes) -> tuple[tuple[str, bytes], ...]:
     """Reference and recipient's key hash of a stored transfer; none without a reference. Raises Corrupt."""
-    texts = stored[:-_BINARY].split(b'"')
-    if len(texts) != _TEXTS:
+    texts = _texts_of(stored)
+    if texts is None:
         payee = payee_of(stored)
         return () if payee is None else (payee,)
     reference = texts[_REFERENCE_AT]
@@ -59,16 +65,16 @@ def payees_of_stored(stored: bytes) -> tuple[tuple[str, bytes], ...]:
 
 def parties_of_stored(stored: bytes) -> tuple[bytes, bytes]:
     """The key hashes of recipient and sender of a stored transfer. Raises Corrupt."""
-    texts = stored[:-_BINARY].split(b'"')
-    if len(texts) != _TEXTS:
+    texts = _texts_of(stored)
+    if texts is None:
         return parties_of(stored)
     return key_hash_of(texts[_RECIPIENT_AT]), key_hash_of(texts[_SENDER_AT])
 
 
 def txid_of_stored(stored: bytes, params: NetworkParams) -> bytes:
     """The transaction id of a stored transfer, without making its JSON first; of damage the result says nothing."""
-    texts = stored[:-_BINARY].split(b'"')
-    if len(texts) != _TEXTS:
+    texts = _texts_of(stored)
+    if texts is None:
         return txid_of(stored, params)
     fee, network_id, nonce, amount, reference, recipient, sender, timestamp = texts
     key, named = stored[-_BINARY:-64].hex().encode(), _REFERENCE % reference if reference else b""

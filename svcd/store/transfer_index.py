@@ -47,7 +47,7 @@ class Index:
     small: int = field(eq=False)
     """Runs with fewer rows, as those of full blocks, count as the same size."""
     row_bytes: int = field(eq=False)
-    """What a row takes in a run."""
+    """Bytes that moving a row into a run writes, with its share of what a page leaves free."""
 
     @property
     def columns(self) -> str:
@@ -219,10 +219,8 @@ class _IndexTree:
         return max(moved * size, 1)
 
     def _new(self, first: int, last: int, count: int) -> int:
-        row = first, last, count
-        return (
-            self._db.execute(f"INSERT INTO {self.index.runs} (first, last, rows) VALUES (?, ?, ?)", row).lastrowid or 0
-        )
+        insert = f"INSERT INTO {self.index.runs} (first, last, rows) VALUES (?, ?, ?)"
+        return self._db.execute(insert, (first, last, count)).lastrowid or 0
 
     def _choose(self) -> None:
         """Begin a merge if one is due: of the newest runs, which are side by side."""
