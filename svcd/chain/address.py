@@ -86,13 +86,17 @@ def _form_of(prefix: str) -> _Form:
     return form
 
 
+def _checksum(key20: bytes, start: int) -> int:
+    """The six symbols at the end of an address as one number; ``start`` is the checksum of an address of zeros."""
+    return reduce(xor, map(getitem, _SHARES, key20), start)
+
+
 def encode_address(key20: bytes, prefix: str) -> str:
     """The address of a 20-byte key hash under a network's ``prefix``."""
     number = int.from_bytes(key20, "big")
     pairs = [number >> shift & 1023 for shift in range(150, -10, -10)]
     begin, _, checksum = _form_of(prefix)
-    # The six symbols at the end as one number.
-    rest = reduce(xor, map(getitem, _SHARES, key20), checksum)
+    rest = _checksum(key20, checksum)
     pairs += [rest >> 20, rest >> 10 & 1023, rest & 1023]
     return f"{begin}{''.join([_PAIRS[pair] for pair in pairs])}"
 
@@ -116,7 +120,7 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
         odd = next(character for character in text if character not in _CHARSET)
         raise RuleViolation(Refusal.ADDRESS, f"{what} holds {odd!r}, which no address has") from None
     key20 = (number >> _CHECKSUM_WIDTH).to_bytes(20, "big")
-    if number & _CHECKSUM_BITS != reduce(xor, map(getitem, _SHARES, key20), checksum):
+    if number & _CHECKSUM_BITS != _checksum(key20, checksum):
         raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")
     return key20
 
