@@ -251,7 +251,7 @@ class _Call:
         try:
             bound.presentation.check(request)
             guards = bound.route.guards
-            checked = [guard.check(bound.owner, request) for guard in guards] if guards else ()
+            checked = [guard.check(bound.owner, request) for guard in guards]
             values = self._values(path_values)
             for guard, result in zip(guards, checked, strict=True):
                 if guard.argument is not None:

@@ -119,8 +119,7 @@ class Clients:
         """
         host = self._remote(request.client)
         if host is None or host.is_trusted:
-            client = self._client(request, host)
-            return None if client is None else client.group
+            return self.of_request(request)
         lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
         if not lines:
             self.untrusted.note_direct(self._counted(host), now)

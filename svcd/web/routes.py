@@ -207,10 +207,10 @@ class Route:
         if self.takes_min_height:
             object.__setattr__(self, "query_fields", (*self.query_fields, MIN_HEIGHT))
         for name, value in {
-            "query_by_name": {each.name: each for each in self.query_fields},
+            "query_by_name": (by_name := {each.name: each for each in self.query_fields}),
             "query_defaults": {each.argument: each.default for each in self.query_fields if not each.required},
             "required_in_query": tuple(each for each in self.query_fields if each.required),
-            "one_of_in_query": tuple(each.name for each in self.query_fields if each.name in self.one_of),
+            "one_of_in_query": tuple(name for name in self.one_of if name in by_name),
         }.items():
             object.__setattr__(self, name, value)
         placeholders = _PLACEHOLDER.findall(self.path)
@@ -284,8 +284,7 @@ def read_values(
         values["body"] = _bytes(request)
     elif route.method != "GET":
         body = _body(route, request, parse_json)
-        if route.one_of and sum(map(body.__contains__, route.one_of)) != 1:
-            raise _not_one_of(route)
+        _check_one_of(route.one_of, body)
         for each in route.body_fields:
             found = each.name in body
             if not found and each.required:
@@ -300,12 +299,12 @@ def unknown_query_fields(route: Route, request: IncomingRequest) -> list[str]:
         names = [name for name, *_ in _splits(request.uri.partition(b"?")[2].decode("ascii"))]
     except ValueError:
         return []
-    known = {each.name for each in route.query_fields}
-    return [name for name in dict.fromkeys(names) if name not in known]
+    return [name for name in dict.fromkeys(names) if name not in route.query_by_name]
 
 
-def _not_one_of(route: Route) -> HttpError:
-    return HttpError(400, f"give {exactly_one(route.one_of)}")
+def _check_one_of(names: Sequence[str], given: Mapping[str, object]) -> None:
+    if names and sum(map(given.__contains__, names)) != 1:
+        raise HttpError(400, f"give {exactly_one(names)}")
 
 
 def exactly_one(names: Sequence[str]) -> str:
@@ -343,8 +342,7 @@ def _read_query(route: Route, request: IncomingRequest, values: dict[str, object
         for name in route.query_by_name:
             if names.count(name) > 1:
                 raise HttpError(400, f"{name} occurs more than once in the query; give it once")
-    if route.one_of_in_query and sum(map(query.__contains__, route.one_of_in_query)) != 1:
-        raise _not_one_of(route)
+    _check_one_of(route.one_of_in_query, query)
     for declared in route.required_in_query:
         if declared.name not in query:
             raise _missing(declared)
