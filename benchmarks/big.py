@@ -18,8 +18,8 @@ from benchmarks.verification import Load, body_of, check_found, lay_payments, pa
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Transfer
+from svcd.store.state_tree_file import StateTreeFile
 
-_TREE: Final = f"{DATABASE}-tree"
 _ASKED: Final = 20_000
 """Questions of each kind, in random order: far more than a node has answers in memory."""
 
@@ -136,7 +136,7 @@ def _connect(blocks: dict[Path, list[bytes]], small: Path, large: Path, per_bloc
             await context.__aexit__(None, None, None)
             add(folder, written)
             # The file of the state tree is written by a stop, not by each block.
-            found.megabytes[folder] -= (folder / _TREE).stat().st_size / len(blocks[folder]) / 1e6
+            found.megabytes[folder] -= StateTreeFile(folder / DATABASE).path.stat().st_size / len(blocks[folder]) / 1e6
 
     on_reactor(run)
     return found
