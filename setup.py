@@ -52,6 +52,7 @@ setup(
     },
     install_requires=[
         "Twisted[tls]>=26.10",
+        "apsw>=3.54.1.0",
         "argon2-cffi>=25.1",
         "attrs>=25.1",
         "cattrs>=25.1",

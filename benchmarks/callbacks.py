@@ -1,7 +1,6 @@
 """How long events take to their receivers while the receiver of half of the watches is dead."""
 
 import shutil
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -29,6 +28,7 @@ from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import ThreadPoolService
+from svcd.store.database import connect
 
 _SHOPS: Final = 10
 """Hosts among which the watches of the good receiver are shared out."""
@@ -93,7 +93,7 @@ class Scene:
         """The median of the milliseconds from the look at the first block to the answer of a receiver that is well."""
         async with self._paid(reactor) as (_, webhooks):
             await until(reactor, lambda: webhooks.counts().delivered == self.good)
-            with closing(sqlite3.connect(self._place / FILE)) as connection:
+            with closing(connect(self._place / FILE)) as connection:
                 taken = connection.execute("SELECT delivered_at - created_at FROM event WHERE fate = 'delivered'")
                 return float(median([milliseconds for (milliseconds,) in taken]))
 

@@ -15,8 +15,9 @@ from twisted.internet.threads import deferToThread
 
 from benchmarks.local_node import feed, opened
 from benchmarks.processes import DATABASE
+from svcd.node.network_view import NoPeers
 from svcd.node.node_context import NodeContext
-from svcd.node.status import NoPeers, Status
+from svcd.node.status import Status
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import SiteLimits
@@ -34,7 +35,7 @@ def site_of(node_context: NodeContext, reactor: Any) -> Site:
         node_id="svcnode_" + "00" * 16,
         endpoint="",
         peers=NoPeers(True),
-        clock=reactor,
+        guard=node_context.guard,
         trouble=lambda: node_context.trouble,
     )
     routes = ChainRoutes(

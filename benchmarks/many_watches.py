@@ -1,6 +1,5 @@
 """A busy shop: 10^6 watches in the file, 10^5 of them active, and a block that pays 2,000 of these."""
 
-import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -20,6 +19,7 @@ from benchmarks.watches import Fixture, Post, Watched, prepare
 from benchmarks.watches import Sizes as BlockSizes
 from svcd.commerce.webhook_database import FILE
 from svcd.commerce.webhook_service import WebhookContext, WebhookService
+from svcd.store.database import connect
 
 _AT_MOST: Final = Goal("ratio", "<=", 1.5)
 _MEMORY: Final = Goal("ratio", "<=", 1.5)
@@ -54,7 +54,7 @@ QUICK: Final = Sizes(matches=100, active=1_000, ended=2_000, rounds=1)
 def add_watches(file: Path, sizes: Sizes) -> None:
     """Add watches that no block pays: some wait for their payment, most have ended."""
     now = int(time.time() * 1000)
-    with closing(sqlite3.connect(file)) as connection, connection:
+    with closing(connect(file)) as connection, connection:
         for mark, count, state, ending in (
             ("a", sizes.active - sizes.matches, "unpaid", None),
             ("b", sizes.ended, "confirmed", "closed"),
@@ -93,6 +93,7 @@ async def started(fixture: Fixture, watches: Path | str, reactor: Any) -> AsyncI
             post = Post()
             context = WebhookContext(
                 clock=reactor,
+                guard=node_context.guard,
                 synced=lambda: True,
                 busy=lambda: node_context.chain_manager.busy,
                 readmission_done=node_context.transaction_pool.readmission_done,

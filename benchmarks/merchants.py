@@ -71,7 +71,7 @@ def lay_watches(
     sql = SqliteConnection(connection)
     repository = WatchRepository(WebhookStore(sql), EventStore(sql, EVENT_RULES), ORIGIN)
     now = int(time.time() * 1000)
-    context = EvaluationContext(now=now, tip_before=0, synced=True)
+    context = EvaluationContext(now=now, tip_before=0, may_end=True)
     evaluated: list[EvaluatedWatch] = []
     with repository.watches.commit():
         repository.watches.follow(-1, [FollowedBlock(0, DEVNET.genesis_hash, work=0)], keep=CURSOR_BLOCKS)

@@ -14,15 +14,17 @@ from attrs import frozen
 from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block, genesis_header
-from svcd.chain.commitment import Commitment
 from svcd.chain.history import History
 from svcd.chain.params import DEVNET, NetworkParams
 from svcd.chain.signature import public_key_of
+from svcd.chain.state_tree import StateTree
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import consensus_root, genesis_head, head_after
-from svcd.node.chainstate import Chainstate, ChainView
+from svcd.node.block_template import create_template
+from svcd.node.chain_view import ChainView
+from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockStatus, CheckedBlock
-from svcd.node.miner import WorkSearch, create_template
+from svcd.node.work_search import WorkSearch
 from svcd.store.chain_store import ChainWriter
 from svcd.store.database import open_writer
 
@@ -70,11 +72,11 @@ def create_chain(path: Path, keys: Iterable[bytes], *, params: NetworkParams = D
     """Create a database at ``path`` in whose genesis each of ``keys`` has FORTUNE."""
     connection = open_writer(path)
     store = ChainWriter(connection)
-    commitment = Commitment(store.account_rows)
+    commitment = StateTree(store.account_rows)
     head = genesis_head(params)
     accounts: Mapping[bytes, Account] = dict.fromkeys(sorted(keys), Account(FORTUNE))
     with store.commit():
-        store.write_accounts(accounts, count=len(accounts))
+        store.write_accounts(accounts)
         commitment.load(store.every_account(), len(accounts))
         root = consensus_root(params, head.point, History().root)
         header = genesis_header(params, state_root=commitment.root, consensus_root=root)

@@ -28,7 +28,7 @@ from benchmarks.local_node import feed, opened
 from benchmarks.prepared_chain import build_blocks, draft_blocks, unowned_key
 from benchmarks.processes import DATABASE, Served, node
 from benchmarks.program import main, on_reactor
-from benchmarks.pruning import Size, until_pruned
+from benchmarks.pruning import Size, prune
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.snapshot import RECORD_BYTES, SNAPSHOT_BLOCKS
@@ -271,19 +271,18 @@ def pruned(path: Path, sizes: Sizes) -> list[Row]:
     )
     blocks = draft_blocks(path, bodies)
 
-    async def run(reactor: Any) -> tuple[Size, Size]:
+    async def run(reactor: Any) -> None:
         async with opened(path, reactor, keep_blocks=sizes.kept) as node_context:
             node_context.start_pruning()
-            await until_pruned(node_context, sizes.kept)
-            before = Size.of(path)
             await feed(
                 node_context.chain_manager,
                 (blocks[start : start + _BATCH] for start in range(0, sizes.further, _BATCH)),
             )
-            await until_pruned(node_context, sizes.kept)
-        return before, Size.of(path)
 
-    before, after = on_reactor(run)
+    prune(path, sizes.kept)
+    before = Size.of(path)
+    on_reactor(run)
+    after = Size.of(path)
     name = f"with the newest {sizes.kept:,} blocks whole, after {sizes.further:,} further ones"
     goal = Goal("ratio", "<=", 1.02)
     return [

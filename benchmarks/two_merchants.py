@@ -1,7 +1,6 @@
 """How long a merchant waits for a confirmation in a block that thousands of watches of another merchant follow."""
 
 import shutil
-import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -23,6 +22,7 @@ from svcd.commerce.webhook_database import FILE
 from svcd.commerce.webhook_service import WebhookService
 from svcd.interfaces import milliseconds
 from svcd.node.node_context import NodeContext
+from svcd.store.database import connect
 
 _FULL: Final = (157, 5)
 _QUICK: Final = (4, 1)
@@ -62,7 +62,7 @@ class Scene:
         watches = 1 + self.large * MAX_WATCHES_OF_PAYMENT
         async with self._paid(reactor) as (node_context, webhooks):
             await until(reactor, lambda: webhooks.counts().delivered == watches)
-            with closing(sqlite3.connect(self._place / FILE)) as reading:
+            with closing(connect(self._place / FILE)) as reading:
                 used = time.process_time()
                 await feed(node_context.chain_manager, [self.blocks[1:]])
                 connected_at = milliseconds(reactor)

@@ -19,21 +19,9 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.params import DEVNET
 from svcd.store.database import insert, open_writer
-from svcd.store.merge_policy import MergeBudget
 from svcd.store.packed_transfer import pack_transfer
-from svcd.store.transfer_index import (
-    ADDRESSES,
-    INDEXES,
-    PAYMENTS,
-    TRANSACTIONS,
-    Rows,
-    TransferIndexWriter,
-    by_address,
-    by_recipient,
-    by_reference,
-    by_txid,
-    place_of,
-)
+from svcd.store.sorted_runs import SortedRuns, merge_some
+from svcd.store.transfer_index import TRANSFERS, address_key, payment_key, place_of, reference_key, txid_key
 
 PER_BLOCK: Final = 2_000
 """Payments in each block that :func:`lay_payments` makes."""
@@ -58,41 +46,37 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
     connection = open_writer(path)
     connection.execute("PRAGMA synchronous = OFF")
     blocks = dict(connection.execute("SELECT height, block FROM canonical"))
-    index = TransferIndexWriter(connection, MergeBudget())
+    index = SortedRuns(connection, TRANSFERS)
     connection.execute("BEGIN")
     for start in range(0, count, PER_BLOCK):
         height, numbers = start // PER_BLOCK + 1, range(start, min(start + PER_BLOCK, count))
         txids, bodies = zip(*map(body_of, numbers), strict=True)
         rows = [((blocks[height] << 16) + at, pack_transfer(body)) for at, body in enumerate(bodies)]
         insert(connection, "block_transaction", rows)
-        index.add(height, height, _rows(numbers, txids))
+        merge_some([index], index.add(_rows(numbers, txids), height))
     connection.execute("COMMIT")
     connection.close()
 
 
 def end_merges(path: Path) -> None:
-    """Let the indexes end the merges that full blocks have begun, as further blocks do that are not full."""
+    """Let the index end the merges that full blocks have begun, as further blocks do that are not full."""
     with closing(open_writer(path)) as connection:
-        budget = MergeBudget()
-        index = TransferIndexWriter(connection, budget)
-        while any(tree.merges() for tree in budget.trees):
-            index.add(0, 0, dict.fromkeys(INDEXES, ()))
+        index = SortedRuns(connection, TRANSFERS)
+        while index.merges():
+            merge_some([index], 0)
 
 
-def _rows(numbers: Sequence[int], txids: Sequence[bytes]) -> Rows:
-    placed = [(number, place_of(number // PER_BLOCK + 1, number % PER_BLOCK)) for number in numbers]
-    return {
-        TRANSACTIONS: sorted([(by_txid(txid), place) for txid, (_, place) in zip(txids, placed, strict=True)]),
-        ADDRESSES: sorted(
-            [(by_address(key(number)), place) for key in (_recipient, _sender) for number, place in placed]
-        ),
-        PAYMENTS: sorted(
-            [
-                (by_reference(f"order-{number}"), by_recipient(_recipient(number)), 1_000_000 + number, place)
-                for number, place in placed
-            ]
-        ),
-    }
+def _rows(numbers: Sequence[int], txids: Sequence[bytes]) -> list[tuple[int, int]]:
+    rows = set[tuple[int, int]]()
+    for number, txid in zip(numbers, txids, strict=True):
+        place, reference, recipient = place_of(number // PER_BLOCK + 1, number % PER_BLOCK), *_payee(number)
+        keys = txid_key(txid), address_key(_sender(number)), address_key(recipient), reference_key(reference)
+        rows.update([(key, place) for key in (*keys, payment_key(reference, recipient, 1_000_000 + number))])
+    return sorted(rows)
+
+
+def _payee(number: int) -> tuple[str, bytes]:
+    return f"order-{number}", _recipient(number)
 
 
 def _recipient(number: int) -> bytes:

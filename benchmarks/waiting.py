@@ -12,8 +12,7 @@ from benchmarks.processes import DATABASE, node
 from benchmarks.program import main
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Transfer
-from svcd.store.database import MEMPOOL, open_writer
-from svcd.store.mempool_store import FILE, MempoolStore
+from svcd.store.mempool_journal import FILE, MempoolJournal
 
 _FULL: Final = (5, 10_000)
 _QUICK: Final = (1, 2_000)
@@ -69,9 +68,10 @@ def _prepare(folder: Path, signers: Sequence[Signer], transfers: Sequence[Transf
     """A data directory in which everybody has a fortune and ``transfers`` wait."""
     folder.mkdir()
     create_chain(folder / DATABASE, [signer.key for signer in signers])
-    store = MempoolStore(open_writer(folder / FILE, MEMPOOL), folder / FILE, DEVNET)
-    store.write(list(enumerate(transfers, 1)), [])
-    store.close()
+    journal = MempoolJournal(folder / FILE, DEVNET)
+    journal.load()
+    journal.write(enumerate(transfers, 1), [])
+    journal.close()
 
 
 def _started(folder: Path) -> tuple[float, int]:

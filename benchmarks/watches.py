@@ -127,6 +127,7 @@ class Fixture:
             post = Post()
             context = WebhookContext(
                 clock=reactor,
+                guard=node_context.guard,
                 synced=lambda: True,
                 busy=lambda: node_context.chain_manager.busy,
                 readmission_done=node_context.transaction_pool.readmission_done,

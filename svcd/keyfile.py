@@ -18,9 +18,6 @@ The file is the canonical JSON (RFC 8785) of this object in one line, and a line
 Hex is lower case. The password is normalised to NFC and encoded as UTF-8. The additional authenticated data of the
 cipher is the canonical JSON of the object without ``cipher``: once the password has opened a file, nothing in it was
 changed. Until then anybody may have written all that can be read in it.
-
-Files of the format before (``svc-keyfile-v1``: PBKDF2, no ``publicKey``, and as additional data address, format and
-network, separated by line feeds) are read and never written anew: they are :func:`outdated`.
 """
 
 import hashlib
@@ -42,9 +39,9 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, UnknownNetwork, WrongPassword
+from svcd.visible_text import BadText, text_of
 
 FORMAT: Final = "svc-keyfile-v2"
-FORMER_FORMAT: Final = "svc-keyfile-v1"
 MAX_FILE_BYTES: Final = 4096
 _PROBE: Final = 200_000
 """Iterations of PBKDF2 by which the speed of the computer is measured."""
@@ -118,8 +115,7 @@ class Keyfile:
 
     params: NetworkParams
     address: str
-    public_key: bytes | None
-    """None in a file of the former format."""
+    public_key: bytes
     kdf: Kdf
     salt: bytes
     nonce: bytes
@@ -159,7 +155,7 @@ def unseal(keyfile: Keyfile, password: str) -> bytes:
         ) from None
     public_key = public_key_of(seed)
     own_address = encode_address(key_hash(public_key), keyfile.params.address_prefix)
-    if own_address != keyfile.address or keyfile.public_key not in (None, public_key):
+    if own_address != keyfile.address or keyfile.public_key != public_key:
         raise DamagedKeyfile(
             f"the keyfile is inconsistent: its key is not that of {keyfile.address}; restore another copy"
         )
@@ -177,11 +173,6 @@ def calibrated_pbkdf2(clock: Callable[[], float]) -> Pbkdf2:
     return Pbkdf2(iterations=int(min(max(rounds, MIN_PBKDF2_ITERATIONS), Pbkdf2.bounds["iterations"][1])))
 
 
-def outdated(keyfile: Keyfile) -> bool:
-    """Whether a new file would resist guessing or changes better, so that this one should be sealed anew."""
-    return keyfile.public_key is None or keyfile.kdf.outdated
-
-
 def render(keyfile: Keyfile) -> bytes:
     """The bytes of the file."""
     cipher = {"ciphertext": keyfile.ciphertext.hex(), "name": _CIPHER, "nonce": keyfile.nonce.hex()}
@@ -194,9 +185,11 @@ def parse(data: bytes, networks: Iterable[NetworkParams] = tuple(NETWORKS.values
     Raises DamagedKeyfile, or UnknownNetwork if the keyfile is of none of ``networks``.
     """
     try:
-        return _parse(data, {_network_member(params): params for params in networks})
+        return _parse(text_of(data).encode(), {_network_member(params): params for params in networks})
     except RuleViolation as violation:
         raise DamagedKeyfile(f"not a keyfile, or a damaged one: {violation.detail}; restore a copy of it") from None
+    except BadText as error:
+        raise DamagedKeyfile(f"not a keyfile, or a damaged one: it {error}") from None
 
 
 def _cipher(keyfile: Keyfile, password: str) -> AESGCM:
@@ -216,12 +209,9 @@ def _readable(keyfile: Keyfile) -> dict[str, Any]:
     return {
         "address": keyfile.address,
         "kdf": {**costs, "name": kdf.name, "salt": keyfile.salt.hex()},
+        "format": FORMAT,
         "network": _network_member(keyfile.params),
-        **(
-            {"format": FORMER_FORMAT}
-            if keyfile.public_key is None
-            else {"format": FORMAT, "publicKey": keyfile.public_key.hex()}
-        ),
+        "publicKey": keyfile.public_key.hex(),
     }
 
 
@@ -231,17 +221,15 @@ def _network_member(params: NetworkParams) -> str:
 
 
 def _additional_data(keyfile: Keyfile) -> bytes:
-    if keyfile.public_key is None:
-        return f"{keyfile.address}\n{FORMER_FORMAT}\n{keyfile.params.name}".encode()
     return canonical(_readable(keyfile))
 
 
 def _parse(data: bytes, networks: Mapping[str, NetworkParams]) -> Keyfile:
     value = parse_json(data)
-    former = isinstance(value, dict) and value.get("format") == FORMER_FORMAT
-    fields = exact_fields(value, _FIELDS - {"publicKey"} if former else _FIELDS, "the keyfile")
-    if not former:
-        _constant(fields["format"], FORMAT, "format")
+    if isinstance(value, dict) and "format" in value:
+        # First: a file of another format has other fields.
+        _constant(value["format"], FORMAT, "format")
+    fields = exact_fields(value, _FIELDS, "the keyfile")
     cipher = exact_fields(fields["cipher"], frozenset(("ciphertext", "name", "nonce")), "cipher")
     _constant(cipher["name"], _CIPHER, "cipher.name")
     network = fields["network"]
@@ -252,9 +240,9 @@ def _parse(data: bytes, networks: Mapping[str, NetworkParams]) -> Keyfile:
         raise DamagedKeyfile(f"network must be one of {names}, or a genesis hash, not {json.dumps(network)[:64]}")
     params, address = networks[network], fields["address"]
     hashed = decode_address(address, params.address_prefix)
-    kdf, salt = _parse_kdf(fields["kdf"], former=former)
-    public_key = None if former else _hex(fields["publicKey"], _SEED_SIZE, "publicKey")
-    if public_key is not None and key_hash(public_key) != hashed:
+    kdf, salt = _parse_kdf(fields["kdf"])
+    public_key = _hex(fields["publicKey"], _SEED_SIZE, "publicKey")
+    if key_hash(public_key) != hashed:
         raise DamagedKeyfile("the keyfile is inconsistent: its address is not that of its publicKey; restore a copy")
     return Keyfile(
         params=params,
@@ -267,9 +255,9 @@ def _parse(data: bytes, networks: Mapping[str, NetworkParams]) -> Keyfile:
     )
 
 
-def _parse_kdf(value: object, *, former: bool) -> tuple[Kdf, bytes]:
+def _parse_kdf(value: object) -> tuple[Kdf, bytes]:
     """The key derivation and its salt."""
-    kinds = {kind.name: kind for kind in _KDFS if kind is Pbkdf2 or not former}
+    kinds = {kind.name: kind for kind in _KDFS}
     name = value.get("name") if isinstance(value, dict) else None
     if isinstance(value, dict) and (type(name) is not str or name not in kinds):
         raise DamagedKeyfile(f"kdf.name must be one of {', '.join(kinds)}, not {json.dumps(name)[:64]}")

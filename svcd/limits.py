@@ -26,6 +26,10 @@ ENDLESS_ANSWER: Final = "An endless answer, or one that never comes or trickles"
 DEAD_RECEIVER: Final = "A receiver that never works, to keep the node retrying without end"
 STALLING_RECEIVER: Final = "A receiver that stalls, answers without end or sends a gzip bomb"
 LONG_LISTS: Final = "Asking for the payments or the statement of a busy address, to make the node read without end"
+LOOK_ALIKES: Final = (
+    "Sending thousands of transfers between addresses that look like others, or under a merchant's reference, to make "
+    "lists and verifications slow"
+)
 WRONG_PAYMENTS: Final = "Endless wrong payments, to make a node send as many events"
 MANY_WATCHES: Final = "More watches than the node can follow"
 

@@ -22,6 +22,7 @@ from svcd.composition.lifecycle import root_service
 from svcd.config.layers import ConfigError, KeyPath, Layer, from_assignment, from_option
 from svcd.config.loader import load, with_network_file
 from svcd.config.schema import NETWORKS, Config
+from svcd.process.header_names import keep_no_other_header_names
 from svcd.process.logs import NodeLog
 from svcd.process.sequential import RootService
 from svcd.process.timers import use_monotonic_clock
@@ -120,6 +121,7 @@ def _refuse(error: ConfigError) -> None:
 
 def makeService(options: Options) -> RootService:
     """The service that twistd runs, from the options of its command line."""
+    keep_no_other_header_names()
     open_files = raise_open_files_limit()
     config = fit_connections(options.config, open_files)
     block_key = _unlocked(options)

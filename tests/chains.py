@@ -20,14 +20,14 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from svcd.chain.accounts import Account, state_root
+from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block, Header, transactions_root
-from svcd.chain.commitment import Row, Scan
 from svcd.chain.difficulty import multiplier, next_target
 from svcd.chain.errors import Refusal
 from svcd.chain.params import DEVNET, NetworkParams, ProducerChange
 from svcd.chain.signature import public_key_of, sign
+from svcd.chain.state_tree import Row, Scan, state_root
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import (
     ChainHead,

@@ -10,7 +10,6 @@ import gc
 import inspect
 import os
 import signal
-import sqlite3
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
 from svcd.store import database
+from svcd.store.database import DatabaseConnection
 from tests.measured import tell_greenlets_apart
 from tests.postgresql import Server, running
 
@@ -215,7 +215,7 @@ def expected_errors(_nothing_unseen: LoggedErrors) -> Callable[..., list[LogEven
 _prepare_as_a_node_does = database._prepare
 
 
-def _prepare_without_sync(connection: sqlite3.Connection, path: Path, kind: database.DatabaseKind) -> None:
+def _prepare_without_sync(connection: DatabaseConnection, path: Path, kind: database.DatabaseKind) -> None:
     _prepare_as_a_node_does(connection, path, evolve(kind, synchronous="OFF"))
 
 

@@ -3,8 +3,20 @@
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 T = TypeVar("T")
+
+
+class SettableClock(Clock):
+    """An even clock, and a computer's clock that can be set."""
+
+    ahead = 0.0
+    """By how many seconds the computer's clock is ahead of the even one."""
+
+    def unix_seconds(self) -> float:
+        """See svcd.interfaces.unix_seconds."""
+        return float(self.seconds()) + self.ahead
 
 
 def result_of(deferred: "Deferred[T]") -> T:

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 EVERY_PACKAGE = (
-    "chain chain_schemas endpoint_description keyfile keyfile_errors light store node net web p2p commerce rpc pages "
-    "metrics config process"
+    "chain chain_schemas endpoint_description keyfile keyfile_errors light seed_file store node net web p2p commerce "
+    "rpc pages metrics config process"
 ).split()
 MAY_IMPORT = {
     "chain": set(),
@@ -29,6 +29,8 @@ MAY_IMPORT = {
     "keyfile_errors": set(),
     "limits": set(),
     "bounded_dict": set(),
+    "visible_text": set(),
+    "seed_file": set(),
     "store": {"chain"},
     "node": {"chain", "store"},
     "net": set(),
@@ -39,14 +41,14 @@ MAY_IMPORT = {
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields"},
     "cli": {
         *("chain", "light", "config.layers", "config.network_file", "config.types", "commerce.payment_request"),
-        *("net.addresses", "net.targets"),
+        *("net.addresses", "net.targets", "seed_file"),
     },
     "cli.wallet": {"cli", "chain", "keyfile", "keyfile_errors", "commerce.payment_request"},
     "cli.merchant": {
         *("cli", "chain", "light", "web"),
         *("commerce.payment_proof", "commerce.payment_request", "commerce.signing"),
     },
-    "cli.operator": {"cli", "chain", "keyfile", "store", "node", "process"},
+    "cli.operator": {"cli", "chain", "keyfile", "seed_file", "store", "node", "process"},
     "cli.main": {"cli", "chain", "keyfile_errors"},
     "config": {"chain.address", "chain.errors", "chain.params", "chain.units", "endpoint_description", "net.targets"},
     "process": {"endpoint_description"},
@@ -63,15 +65,14 @@ SQL = re.compile(
     r"\s*((SELECT|INSERT|REPLACE|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA) +\w|(BEGIN( IMMEDIATE)?|COMMIT|ROLLBACK)$)"
 )
 SQL_MODULES = {
-    "store.account_table",
+    "store.account_runs",
     "store.chain_store",
-    "store.block_deletion",
+    "store.side_blocks",
     "store.checked_producers",
     "store.database_copy",
     "store.offline_database",
-    "store.transfer_index",
+    "store.sorted_runs",
     "store.lease_store",
-    "store.mempool_store",
     "store.postgresql",
     "store.snapshot_staging",
     "store.sql_connection",
@@ -82,7 +83,7 @@ SQL_MODULES = {
 }
 WRITERS = {
     "store.chain_store.ChainWriter": {"node.chainstate", "node.node_context", "cli.operator"},
-    "store.mempool_store.MempoolStore": {"node.transaction_pool", "node.node_context"},
+    "store.mempool_journal.MempoolJournal": {"node.transaction_pool", "node.node_context"},
 }
 """Who may write blocks and waiting transfers: the one write path of each, its assembly, repairs of a stopped node."""
 AMBIENT = re.compile(r"(time\.(time|monotonic|perf_counter)(_ns)?|(secrets|random)\.\w+|os\.urandom|uuid\.uuid\d)$")
@@ -123,7 +124,7 @@ def package_of(module: str) -> str:
 def directions(module: str, tree: ast.AST) -> Problems:
     package = package_of(module)
     # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
-    anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses"}
+    anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses", "visible_text"}
     shared = {"limits"} if package == "chain" else anywhere
     allowed = {package} | shared | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)
@@ -409,7 +410,7 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
         (global_reactor, "node.miner", "from twisted.internet.threads import deferToThread"),
         (write_path, "p2p.routes", "from svcd.store.chain_store import ChainWriter"),
         (write_path, "node.miner", "from svcd.store.chain_store import ChainReader, ChainWriter"),
-        (write_path, "rpc.chain_routes", "from svcd.store.mempool_store import MempoolStore"),
+        (write_path, "rpc.chain_routes", "from svcd.store.mempool_journal import MempoolJournal"),
         (injected, "node.miner", "import time\nnow = time.monotonic()"),
         (injected, "p2p.peers", "from time import time"),
         (injected, "commerce.sender", "key = secrets.token_bytes(32)"),

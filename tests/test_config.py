@@ -26,7 +26,8 @@ from svcd.config.server_endpoint import ServerEndpoint
 from svcd.config.types import BadValue, unix_milliseconds
 from svcd.endpoint_description import EndpointDescription
 from svcd.p2p.snapshot_start import StartMode
-from svcd.store.mempool_store import FILE as MEMPOOL_FILE
+from svcd.store.mempool_journal import FILE as JOURNAL_FILE
+from svcd.store.mempool_journal import NEW_FILE as NEW_JOURNAL
 from tests.process.certificate_files import CertificateFiles
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -578,10 +579,13 @@ def test_a_socket_path_longer_than_the_system_allows_is_refused_with_the_setting
 
 OWN_DATABASES = [
     f"{name}{ending}"
-    for name in (CHAIN_FILE, MEMPOOL_FILE, WEBHOOKS_FILE)
+    for name in (CHAIN_FILE, WEBHOOKS_FILE)
     for ending in ("", "-wal", "-shm", "-open", "-journal", ".new", ".new-wal", ".old-1")
 ]
-OWN_FILES = ["node.key", "node.key.new", *OWN_DATABASES, "peers.json", "peers.json.new", "operator.sock", "lock"]
+OWN_FILES = [
+    *("node.key", "node.key.new", JOURNAL_FILE, NEW_JOURNAL, "peers.json", "peers.json.new", "operator.sock", "lock"),
+    *OWN_DATABASES,
+]
 MADE = ["participation.keyFile", "operator.tokenFile"]
 SECRETS = ("manageToken", "previousManageToken", "readOnlyToken", "signingSecret", "previousSigningSecret")
 READ = [f"commerce.webhooks.{key}File" for key in ("database", *SECRETS)]
@@ -640,7 +644,7 @@ def test_a_link_to_a_file_of_the_node_is_refused(tmp_path: Path) -> None:
         set_to(f"dataDir={tmp_path}/link", f"participation.keyFile={tmp_path}/data/lock")
 
 
-@pytest.mark.parametrize("name", ["node.key", "mempool.sqlite", "operator.key", "peers.json"])
+@pytest.mark.parametrize("name", ["node.key", JOURNAL_FILE, "operator.key", "peers.json"])
 def test_the_operator_s_socket_in_a_file_of_the_node_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as error:
         set_to("dataDir=/d", f"operator.listen=unix:/d/{name}")
@@ -756,7 +760,8 @@ def test_a_credential_of_systemd_may_show_its_acl_as_group_bits(tmp_path: Path) 
     ("content", "reason"),
     [
         (b"x" * 4097, "the file has more than 4096 bytes; it must contain only the secret"),
-        (b"\xff" * 32, "the file must contain UTF-8 text"),
+        (b"", "the file must have one line and contain only the secret"),
+        (b"\xff" * 32, "the file must be UTF-8 text; the byte at offset 0 is not"),
     ],
 )
 def test_a_file_that_holds_no_secret_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -914,8 +919,8 @@ def test_links_of_the_site_have_the_recipients_of_the_merchants(tmp_path: Path) 
         ("", {"books_token": "short"}, "the token of the merchant books must have at least 32 characters and has 5"),
         (
             "",
-            {"books_secret": ""},
-            "the signingSecret of the merchant books must have at least 32 characters and has 0",
+            {"books_secret": "short"},
+            "the signingSecret of the merchant books must have at least 32 characters and has 5",
         ),
         (
             "",

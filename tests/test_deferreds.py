@@ -21,6 +21,7 @@ LAST = {
     "commerce/batches.py:_begin": "it fires Deferreds, each of which keeps its own failure",
     "net/calls.py:watch": "the Deferred is returned",
     "net/resolver.py:_look_up": "the Deferred is passed on",
+    "net/resolver.py:resolve": "it fires the Deferreds of those who wait, or logs",
     "node/tasks.py:start": "it discards from a set; the failure was logged before",
     "node/transaction_pool.py:_begin": "it removes a name from a dict; the failure was logged before",
     "p2p/block_download.py:_request": "callbacks and an errback that logs follow in statements of their own",

@@ -25,14 +25,13 @@ from svcd.keyfile import (
     Keyfile,
     Pbkdf2,
     calibrated_pbkdf2,
-    outdated,
     parse,
     render,
     seal,
     unseal,
 )
 from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, UnknownNetwork, WrongPassword
-from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, SEED
+from tests.cli.terminal import ADDRESS, KEYFILE, PASSWORD, SEED
 
 FEW = Pbkdf2(iterations=1)
 """The cost where it is not what is tried."""
@@ -61,7 +60,7 @@ def test_the_bytes_of_a_keyfile(vector: dict[str, Any]) -> None:
     assert render(sealed) == file
     opened = parse(file)
     assert opened == sealed
-    assert (opened.address, (opened.public_key or b"").hex()) == (vector["address"], vector["publicKey"])
+    assert (opened.address, opened.public_key.hex()) == (vector["address"], vector["publicKey"])
     assert unseal(opened, vector["password"]) == seed
 
 
@@ -82,18 +81,6 @@ def test_other_libraries_open_it_as_the_documentation_says(vector: dict[str, Any
     assert seed.hex() == vector["seed"]
 
 
-@pytest.mark.parametrize("vector", VECTORS["formerKeyfiles"], ids=lambda vector: vector["network"])
-def test_files_of_the_former_format_are_opened_and_outdated(vector: dict[str, Any]) -> None:
-    former = parse(vector["file"].encode())
-    assert unseal(former, vector["password"]).hex() == vector["seed"]
-    assert render(former) == vector["file"].encode()
-    assert outdated(former)
-    with pytest.raises(WrongPassword):
-        unseal(evolve(former, address=OTHER), vector["password"])
-    with pytest.raises(DamagedKeyfile, match=r"kdf\.name must be one of PBKDF2-SHA-256"):
-        parse(vector["file"].replace("PBKDF2-SHA-256", "Argon2id").encode())
-
-
 @pytest.mark.parametrize(
     ("kdf", "expected"),
     [
@@ -104,8 +91,8 @@ def test_files_of_the_former_format_are_opened_and_outdated(vector: dict[str, An
         (Pbkdf2(iterations=999_999), True),
     ],
 )
-def test_files_that_cost_less_than_new_ones_are_outdated(kdf: Kdf, expected: bool) -> None:
-    assert outdated(evolve(sealed(), kdf=kdf)) is expected
+def test_a_cost_below_that_of_new_files_is_outdated(kdf: Kdf, expected: bool) -> None:
+    assert kdf.outdated is expected
 
 
 def test_the_command_line_seals_with_argon2id_as_rfc_9106_recommends() -> None:
@@ -217,7 +204,6 @@ def test_a_changed_ciphertext_cannot_be_decrypted(position: int, change: int) ->
         {"kdf": Pbkdf2(iterations=2)},
         {"address": "svcd1q"},
         {"public_key": bytes(32)},
-        {"public_key": None},
     ],
 )
 def test_nothing_in_the_file_can_be_exchanged(change: dict[str, Any]) -> None:
@@ -269,7 +255,7 @@ def argon2id(**costs: int) -> bytes:
     ("data", "sentence"),
     [
         (b"", "not JSON"),
-        (b"\xff", "byte 0 is not UTF-8"),
+        (b"\xff", "it must be UTF-8 text; the byte at offset 0 is not"),
         (b"[]", "the keyfile must be a JSON object"),
         (KEYFILE[:-20], "not JSON"),
         (KEYFILE.replace(b'"network"', b'"format"'), "occurs twice"),
@@ -278,7 +264,7 @@ def argon2id(**costs: int) -> bytes:
         (changed("cipher.nonce", ...), "cipher lacks the field nonce"),
         (changed("kdf", "none"), "kdf must be a JSON object"),
         (changed("format", "svc-keyfile-v3"), 'format must be "svc-keyfile-v2", not "svc-keyfile-v3"'),
-        (changed("format", "svc-keyfile-v1"), 'the keyfile has an unknown field "publicKey"'),
+        (changed("format", ...), "the keyfile lacks the field format"),
         (changed("kdf.name", "scrypt"), 'kdf.name must be one of Argon2id, PBKDF2-SHA-256, not "scrypt"'),
         (changed("kdf.name", ["Argon2id"]), "kdf.name must be one of Argon2id, PBKDF2-SHA-256"),
         (changed("kdf.name", ...), "kdf.name must be one of Argon2id, PBKDF2-SHA-256, not null"),

@@ -4,10 +4,11 @@ from collections.abc import Collection, Mapping
 
 from attrs import frozen
 
-from svcd.chain.accounts import Account, state_root
+from svcd.chain.accounts import Account
 from svcd.chain.block import parse_block
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
+from svcd.chain.state_tree import state_root
 from svcd.chain.transition import ChainHead, apply_block, check_header, check_state_root
 from svcd.chain.work import check_work
 

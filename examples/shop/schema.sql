@@ -26,5 +26,7 @@ CREATE TABLE IF NOT EXISTS orders (
     epoch INTEGER NOT NULL DEFAULT 0,
     sequence INTEGER NOT NULL DEFAULT 0
 );
+-- Of the orders that nobody has paid, which anybody can make, only the open ones are counted before the next.
+CREATE INDEX IF NOT EXISTS unpaid_orders ON orders (expires_at) WHERE state = 'unpaid';
 -- What a person must look at: transfers that pay no order, and alarms of the node, by the id of the event.
 CREATE TABLE IF NOT EXISTS notices (id TEXT PRIMARY KEY, reference TEXT, notice TEXT NOT NULL);

@@ -15,9 +15,10 @@ from typing import Final
 
 from attrs import field, frozen
 
-from svcd.chain.accounts import KEY_BITS, Account, pack_held_since, subtree_root, unpack_held_since
+from svcd.chain.accounts import KEY_BITS, Account, pack_held_since, unpack_held_since
 from svcd.chain.encoding import MAX_INTEGER, canonical, decimal_u53, hex_bytes
 from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.state_tree import subtree_root
 from svcd.limits import ENDLESS_ANSWER, limit
 
 CHUNK_ACCOUNTS: Final = limit(16_384, "accounts in a chunk of a snapshot", "accounts", ENDLESS_ANSWER)
@@ -185,7 +186,7 @@ def pack_account(key20: bytes, balance: int, nonce: int, held_since: int | None)
 
 
 def leaves(records: bytes) -> list[tuple[int, bytes]]:
-    """Key and leaf hash of each account in a chunk, for :func:`svcd.chain.accounts.subtree_root`."""
+    """Key and leaf hash of each account in a chunk, for :func:`svcd.chain.state_tree.subtree_root`."""
     return [
         (int.from_bytes(records[at : at + _KEY_BYTES], "big"), sha256(b"\0" + records[at : at + RECORD_BYTES]).digest())
         for at in range(0, len(records), RECORD_BYTES)

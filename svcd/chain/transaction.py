@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from svcd.chain.address import decode_address, encode_address, key_hash, key_hash_of
+from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
 from svcd.chain.errors import Corrupt, Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
@@ -40,8 +40,6 @@ _LAYOUT: Final = (
 
 
 _OF_ANY_NETWORK: Final = re.compile(_LAYOUT.replace("%d", "[0-9]+").encode())
-_PAYEE: Final = re.compile(b'"paymentReference":"([^"]*)","recipient":"([^"]*)"')
-_PARTIES: Final = re.compile(b'"recipient":"([^"]*)"},"senderAddress":"([^"]*)"')
 """No string of a transfer has quotation marks, so each is found in its place only."""
 
 
@@ -207,17 +205,6 @@ def txid_of_content(content: bytes, params: NetworkParams) -> bytes:
     return tagged_hash("svc/tx/v2", params.genesis_hash + content)
 
 
-def parties_of(wire: bytes) -> tuple[bytes, bytes]:
-    """The key hashes of recipient and sender from the canonical JSON of a valid transfer of any network.
-
-    In a fifth of the time of parsing. Raises Corrupt for a text that is none.
-    """
-    found = _PARTIES.search(wire)
-    if found is None:
-        raise _not_a_transfer()
-    return key_hash_of(found[1]), key_hash_of(found[2])
-
-
 def values_of(wire: bytes) -> tuple[bytes, ...]:
     """All values from the canonical JSON of a valid transfer of any network but type and version, in its order.
 
@@ -227,16 +214,6 @@ def values_of(wire: bytes) -> tuple[bytes, ...]:
     if found is None:
         raise _not_a_transfer()
     return found.groups(b"")
-
-
-def payee_of(wire: bytes) -> tuple[str, bytes] | None:
-    """Reference and recipient's key hash from the same; None without a reference. Raises Corrupt."""
-    found = _PAYEE.search(wire)
-    if found is not None:
-        return found[1].decode("ascii", "replace"), key_hash_of(found[2])
-    if not _OF_ANY_NETWORK.fullmatch(wire):
-        raise _not_a_transfer()
-    return None
 
 
 def _not_a_transfer() -> Corrupt:

@@ -1,6 +1,7 @@
 """`svc status`, `svc block`, `svc balance` and `svc tx`: reading the chain from a node."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import click
 
@@ -12,6 +13,9 @@ from svcd.cli import options
 from svcd.cli.http_client import ResponseObject, invalid_response
 from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
 from svcd.cli.session import Session
+
+ALONE: Final = "alone: makes its own chain; nothing compares it"
+"""The state of such a node, in the words of its log and its pages."""
 
 
 @click.command()
@@ -107,7 +111,7 @@ def status_text(status: ResponseObject) -> str:
     """A status object as text; raises CommandError."""
     rows = [
         ("network", f"{status.text('chainId')} (network id {status.count('networkId')})"),
-        ("state", _sync_state(status)),
+        ("state", sync_state(status)),
         ("height", str(status.number("height"))),
         ("tip", status.text("hash")),
         *_blocks_here(status),
@@ -125,7 +129,15 @@ def status_text(status: ResponseObject) -> str:
     return property_table(rows)
 
 
-def _sync_state(status: ResponseObject) -> str:
+def is_alone(status: ResponseObject) -> bool:
+    """Whether a node makes its own chain; the specification does not ask a node to say so."""
+    return status.members.get("alone") is True
+
+
+def sync_state(status: ResponseObject) -> str:
+    """In what relation to the network a node is; raises CommandError."""
+    if is_alone(status):
+        return ALONE
     behind = status.number("syncLagBlocks") if "syncLagBlocks" in status else 0
     return f"{status.text('syncState')}, {pluralize(behind, 'block')} behind" if behind else status.text("syncState")
 

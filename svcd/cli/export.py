@@ -182,7 +182,8 @@ def export(
     if period.is_all and statement.totals["change"] != statement.balance:
         raise CommandError(
             f"the entries add up to {_signed(statement.totals['change'])} coins, and the node says that the balance is"
-            f" {format_amount(statement.balance)}: do not use this export, and run `svc db verify` on the node"
+            f" {format_amount(statement.balance)}: do not use this export; stop the node, and"
+            " find what is wrong by `svc db check`"
         )
     if prices is not None:
         statement = evolve(statement, valuation=_valuation(statement, prices))

@@ -11,7 +11,6 @@ from typing import Final
 from attrs import frozen
 
 from svcd.chain.params import NetworkParams
-from svcd.cli.network import changes_shown
 from svcd.config.network_file import render_network_file
 from svcd.config.types import NETWORK_FILE
 
@@ -191,10 +190,9 @@ def _changes(params: NetworkParams) -> str:
     if not params.producers:
         return ""
     return f"""
-Its changes hash, over all changes of its list of producers ("none" if the
-list has not changed):
+Its changes hash, over all changes of its list of producers:
 
-{changes_shown(params)}
+{params.changes_hash.hex()}
 """
 
 

@@ -20,6 +20,7 @@ from svcd.cli.errors import CommandError
 from svcd.cli.lazy_commands import LazyCommand, LazyGroup
 from svcd.cli.rendering import escape, property_table
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
+from svcd.cli.standard_output import checked_output
 from svcd.keyfile_errors import KeyfileError, UnknownNetwork
 
 PAGES: Final = Path(__file__).with_name("docs")
@@ -307,7 +308,7 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         "merchants": ("operator.reload:merchants", "Change the merchants of the node without a restart."),
         "key": (
             "operator.key:key",
-            "Make, encrypt or show the key that signs a node's blocks and receives their rewards.",
+            "Make, encrypt, import or show the key that signs a node's blocks and receives their rewards.",
         ),
     },
     network_group: {
@@ -318,7 +319,7 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
     db: {
         "check": (
             "operator.database:check",
-            "Check the databases in DATA_DIR: the files, every block, and all derived data.",
+            "Check the databases in DATA_DIR: the files, every block, all derived data, and the keys beside them.",
         ),
         "verify": (
             "operator.database:verify",
@@ -341,7 +342,8 @@ for group, commands in _COMMANDS.items():
 
 def main() -> None:
     """Run ``svc`` and end the process with its exit status."""
-    svc(prog_name="svc")
+    with checked_output():
+        svc(prog_name="svc")
 
 
 def system_runtime() -> Runtime:

@@ -395,15 +395,10 @@ def _supply(params: NetworkParams) -> list[tuple[int, int, int]]:
     return [(years, height, params.issued_after(height)) for years, height in heights]
 
 
-def changes_shown(params: NetworkParams) -> str:
-    """What members compare beside the genesis hash: the changes hash, "none" if there is no change."""
-    return params.changes_hash.hex() if params.changes else "none"
-
-
 def _summary(params: NetworkParams) -> str:
     listed = len(params.producers)
     # Where everybody may make blocks no file can have a change.
-    changes = [("changes hash", changes_shown(params))] if listed else []
+    changes = [("changes hash", params.changes_hash.hex())] if listed else []
     return property_table(
         [
             ("network", f"{params.name}, {params.chain_id} (network id {params.network_id})"),

@@ -216,6 +216,21 @@ def operator_option(command: F) -> F:
     )(command)
 
 
+def confirmations_option(description: str) -> Callable[[F], F]:
+    """``--confirmations`` of a command, an integer; ``description`` says in its help what needs them."""
+    # Here, since most commands and the help need nothing of payments, which take 30 ms to import.
+    from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, MAX_CONFIRMATIONS
+
+    return click.option(
+        "--confirmations",
+        metavar="N",
+        default=str(DEFAULT_CONFIRMATIONS),
+        show_default=True,
+        callback=validated(integer(1, MAX_CONFIRMATIONS)),
+        help=description,
+    )
+
+
 def since_height_option(command: F) -> F:
     """``--since-height``, the lowest height of a payment that counts."""
     return click.option(

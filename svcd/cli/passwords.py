@@ -16,6 +16,7 @@ from typing import Final
 from attrs import frozen
 
 from svcd.cli.word_list import random_words
+from svcd.visible_text import BadText, check_line
 
 MIN_LENGTH: Final = 10
 """Characters in a new password, at least."""
@@ -43,6 +44,7 @@ _YEAR_LENGTH: Final = 4
 class Weakness(Enum):
     """Why a password is refused."""
 
+    INVISIBLE = "invisible"
     SHORT = "short"
     REPEATED = "repeated"
     SEQUENTIAL = "sequential"
@@ -83,6 +85,8 @@ def password_problem(password: str, random: Callable[[int], bytes] | None = None
     judgement = judge(password, common_passwords())
     if judgement.weakness is None:
         return None
+    if judgement.weakness is Weakness.INVISIBLE:
+        return f"the password {_unseen(unicodedata.normalize('NFC', password))}"
     if judgement.weakness is Weakness.SHORT:
         length = len(unicodedata.normalize("NFC", password))
         reason = f"the password has {length} characters; choose one of at least {MIN_LENGTH}, for example"
@@ -101,6 +105,8 @@ def judge(password: str, ranks: Mapping[str, int]) -> Judgement:
     text = unicodedata.normalize("NFC", password)
     judged = text[:_JUDGED]
     bits, covered = _estimate(judged, ranks, {})
+    if _unseen(text):
+        return Judgement(bits, Weakness.INVISIBLE)
     if len(text) < MIN_LENGTH:
         return Judgement(bits, Weakness.SHORT)
     if bits >= ENOUGH:
@@ -108,6 +114,15 @@ def judge(password: str, ranks: Mapping[str, int]) -> Judgement:
     # The kind of the largest part of the text, the first in the order of Weakness if two are equal.
     kinds = [kind for kind in Weakness if 2 * covered.get(kind, 0) >= len(judged)]
     return Judgement(bits, kinds[0] if kinds else Weakness.GUESSABLE)
+
+
+def _unseen(text: str) -> str:
+    """What is wrong with a password of which people do not see every character; "" if they do."""
+    try:
+        check_line(text)
+    except BadText as problem:
+        return str(problem)
+    return ""
 
 
 @cache

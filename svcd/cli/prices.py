@@ -19,6 +19,7 @@ from attrs import frozen
 from svcd.cli.errors import CommandError
 from svcd.cli.rendering import format_time
 from svcd.cli.secure_files import read_bounded
+from svcd.visible_text import BadText, text_of
 
 _CURRENCY: Final = re.compile("[A-Z0-9]{2,10}")
 _TIME: Final = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})Z?)?")
@@ -53,10 +54,9 @@ class Prices:
 def read_prices(path: Path) -> Prices:
     """The prices in a file; raises CommandError."""
     try:
-        # Spreadsheets write a byte order mark.
-        return parse_prices(read_bounded(path, _MAX_BYTES).decode("utf-8-sig"), str(path))
-    except UnicodeDecodeError:
-        raise CommandError(f"{path} must be UTF-8 text") from None
+        return parse_prices(text_of(read_bounded(path, _MAX_BYTES)), str(path))
+    except BadText as error:
+        raise CommandError(f"{path} {error}") from None
     except ValueError as error:
         raise CommandError(f"{path}, {error}") from None
 

@@ -4,9 +4,10 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.accounts import Account, state_root
+from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams
+from svcd.chain.state_tree import state_root
 from svcd.chain.transition import genesis_accounts
 from svcd.cli.errors import ErrorResponse
 from svcd.cli.http_client import NodeClient

@@ -18,6 +18,10 @@ def run_in_reactor(work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
     failures: list[Exception] = []
 
     async def keep_outcome(reactor: Any) -> None:
+        # react() calls this before the reactor handles signals: until then Ctrl-C would be an exception anywhere in it.
+        started: Deferred[None] = Deferred()
+        reactor.callWhenRunning(started.callback, None)
+        await started
         running = Deferred.fromCoroutine(work(reactor))
         ended: Deferred[None] = Deferred()
 

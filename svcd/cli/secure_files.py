@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from svcd.cli.errors import CommandError, MissingFile
+from svcd.seed_file import SeedFileError, SeedKind, is_encrypted, parse_seed
+from svcd.visible_text import BadText, line_of, text_of
 
 MAX_SECRET_BYTES: Final = 4096
-_SEED: Final = re.compile("[0-9a-f]{64}")
 
 
 def require_absent(path: Path, option: str = "--keyfile") -> None:
@@ -167,23 +167,28 @@ def read_secret_line(path: Path, content: str) -> str:
     ``content`` is for the error, such as "the password".
     """
     try:
-        text = read_secret(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise CommandError(f"{path} must be UTF-8 text and contain only {content}") from None
-    line = text.removesuffix("\n").removesuffix("\r")
-    if not line or "\n" in line:
-        raise CommandError(f"{path} must have one line and contain only {content}")
-    return line
+        return line_of(read_secret(path), content)
+    except BadText as error:
+        raise CommandError(f"{path} {error}") from None
+
+
+def read_secret_text(path: Path) -> str:
+    """The text of a small file that only its owner may read; raises CommandError."""
+    try:
+        return text_of(read_secret(path))
+    except BadText as error:
+        raise CommandError(f"{path} {error}") from None
 
 
 def read_seed(path: Path) -> bytes:
-    """The 32-byte seed in a node's key file, which only its owner may read; raises CommandError."""
-    line = read_secret_line(path, "a node's key")
-    if line.startswith("{"):
+    """The 32-byte seed in the file of a block key, which only its owner may read; raises CommandError."""
+    content = read_secret(path)
+    if is_encrypted(content):
         raise CommandError(f"{path} is an encrypted keyfile already: svc wallet import --from {path} imports it")
-    if not _SEED.fullmatch(line):
-        raise CommandError(f"{path} must contain only a node's key, 64 lower-case hex characters")
-    return bytes.fromhex(line)
+    try:
+        return parse_seed(content, SeedKind.BLOCK, path)
+    except SeedFileError as error:
+        raise CommandError(str(error)) from None
 
 
 def _sync_directory(path: Path) -> None:

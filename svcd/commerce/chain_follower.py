@@ -45,8 +45,8 @@ from svcd.commerce.watch import (
     note_mismatches,
 )
 from svcd.commerce.watch_repository import NEVER_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
+from svcd.node.chain_alarms import DEEP, DEEP_BLOCKS, DEEP_SECONDS, ChainAlarm, what_was_undone
 from svcd.node.mempool import MempoolEntry, RemovalReason, Removals
-from svcd.node.status import DEEP, DEEP_BLOCKS, DEEP_SECONDS, ChainAlarm, what_was_undone
 from svcd.store.chain_store import ChainReader
 from svcd.store.webhook_events import WatchQueue
 from svcd.store.webhook_store import PAGE, AlarmRow, FollowedBlock, WatchName, WatchRow, WebhookStore
@@ -59,6 +59,9 @@ _MAX_BLOCKS_READ: Final = 256
 """After more new blocks than this, a step evaluates every watch instead of reading the blocks' transfers."""
 _REMEMBERED_DROPS: Final = 4_096
 """Payments that left the mempool lately."""
+
+_REMEMBERED_ARRIVALS: Final = 16_384
+"""More than the transfers of four full blocks, which may come before the watches are evaluated."""
 
 _PaymentKey = tuple[str, str, int]
 """Reference, recipient's address and amount in base units."""
@@ -221,7 +224,11 @@ class StepContext:
     """Unix milliseconds."""
     synced: bool
     """Whether the node's chain is the network's."""
-    term: int | None = 0
+    clock_trusted: bool
+    """Whether what is over at ``now`` may end for good."""
+    arrivals_behind: int
+    """By how many milliseconds the clock of ``now`` is ahead of the one by which transfers arrive."""
+    term: int | None
     """The term in which this node is the leader of those that share the database; None while another node is."""
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
@@ -234,6 +241,11 @@ class StepContext:
     """Alarms for merchants, except deep reorganisations, which the cursor shows."""
     pause: Callable[[], None] = _no_pause
     """Called before each watch and each few payments; may block while the chain needs the processor."""
+
+    @property
+    def awaited(self) -> int:
+        """Unix milliseconds up to which watches are due; 0, so that none is, while the clock is not trusted."""
+        return self.now if self.clock_trusted else 0
 
 
 @define
@@ -257,6 +269,8 @@ class ChainFollower:
         factory=partial(BoundedDict, _REMEMBERED_DROPS), init=False
     )
     """The payments that left the mempool lately, and how."""
+    _arrivals: BoundedDict[bytes, int] = field(factory=partial(BoundedDict, _REMEMBERED_ARRIVALS), init=False)
+    """When the transfers with references that blocks have included lately came into the mempool, by txid."""
     _plan: EvaluationPlan | None = field(default=None, init=False)
     """The watches that the next steps evaluate; None after a failed step, which leaves them to be found again."""
     unfinished: bool = field(default=False, init=False)
@@ -379,6 +393,9 @@ class ChainFollower:
             for transfer, drop in change.drops():
                 if (key := self._payment_key(transfer)) is not None:
                     self._drops[key] = transfer, drop
+            for entry, reason in change.removed.items():
+                if reason is RemovalReason.BLOCK and entry.transfer.reference is not None:
+                    self._arrivals[entry.transfer.txid] = entry.arrival
 
     def _payment_key(self, transfer: Transfer) -> _PaymentKey | None:
         if transfer.reference is None:
@@ -396,12 +413,11 @@ class ChainFollower:
     def _evaluation_context(
         self, terms: PaymentTerms, tip_before: int, context: StepContext, *, at_tip: bool = True
     ) -> EvaluationContext:
-        # Only at the tip may a watch expire: a payment in a later new block comes first.
-        synced = context.synced and at_tip
         return EvaluationContext(
             now=context.now,
             tip_before=tip_before,
-            synced=synced,
+            # Only at the tip: a payment in a later new block comes first.
+            may_end=context.synced and context.clock_trusted and at_tip,
             every_depth=self.every_depth,
             drop=self._drop_of(terms),
         )
@@ -457,7 +473,7 @@ class ChainFollower:
         plan = EvaluationPlan(delta.evaluated, context.term)
         plan.add(watches.waking_at_height(delta.evaluated))
         if context.synced:
-            expiring = watches.waking_at(context.now)
+            expiring = watches.waking_at(context.awaited)
             plan.add(expiring, NEWEST)
             plan.more_expire = len(expiring) == PAGE
         if self._stepped_in != context.term:
@@ -513,7 +529,7 @@ class ChainFollower:
         affected = watches.waking_at_height(delta.tip.height)
         affected += watches.above(min(delta.fork, delta.evaluated))
         if context.synced:
-            affected += watches.waking_at(context.now)
+            affected += watches.waking_at(context.awaited)
         affected += watches.of_payments(list(self._changed_in_mempool))
         if self._stepped_in != context.term:
             affected += watches.pending()
@@ -581,7 +597,7 @@ class ChainFollower:
                 save()
             tip_before = reached.get(row.id, _evaluated(row, delta))
             evaluation = self._evaluation_context(watch.terms, tip_before, context, at_tip=at_tip)
-            observation = self.lookup.find_at(watch.terms, tip, watch.location)
+            observation = self._observe(watch, tip, context)
             initial = row.wake_height == NEVER_EVALUATED
             evaluated, events = evaluate(watch, observation, evaluation, initial=initial)
             if not evaluated.active and changed:
@@ -599,6 +615,13 @@ class ChainFollower:
                 changed.append(EvaluatedWatch(row, evaluated, events, following, tip.height))
         save()
         return queues
+
+    def _observe(self, watch: Watch, tip: ChainTip, context: StepContext) -> Observation:
+        observation = self.lookup.find_at(watch.terms, tip, watch.location)
+        if watch.pay_until is None or watch.has_seen_payment or observation.txid is None:
+            return observation
+        arrival = self.mempool.arrival(watch.terms, observation.txid) or self._arrivals.get(observation.txid)
+        return observation if arrival is None else observation._replace(arrival=arrival + context.arrivals_behind)
 
     def _emit_mismatches(
         self, watch: Watch, observation: Observation, *, initial: bool

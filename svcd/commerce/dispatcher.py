@@ -24,6 +24,7 @@ from svcd.commerce.retry_policy import MAX_PROBE_DELAY, RETRY_PERIOD, next_attem
 from svcd.commerce.sender import DeliveryResult, WebhookSender
 from svcd.deferreds import shielded
 from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
+from svcd.node.clock_guard import ClockGuard
 from svcd.store.database import DatabaseUnavailable
 from svcd.store.webhook_events import BreakerRow, WatchQueue
 
@@ -43,22 +44,23 @@ T = TypeVar("T")
 
 @define
 class ForwardClock:
-    """Unix milliseconds that follow the computer's clock when it is set forward, but never go back.
+    """Unix milliseconds that follow a clock when it is set forward, but never go back, and run evenly while in doubt.
 
-    Otherwise, setting the clock back by an hour would delay every scheduled attempt by an hour.
+    Otherwise, setting the clock back by an hour would delay every scheduled attempt by an hour, and setting it forward
+    for a second would make all events old for good. Until the clock is trusted for the first time, they follow it.
     """
 
     _clock: Clock
-    _offset: float = field(init=False)
-
-    @_offset.default
-    def _first_offset(self) -> float:
-        return self._current_offset()
+    _guard: ClockGuard
+    _offset: float | None = field(default=None, init=False)
+    """None until the clock is trusted."""
 
     def now(self) -> int:
         """The time in milliseconds."""
-        self._offset = max(self._offset, self._current_offset())
-        return int((self._clock.seconds() + self._offset) * 1000)
+        offset = self._current_offset()
+        if self._guard.is_trusted():
+            self._offset = offset if self._offset is None else max(self._offset, offset)
+        return int((self._clock.seconds() + (offset if self._offset is None else self._offset)) * 1000)
 
     def _current_offset(self) -> float:
         return unix_seconds(self._clock) - self._clock.seconds()
@@ -93,18 +95,21 @@ class WebhookDispatcher:
         sender: WebhookSender,
         *,
         clock: Clock,
+        guard: ClockGuard,
         chance: Callable[[], float],
         leadership: Leadership | None = None,
     ) -> None:
         """Sends nothing before :meth:`enqueue`, and nothing while another node leads.
 
-        ``chance`` returns random numbers from 0 to 1.
+        While ``guard`` does not trust the clock, no event becomes too old. ``chance`` returns random numbers from 0 to
+        1.
         """
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
         self._leadership: Leadership = leadership or SoleLeader()
-        self._forward_clock = ForwardClock(clock)
+        self._guard = guard
+        self._forward_clock = ForwardClock(clock, guard)
         self._chance = chance
         self._scheduler = DeliveryScheduler(in_flight_share(len(sender.merchants)))
         self._running: set[Deferred[None]] = set()
@@ -128,7 +133,7 @@ class WebhookDispatcher:
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
         """Restore the circuit breakers that the last leader or run has stored; call before the first queues come."""
         # Before this node was the leader, the clock may have been the computer's, which may be ahead of the database's.
-        self._forward_clock = ForwardClock(self._clock)
+        self._forward_clock = ForwardClock(self._clock, self._guard)
         self._restore(breakers)
 
     def merchants_changed(self) -> None:
@@ -199,13 +204,18 @@ class WebhookDispatcher:
         """For records and signatures."""
         return milliseconds(self._clock)
 
+    def _by_own_time(self, queue: WatchQueue) -> WatchQueue:
+        """The queue, due now if it is due by the clock for records, which may be ahead while it is in doubt."""
+        now = self._now()
+        return evolve(queue, due=now) if now < queue.due <= self._unix() else queue
+
     # Starting deliveries
 
     def _take_incoming(self) -> None:
         self._incoming_call = None
         now = self._now()
         for _ in range(min(ENQUEUE_BATCH, len(self._incoming))):
-            queue = self._incoming.popleft()
+            queue = self._by_own_time(self._incoming.popleft())
             if queue.merchant in self._sender.merchants:
                 self._scheduler.schedule(queue, now)
             else:
@@ -324,6 +334,9 @@ class WebhookDispatcher:
         return result.outcome, await self._record(delivery, event, result)
 
     async def _give_up(self, delivery: Delivery, event: OutboundEvent) -> WatchQueue | None:
+        if not self._guard.is_trusted():
+            # It may only seem old: due now, it is kept for another retry period, and sent as the next probe.
+            return evolve(delivery.queue, due=self._now())
         if not _has_outlived_retries(event, self._now()):
             # A newer event has superseded the event to be abandoned.
             return evolve(delivery.queue, due=event.waiting_since)
@@ -337,17 +350,19 @@ class WebhookDispatcher:
         if result.outcome is DeliveryOutcome.ACCEPTED:
             again = await self._retried(lambda: self._outbox.delivered(event, self._unix(), result.status))
             self._delivered += 1
-            return again
+            return again and self._by_own_time(again)
         self._failed += 1
         if result.refused:
             return await self._record_refusal(event, result)
-        if delivery.last_chance and _has_outlived_retries(event, now):
+        if delivery.last_chance and self._guard.is_trusted() and _has_outlived_retries(event, now):
             return await self._record_failure(event, result.error, due=None, status=result.status)
         if delivery.early:
             # The successes of other events may wake this one many times, which must not use up its attempts.
             due = delivery.queue.due
             return await self._record_failure(event, result.error, due=due, counts=False, status=result.status)
-        next_due = next_attempt(event.attempts + 1, now, chance=self._chance(), retry_after=result.retry_after)
+        next_due = next_attempt(
+            event.attempts + 1, now, chance=self._chance(), retry_after=result.retry_after, barred=result.barred
+        )
         return await self._record_failure(event, result.error, due=next_due, status=result.status)
 
     async def _record_failure(
@@ -360,6 +375,7 @@ class WebhookDispatcher:
         if due is None:
             self._abandoned += 1
             self._log_end(event, "abandoned", error)
+            return again and self._by_own_time(again)
         return again
 
     async def _record_refusal(self, event: OutboundEvent, result: DeliveryResult) -> WatchQueue | None:
@@ -381,6 +397,7 @@ class WebhookDispatcher:
         if due is None:
             self._refused += 1
             self._log_end(event, "refused", result.error)
+            return again and self._by_own_time(again)
         return again
 
     def _log_end(self, event: OutboundEvent, end: str, error: str) -> None:

@@ -3,6 +3,7 @@
 So the events of a merchant with few watches do not wait for those of a merchant with thousands.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -29,8 +30,11 @@ class EvaluationPlan:
     """The payments of the mempool changes whose watches have been added."""
     more_expire: bool = field(default=False, init=False)
     """Whether further watches may have expired when it was begun."""
-    _waiting: dict[str, dict[str, Heights]] = field(factory=dict, init=False)
-    """By merchant, the least recently served one first, and by id."""
+    _waiting: OrderedDict[str, OrderedDict[str, Heights]] = field(factory=OrderedDict, init=False)
+    """By merchant, the least recently served one first, and by id.
+
+    Not a dict: to find its first entry, a dict passes the places of all that were removed before it.
+    """
 
     def __bool__(self) -> bool:
         """Whether a watch is left."""
@@ -39,16 +43,14 @@ class EvaluationPlan:
     def add(self, watches: Iterable[WatchName], *heights: int) -> None:
         """Add watches that are to be evaluated at these heights; those that are there get these heights, too."""
         for watch in watches:
-            self._waiting.setdefault(watch.merchant, {}).setdefault(watch.id, set()).update(heights)
+            self._waiting.setdefault(watch.merchant, OrderedDict()).setdefault(watch.id, set()).update(heights)
 
     def take(self, count: int) -> dict[str, Heights]:
         """Remove at most ``count`` watches, from each merchant in turn; returns their heights by id."""
         share: dict[str, Heights] = {}
         while self._waiting and len(share) < count:
-            merchant = next(iter(self._waiting))
-            watches = self._waiting.pop(merchant)
-            identifier = next(iter(watches))
-            share[identifier] = watches.pop(identifier)
+            merchant, watches = self._waiting.popitem(last=False)
+            identifier, share[identifier] = watches.popitem(last=False)
             if watches:
                 self._waiting[merchant] = watches
         return share

@@ -13,7 +13,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from svcd.interfaces import Clock, Timer, Worker, unix_seconds
+from svcd.interfaces import Clock, Timer, Worker, milliseconds, unix_seconds
 from svcd.store.database import DatabaseUnavailable
 from svcd.store.lease_store import LeaderLease, LeaseStore, NodeReport
 
@@ -21,11 +21,15 @@ LEASE_MS: Final = 10_000
 """The duration of a lease, unless it is renewed."""
 RENEW_SECONDS: Final = 2.0
 """The interval at which the leader renews its lease, and the standbys read it."""
+_AHEAD_MS: Final = 60_000
+"""By how much the database's clock may go back until a lease counts as given while it was ahead."""
 SEEN_MS: Final = 6_000
 """A node that has not reported for so long counts as gone."""
 OUTPACED_MS: Final = 10_000
 """How long a ready node must have a greater chain before the leader counts as behind: a block takes some seconds to
 every node."""
+_TOLERANCE_SECONDS: Final = 60.0
+"""By how much the clocks of database and leader may differ until watches do not expire; peers refuse larger ones."""
 _MARGIN_SECONDS: Final = 1.0
 """The leader stops so long before its lease ends, in case its clock runs slower than the database's."""
 
@@ -64,7 +68,7 @@ def differing(state: NodeState, reports: Iterable[NodeReport], now: int) -> froz
     return frozenset(
         each.node
         for each in reports
-        if each.node != state.node and now - each.seen_at < SEEN_MS and each.settings != state.settings
+        if each.node != state.node and _is_there(each, now) and each.settings != state.settings
     )
 
 
@@ -77,7 +81,8 @@ def next_lease(lease: LeaderLease, state: NodeState, others: Iterable[NodeReport
     may_lead = fit or not any(_ready_others(state, others, now))
     if lease.holder == state.node:
         return LeaderLease(lease.term, state.node, now + LEASE_MS) if may_lead else released(lease, now)
-    if lease.expires_at <= now and may_lead:
+    # One that ends later than any is given by a clock that was ahead: its holder, if it lives, renews it in 2 s.
+    if not now < lease.expires_at <= now + LEASE_MS + _AHEAD_MS and may_lead:
         return LeaderLease(lease.term + 1, state.node, now + LEASE_MS)
     return None
 
@@ -88,7 +93,12 @@ def released(lease: LeaderLease, now: int) -> LeaderLease:
 
 
 def _ready_others(state: NodeState, reports: Iterable[NodeReport], now: int) -> list[NodeReport]:
-    return [each for each in reports if each.node != state.node and each.ready and now - each.seen_at < SEEN_MS]
+    return [each for each in reports if each.node != state.node and each.ready and _is_there(each, now)]
+
+
+def _is_there(report: NodeReport, now: int) -> bool:
+    # A report from the future was made while the database's clock was ahead.
+    return abs(now - report.seen_at) < SEEN_MS
 
 
 class Role(StrEnum):
@@ -148,6 +158,20 @@ class DatabaseClock:
         """Note that the database's time was ``unix_ms`` at ``at``, in seconds of :meth:`seconds`."""
         self._lead = unix_ms / 1000 - at
 
+    def ahead_of(self, trusted: int) -> int:
+        """By how many milliseconds the database's time is ahead of a trusted one; 0 while it is not known."""
+        return 0 if self._lead is None else milliseconds(self) - trusted
+
+    def doubt(self) -> str:
+        """Why watches do not expire by the database's time; "" if it agrees with the computer's, or is not used."""
+        ahead = self.unix_seconds() - unix_seconds(self._clock)
+        if abs(ahead) < _TOLERANCE_SECONDS:
+            return ""
+        return (
+            f"the clock of PostgreSQL differs by {ahead:+.0f} s from this computer's: no watch expires until both show "
+            "the same time"
+        )
+
     def unix_seconds(self) -> float:
         """The Unix time in seconds."""
         return unix_seconds(self._clock) if self._lead is None else self._clock.seconds() + self._lead
@@ -167,7 +191,8 @@ class _Renewal:
 
 def renew_lease(store: LeaseStore, state: NodeState) -> _Renewal:
     """Report the state of this node; take, renew or give back the lease if :func:`next_lease` says so."""
-    now, lease, reports = store.now(), store.lease(), store.reports()
+    # The lease before the time: if its holder renews it in between, it does not seem to be from a clock that was ahead.
+    lease, now, reports = store.lease(), store.now(), store.reports()
     state = outpaced(state, reports, now)
     wanted = next_lease(lease, state, reports, now)
     # Nothing is locked in between: a node that is suspended here replaces the lease only if it is unchanged.

@@ -89,6 +89,8 @@ class Observation(NamedTuple):
     """Of the first matching transfer on the chain."""
     pending: bytes | None = None
     """The txid of the first matching transfer in the mempool, if none is on the chain."""
+    arrival: int | None = None
+    """When the payment came into the mempool, in Unix milliseconds; None if that is unknown, or was not asked for."""
     match_count: int = 0
     """Matching transfers on the chain and in the mempool, counted up to MAX_COUNTED."""
     mismatches: tuple[Mismatch, ...] = ()

@@ -88,27 +88,26 @@ class ReceivedPage:
 def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -> ReceivedPage:
     """A page of transfers on the chain; inside a snapshot, in a thread: it may parse MAX_SCANNED transfers.
 
-    It may have fewer than ``query.limit`` before the end, where most transfers of the address are others. Raises Pruned
-    if it would begin below the blocks that are here.
+    It may have fewer than ``query.limit`` before the end, where most transfers of the address, or under the reference,
+    are others. Raises Pruned if it would begin below the blocks that are here.
     """
     tip = reader.existing_tip()
     after = query.after.on_chain
     first = max(after[0] + (after[1] == MAX_INTEGER), 0)
     reader.check_kept(first, f"payments from block {first} on", GIVE_SINCE_HEIGHT)
-    if query.reference is not None and reader.has_received_few((query.reference, query.key)):
-        payee = query.reference, query.key
-        places, maximum = reader.received(payee, after, limit=query.limit + 1), query.limit
+    if query.reference is None:
+        places = reader.address_transactions_after(query.key, after, limit=MAX_SCANNED + 1)
     else:
-        places, maximum = reader.address_transactions_after(query.key, after, limit=MAX_SCANNED + 1), MAX_SCANNED
+        places = reader.under_reference(query.reference, after=after, limit=MAX_SCANNED + 1)
     found: list[ReceivedTransfer] = []
-    for place in places[:maximum]:
+    for place in places[:MAX_SCANNED]:
         transfer = parse_canonical_transfer(place.body, params)
         if _is_listed(transfer, query):
             if len(found) == query.limit:
                 return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival))
             found.append(ReceivedTransfer(transfer, place.point))
         after = place.point.height, place.position
-    return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival) if len(places) > maximum else None)
+    return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival) if len(places) > MAX_SCANNED else None)
 
 
 def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: PaymentQuery) -> ReceivedPage:

@@ -23,7 +23,7 @@ from svcd.commerce.payment_list import GIVE_SINCE_HEIGHT
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.reorg_cost import ReorgCosts
 from svcd.node.chain_manager import ChainManager
-from svcd.node.mempool import MempoolEntry
+from svcd.node.mempool import MempoolEntry, arrival_of
 from svcd.node.transaction_pool import TransactionPool
 from svcd.store.chain_store import ChainReader, PaidTransfer
 from svcd.store.packed_transfer import txid_of_stored, unpack_transfer
@@ -294,6 +294,11 @@ class MempoolPaymentIndex:
         """The txids of transfers that pay the order, in order of arrival; at most MAX_COUNTED."""
         entries = self._by_amount(terms).get(terms.amount, [])
         return [txid for _, txid in entries[:MAX_COUNTED]]
+
+    def arrival(self, terms: PaymentTerms, txid: bytes) -> int | None:
+        """When a transfer that pays the order arrived, in Unix milliseconds; None if it does not wait."""
+        entries = self._by_amount(terms).get(terms.amount, [])
+        return next((arrival_of(sequence) for sequence, other in entries if other == txid), None)
 
     def mismatching(self, terms: PaymentTerms) -> list[Mismatch]:
         """Transfers with the order's reference and recipient but another amount; at most MAX_MISMATCHES."""

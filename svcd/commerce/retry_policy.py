@@ -18,12 +18,14 @@ RETRY_DELAYS: Final = (
 MAX_ATTEMPTS: Final = limit(len(RETRY_DELAYS) + 1, "attempts for an event", "attempts", DEAD_RECEIVER)
 REFUSAL_DELAYS: Final = (5 * _MINUTE, 1 * _HOUR)
 """The delays between refusals of an event: a wrong clock or secret is usually corrected soon."""
+BARRED_DELAY: Final = 5 * _MINUTE
+"""The least delay after an answer that may come from a firewall or proxy: people remove its cause, within hours."""
 HURRIED_REFUSAL_DELAY: Final = _SECOND // 2
 """The same while another event of the watch is waiting."""
 MAX_REFUSALS: Final = limit(len(REFUSAL_DELAYS) + 1, "refusals of an event", "refusals", DEAD_RECEIVER)
 
 _JITTER_PERCENT: Final = 20
-RETRY_PERIOD: Final = sum(RETRY_DELAYS) * (100 + _JITTER_PERCENT) // 100
+RETRY_PERIOD: Final = sum(max(delay, BARRED_DELAY) for delay in RETRY_DELAYS) * (100 + _JITTER_PERCENT) // 100
 """From the first attempt to the last, with the most jitter."""
 MAX_RETRY_DELAY: Final = 2 * max(RETRY_DELAYS)
 """The longest delay that a receiver may ask for; no attempt is due later than that."""
@@ -35,7 +37,9 @@ _MAX_DATE_CHARACTERS: Final = 64
 """The longest form in RFC 9110, section 5.6.7, has 33."""
 
 
-def next_attempt(attempts: int, now: int, *, chance: float, retry_after: str | None = None) -> int | None:
+def next_attempt(
+    attempts: int, now: int, *, chance: float, retry_after: str | None = None, barred: bool = False
+) -> int | None:
     """The time of the next attempt after ``attempts`` attempts; None if that was the last.
 
     Args:
@@ -43,10 +47,11 @@ def next_attempt(attempts: int, now: int, *, chance: float, retry_after: str | N
         now: the time of the failure.
         chance: from 0 to 1; adds up to 20 % jitter either way, so that what failed together is not retried together.
         retry_after: the receiver's Retry-After; honoured between one and two times the regular delay.
+        barred: whether the answer may come from a firewall or proxy; then the delay is at least BARRED_DELAY.
     """
     if attempts >= MAX_ATTEMPTS:
         return None
-    delay = RETRY_DELAYS[attempts - 1]
+    delay = max(RETRY_DELAYS[attempts - 1], BARRED_DELAY if barred else 0)
     requested = None if retry_after is None else parse_retry_after(retry_after, now)
     if requested is not None:
         return now + min(max(requested, delay), 2 * delay)

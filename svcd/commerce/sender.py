@@ -39,6 +39,9 @@ _HOST_FAILED: Final = (429, 502, 503, 504)
 
 A 500 may be for one kind of event only, so it must not delay the others.
 """
+_BARRED: Final = (401, 403, 404, 405)
+"""The statuses of what stands before the receiver: a firewall or login says 401 or 403; a proxy without the route, or
+with a static page for the time of maintenance, 404 or 405. They say nothing about the event."""
 _MAY_CHANGE: Final = (408, 409, 425, 429)
 """The statuses below 500 that refuse the attempt, not the event (RFC 9110, RFC 8470, RFC 6585)."""
 
@@ -59,6 +62,8 @@ class DeliveryResult:
     outcome: DeliveryOutcome
     gone: bool = False
     """Whether the receiver answered 410 and wants no more events."""
+    barred: bool = False
+    """Whether a firewall or proxy may have answered in the receiver's place."""
     refused: bool = False
     """Whether the receiver would answer any further attempt in the same way."""
     status: int | None = None
@@ -141,7 +146,7 @@ class WebhookSender:
 
 
 def interpret_reply(reply: Reply) -> DeliveryResult:
-    """The result that a reply means: 2xx is success, 410 ends the watch, most other 4xx are refusals."""
+    """The result that a reply means: 2xx is success, 410 ends the watch, and most 4xx that are not barred refuse."""
     if 200 <= reply.status <= 299:
         return DeliveryResult(outcome=DeliveryOutcome.ACCEPTED, status=reply.status)
     if reply.status == _GONE:
@@ -152,7 +157,8 @@ def interpret_reply(reply: Reply) -> DeliveryResult:
         outcome = DeliveryOutcome.ERROR if reply.status >= 500 else DeliveryOutcome.REJECTED
     return DeliveryResult(
         outcome=outcome,
-        refused=400 <= reply.status <= 499 and reply.status not in _MAY_CHANGE,
+        refused=400 <= reply.status <= 499 and reply.status not in (*_MAY_CHANGE, *_BARRED),
+        barred=reply.status in _BARRED,
         status=reply.status,
         error=f"status {reply.status}",
         retry_after=reply.headers.get("retry-after") if reply.status in _RETRY_LATER else None,

@@ -100,17 +100,27 @@ class Watch:
         """When the watch may close if the payment has been confirmed for long enough (Unix milliseconds)."""
         return self.expires_at if self.pay_until is None else self.pay_until
 
-    def is_late(self, observation: Observation, now: int) -> bool:
+    @property
+    def has_seen_payment(self) -> bool:
+        """Whether the payment has been there at an evaluation."""
+        return self.state is not PaymentState.UNPAID or self.location is not None or self.epoch > 0
+
+    def is_late(self, observation: Observation, context: "EvaluationContext") -> bool:
         """Whether a payment that this watch has not seen before came after :attr:`pay_until`.
 
-        In a block the block's time counts, because the node may hear of the block late.
+        It came when it entered the mempool, or at the time of its block, whichever is earlier: the node may evaluate it
+        long after both.
         """
-        seen = self.state is not PaymentState.UNPAID or self.location is not None or self.epoch > 0
-        if self.pay_until is None or seen:
+        if self.pay_until is None or self.has_seen_payment:
             return False
-        if observation.location is not None:
-            return observation.location.block_time >= self.pay_until
-        return now >= self.pay_until
+        arrival, location = observation.arrival, observation.location
+        moments = [] if arrival is None else [arrival]
+        if location is not None:
+            moments.append(location.block_time)
+        elif arrival is None or context.may_end:
+            # It is here now: a later arrival is that of a clock which was ahead.
+            moments.append(context.now)
+        return min(moments) >= self.pay_until
 
     def tells_depths(self, context: "EvaluationContext") -> bool:
         """Whether each further confirmation of an unconfirmed payment is an event of this watch."""
@@ -125,8 +135,9 @@ class EvaluationContext:
     """Unix milliseconds."""
     tip_before: int
     """The height at the previous evaluation of the watches."""
-    synced: bool
-    """Watches expire only while the node is in sync with the network; otherwise it may lack the newest blocks."""
+    may_end: bool
+    """Whether watches may end: the node is in sync with the network, so it has the newest blocks, and its clock is
+    trusted."""
     every_depth: bool = True
     """Whether each further confirmation of an unconfirmed payment is an event."""
     drop: Drop = UNKNOWN_DROP
@@ -178,7 +189,7 @@ def evaluate(
     """The watch after ``observation``, and the events that it emits, in order; an ended watch emits none."""
     if not watch.active:
         return watch, ()
-    if watch.is_late(observation, context.now):
+    if watch.is_late(observation, context):
         observation = observation._replace(location=None, pending=None)
     evaluation = _evaluate_payment(_Evaluation(watch, observation, initial), context)
     evaluation = evolve(evaluation, watch=evolve(evaluation.watch, location=observation.location))
@@ -219,7 +230,7 @@ def _moved(before: PaymentLocation, after: PaymentLocation | None) -> bool:
 
 def _evaluate_expiry(evaluation: _Evaluation, context: EvaluationContext) -> _Evaluation:
     watch = evaluation.watch
-    if not context.synced:
+    if not context.may_end:
         return evaluation
     if watch.close_height is not None and evaluation.observation.tip.height < watch.close_height:
         return evaluation
@@ -300,7 +311,7 @@ def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -
     if not watch.active:
         return NextEvaluation(None, None)
     heights = []
-    times = [at for at in (watch.closes_from, watch.expires_at) if context.now < at or not context.synced]
+    times = [at for at in (watch.closes_from, watch.expires_at) if context.now < at or not context.may_end]
     if watch.state is PaymentState.CONFIRMING and watch.location is not None:
         confirmed = watch.location.height + watch.terms.required - 1
         if confirmed <= tip_height:

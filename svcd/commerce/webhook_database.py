@@ -75,7 +75,7 @@ class WebhookDatabase:
     async def has_active_since(self, height: int, time: int) -> bool:
         """See :meth:`svcd.store.webhook_store.WebhookStore.has_active_since`.
 
-        Raises DatabaseUnavailable, and sqlite3.Error for a file.
+        Raises DatabaseUnavailable, and apsw.Error for a file.
         """
         return await self.worker.run(self.operations.repository.watches.has_active_since, height, time)
 

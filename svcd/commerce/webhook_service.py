@@ -3,14 +3,14 @@
 The whole durable state is on disk. A notification from chain or mempool only requests a step.
 """
 
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, cast
 
-from attrs import define, field, frozen
+import apsw
+from attrs import define, evolve, field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -22,7 +22,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.commerce.batches import Batches
 from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
-from svcd.commerce.leadership import Leadership, NotLeader, Role, SoleLeader
+from svcd.commerce.leadership import DatabaseClock, Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
 from svcd.commerce.watch_operations import (
@@ -35,12 +35,13 @@ from svcd.commerce.watch_operations import (
 )
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.interfaces import Clock, Worker, milliseconds
+from svcd.node.chain_alarms import ChainAlarm
 from svcd.node.changes import ChainChange
+from svcd.node.clock_guard import ClockGuard
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
-from svcd.node.status import ChainAlarm
 from svcd.node.tasks import TaskGroup
-from svcd.store.database import DatabaseUnavailable, is_damage
+from svcd.store.database import DatabaseUnavailable, is_damage, is_disk_trouble
 from svcd.store.webhook_events import BreakerRow, WatchQueue, receiver_of
 
 POLL_SECONDS: Final = 1.0
@@ -96,6 +97,9 @@ class WebhookContext:
     """The node around the webhook service."""
 
     clock: Clock
+    """By its Unix time watches expire; that of the database where several nodes share one."""
+    guard: ClockGuard
+    """Of the node's own clock, by which transfers arrive."""
     synced: Callable[[], bool]
     """Whether the node's chain is the network's, as far as the node knows."""
     busy: Callable[[], bool]
@@ -281,7 +285,7 @@ class WebhookService(Service):
         Returns what is kept of the removed ones, by name.
 
         Raises:
-            DatabaseUnavailable, sqlite3.OperationalError: nothing has changed.
+            DatabaseUnavailable, apsw.Error: nothing has changed.
         """
         queues, breakers, kept = list[WatchQueue](), list[BreakerRow](), dict[str, Kept]()
         term = self._resumed_in
@@ -324,6 +328,9 @@ class WebhookService(Service):
                 await self._context.deletions_done()
                 self._lower_evaluated(min(named) - 1)
             context = self._step_context()
+            # By the later clock, if they differ: the watch must not be over when the right one is found.
+            start = max(context.now, self._context.guard.trusted_milliseconds() + context.arrivals_behind)
+            context = evolve(context, now=start)
             return await self._worker.run(lambda: [*self._operations.register(requests, context)])
         finally:
             self._registering = None
@@ -420,9 +427,9 @@ class WebhookService(Service):
             self._backlog = await self._worker.run(self._operations.backlog)
 
     async def _clean_up(self) -> None:
-        # The earlier of two clocks: setting the computer's clock forward must not abandon events.
-        now = min(milliseconds(self._context.clock), int(self._context.clock.seconds() * 1000))
-        lost, done = 0, False
+        now, lost, done = milliseconds(self._context.clock), 0, False
+        if not self._context.guard.is_trusted():
+            return
         with suppress(DatabaseUnavailable, NotLeader):
             while self.running and not done and (term := self._context.leadership.term) is not None:
                 result = await self._worker.run(
@@ -474,7 +481,9 @@ class WebhookService(Service):
         except NotLeader as error:
             self._context.leadership.lost(error.term)
             return
-        except (sqlite3.OperationalError, DatabaseUnavailable) as error:
+        except (apsw.Error, DatabaseUnavailable) as error:
+            if not is_disk_trouble(error):
+                raise
             self._log_unwritable(error)
             return
         if self._failing:
@@ -506,15 +515,23 @@ class WebhookService(Service):
 
     def _step_context(self, pause: Callable[[], None] = lambda: None) -> StepContext:
         changes, self._mempool_changes = self._mempool_changes, []
+        now, guard = milliseconds(self._context.clock), self._context.guard
         return StepContext(
-            now=milliseconds(self._context.clock),
+            now=now,
             synced=self._context.synced(),
+            clock_trusted=guard.is_trusted(),
+            arrivals_behind=self._arrivals_behind(),
             term=self._context.leadership.term,
             mempool_changes=changes,
             tip=self._tip,
             alarms=self._context.alarms(),
             pause=pause,
         )
+
+    def _arrivals_behind(self) -> int:
+        clock, guard = self._context.clock, self._context.guard
+        # A transfer arrives by the trusted time. Deadlines are in that time, too, unless a database gives it.
+        return clock.ahead_of(guard.trusted_milliseconds()) if isinstance(clock, DatabaseClock) else 0
 
     def _log_unwritable(self, error: Exception) -> None:
         if not self._failing:
@@ -552,9 +569,12 @@ def build_webhooks(
     service = WebhookService(
         database.operations,
         database.worker,
-        dispatcher=WebhookDispatcher(outbox, sender, clock=clock, chance=chance, leadership=leadership),
+        dispatcher=WebhookDispatcher(
+            outbox, sender, clock=clock, guard=node.guard, chance=chance, leadership=leadership
+        ),
         context=WebhookContext(
             clock=clock,
+            guard=node.guard,
             leadership=leadership,
             synced=synced,
             busy=lambda: chain_manager.busy,

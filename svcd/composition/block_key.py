@@ -16,7 +16,8 @@ from svcd.config.schema import Config
 from svcd.config.types import BadValue
 from svcd.keyfile import Keyfile, parse, unseal
 from svcd.keyfile_errors import KeyfileError, UnknownNetwork
-from svcd.process.datadir import SeedFileError, read_private
+from svcd.seed_file import SeedFileError, is_encrypted, read_private
+from svcd.visible_text import BadText, line_of
 
 EXIT_STATUS: Final = 78
 """The exit status of a node whose key stays locked: EX_CONFIG of sysexits.h, after which systemd starts it no more."""
@@ -93,7 +94,7 @@ def unlock(config: Config, source: KeyPassword) -> bytes | None:
     except (OSError, SeedFileError):
         # None to unlock. If it cannot be read either when the node loads it, that says why.
         content = b""
-    if not content.lstrip().startswith(b"{"):
+    if not is_encrypted(content):
         if source.is_set(config):
             if content:
                 raise KeyLocked(
@@ -130,9 +131,6 @@ def _may_sign(keyfile: Keyfile, params: NetworkParams) -> bool:
 def _password_in(content: bytes, origin: str) -> str:
     """The only line of ``content``, without its end."""
     try:
-        line = content.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise KeyLocked(f"{origin}: the password must be UTF-8 text") from None
-    if not line or "\n" in line:
-        raise KeyLocked(f"{origin}: there must be one line, which contains only the password")
-    return line
+        return line_of(content, "the password")
+    except BadText as error:
+        raise KeyLocked(f"{origin}: the file {error}") from None

@@ -5,7 +5,8 @@ which unlocks an encrypted block key (`svcd/composition/block_key.py`) and calls
 1024 (`svcd/process/endpoints.py`), gives up root's rights if `--uid` is given, and starts the reactor. The services
 below start one at a time, each after the one before it has started (`svcd/process/sequential.py`):
 
-1. the data directory is created and locked (`svcd/process/datadir.py`);
+1. the log gets a thread of its own (`svcd/process/logs.py`), and the data directory is created and locked
+   (`svcd/process/datadir.py`);
 2. the thread pools start (`svcd/node/threads.py`), and a check that no thread has died;
 3. the databases are opened (:func:`open_chain_and_webhooks`): those of the chain, the mempool and the webhooks, each of
    which recovers from an unclean shutdown;
@@ -55,15 +56,17 @@ from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeThreads, open_node
 from svcd.node.pinned_block import PinnedBlock
 from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
+from svcd.p2p.transport import LOOK_UPS
 from svcd.process.certificates import CertificateError
-from svcd.process.datadir import DataDirectory, SeedFileError
+from svcd.process.datadir import DataDirectory
 from svcd.process.endpoints import ServerEndpoints
 from svcd.process.hangup import HangUp, rotate_on_signal
-from svcd.process.logs import NodeLog
+from svcd.process.logs import LogService, NodeLog
 from svcd.process.sequential import RootService, ScopedServices, Sequential
 from svcd.process.shutdown import StopDeadline, StopSignals, exit_now, graceful_exit
 from svcd.process.systemd import Notifier, StartTimeout
 from svcd.process.timers import Periodic
+from svcd.seed_file import SeedFileError
 from svcd.store.database import DatabaseError
 
 OPERATOR_ERRORS: Final = (DatabaseError, Corrupt, SeedFileError, TrustError, CertificateError)
@@ -89,21 +92,26 @@ def root_service(
     hang_up = HangUp(reactor)
     hang_up.install()
     rotate_on_signal(reactor, None if log is None else log.rotate)
-    exit_process = graceful_exit(reactor)
+    flush = (lambda: None) if log is None else log.thread.flush
+    exit_process = graceful_exit(reactor, flush)
     deadline = StopDeadline(reactor, stop_seconds(config))
     observer = None if log is None else log.observer
     root = RootService(exit_process, deadline, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
     endpoints = server_endpoints(config, reactor)
     start_timeout = StartTimeout(Notifier.from_environment(os.environ), reactor)
+    if log is not None:
+        root.addService(LogService(log.thread))
     root.addService(endpoints)
     root.addService(start_timeout)
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
         root.addService(pool)
-    watch = partial(check_threads, pools.all(), lambda: exit_now(1))
+    watch = partial(check_threads, pools.all(), lambda: exit_now(1, flush))
     root.addService(Periodic(reactor, 1.0, watch, what="checking the threads"))
     health = DatabaseHealth(lambda: exit_process(1))
+    if log is not None:
+        log.leave_out(health.has_told)
     on_chain = ScopedServices(
         Sequential(exit_process, deadline, operator_errors=OPERATOR_ERRORS),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
@@ -187,8 +195,8 @@ def _thread_pools(config: Config, reactor: Any) -> ThreadPools:
         verifier=ThreadPoolService(reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadPoolService(reactor, size=config.participation.workers, name="producer"),
         reader=ThreadPoolService(reactor, size=1, name="reader"),
-        disk=ThreadPoolService(reactor, size=2, name="disk"),
-        resolver=ThreadPoolService(reactor, size=16, name="resolver", patience=STOP_PATIENCE),
+        disk=ThreadPoolService(reactor, size=3, name="disk"),
+        resolver=ThreadPoolService(reactor, size=LOOK_UPS, name="resolver", patience=STOP_PATIENCE),
         webhooks=ThreadPoolService(reactor, size=1, name="webhooks"),
         lease=ThreadPoolService(reactor, size=1, name="lease"),
         callbacks=ThreadPoolService(

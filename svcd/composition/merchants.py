@@ -3,10 +3,10 @@
 import hashlib
 import json
 import secrets
-import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import apsw
 from attrs import frozen
 from twisted.application.service import Service
 from twisted.logger import Logger
@@ -36,7 +36,7 @@ from svcd.process.timers import Periodic
 from svcd.rpc.payment_routes import CommerceRoutes
 from svcd.rpc.proof_routes import ProofRoutes
 from svcd.rpc.webhook_routes import Merchant, WebhookPolicy, WebhookRoutes
-from svcd.store.database import DatabaseUnavailable
+from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.store.lease_store import LeaseStore
 
 _LOOK_UPS: Final = 16
@@ -177,7 +177,9 @@ class MerchantServices:
 
         try:
             kept = await webhooks.change_merchants(apply, added=changes.added, removed=changes.removed)
-        except (DatabaseUnavailable, sqlite3.OperationalError) as error:
+        except (DatabaseUnavailable, apsw.Error) as error:
+            if not is_disk_trouble(error):
+                raise
             raise ConfigError(f"the webhooks' database does not answer: {error}") from error
         return {
             "added": list(changes.added),
@@ -233,6 +235,7 @@ class MerchantServices:
         )
         if self._lease is not None:
             self._lease.subscribe(webhooks.leadership_changed)
+            self._base.node_context.guard.second_doubt = self._clock.doubt
         return webhooks
 
     def _build_lease(self, store: LeaseStore, status: Status) -> LeaseService:

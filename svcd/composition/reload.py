@@ -43,6 +43,8 @@ class ReloadableParts:
     log_level: Callable[[str], object] | None
     """Changes the level of the log; None where twistd writes it."""
     certificates: ServerCertificates
+    clock: Callable[[], object]
+    """Trusts the computer's clock."""
 
 
 class ReloadService(Service):
@@ -81,17 +83,25 @@ class ReloadService(Service):
         self._signal.end()
         return self._tasks.drained()
 
-    async def reload(self) -> dict[str, object]:
+    async def reload(self, *, trust_clock: bool = False) -> dict[str, object]:
         """Read the configuration, apply it, and return what has changed.
 
+        With ``trust_clock`` the operator stands by the computer's clock, which is trusted at once, even if the
+        configuration cannot be used. A reload alone does not say that: by a wrong clock a certificate may be due, whose
+        renewal reloads the node.
+
         Raises:
-            HttpError: 409, the configuration cannot be used; nothing has changed.
+            HttpError: 409, the configuration cannot be used; nothing has changed but the trust in the clock.
         """
+        unchanged = "nothing has changed"
+        if trust_clock:
+            self._parts.clock()
+            unchanged = "the clock is trusted, and nothing else has changed"
         try:
             return await self._tasks.start(self._reload())
         except ConfigError as error:
-            self.log.warn("the configuration is not reloaded, and nothing has changed: {why}", why=str(error))
-            raise HttpError(409, f"nothing has changed: {error}") from error
+            self.log.warn("the configuration is not reloaded: {why}", why=str(error))
+            raise HttpError(409, f"{unchanged}: {error}") from error
 
     async def _reload(self) -> dict[str, object]:
         await self._lock.acquire()

@@ -37,7 +37,7 @@ class ThreadPools:
     reader: ThreadPoolService
     """Reads whole blocks, which would hold up the reactor."""
     disk: ThreadPoolService
-    """Waits for the disk: a thread for the mempool, which must not wait behind long reads, one for the state tree."""
+    """Waits for the disk: see svcd.node.node_context.NodeThreads."""
     resolver: ThreadPoolService
     """Looks up the names of peers."""
     webhooks: ThreadPoolService

@@ -29,13 +29,17 @@ from svcd.interfaces import unix_seconds
 from svcd.limits import Limit, constant_limits
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
+from svcd.node.alarm_log import ALARM_CHECK_SECONDS, AlarmLog
 from svcd.node.backups import Backups
+from svcd.node.clock_guard import CLOCK_CHECK_SECONDS
+from svcd.node.database_health import ReportingWorker
 from svcd.node.devnet import Devnet
 from svcd.node.miner import Miner, MinerSettings
+from svcd.node.network_view import NetworkObserver, NoPeers
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.snapshots import CHECK_SECONDS as SNAPSHOT_SECONDS
 from svcd.node.snapshots import Snapshots
-from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NoPeers, Status
+from svcd.node.status import Status
 from svcd.node.sweeper import Sweeper, SweepSettings
 from svcd.p2p import service as p2p
 from svcd.p2p.address_book import AddressBook
@@ -50,11 +54,11 @@ from svcd.pages.link_policy import LinkPolicy
 from svcd.pages.resource import PageHosts, PagesMaker, pages_resource
 from svcd.pages.sources import PeerRow, Sources
 from svcd.process.certificates import CHECK_SECONDS, ServerCertificate, ServerCertificates
-from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch, load_or_make, load_or_make_token
+from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch
 from svcd.process.listener import ListenerService
 from svcd.process.sequential import CannotStart
 from svcd.process.systemd import SystemdService
-from svcd.process.timers import CLOCK_CHECK_SECONDS, ClockWatch, Periodic
+from svcd.process.timers import Periodic
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import (
@@ -71,7 +75,7 @@ from svcd.rpc.operator_routes import (
 from svcd.rpc.payment_routes import PaymentListRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.rpc.statement_routes import StatementRoutes
-from svcd.store.mempool_store import FILE as MEMPOOL_FILE
+from svcd.seed_file import SeedKind, load_or_make, load_or_make_token
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
@@ -94,11 +98,11 @@ class NodeServices:
         self._base = base
         public_url = config.p2p.public_url or config.http.public_url
         key = NodeKey(
-            load_or_make(config.data_dir / "node.key", secrets.token_bytes),
+            load_or_make(config.data_dir / "node.key", SeedKind.NODE, secrets.token_bytes),
             Endpoint(public_url) if public_url else "",
         )
         self._seed = base.block_key or load_or_make(
-            config.data_dir / config.participation.key_file, secrets.token_bytes
+            config.data_dir / config.participation.key_file, SeedKind.BLOCK, secrets.token_bytes
         )
         self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
         self._snapshots = build_snapshots(base, may_make=lambda: self._status.current)
@@ -108,22 +112,25 @@ class NodeServices:
                 name: ServerCertificate(name, each.arguments)
                 for name, each in base.endpoints.described.items()
                 if each.has_tls
-            }
+            },
+            partial(unix_seconds, base.reactor),
         )
         self._peers_service = self._build_peers_service()
         peers: NetworkObserver = self._network or NoPeers(config.participation.alone)
         self._peers = peers
+        if self._network is not None:
+            node_context.guard.agreeing = self._network.peers.agreeing_clocks
         self._status = Status(
             node_context.chain_manager,
             node_id=key.node_id,
             endpoint=key.endpoint,
             peers=peers,
-            clock=base.reactor,
-            certificate=lambda: self._certificates.alarm(unix_seconds(base.reactor)),
+            guard=node_context.guard,
+            certificate=self._certificates.alarm,
             trouble=lambda: base.databases.trouble,
             database=lambda: base.databases.unavailable,
             webhooks=f"webhooks answer 503: {config.commerce.problem}" if config.commerce.problem else "",
-            untrusted_proxy=lambda: self._clients.untrusted.alarm(base.reactor.seconds()),
+            proxy=lambda: self._clients.proxies.alarm(base.reactor.seconds()),
         )
         narrowed = of_network(node_context.chain_manager.params)
         self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage, narrowed)
@@ -142,12 +149,13 @@ class NodeServices:
                 limits=self._set_limits,
                 log_level=None if base.log is None else base.log.set_level,
                 certificates=self._certificates,
+                clock=node_context.guard.confirm,
             ),
             signal=base.hang_up,
         )
         self._participation = None if config.participation.on_demand else self._producer()
         self._sweeper = self._build_sweeper()
-        self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files)
+        self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files, base.health)
         self._devnet = Devnet(node_context, secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = collect_from(
             node_context,
@@ -158,19 +166,20 @@ class NodeServices:
             on_demand=config.participation.on_demand,
             others_turn=self._others_turn,
             sweeper=self._sweeper,
+            dropped_lines=None if (log := base.log) is None else lambda: log.thread.dropped,
         )
         self.reactor_lag = self._metrics.lag
 
     def checks(self) -> list[Service]:
         """Periodic work on the node itself: expiry of transfers, checks of files, clock, disks and alarms."""
         base, clock = self._base, self._base.reactor
-        files, jumps = FileWatch(self._database_files(), base.health.stop), ClockWatch(clock)
-        alarms = AlarmLog(lambda: self._status.behind, self._status.alarms)
+        files = FileWatch(self._database_files(), base.health.stop, base.pools.files, self._lost_journal)
+        alarms = AlarmLog(lambda: self._status.behind, lambda: self._status.alone, self._status.alarms)
         expire = base.node_context.transaction_pool.expire
         return [
             Periodic(clock, EXPIRY_SECONDS, expire, what="removing expired transfers"),
             Periodic(clock, FILE_CHECK_SECONDS, files.check, what="checking the database files", at_once=True),
-            Periodic(clock, CLOCK_CHECK_SECONDS, jumps.check, what="checking the clock"),
+            Periodic(clock, CLOCK_CHECK_SECONDS, base.node_context.guard.check, what="checking the clock"),
             Periodic(
                 clock,
                 CHECK_SECONDS,
@@ -283,10 +292,14 @@ class NodeServices:
     def _database_files(self) -> list[Path]:
         """The open databases and their write-ahead logs."""
         config = self._base.config
-        databases = [config.chain_file, config.data_dir / MEMPOOL_FILE]
+        databases = [config.chain_file]
         if (webhooks := self._webhooks_file()) is not None:
             databases.append(webhooks)
         return [file for path in databases for file in (path, path.with_name(f"{path.name}-wal"))]
+
+    def _lost_journal(self) -> Path | None:
+        journal = self._base.node_context.transaction_pool.journal
+        return journal.path if journal.is_lost() else None
 
     def _webhooks_file(self) -> Path | None:
         """The open database of webhooks; None if there is none, or it is on PostgreSQL."""
@@ -306,7 +319,7 @@ class NodeServices:
             threads=self._base.pools.producer,
             workers=self._base.config.participation.workers,
             random=secrets.token_bytes,
-            may_produce=lambda: self._status.synced,
+            may_produce=lambda: not self._status.why_no_block,
             enabled=self._base.config.participation.enabled,
         )
         return Miner(self._base.node_context, miner_settings)
@@ -415,7 +428,7 @@ def build_snapshots(base: NodeResources, *, may_make: Callable[[], bool]) -> Sna
     return Snapshots(
         base.node_context.chain_manager,
         base.config.chain_file,
-        files=base.pools.files,
+        files=ReportingWorker(base.pools.files, base.health, log=False),
         reader=base.pools.reader,
         may_make=may_make,
         seconds=time.monotonic,
@@ -451,7 +464,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
         book=book,
         settings=settings,
         snapshots=snapshots,
-        forwards=clients.untrusted.forwards,
+        forwards=clients.proxies.forwards,
         start=StartSettings(
             StartMode(config.chain.start),
             node_context.staging,

@@ -10,8 +10,8 @@ from svcd.config.layers import KeyPath, Settings, camel
 from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.endpoint_description import EndpointDescription
 
-_DATABASES: Final = ("chain.sqlite", "mempool.sqlite", "webhooks.sqlite")
-"""All files whose names begin so: SQLite, the unclean shutdown marker and ``svc db`` add endings."""
+_DATABASES: Final = ("chain.sqlite", "mempool.journal", "webhooks.sqlite")
+"""All files whose names begin so: SQLite, the unclean shutdown marker, the journal and ``svc db`` add endings."""
 _FILES: Final = ("node.key", "node.key.new", "peers.json", "peers.json.new", "lock", OPERATOR_SOCKET)
 """The other files whose names cannot be configured."""
 _MADE: Final = (("operator", "tokenFile"), ("participation", "keyFile"))

@@ -9,6 +9,8 @@ from typing import Any
 
 from attrs import field, frozen
 
+from svcd.visible_text import BadText, text_of
+
 KeyPath = tuple[str | int, ...]
 """The keys that lead to a setting; a number is the place of a section among several with one name, from 0."""
 
@@ -134,11 +136,11 @@ def from_file(path: Path) -> Layer:
         ConfigError: the file cannot be read or is not TOML; the sentence names the line.
     """
     try:
-        return Layer(str(path), tomllib.loads(path.read_bytes().decode()))
+        return Layer(str(path), tomllib.loads(text_of(path.read_bytes())))
     except OSError as error:
         raise ConfigError(f"{path}: the configuration file cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: must be UTF-8 text; the byte at offset {error.start} is not") from error
+    except BadText as error:
+        raise ConfigError(f"{path}: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
 

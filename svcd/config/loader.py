@@ -16,6 +16,7 @@ from svcd.config.sections import structured
 from svcd.config.types import NETWORK_FILE, BadValue
 from svcd.endpoint_description import EndpointDescription
 from svcd.ip_addresses import parse_address
+from svcd.visible_text import BadText, line_of
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
@@ -300,8 +301,8 @@ def read_secret_file(path: Path, credentials: Path | None) -> bytes:
 
 def _secret(path: Path, settings: Settings, at: KeyPath, credentials: Path | None) -> str:
     try:
-        return read_secret_file(path, credentials).decode().strip()
+        return line_of(read_secret_file(path, credentials), "the secret").strip(" ")
     except BadValue as error:
         raise settings.problem(at, str(error)) from error
-    except UnicodeDecodeError as error:
-        raise settings.problem(at, "the file must contain UTF-8 text") from error
+    except BadText as error:
+        raise settings.problem(at, f"the file {error}") from error

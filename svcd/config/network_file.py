@@ -22,6 +22,7 @@ from svcd.config import types
 from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, camel, lines_of, merged
 from svcd.config.sections import structured, type_of
 from svcd.config.types import Between, Coins, ListOf, Matching, PowerOfTwo
+from svcd.visible_text import BadText, text_of
 
 BUILT_IN: Final = (MAINNET, DEVNET)
 MIN_NETWORK_ID: Final = 1000
@@ -212,10 +213,10 @@ def read_network_file(path: Path) -> NetworkParams:
 def parse_network_file(content: bytes, origin: str) -> NetworkParams:
     """The network that the content of a file describes; ``origin`` is its name. Raises ConfigError."""
     try:
-        text = content.decode()
+        text = text_of(content)
         values = tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{origin}: must be UTF-8 text; the byte at offset {error.start} is not") from error
+    except BadText as error:
+        raise ConfigError(f"{origin}: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise _no_toml(origin, str(error)) from error
     settings = merged([Layer(origin, values, lines_of(text))])

@@ -148,19 +148,19 @@ class CommerceWebhooks:
     """Callbacks to merchants. A secret never appears in a repr."""
 
     enabled: Annotated[bool, types.Boolean()] = False
-    database: Annotated[str, types.String()] = field(default="", repr=False)
+    database: Annotated[str, types.Secret()] = field(default="", repr=False)
     """The connection URI of PostgreSQL; "" for a file in the data directory."""
     database_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
-    manage_token: Annotated[str, types.String()] = field(default="", repr=False)
+    manage_token: Annotated[str, types.Secret()] = field(default="", repr=False)
     manage_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
-    previous_manage_token: Annotated[str, types.String()] = field(default="", repr=False)
+    previous_manage_token: Annotated[str, types.Secret()] = field(default="", repr=False)
     previous_manage_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     previous_manage_token_until: Annotated[str, types.Moment()] = ""
-    read_only_token: Annotated[str, types.String()] = field(default="", repr=False)
+    read_only_token: Annotated[str, types.Secret()] = field(default="", repr=False)
     read_only_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
-    signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
+    signing_secret: Annotated[str, types.Secret()] = field(default="", repr=False)
     signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
-    previous_signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
+    previous_signing_secret: Annotated[str, types.Secret()] = field(default="", repr=False)
     previous_signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     default_ttl_seconds: Annotated[int, Between(60, 604_800)] = 86_400
     max_ttl_seconds: Annotated[int, Between(60, 604_800)] = 604_800

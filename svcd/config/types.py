@@ -15,6 +15,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.units import format_amount, parse_amount
 from svcd.ip_addresses import IPNetwork, parse_literal
 from svcd.net.targets import BadTarget, Endpoint
+from svcd.visible_text import BadText, check_line
 
 _BLOCK = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", re.IGNORECASE)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
@@ -58,6 +59,20 @@ class String:
         if not isinstance(value, str):
             raise BadValue("must be a string in quotes")
         return value
+
+
+@frozen
+class Secret:
+    """A secret in one line, without characters that nobody sees."""
+
+    def read(self, value: object) -> str:
+        """Return the secret."""
+        text = String().read(value)
+        try:
+            check_line(text)
+        except BadText as error:
+            raise BadValue(str(error)) from error
+        return text
 
 
 @frozen

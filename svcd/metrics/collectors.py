@@ -93,6 +93,7 @@ class ChainMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Collect the metrics."""
         tip, prune_height, history = self._chain_manager.tip, self._chain_manager.prune_height, self._status.history
+        status = self._status
         age = (milliseconds(self._clock) - self._chain_manager.params.slot_time(tip.slot)) / 1000
         yield from _gauges(
             ("svcd_chain_height", "Height of the tip.", tip.height),
@@ -106,7 +107,8 @@ class ChainMetrics(Collector):
                 bool(self._others_turn()),
             ),
             ("svcd_chain_work", "Cumulative work of the chain.", tip.work),
-            ("svcd_chain_synced", "1 if the tip is believed to be the network's.", self._status.synced),
+            ("svcd_chain_synced", "1 if the tip is believed to be the network's.", status.synced and not status.alone),
+            ("svcd_chain_alone", "1 while the node makes its own chain, and nothing compares it.", status.alone),
         )
         deep = history.deep_reorganisations
         yield from _counters(
@@ -342,7 +344,7 @@ class WebMetrics(Collector, Recorder):
             throttled.add_metric((bucket,), count)
         yield throttled
         yield from self._connections()
-        ignored = sum({id(site.clients): site.clients.untrusted.ignored for site in self._sites.values()}.values())
+        ignored = sum({id(site.clients): site.clients.proxies.ignored for site in self._sites.values()}.values())
         about = "Requests with X-Forwarded-For that came from no trusted proxy."
         yield from _counters(("svcd_http_forwarded_ignored", about, ignored))
 

@@ -25,7 +25,7 @@ from svcd.metrics.collectors import (
     WebhookMetrics,
     WebMetrics,
 )
-from svcd.metrics.process import ProcessMetrics, ReactorLag, ThreadMetrics
+from svcd.metrics.process import LogMetrics, ProcessMetrics, ReactorLag, ThreadMetrics
 from svcd.node.node_context import NodeContext
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION, Status
 from svcd.node.sweeper import Sweeper
@@ -72,11 +72,13 @@ def collect_from(
     on_demand: bool = False,
     others_turn: Callable[[], str] = lambda: "",
     sweeper: Sweeper | None = None,
+    dropped_lines: Callable[[], int] | None = None,
 ) -> Metrics:
     """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built.
 
     ``on_demand`` says that only the operator makes blocks, by hand, on a devnet; ``others_turn`` why another producer
-    must make the next block, "" for no reason.
+    must make the next block, "" for no reason; ``dropped_lines`` how many lines of the log were not written, None where
+    twistd writes it.
     """
     metrics = Metrics(CollectorRegistry(), node_context.clock)
     metrics.add(
@@ -93,6 +95,8 @@ def collect_from(
         metrics.add(WebhookMetrics(webhooks))
     if sweeper is not None:
         metrics.add(SweepMetrics(sweeper))
+    if dropped_lines is not None:
+        metrics.add(LogMetrics(dropped_lines))
     return metrics
 
 

@@ -148,6 +148,19 @@ class ThreadMetrics(Collector):
         )
 
 
+class LogMetrics(Collector):
+    """Reads how many lines of the log were ``dropped``."""
+
+    def __init__(self, dropped: Callable[[], int]) -> None:
+        self._dropped = dropped
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        yield CounterMetricFamily(
+            "svcd_log_dropped_lines", "Log lines that could not be written in time.", value=self._dropped()
+        )
+
+
 def _observer(waited: Histogram, worked: Histogram) -> Callable[[float, float], None]:
     def done(waiting: float, working: float) -> None:
         """Count a job; called in the pool's threads."""

@@ -95,14 +95,16 @@ class PinnedClient:
         progress = Progress(limits, self._reactor)
         return await progress.watch(self._call(request, limits, progress), target.origin)
 
-    async def pin(self, target: Target, *, seconds: float) -> "PinnedConnections":
+    async def pin(self, target: Target, *, seconds: float, resolver: Resolver | None = None) -> "PinnedConnections":
         """Look up and check the host of ``target`` within ``seconds``, for many calls to one of its addresses.
+
+        ``resolver`` looks the host up instead of this client's own resolver.
 
         Raises:
             CallFailed: the name has no address, or one that may not be called.
         """
         late = f"{target.host} was not found within {seconds:g} s"
-        endpoint = await within(seconds, self._reactor, self._find(target, seconds), late)
+        endpoint = await within(seconds, self._reactor, self._find(target, seconds, resolver), late)
         return PinnedConnections(self._reactor, target, endpoint)
 
     async def _call(self, request: OutboundRequest, limits: CallLimits, progress: Progress) -> Reply:
@@ -110,8 +112,9 @@ class PinnedClient:
         exchange = Exchange(self._reactor, endpoint, HTTPConnectionPool(self._reactor, persistent=False))
         return await exchange.send_for_head(request, limits.max_bytes, progress)
 
-    async def _find(self, target: Target, seconds: float) -> CheckedEndpoint:
-        addresses = [target.address] if target.address else await self._resolve(target.host)
+    async def _find(self, target: Target, seconds: float, resolver: Resolver | None = None) -> CheckedEndpoint:
+        resolver = resolver or self._resolver
+        addresses = [target.address] if target.address else await _resolve(resolver, target.host)
         nat64 = await self._nat64.prefixes() if any(map(may_be_translated, addresses)) else ()
         for address in addresses:
             try:
@@ -123,14 +126,15 @@ class PinnedClient:
                 raise CallFailed("refused-address", sentence) from error
         return CheckedEndpoint(self._reactor, target, addresses, trust=self._trust, seconds=seconds)
 
-    async def _resolve(self, host: str) -> Sequence[Address]:
-        try:
-            addresses = await self._resolver.resolve(host)
-        except OSError as error:
-            raise CallFailed("dns", f"{host} cannot be looked up: {error.strerror or error}") from error
-        if not addresses:
-            raise CallFailed("dns", f"{host} has no address")
-        return addresses
+
+async def _resolve(resolver: Resolver, host: str) -> Sequence[Address]:
+    try:
+        addresses = await resolver.resolve(host)
+    except OSError as error:
+        raise CallFailed("dns", f"{host} cannot be looked up: {error.strerror or error}") from error
+    if not addresses:
+        raise CallFailed("dns", f"{host} has no address")
+    return addresses
 
 
 class PinnedConnections:

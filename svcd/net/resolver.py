@@ -3,16 +3,17 @@
 # mypy: allow-untyped-calls
 
 import socket
+import sys
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import zip_longest
 from typing import Final, Protocol
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.deferreds import shielded
 from svcd.interfaces import Clock, Worker
 from svcd.ip_addresses import Address
 from svcd.net.addresses import ipv4_inside
@@ -28,39 +29,76 @@ class Resolver(Protocol):
         """Return at most MAX_ANSWERS addresses, best first; the Deferred fails with OSError if there are none."""
 
 
+@define(eq=False)
+class _LookUp:
+    """A look-up under way, or one that waits for a slot, with those that asked for it."""
+
+    slot: Deferred[DeferredSemaphore]
+    begun: bool = False
+    waiting: list[Deferred[Sequence[Address]]] = field(factory=list)
+
+    def ask(self) -> Deferred[Sequence[Address]]:
+        """The answer, which may be cancelled without effect on that of others."""
+        asker: Deferred[Sequence[Address]] = Deferred(self._leave)
+        self.waiting.append(asker)
+        return asker
+
+    def _leave(self, asker: Deferred[Sequence[Address]]) -> None:
+        # Cancelling a look-up frees no thread, so it goes on if it has begun.
+        self.waiting.remove(asker)
+        if not self.waiting and not self.begun:
+            self.slot.cancel()
+
+
 class SystemResolver:
     """The resolver of the operating system.
 
     It needs threads of its own: the owner of a name can make a look-up take as long as the system is willing to wait.
-    With ``max_look_ups`` it does at most so many look-ups at once, because it shares the threads.
+    With ``max_look_ups`` it does at most so many look-ups at once, because it shares the threads. A name has one
+    look-up at a time, which answers all that ask meanwhile.
     """
 
     _log = Logger()
 
     def __init__(self, worker: Worker, max_look_ups: int | None = None) -> None:
         self._worker = worker
-        self._slots = None if max_look_ups is None else DeferredSemaphore(max_look_ups)
+        self._slots = DeferredSemaphore(max_look_ups or sys.maxsize)
+        self._look_ups: dict[str, _LookUp] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further look-up would have to wait for the end of another one."""
+        return not self._slots.tokens
 
     def resolve(self, name: str) -> Deferred[Sequence[Address]]:
         """See :class:`Resolver`. Names at and below "localhost" are never looked up (RFC 6761, section 6.3)."""
         if name == "localhost" or name.endswith(".localhost"):
             return succeed(_LOOPBACK)
-        if self._slots is None:
-            return self._worker.run(look_up, name)
-        return self._slots.acquire().addCallback(self._look_up, name)
+        found = self._look_ups.get(name)
+        if found is not None:
+            return found.ask()
+        found = self._look_ups[name] = _LookUp(self._slots.acquire())
+        answer = found.ask()
+        found.slot.addCallback(self._look_up, found, name).addBoth(self._ended, name)
+        return answer
 
-    def _look_up(self, slots: DeferredSemaphore, name: str) -> Deferred[Sequence[Address]]:
-        """Look up ``name`` in a slot, which is free when the look-up ends: cancelling it frees no thread."""
+    def _look_up(self, slots: DeferredSemaphore, found: _LookUp, name: str) -> Deferred[Sequence[Address]]:
+        """Look up ``name`` in a slot, which is free when the look-up ends."""
 
         def ended(result: Sequence[Address] | Failure) -> Sequence[Address] | Failure:
             slots.release()
             return result
 
-        return shielded(self._worker.run(look_up, name).addBoth(ended), self._failed_alone)
+        found.begun = True
+        return self._worker.run(look_up, name).addBoth(ended)
 
-    def _failed_alone(self, failure: Failure) -> None:
-        if not failure.check(OSError):
-            self._log.failure("a look-up whose caller had gone failed", failure)
+    def _ended(self, result: Sequence[Address] | Failure, name: str) -> None:
+        waiting = self._look_ups.pop(name).waiting
+        if not waiting and isinstance(result, Failure) and not result.check(OSError, CancelledError):
+            self._log.failure("a look-up whose caller had gone failed", result)
+        # Popped one by one, because each may cancel others.
+        while waiting:
+            waiting.pop(0).callback(result)
 
 
 def look_up(name: str) -> Sequence[Address]:

@@ -10,10 +10,10 @@ from twisted.logger import Logger
 from svcd.chain.errors import NotYet, Wait
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Worker
+from svcd.node.database_health import DatabaseHealth
 from svcd.store.chain_store import ChainReader
-from svcd.store.database import open_reader
-from svcd.store.database_copy import copy_databases, remove_partial_copies
-from svcd.store.mempool_store import FILE
+from svcd.store.database import WEBHOOKS, open_reader
+from svcd.store.database_copy import SourceDamaged, copy_databases, remove_partial_copies
 from svcd.store.sql_connection import mark_as_copy
 
 
@@ -33,9 +33,10 @@ class Backups(Service):
     name = "backups"
     log = Logger()
 
-    def __init__(self, chain: Path, webhooks: Path | None, worker: Worker) -> None:
-        """``chain`` is the chain's database, beside the mempool's; ``webhooks`` is the database of webhooks, if any."""
+    def __init__(self, chain: Path, webhooks: Path | None, worker: Worker, health: DatabaseHealth) -> None:
+        """``chain`` is the chain's database, of which ``health`` is; ``webhooks`` that of webhooks, if any."""
         self._chain = chain
+        self._health = health
         self._webhooks = webhooks
         self._worker = worker
         self._busy = False
@@ -47,7 +48,7 @@ class Backups(Service):
         self._stopping = True
 
     async def make(self, folder: Path) -> Backup:
-        """Copy everything into a new ``folder``; raises CopyError.
+        """Copy everything into a new ``folder``; raises CopyError, and SourceDamaged, which ends the node.
 
         Raises NotYet while another copy is being made, or if the node is being stopped.
         """
@@ -62,14 +63,17 @@ class Backups(Service):
     def _copy(self, folder: Path) -> Backup:
         for copy in remove_partial_copies(folder):
             self.log.info("{path}, left by a backup that did not end, has been removed", path=str(copy))
-        # The chain last: the other databases may have seen an earlier tip than that of the copy, and never a later one.
-        sources = [self._chain.with_name(FILE), self._chain]
-        if self._webhooks is not None:
-            sources.insert(0, self._webhooks)
+        # The chain last: the webhooks may have seen an earlier tip than that of the copy, and never a later one.
+        sources = [self._chain] if self._webhooks is None else [self._webhooks, self._chain]
         tips: list[ChainPoint] = []
-        sizes = copy_databases(
-            sources, folder, progress=self._check_stopping, look=lambda copies: tips.append(self._finish(copies))
-        )
+        try:
+            sizes = copy_databases(
+                sources, folder, progress=self._check_stopping, look=lambda copies: tips.append(self._finish(copies))
+            )
+        except SourceDamaged as damage:
+            health = self._health if damage.source == self._chain else self._health.of(WEBHOOKS)
+            health.report(damage.__cause__)
+            raise
         return Backup(tips[0], sizes)
 
     def _finish(self, copies: Path) -> ChainPoint:

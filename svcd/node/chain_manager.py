@@ -7,7 +7,7 @@ and then connected, in the writer's thread, in one commit. Listeners are notifie
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
 from attrs import define, field
@@ -22,8 +22,9 @@ from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainHead, ChainPoint, check_header
 from svcd.interfaces import Clock, Timer, milliseconds
 from svcd.limits import FUTURE_BLOCKS, SIDE_BLOCKS, limit
-from svcd.node.chainstate import OpenChain, invalid_ancestor, least_side_work
+from svcd.node.chainstate import invalid_ancestor, least_side_work
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange, CheckedBlock, HeaderCheck
+from svcd.node.open_chain import OpenChain
 from svcd.node.pinned_block import ChainPin, PinnedBlock
 from svcd.node.tasks import TaskGroup
 from svcd.node.verifier import REMEMBERED_HEADERS, Parser, Verdict, Verifier
@@ -92,11 +93,11 @@ class ChainManager:
         self._chain, self._verifier, self._clock = chain, verifier, clock
         self._listeners: list[ChainListener] = []
         self._waiting: Callable[[], Collection[Transfer]] = tuple
-        self._parse_lock, self._publish_lock = DeferredLock(), DeferredLock()
+        self._parse_lock = DeferredLock()
+        self._connect_lock = DeferredLock()
+        """Held from before a commit until the listeners have heard of it: the disk may be ahead of ``tip``."""
         self._tasks = TaskGroup()
         self._stopping = False
-        self._connecting = 0
-        """Batches with the writer: while there are any, the chain on disk may be ahead of ``tip``."""
         self._reads = ExitStack()
         """Holds the transaction that the reads of this turn of the reactor share, if there is one."""
         self._pending: dict[bytes, tuple[_Batch, ChainHead]] = {}
@@ -124,7 +125,7 @@ class ChainManager:
 
     def read(self, query: Callable[[ChainReader], T]) -> tuple[T, ChainPoint]:
         """The result of a short ``query`` and the tip of the commit that it read; for the reactor's thread."""
-        if self._connecting:
+        if self._connect_lock.locked:
             with self.reader.snapshot():
                 return query(self.reader), self.reader.existing_tip()
         if not self.reader.in_transaction:
@@ -168,26 +169,14 @@ class ChainManager:
         return self._tasks.start(self._adopt(staging))
 
     async def _adopt(self, staging: SnapshotStaging) -> bool:
-        self._begin_connecting()
-        try:
+        async with self._connect_lock:
+            self.end_shared_commit()
             change = await self._chain.writer.run(self._chain.chainstate.adopt, staging)
             if change is not None:
-                self.update_prune_height()
                 # Nothing else changes it.
                 self.proven_work = self.reader.proven_work()
                 await self._publish(change)
-            return change is not None
-        finally:
-            self._connecting -= 1
-
-    def _begin_connecting(self) -> None:
-        self.end_shared_commit()
-        self._connecting += 1
-
-    def update_prune_height(self) -> None:
-        """Read :attr:`prune_height` again after a commit that may have raised it."""
-        self.end_shared_commit()
-        self.prune_height = self.reader.prune_height()
+        return change is not None
 
     def keeps(self, work: int) -> bool:
         """Whether a side block is kept for so much cumulative work, its own or that of the chain it belongs to.
@@ -226,8 +215,8 @@ class ChainManager:
             return None
         head = self._known_head(block_hash)
         if head is None:
-            # In a thread: the headers of a branch may have to be read.
-            head = await self.long_reads.ask(partial(self._read_head, block_hash))
+            # In a thread: the headers of a branch may have to be read. Not as a long read, behind those of clients.
+            head = await self._chain.writer.run(self._read_head, block_hash)
             if head is not None:
                 self._read_heads[block_hash] = head
         return head
@@ -235,9 +224,10 @@ class ChainManager:
     def _known_head(self, block_hash: bytes) -> ChainHead | None:
         return self._heads.get(block_hash) or self._read_heads.get(block_hash)
 
-    def _read_head(self, block_hash: bytes, reader: ChainReader) -> ChainHead | None:
-        stored = reader.stored(block_hash)
-        return None if stored is None else reader.head(stored, self.params, self._known_head)
+    def _read_head(self, block_hash: bytes) -> ChainHead | None:
+        store = self._chain.chainstate.store
+        stored = store.stored(block_hash)
+        return None if stored is None else store.head(stored, self.params, self._known_head)
 
     def checked_head(self, block_hash: bytes) -> ChainHead | None:
         """A block whose header has been checked lately, stored or not, as the block to build on."""
@@ -428,16 +418,14 @@ class ChainManager:
                 violation = batch.outcomes[index] = invalid_ancestor(parent, self._invalid[parent])
                 self._remember_invalid(placed.point.hash, violation)
         if valid := batch.valid():
-            self._begin_connecting()
-            try:
+            async with self._connect_lock:
+                self.end_shared_commit()
                 result = await self._chain.writer.run(self._chain.chainstate.connect, [placed for _, placed in valid])
                 batch.outcomes.update(zip([index for index, _ in valid], result.outcomes, strict=True))
                 for block_hash, violation in result.invalid.items():
                     self._remember_invalid(block_hash, violation)
                 if result.change is not None:
                     await self._publish(result.change)
-            finally:
-                self._connecting -= 1
         for index, header in batch.duplicates.items():
             batch.outcomes.setdefault(index, self._outcome_of_copy(header))
 
@@ -451,21 +439,13 @@ class ChainManager:
         return self._known_invalid(header.hash) or waits
 
     async def _publish(self, change: ChainChange) -> None:
-        """Notify the listeners, in the order of the commits."""
-        if change.is_listed and not self._publish_lock.locked:
-            self._notify(change)
-        else:
-            await self._publish_lock.run(self._list_and_notify, change)
-
-    async def _list_and_notify(self, change: ChainChange) -> None:
+        """Notify the listeners, once what concerns the mempool is listed."""
         if not change.is_listed:
             # In a thread: there may be ten thousand to look up. One that comes meanwhile is checked after the commit.
             with self.log.failuresHandled("looking up the transfers of the mempool failed"):
-                change = await self.long_reads.ask(partial(change.listed_for, self._waiting(), self.params))
-        self._notify(change)
-
-    def _notify(self, change: ChainChange) -> None:
-        self.tip = change.tip
+                store = self._chain.chainstate.store
+                change = await self._chain.writer.run(change.listed_for, self._waiting(), self.params, store)
+        self.tip, self.prune_height = change.tip, change.prune_height
         for listener in self._listeners:
             with self.log.failuresHandled("notifying {listener} of a change of the chain failed", listener=listener):
                 listener.chain_changed(change)

@@ -4,29 +4,23 @@
 database. The chain manager decides which blocks get here, and publishes the result.
 """
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
-from threading import Lock
-from typing import Final, TypeVar
+from typing import Final
 
-from attrs import define, evolve, field, frozen
-from twisted.internet.defer import Deferred
+from attrs import frozen
 from twisted.logger import Logger
 
-from svcd.chain.accounts import KEY_BITS, Account
-from svcd.chain.address import key_hash
+from svcd.chain.accounts import Account
 from svcd.chain.block import Block, genesis_header
-from svcd.chain.commitment import Commitment, Overlay
 from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import parse_wire_object
 from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, StateViolation, Wait
 from svcd.chain.forkchoice import prefers
 from svcd.chain.history import History
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer
+from svcd.chain.state_tree import DAMAGE_ADVICE, Overlay, StateTree
 from svcd.chain.transition import (
-    ChainHead,
     ChainPoint,
     Effect,
     apply_block,
@@ -36,55 +30,39 @@ from svcd.chain.transition import (
     genesis_accounts,
     genesis_head,
     history_leaf,
-    touched,
 )
 from svcd.chain.work import block_work
-from svcd.interfaces import Worker
 from svcd.limits import SIDE_BLOCKS, limit
+from svcd.node.chain_view import ChainView
 from svcd.node.changes import (
-    MAX_LISTED,
-    AppliedBlock,
     BlockStatus,
     ChainChange,
     CheckedBlock,
-    CommittedBlock,
     ConnectResult,
     UndoneBlock,
     listed_txids,
 )
+from svcd.node.pending_change import PendingChange, PendingUndo
 from svcd.node.stored_producers import check_stored_producers
-from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
+from svcd.store.chain_store import ChainWriter, StoredBlock
 from svcd.store.pruned import Pruned, ReorganisationBelowPruneHeight
 from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 from svcd.store.state_tree_file import NoSavedTree, SavedTree, StateTreeFile
 
-T = TypeVar("T")
 MAX_SIDE_BYTES: Final = limit(256 * 1024 * 1024, "side blocks that are kept", "bytes", SIDE_BLOCKS)
 """Side blocks that are kept, but for those of a chain that headers have shown to have more work than the tip."""
-_TRIMMED_AT_ONCE: Final = 32
+_TRIMMED_AT_ONCE: Final = 8
 """Side blocks that are deleted in one commit: full ones take a few milliseconds each."""
+_DELETED_FOR_EACH: Final = 2
+"""Old blocks that are deleted for each new one, until no more are left than are to be kept."""
 SIDE_DEPTH: Final = limit(144, "how far behind the tip a side block may be", "blocks", SIDE_BLOCKS)
 """Side blocks with as much less work than the tip as so many blocks have are not stored, unless headers show more."""
 _STALE_SHARE: Final = 4
-"""If more than one bucket in so many has changed since the tree was saved, it is computed from all accounts instead."""
+"""If more accounts than one for so many buckets have changed since the tree was saved, it is computed from all."""
 _FEW_STALE: Final = 1_000
 """So few may be all of them."""
 _MAX_PENDING_ACCOUNTS: Final = 20_000
 """Accounts that a reorganisation keeps in memory, 16 MB of them; more are written before its commit."""
-_MAX_DISCONNECTED: Final = 50_000
-"""Transfers of undone blocks that one reorganisation returns to the mempool; beyond that the newest are dropped."""
-
-
-@define
-class ChainView:
-    """A copy of the chain's state in memory, for blocks that are not stored; nothing here is written to disk."""
-
-    params: NetworkParams
-    head: ChainHead
-    state: Overlay
-    """The accounts after ``head``."""
-    base: ChainPoint
-    """The tip on disk from which the view was made; once there is another one, the accounts are wrong."""
 
 
 @frozen
@@ -97,92 +75,6 @@ class AccountPath:
     """The only account below the end of the path, by key hash; None if none is there."""
     siblings: Sequence[bytes]
     """The 32-byte hashes beside the path, from the deepest up to the root."""
-
-
-@frozen
-class _PendingUndo:
-    """A block undone in the open transaction."""
-
-    point: ChainPoint
-    transfers: tuple[Transfer, ...]
-    """All of its transfers; none if there are newer ones than _MAX_DISCONNECTED to return to the mempool."""
-
-
-@define
-class PendingChange:
-    """The tip and the accounts within the open transaction, and the blocks undone and applied since it began."""
-
-    head: ChainHead
-    """The tip."""
-    state: Overlay
-    """The accounts; written at the end of the transaction, or before if there are more than _MAX_PENDING_ACCOUNTS."""
-    tree: Commitment | None = None
-    """The state tree over accounts that were written before the end; None if none were.
-
-    With it, the disk agrees with no state that was committed.
-    """
-    undone: list[_PendingUndo] = field(factory=list)
-    """Newest first."""
-    applied: list[AppliedBlock] = field(factory=list)
-    undone_transfers: int = 0
-    """How many transfers ``undone`` contains."""
-    emptied: int = 0
-    """How many entries of ``undone`` have lost their transfers to _MAX_DISCONNECTED."""
-    applied_transfers: int = 0
-    """How many transfers ``applied`` contains."""
-    lists_txids: bool = True
-    """Whether ``applied`` has the ids of its transfers; not any more once there have been more than MAX_LISTED."""
-
-    def copy(self) -> "PendingChange":
-        """A copy to return to."""
-        tree = None if self.tree is None else self.tree.copy()
-        undone, applied = list(self.undone), list(self.applied)
-        return evolve(self, state=self.state.copy(tree), tree=tree, undone=undone, applied=applied)
-
-    @property
-    def tip(self) -> ChainPoint:
-        """The chain variables after the tip."""
-        return self.head.point
-
-    def undo(self, block: _PendingUndo, parent: ChainHead) -> None:
-        """Note that the tip has been undone; a block that was applied in this transaction just disappears."""
-        self.head = parent
-        if self.applied:
-            self.applied_transfers -= self.applied.pop().transfer_count
-            return
-        self.undone.append(block)
-        self.undone_transfers += len(block.transfers)
-        while self.undone_transfers > _MAX_DISCONNECTED:
-            newest = self.undone[self.emptied]
-            self.undone[self.emptied] = _PendingUndo(newest.point, ())
-            self.undone_transfers -= len(newest.transfers)
-            self.emptied += 1
-
-    def apply(self, head: ChainHead, block: Block) -> None:
-        """Note that ``block`` is the tip; one that was undone in this transaction is back where it was."""
-        self.head, point = head, head.point
-        if self.undone and not self.applied and self.undone[-1].point.hash == point.hash:
-            self.undone_transfers -= len(self.undone.pop().transfers)
-            self.emptied = min(self.emptied, len(self.undone))
-        else:
-            self._list(AppliedBlock(point, len(block.transfers), None), block)
-
-    def _list(self, applied: AppliedBlock, block: Block) -> None:
-        self.applied_transfers += applied.transfer_count
-        if self.lists_txids and self.applied_transfers > MAX_LISTED:
-            self.lists_txids = False
-            self.applied = [evolve(each, txids=None) for each in self.applied]
-        if self.lists_txids:
-            applied = evolve(applied, txids=tuple([transfer.txid for transfer in block.transfers]))
-        self.applied.append(applied)
-
-    def as_change(self, newest: Block, undone: tuple[UndoneBlock, ...], *, last_disconnected: int) -> ChainChange:
-        """The change for the listeners; ``newest`` is the block at the tip, ``undone`` are the blocks of that name."""
-        accounts: dict[bytes, Account] | None = None
-        if self.tree is None:
-            accounts = {key: account or Account() for key, account in self.state.changed.items()}
-        applied, tip = tuple(self.applied), CommittedBlock.of(newest)
-        return ChainChange(self.tip, undone, applied, accounts, newest=tip, last_disconnected=last_disconnected)
 
 
 class Chainstate:
@@ -199,7 +91,7 @@ class Chainstate:
         """The block from whose saved tree the tree was loaded; -1 if it was computed from all accounts."""
         self.head = genesis_head(params)
         """The newest canonical block."""
-        self._tree = Commitment(store.account_rows)
+        self._tree = StateTree(store.account_rows)
         self.account_count = 0
         """How many accounts exist."""
         self._tree_is_stale = False
@@ -207,6 +99,8 @@ class Chainstate:
         self._pending = PendingChange(self.head, Overlay(self._tree, 0))
         self.steps = 0
         """Grows with every block applied or undone, and by :meth:`note_step`, so that a watchdog sees progress."""
+        self.kept_from: Callable[[int], int] | None = None
+        """Gives the height from which on blocks stay whole once the tip has the given one; None keeps all blocks."""
         self._trim_from: int | None = 0
         """The work of the tip from which on there may be more side blocks than are kept; None if there are not."""
         self._batch: dict[bytes, CheckedBlock] = {}
@@ -273,14 +167,14 @@ class Chainstate:
         block = self.store.canonical(saved.height)
         if block is None or block.point.hash != saved.block:
             raise NoSavedTree(f"the saved one belongs to block {saved.height} of another chain")
-        count, shift = saved.accounts, KEY_BITS - saved.level.depth
-        stale: set[int] = set()
+        count = saved.accounts
+        stale: set[bytes] = set()
         for height in range(saved.height + 1, tip.height + 1):
             try:
                 before = self.store.undo(self.store.existing(height))
             except (Corrupt, Pruned) as error:
                 raise NoSavedTree(str(error)) from error
-            stale.update([int.from_bytes(key, "big") >> shift for key in before])
+            stale.update(before)
             count += sum(account is None for account in before.values())
             if len(stale) > max(_FEW_STALE, (1 << saved.level.depth) // _STALE_SHARE):
                 raise NoSavedTree(f"the saved one is {tip.height - saved.height} blocks old")
@@ -308,7 +202,7 @@ class Chainstate:
     def _write_genesis(self) -> None:
         accounts, head = genesis_accounts(self.params), genesis_head(self.params)
         with self.store.commit():
-            self.store.write_accounts(accounts, count=len(accounts))
+            self.store.write_accounts(accounts)
             self.account_count, self.saved_height = len(accounts), -1
             self._tree.load(self.store.every_account(), self.account_count)
             root = consensus_root(self.params, head.point, History().root)
@@ -324,7 +218,8 @@ class Chainstate:
         state = self._overlay()
         view = ChainView(self.params, self.head, state, self.tip)
         for height in range(self.tip.height, self.tip.height - undone, -1):
-            view.state.undo(self.store.undo(self.store.existing(height)))
+            root = view.state.undo(self.store.undo(self.store.existing(height)))
+            self._check_undone(root, self.store.existing(height - 1))
         if undone:
             view.head = self.store.head(self.store.existing(self.tip.height - undone), self.params)
         return view
@@ -356,20 +251,22 @@ class Chainstate:
         self._invalid = {}
         # First: it may reload the tip.
         state = self._overlay()
+        self._tree.split_some()
         self._pending = PendingChange(self.head, state)
         change: ChainChange | None = None
         with self.store.commit():
             outcomes = [self._connect_block(block) for block in batch]
             pending = self._pending
             if pending.undone or pending.applied:
-                self.store.write_accounts(pending.state.changed, count=pending.state.count)
+                self.store.write_accounts(pending.state.changed)
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
                 undone = self._undone_blocks()
-                change = pending.as_change(newest, undone, last_disconnected=self._save_disconnected(undone))
+                last, prune_height = self._save_disconnected(undone), self._delete_old_blocks()
+                change = pending.as_change(newest, undone, last_disconnected=last, prune_height=prune_height)
             trim_from, work = 0 if pending.undone else self._trim_from, pending.tip.work
             if trim_from is not None and trim_from <= work:
-                trim_from = self.store.trim_side_blocks(limit=MAX_SIDE_BYTES, spare=work, at_most=_TRIMMED_AT_ONCE)
+                trim_from = self.store.side_blocks.trim(limit=MAX_SIDE_BYTES, spare=work, at_most=_TRIMMED_AT_ONCE)
         self._trim_from = trim_from
         if change is not None:
             self._set_tip(pending)
@@ -380,19 +277,19 @@ class Chainstate:
     def adopt(self, staging: SnapshotStaging) -> ChainChange | None:
         """Make headers and state in ``staging`` the chain here, in one commit (docs/peers.md "Snapshots").
 
-        None, and nothing but ``staging`` is changed, if the chain here is as good already, or has been pruned. Raises
-        StagingDamaged, and forgets the staged state, if its accounts do not give the state root of their block, or
-        everything staged if its headers are damaged; Corrupt, and forgets everything staged, if a header is of a
-        producer that the network's lists do not allow.
+        None, and nothing but ``staging`` is changed, if the chain here is as good already, or has been pruned. Raises,
+        and forgets what is staged, StagingDamaged if it is not whole, or its accounts do not give the state root of
+        their block, and Corrupt if a header is of a producer that the network's lists do not allow.
         """
-        with staging.clearing_damage():
-            progress = staging.progress()
+        with staging.discarding_damage():
+            return self._adopt(staging)
+
+    def _adopt(self, staging: SnapshotStaging) -> ChainChange | None:
+        progress = staging.progress()
         if progress is None or progress.missing:
             raise StagingDamaged("the snapshot to start from is not whole")
         height = progress.manifest.height
-        with staging.clearing_damage():
-            staging.check_headers()
-            head, header = staging.head(height), staging.header(height)
+        head, header = staging.head(height), staging.header(height)
         try:
             # An earlier run, which checked the headers, may have had other lists of producers.
             check_stored_producers(staging, self.params, height)
@@ -404,11 +301,9 @@ class Chainstate:
         if not prefers(head.point, self.tip) or self.store.prune_height():
             staging.clear()
             return None
-        tree, count = Commitment(self.store.account_rows), progress.manifest.accounts
-        with staging.clearing_damage(headers=False):
-            tree.load(staging.every_account(), count)
+        tree, count = StateTree(self.store.account_rows), progress.manifest.accounts
+        tree.load(staging.every_account(), count)
         if tree.root != header.state_root:
-            staging.forget_state()
             raise StagingDamaged(f"the accounts of the snapshot do not give the state root of block {height}")
         self._pending = pending = PendingChange(self.head, state)
         with self.store.commit():
@@ -416,12 +311,12 @@ class Chainstate:
                 self._disconnect_tip()
             undone = self._undone_blocks()
             last = self._save_disconnected(undone)
-            staging.become_chain(height)
+            staging.become_chain(height, accounts=count)
             self.store.set_prune_height(height + 1)
         self.head, self._tree, self.account_count, self.saved_height = head, tree, count, -1
         self._trim_from, self._tree_is_stale = 0, False
         self._pending = PendingChange(head, Overlay(tree, count))
-        return ChainChange(head.point, undone, (), None, newest=None, last_disconnected=last)
+        return ChainChange(head.point, undone, (), None, newest=None, last_disconnected=last, prune_height=height + 1)
 
     def _set_tip(self, change: PendingChange) -> None:
         """Go on from a committed change; a failure here must not keep listeners from hearing of the commit."""
@@ -433,6 +328,16 @@ class Chainstate:
             self._log.failure("out of memory: the state tree is rebuilt with the next block")
         else:
             self._tree_is_stale = False
+
+    def _delete_old_blocks(self) -> int:
+        """Delete two old blocks for each block that this transaction has connected; gives the prune height."""
+        if self.kept_from is not None:
+            applied = self._pending.applied
+            # The webhooks have not heard of the connected blocks, and the evaluated height may be that of undone ones.
+            below = min(self.kept_from(self._pending.tip.height), applied[0].point.height)
+            if self.store.delete_old_blocks(below=below, at_most=_DELETED_FOR_EACH * len(applied)):
+                self._trim_from = 0
+        return self.store.prune_height()
 
     def _undone_blocks(self) -> tuple[UndoneBlock, ...]:
         """The blocks that this transaction has undone, with the transfers that no new block includes."""
@@ -523,15 +428,7 @@ class Chainstate:
                 self._pending = saved
                 raise
         except RuleViolation as violation:
-            # A start from a saved tree has not read all accounts. If these are damaged, the block is not to blame.
-            if self._pending.tree is None and not self._tree.agrees_with_disk(self._touched(at)):
-                raise Corrupt(_damaged_accounts(self.tip)) from None
             self._delete_invalid(at, violation)
-
-    def _touched(self, stored: StoredBlock) -> set[bytes]:
-        """The keys of the accounts that a block changes."""
-        block = self._block_of(stored)
-        return touched(block.transfers, key_hash(block.header.producer_key))
 
     def _block_of(self, stored: StoredBlock) -> Block:
         candidate = self._batch.get(stored.point.hash)
@@ -541,7 +438,7 @@ class Chainstate:
         """Write the changed accounts within the open savepoint if there are many, so that memory does not hold them."""
         pending = self._pending
         if len(pending.state.changed) > _MAX_PENDING_ACCOUNTS:
-            self.store.write_accounts(pending.state.changed, count=pending.state.count)
+            self.store.write_accounts(pending.state.changed)
             pending.tree = pending.tree or self._tree.copy()
             pending.tree.take(pending.state)
             pending.state = Overlay(pending.tree, pending.state.count)
@@ -562,9 +459,17 @@ class Chainstate:
         pending = self._pending
         stored, parent = self.store.existing(pending.tip.height), self.store.existing(pending.tip.height - 1)
         block = self.store.block(stored, self.params)
-        pending.state.undo(self.store.disconnect_block(stored))
-        pending.undo(_PendingUndo(stored.point, block.transfers), self.store.head(parent, self.params))
+        self._check_undone(pending.state.undo(self.store.disconnect_block(stored)), parent)
+        pending.undo(PendingUndo(stored.point, block.transfers), self.store.head(parent, self.params))
         self.note_step()
+
+    def _check_undone(self, root: bytes, parent: StoredBlock) -> None:
+        """Raise Corrupt unless ``root`` is the state root of ``parent``, whose child has been undone."""
+        if self.store.block_header(parent, self.params).state_root != root:
+            height = parent.point.height
+            raise Corrupt(
+                f"the undo record of block {height + 1} does not give the state root of block {height}: {DAMAGE_ADVICE}"
+            )
 
     def _connect_tip(self, stored: StoredBlock) -> None:
         """Execute a block on the tip; raises RuleViolation if the state after it is not the one it commits to.
@@ -595,15 +500,12 @@ class Chainstate:
     def _delete_invalid(self, block: StoredBlock, violation: RuleViolation) -> None:
         """Delete an invalid block, and everything stored that builds on it."""
         self._invalid[block.point.hash] = StateViolation(violation.code, violation.detail)
-        for block_hash in self.store.delete_with_descendants(block):
+        for block_hash in self.store.side_blocks.delete_with_descendants(block.id, block.point.hash):
             self._invalid[block_hash] = invalid_ancestor(block.point.hash, StateViolation)
 
 
 def _damaged_accounts(tip: ChainPoint) -> str:
-    return (
-        f"the accounts on disk do not give the state root of block {tip.height}: try `svc db rebuild`, restore the "
-        "database from a backup, or move it away and the node fetches the chain again"
-    )
+    return f"the accounts on disk do not give the state root of block {tip.height}: {DAMAGE_ADVICE}"
 
 
 def invalid_ancestor(parent: bytes, kind: type[RuleViolation]) -> RuleViolation:
@@ -618,43 +520,3 @@ def least_side_work(params: NetworkParams, tip: ChainPoint) -> int:
     """
     target = next_target(params, height=tip.height + 1, clock=tip.difficulty_clock)
     return tip.work - SIDE_DEPTH * block_work(target)
-
-
-class LongReads:
-    """Queries too long for the reactor's thread, full blocks above all; in ``worker``, on a connection of their own."""
-
-    def __init__(self, worker: Worker, connection: sqlite3.Connection) -> None:
-        self._worker = worker
-        self._connection = connection
-        self._reader = ChainReader(connection)
-        self._lock = Lock()
-        """A connection serves one thread at a time, however many the worker has."""
-
-    def ask(self, query: Callable[[ChainReader], T]) -> Deferred[T]:
-        """The result of ``query``, read from a single commit; fails with what ``query`` raises.
-
-        Cancelling the Deferred does not stop the query.
-        """
-        return self._worker.run(self._run, query)
-
-    def _run(self, query: Callable[[ChainReader], T]) -> T:
-        with self._lock, self._reader.snapshot():
-            return query(self._reader)
-
-    def close(self) -> None:
-        """Close the connection once the running query is done; for any thread."""
-        with self._lock:
-            self._connection.close()
-
-
-@frozen
-class OpenChain:
-    """The parts of an open chain: reader and writer, and the threads for both."""
-
-    params: NetworkParams
-    reader: ChainReader
-    """For queries that the reactor's thread can answer."""
-    long_reads: LongReads
-    chainstate: Chainstate
-    """For the thread of ``writer`` only."""
-    writer: Worker

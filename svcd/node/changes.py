@@ -39,7 +39,7 @@ class BlockStage(StrEnum):
     VERIFY = "verify"
     """Participation work and the signatures of transfers are checked."""
     CONNECT = "connect"
-    """The batch waits for its parents and for the writer's thread, or is written."""
+    """The batch waits for its parents or for a commit before it, or is written."""
 
 
 @frozen
@@ -136,6 +136,8 @@ class ChainChange:
 
     last_disconnected: int = field(default=0, kw_only=True)
     """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""
+    prune_height: int = field(default=0, kw_only=True)
+    """See :meth:`svcd.store.chain_store.ChainReader.prune_height`."""
 
     @property
     def is_listed(self) -> bool:

@@ -5,12 +5,12 @@ The status has the alarm ``disk`` from then on, a request to write gets 503 (svc
 tries every 10 s whether the disk works again.
 """
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
+import apsw
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -20,8 +20,9 @@ from svcd.chain.errors import Corrupt
 from svcd.interfaces import Worker
 from svcd.store.database import (
     CHAIN,
-    DatabaseKind,
     DatabaseUnavailable,
+    DiskError,
+    describe,
     disk_remedy,
     is_damage,
     is_disk_trouble,
@@ -34,34 +35,56 @@ T = TypeVar("T")
 _LOG: Final = Logger()
 
 
+class StoreKind(Protocol):
+    """What is said of a database, or of the mempool's journal (svcd.store.database.DatabaseKind)."""
+
+    @property
+    def name(self) -> str:
+        """What the operator knows it by."""
+
+    @property
+    def refused(self) -> str:
+        """The alarm while it cannot be written."""
+
+    @property
+    def remedy(self) -> str:
+        """What the operator can do if it is damaged."""
+
+
 @define(eq=False)
 class DatabaseHealth:
-    """Recognizes damage and disk trouble by the errors of one database; for any thread.
+    """Recognizes damage and disk trouble by the errors of one database, or of the journal; for any thread.
 
     Damage calls ``stop``, once for all databases of the node, in the thread that has met it.
     """
 
     stop: Callable[[], object]
-    kind: DatabaseKind = CHAIN
+    kind: StoreKind = CHAIN
     _stopped: Lock = field(factory=Lock)
     """Acquired for good by the first thread that meets damage."""
     trouble: str = field(default="", init=False)
     """The last error of the disk, or of PostgreSQL; "" once a write has succeeded."""
 
-    def of(self, kind: DatabaseKind) -> "DatabaseHealth":
+    def of(self, kind: StoreKind) -> "DatabaseHealth":
         """The health of another database of the same node."""
         return DatabaseHealth(self.stop, kind, self._stopped)
 
+    def has_told(self, error: BaseException) -> bool:
+        """Whether the error means damage, and the operator has been told of damage: one line is enough."""
+        return self._stopped.locked() and _means_damage(error)
+
     def is_damage(self, error: BaseException | None) -> bool:
         """Whether the error means that the database is damaged; if so the node ends."""
-        if not (isinstance(error, Corrupt) or is_damage(error)):
+        if not _means_damage(error):
             return False
         if self._stopped.acquire(blocking=False):
+            # Work on the webhooks reads the chain too, and only the chain's data are found to contradict themselves.
+            kind = CHAIN if isinstance(error, Corrupt) else self.kind
             _LOG.critical(
                 "{what} is damaged: {why}. The node stops; {remedy}",
-                what=self.kind.name,
-                why=str(error),
-                remedy=self.kind.remedy,
+                what=kind.name,
+                why=describe(error),
+                remedy=kind.remedy,
             )
             self.stop()
         return True
@@ -87,6 +110,10 @@ class DatabaseHealth:
                 why=str(error),
                 remedy=disk_remedy(error),
             )
+
+
+def _means_damage(error: BaseException | None) -> bool:
+    return isinstance(error, Corrupt) or is_damage(error)
 
 
 @frozen
@@ -122,7 +149,7 @@ class DiskProbe:
     worker: Worker
     """The thread that writes the database."""
     probe: Callable[[], None]
-    """Rewrites what the database has; raises sqlite3.Error or DatabaseUnavailable."""
+    """Rewrites what the database has; raises apsw.Error, DatabaseUnavailable or DiskError."""
 
     @property
     def trouble(self) -> str:
@@ -133,6 +160,6 @@ class DiskProbe:
     async def try_again(self) -> None:
         """After a failed write see whether the disk works by now; called now and then."""
         if self.health.trouble:
-            with suppress(sqlite3.Error, DatabaseUnavailable):
+            with suppress(apsw.Error, DatabaseUnavailable, DiskError):
                 await self.worker.run(self.probe)
                 self.health.trouble = ""

@@ -13,10 +13,11 @@ from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import ChainPoint, head_after
 from svcd.interfaces import milliseconds
-from svcd.node.chainstate import ChainView
+from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
+from svcd.node.chain_view import ChainView
 from svcd.node.changes import BlockStatus
-from svcd.node.miner import BlockTemplate, WorkSearch, by_fee_rate, create_template
 from svcd.node.node_context import NodeContext
+from svcd.node.work_search import WorkSearch
 
 _BATCH: Final = 16
 """Blocks made and submitted together; few, so that blocks of other nodes seldom come first."""

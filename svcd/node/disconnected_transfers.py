@@ -35,8 +35,8 @@ class DisconnectedTransfer:
     """A transfer that is on disk and not in the mempool."""
 
     transfer: Transfer
-    row: int | None
-    """Its row in the mempool's database; None if only the chain's database has it."""
+    sequence: int | None
+    """Its number in the mempool's journal; None if only the chain's database has it."""
 
 
 class DisconnectedTransfers:
@@ -66,9 +66,9 @@ class DisconnectedTransfers:
         """All parked transfers in order of arrival."""
         return list(self._parked.values())
 
-    def transfers(self) -> list[Transfer]:
-        """All queued transfers, then all parked ones, some of them twice."""
-        return [item.transfer for held in (self._queue, self._parked) for item in held.values()]
+    def items(self) -> list[DisconnectedTransfer]:
+        """All that are queued or parked."""
+        return list({**self._queue, **self._parked}.values())
 
     def has_from(self, sender: bytes) -> bool:
         """Whether a transfer of ``sender`` is queued or parked."""

@@ -1,7 +1,7 @@
 """The mempool: transfers that wait for a block. Policy, not consensus (docs/protocol.md 12).
 
-A pure data structure: :class:`svcd.node.transaction_pool.TransactionPool` passes accounts and time in, and writes the
-entries to disk.
+A pure data structure: :class:`svcd.node.transaction_pool.TransactionPool` passes accounts and time in, and has written
+each entry to disk before.
 
 Why and where a transfer leaves the mempool: :class:`RemovalReason`.
 """
@@ -31,6 +31,14 @@ _BEHIND_GAPS: Final = 10
 """One in so many transfers may wait behind a gap in its sender's nonces, where no block can include it yet."""
 
 
+def arrival_of(sequence: int) -> int:
+    """When the transfer with a number came into the mempool, by the local clock: Unix milliseconds.
+
+    See TransactionPool.sequence.
+    """
+    return sequence // 1_000
+
+
 @frozen(eq=False, weakref_slot=False)
 class MempoolEntry:
     """A waiting transfer."""
@@ -43,8 +51,8 @@ class MempoolEntry:
 
     @property
     def arrival(self) -> int:
-        """When it came into the mempool, by the local clock: Unix milliseconds (see TransactionPool.sequence)."""
-        return self.sequence // 1_000
+        """See :func:`arrival_of`."""
+        return arrival_of(self.sequence)
 
     @property
     def rate(self) -> int:
@@ -55,7 +63,7 @@ class MempoolEntry:
 class RemovalReason(StrEnum):
     """Why a transfer has left the mempool; the listeners of the transaction pool get it with the transfer.
 
-    Three cases are no removals, because no listener heard of the transfer: the disk refused the write of its admission
+    Three cases are no removals, because no listener heard of the transfer: it is only tried whether it can enter
     (:meth:`Mempool.revert`), a stored transfer is refused at the start of the node (``TransactionPool.load``), or the
     transfer of an undone block is parked or dropped (``TransactionPool._readmit``).
     """
@@ -251,6 +259,10 @@ class Mempool:
         """All entries in order of arrival."""
         return sorted(self._entries.values(), key=_sequence)
 
+    def snapshot(self) -> list[MempoolEntry]:
+        """All entries in any order; takes less than a millisecond."""
+        return list(self._entries.values())
+
     def since(self, sequence: int, limit: int) -> list[MempoolEntry]:
         """The first ``limit`` entries after the local number ``sequence``, in order of arrival."""
         arrivals = self._in_order()
@@ -419,8 +431,11 @@ class Mempool:
 
     def revert(self, admission: Admission) -> None:
         """Undo the newest admission; several in reverse order."""
+        if self._arrivals and self._arrivals[-1] is admission.entry:
+            self._arrivals.pop()
+        else:
+            self._arrivals = None
         self._remove([admission.entry])
-        self._arrivals = None
         for entry in admission.removed:
             self._insert(entry, admission.accounts[entry.transfer.sender])
 

@@ -1,85 +1,32 @@
-"""The miner: block templates, search for participation work, the node's own blocks (docs/protocol.md 6)."""
+"""The miner: it makes the node's own blocks (docs/protocol.md 6)."""
 
-import os
-import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from heapq import heappop, heappush, heapreplace
 from typing import Final, cast
 
-from attrs import define, evolve, field, frozen
+from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svcd.chain.address import key_hash
-from svcd.chain.block import Block, Header, block_id, transactions_root
-from svcd.chain.difficulty import multiplier, next_target
+from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.signature import public_key_of, sign
-from svcd.chain.transaction import Transfer
+from svcd.chain.signature import public_key_of
 from svcd.chain.transition import (
     ChainPoint,
-    Workspace,
-    consensus_root,
-    point_after,
     producer_fault,
     producers_before,
-    touched,
 )
-from svcd.chain.work import effective_target, work_value
 from svcd.interfaces import Timer, Worker, milliseconds
-from svcd.node.chainstate import ChainView
+from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
 from svcd.node.changes import ChainChange
-from svcd.node.fee_histogram import block_room
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
-
-
-@frozen
-class BlockTemplate:
-    """A block that lacks its participation work and the producer's signature."""
-
-    header: Header
-    transfers: tuple[Transfer, ...]
-
-    def sealed(self, work_nonce: bytes, seed: bytes) -> Block:
-        """The block with ``work_nonce``, signed by the key of ``seed``."""
-        signature = sign(seed, block_id(self.header.core_hash, work_nonce))
-        return Block(self.header.sealed(work_nonce=work_nonce, signature=signature), self.transfers)
-
-
-def by_fee_rate(lines: Iterable[Sequence[MempoolEntry]]) -> Iterator[Transfer]:
-    """The transfers of all ``lines`` by descending fee rate, each sender's nonces in order.
-
-    ``lines`` are those of Mempool.lines, in the order of their first transfers; no more are consumed than needed.
-    """
-    in_use: list[_LineInUse] = []
-    for line in lines:
-        yield from _before(in_use, (-line[0].rate, line[0].sequence))
-        yield line[0].transfer
-        if len(line) > 1:
-            heappush(in_use, (-line[1].rate, line[1].sequence, 1, line))
-    yield from _before(in_use, None)
-
-
-_LineInUse = tuple[int, int, int, Sequence[MempoolEntry]]
-"""A line in use: the rank of its next transfer (two numbers), the index of that transfer, and the line."""
-
-
-def _before(in_use: list[_LineInUse], rank: tuple[int, int] | None) -> Iterator[Transfer]:
-    """The transfers of the lines in use that rank before ``rank``, or all of them."""
-    while in_use and (rank is None or in_use[0][:2] < rank):
-        _, _, index, line = in_use[0]
-        yield line[index].transfer
-        index += 1
-        if index < len(line):
-            heapreplace(in_use, (-line[index].rate, line[index].sequence, index, line))
-        else:
-            heappop(in_use)
+from svcd.node.work_search import WorkSearch
 
 
 def next_slot(params: NetworkParams, tip: ChainPoint, now: int) -> int | None:
@@ -91,123 +38,6 @@ def next_slot(params: NetworkParams, tip: ChainPoint, now: int) -> int | None:
     present = params.slot_at(now)
     slot = max(present, tip.slot + 1)
     return slot if slot <= present + params.drift_slots else None
-
-
-EXPIRY_MARGIN_SECONDS: Final = 600
-"""A block includes no transfer that expires sooner: if the block were undone, no other one could include it."""
-
-
-def _lasting(
-    transfers: Iterable[Transfer], params: NetworkParams, slot: int, returned: Container[bytes]
-) -> Iterator[Transfer]:
-    """Those of ``transfers`` that a block at ``slot`` should include (docs/protocol.md 12).
-
-    A transfer that is left out leaves no gap: no later transfer of its sender could be in the block.
-    """
-    lifetime = 1000 * params.transaction_past_seconds
-    oldest = params.slot_time(slot) - lifetime
-    # A network whose transfers live for minutes only must not lose all of them.
-    margin = min(1000 * EXPIRY_MARGIN_SECONDS, lifetime // 2)
-    excluded: set[bytes] = set()
-    for transfer in transfers:
-        earliest = oldest if transfer.txid in returned else oldest + margin
-        if transfer.timestamp < earliest:
-            excluded.add(transfer.sender)
-        if transfer.sender not in excluded:
-            yield transfer
-
-
-def create_template(
-    view: ChainView, *, seed: bytes, slot: int, transfers: Iterable[Transfer], returned: Container[bytes] = ()
-) -> BlockTemplate:
-    """A block on the tip of ``view`` at ``slot`` with those of ``transfers`` that are valid and fit.
-
-    Leaves out transfers that expire within EXPIRY_MARGIN_SECONDS after the slot, except ``returned`` ones, by txid: a
-    block that included them has been undone. Applies the block to the accounts of the view. Only for the writer's
-    thread.
-    """
-    params, parent = view.params, view.head.point
-    public_key = public_key_of(seed)
-    producer = key_hash(public_key)
-    room = block_room(params)
-    wanted: list[Transfer] = []
-    for transfer in _lasting(transfers, params, slot, returned):
-        room -= len(transfer.wire) + 1
-        if room < 0 or len(wanted) == params.max_block_transactions:
-            break
-        wanted.append(transfer)
-    before = view.state.accounts(touched(wanted, producer))
-    workspace = Workspace(params, slot=slot, before=before)
-    included = tuple([transfer for transfer in wanted if _applies(workspace, transfer)])
-    state_root = view.state.apply(workspace.finish(producer, params.reward(parent.height + 1)))
-    draft = Header(
-        network_id=params.network_id,
-        height=parent.height + 1,
-        slot=slot,
-        parent_hash=parent.hash,
-        producer_key=public_key,
-        multiplier=multiplier(params, before.get(producer), slot),
-        base_target=next_target(params, height=parent.height + 1, clock=parent.difficulty_clock),
-        transactions_root=transactions_root(included),
-        transaction_count=len(included),
-        state_root=state_root,
-        consensus_root=bytes(32),
-    )
-    root = consensus_root(params, point_after(params, parent, draft), view.head.history.root)
-    return BlockTemplate(evolve(draft, consensus_root=root), included)
-
-
-def _applies(workspace: Workspace, transfer: Transfer) -> bool:
-    try:
-        workspace.transfer(transfer)
-    except RuleViolation:
-        # It stays in the mempool, which drops transfers that no later block can include.
-        return False
-    return True
-
-
-_NICE: Final = 19
-_NONCES: Final = 2**64
-
-
-@define(eq=False)
-class WorkSearch:
-    """One search for participation work, shared by several threads; the first to find a nonce ends it for all."""
-
-    header: Header
-    memory_kib: int
-    start: int
-    """The first of the 2^64 work nonces; a random one, so that two blocks with the same core differ."""
-    ended: threading.Event = field(factory=threading.Event)
-    """Set to end the search; each thread returns after the hash it is computing."""
-
-    def run(self, first: int = 0, step: int = 1, *, at_low_priority: bool = False) -> bytes | None:
-        """Try every ``step``-th nonce from ``start + first`` on; the eight bytes of a good one, or None if ended.
-
-        A thread at low priority stays there, on systems where threads have priorities of their own.
-        """
-        if at_low_priority and hasattr(os, "setpriority"):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        target = effective_target(self.header.base_target, self.header.multiplier)
-        core_hash = self.header.core_hash
-        nonce = self.start + first
-        while not self.ended.is_set():
-            work_nonce = (nonce % _NONCES).to_bytes(8, "big")
-            if work_value(core_hash, work_nonce, self.memory_kib) < target:
-                self.ended.set()
-                return work_nonce
-            nonce += step
-        return None
-
-    async def on(self, worker: Worker, threads: int, *, at_low_priority: bool = False) -> bytes | None:
-        """Search on ``threads`` threads of ``worker``; the nonce, or None if the search was ended."""
-        try:
-            jobs = [worker.run(self.run, n, threads, at_low_priority=at_low_priority) for n in range(threads)]
-            found = await gatherResults(jobs, consumeErrors=True)
-        finally:
-            # If one thread failed, the others must stop too.
-            self.ended.set()
-        return next((nonce for nonce in found if nonce is not None), None)
 
 
 _RENEW_SECONDS: Final = 5

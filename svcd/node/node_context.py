@@ -1,6 +1,6 @@
 """Opens the databases of a node, builds everything that works on the chain, and closes it again in order."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
@@ -16,29 +16,26 @@ from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Clock, Worker
 from svcd.limits import limit
 from svcd.node.chain_manager import ChainManager
-from svcd.node.chainstate import Chainstate, LongReads, OpenChain
+from svcd.node.chainstate import Chainstate
+from svcd.node.clock_guard import ClockGuard
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
 from svcd.node.mempool import Mempool
+from svcd.node.open_chain import LongReads, OpenChain
 from svcd.node.pinned_block import PinnedBlock
-from svcd.node.pruner import Pruner
 from svcd.node.state_tree_keeper import StateTreeKeeper
-from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
-from svcd.store.block_deletion import BlockDeletion
 from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import (
-    MEMPOOL,
     DatabaseError,
     UncleanShutdownMarker,
     explaining_errors,
     explaining_os_errors,
     on_progress,
-    open_checkpointer,
     open_reader,
     open_writer,
 )
-from svcd.store.mempool_store import FILE, MempoolStore
+from svcd.store.mempool_journal import FILE, JOURNAL, MempoolJournal
 from svcd.store.snapshot_staging import SnapshotStaging
 from svcd.store.state_tree_file import StateTreeFile
 
@@ -53,7 +50,7 @@ _LONG_READS_CACHE_KIB: Final = 4_096
 
 
 def _do_nothing() -> None:
-    """A job for the writer's thread that shows that the thread is alive."""
+    """A job for the writer's thread, which shows that the thread is alive and has done all earlier jobs."""
 
 
 @frozen
@@ -65,9 +62,12 @@ class NodeThreads:
     verifier: Worker
     verifier_threads: int
     reader: Worker
-    """For long reads."""
+    """One thread, for long reads."""
     disk: Worker
-    """Two threads that wait for the disk, never behind a long read: for the log of the mempool, and the state tree."""
+    """Three threads that wait for the disk, never behind a long read.
+
+    For the mempool's journal, the state tree, and the log of the chain's database.
+    """
     health: DatabaseHealth = field(factory=lambda: DatabaseHealth(_do_nothing))
     """Ends the node when an open database turns out to be damaged."""
 
@@ -80,14 +80,19 @@ class NodeContext:
     chain_manager: ChainManager
     transaction_pool: TransactionPool
     verifier: Verifier
-    clock: Clock
+    guard: ClockGuard
     threads: NodeThreads
     state_tree_keeper: StateTreeKeeper
     staging: SnapshotStaging
     """For the thread of the chain's writer only."""
-    _pruner: Pruner | None
-    """None if all blocks are kept."""
+    _keep_blocks: int
+    """How many of the newest blocks are kept whole; 0 for all."""
     _close: Callable[[], None]
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clock, with its timers."""
+        return self.guard.clock
 
     async def alive(self) -> None:
         """Return once the writer's thread has answered or has made progress with a long piece of work.
@@ -102,10 +107,10 @@ class NodeContext:
 
     @property
     def disks(self) -> tuple[DiskProbe, DiskProbe]:
-        """Probes of the disk under the chain's database and under the mempool's."""
+        """Probes of the disk under the chain's database and under the mempool's journal."""
         pool = self.transaction_pool
         chain = DiskProbe(self.threads.health, self.threads.writer, self.chain.chainstate.store.probe)
-        return chain, DiskProbe(pool.health, InlineWorker(), pool.store.probe)
+        return chain, DiskProbe(pool.health, self.threads.disk, pool.journal.probe)
 
     @property
     def trouble(self) -> str:
@@ -113,23 +118,27 @@ class NodeContext:
         return next((disk.trouble for disk in self.disks if disk.trouble), "")
 
     def start_pruning(self, evaluated: Callable[[], int] | None = None) -> None:
-        """Delete old blocks from now on, if not all are kept, and none above the height ``evaluated()``."""
-        if self._pruner is not None:
-            self._pruner.begin(evaluated)
+        """Delete old blocks from the next block on, if not all are kept, and none above the height ``evaluated()``."""
+
+        def kept_from(tip: int) -> int:
+            first = tip - self._keep_blocks + 1
+            return first if evaluated is None else min(first, evaluated() + 1)
+
+        if self._keep_blocks:
+            self.chain.chainstate.kept_from = kept_from
 
     async def deletions_done(self) -> None:
         """Wait for the deletions of blocks that may have read ``evaluated()`` of :meth:`start_pruning` before now."""
-        if self._pruner is not None:
-            await self._pruner.earlier_jobs_done()
+        if self._keep_blocks:
+            await self.chain.writer.run(_do_nothing)
 
     async def close(self) -> None:
         """Commit everything that has been submitted, then close the databases."""
         await self.chain_manager.stop()
         await self.transaction_pool.finished()
-        if self._pruner is not None:
-            await self._pruner.stop()
         await self.state_tree_keeper.finish()
         self.chain_manager.end_shared_commit()
+        await self.chain.long_reads.close()
         await self.chain.writer.run(self._close)
 
 
@@ -143,26 +152,26 @@ async def open_node(
     keep_blocks: int = 0,
     expect: PinnedBlock | None = None,
 ) -> NodeContext:
-    """Open or create the chain's database at ``path`` and the mempool's beside it, and load both; ``mempool`` is empty.
+    """Open or create the chain's database at ``path`` and the journal beside it, and load both; ``mempool`` is empty.
 
     Only the newest ``keep_blocks`` blocks are kept whole after :meth:`NodeContext.start_pruning`; all if it is 0.
     No chain is followed without the block ``expect``. Raises DatabaseError, even if the chain here does not have that
     block, or Corrupt, with a text for the operator.
     """
     check_library()
-    markers = [UncleanShutdownMarker(path), UncleanShutdownMarker(path.with_name(FILE))]
-    _warn_of_missing_logs(markers)
+    marker = UncleanShutdownMarker(path)
+    _warn_of_missing_log(marker)
     # Damage shows where a page is read, which may be long after the file was opened.
     with explaining_errors(path):
         connection = await threads.writer.run(open_writer, path)
         tree_file = StateTreeFile(path)
         chainstate = Chainstate(params, ChainWriter(connection), tree_file)
         on_progress(connection, chainstate.note_step)
-        with explaining_os_errors(path), markers[0].opening(connection):
+        with explaining_os_errors(path), marker.opening(connection):
             tip = await threads.writer.run(_load, chainstate, path, expect)
         reading = open_reader(path, threads.health.is_damage)
-        long_reading = open_reader(path, threads.health.is_damage, cache_kib=_LONG_READS_CACHE_KIB)
-        long_reads = LongReads(threads.reader, long_reading)
+        long_reading = open_reader(path, cache_kib=_LONG_READS_CACHE_KIB)
+        long_reads = LongReads(threads.reader, long_reading, threads.health.is_damage)
         writer = ReportingWorker(threads.writer, threads.health)
         chain = OpenChain(params, ChainReader(reading), long_reads, chainstate, writer)
         verifier = Verifier(
@@ -172,19 +181,21 @@ async def open_node(
             capacity=VERIFIER_CAPACITY,
             known=mempool.transfer,
         )
-        chain_manager = ChainManager(chain, verifier, clock, expect=expect)
-        transaction_pool = _open_pool(chain, mempool, markers[1], threads=threads, verifier=verifier, clock=clock)
+        chain_manager, guard = ChainManager(chain, verifier, clock, expect=expect), ClockGuard(clock)
+        transaction_pool = TransactionPool(
+            chain,
+            mempool,
+            journal=MempoolJournal(path.with_name(FILE), params),
+            health=threads.health.of(JOURNAL),
+            worker=threads.disk,
+            verifier=verifier,
+            guard=guard,
+        )
         chain_manager.subscribe(transaction_pool)
         chain_manager.list_changes_for(transaction_pool.waiting)
         state_tree_keeper = StateTreeKeeper(chain, tree_file, threads.disk)
         chain_manager.subscribe(state_tree_keeper)
         count = await transaction_pool.load()
-        pruner = None
-        if keep_blocks:
-            disk = ReportingWorker(threads.disk, threads.health)
-            pruner = Pruner(
-                BlockDeletion(connection), chain_manager, writer, clock, disk, open_checkpointer(path), keep_blocks
-            )
     _LOG.info(
         "{chain_id}: height {height}, tip {hash}, {count} transfers wait",
         chain_id=params.chain_id,
@@ -194,28 +205,23 @@ async def open_node(
     )
 
     def close() -> None:
-        for marker in markers:
-            with suppress(OSError):
-                marker.remove()
-        transaction_pool.store.close()
-        long_reads.close()
+        with suppress(OSError):
+            marker.remove()
+        transaction_pool.journal.close()
         reading.close()
-        if pruner is not None:
-            pruner.log_connection.close()
         connection.close()
 
-    parts = threads, state_tree_keeper, SnapshotStaging(connection, params), pruner
-    return NodeContext(chain, chain_manager, transaction_pool, verifier, clock, *parts, close)
+    parts = threads, state_tree_keeper, SnapshotStaging(connection, params), keep_blocks
+    return NodeContext(chain, chain_manager, transaction_pool, verifier, guard, *parts, close)
 
 
-def _warn_of_missing_logs(markers: Iterable[UncleanShutdownMarker]) -> None:
-    for marker in markers:
-        if marker.log_is_missing:
-            _LOG.warn(
-                "{log} is missing although the last run did not shut down cleanly: the newest blocks or waiting "
-                "transfers are lost with it, and are fetched again",
-                log=str(marker.log),
-            )
+def _warn_of_missing_log(marker: UncleanShutdownMarker) -> None:
+    if marker.log_is_missing:
+        _LOG.warn(
+            "{log} is missing although the last run did not shut down cleanly: the newest blocks are lost with it, and "
+            "are fetched again",
+            log=str(marker.log),
+        )
 
 
 def _load(chainstate: Chainstate, path: Path, expect: PinnedBlock | None) -> ChainPoint:
@@ -228,21 +234,3 @@ def _load(chainstate: Chainstate, path: Path, expect: PinnedBlock | None) -> Cha
             "node fetches the chain that has this block"
         )
     return tip
-
-
-def _open_pool(
-    chain: OpenChain,
-    mempool: Mempool,
-    marker: UncleanShutdownMarker,
-    *,
-    threads: NodeThreads,
-    verifier: Verifier,
-    clock: Clock,
-) -> TransactionPool:
-    path, health = marker.database, threads.health.of(MEMPOOL)
-    with explaining_errors(path, MEMPOOL):
-        connection = open_writer(path, MEMPOOL)
-        with explaining_os_errors(path), marker.opening(connection):
-            store = MempoolStore(connection, path, chain.params)
-    worker = ReportingWorker(threads.disk, health)
-    return TransactionPool(chain, mempool, store=store, health=health, worker=worker, verifier=verifier, clock=clock)

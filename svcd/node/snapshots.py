@@ -1,23 +1,23 @@
 """Makes snapshots of the state, and keeps the newest two for peers that start from one (docs/peers.md "Snapshots")."""
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from math import inf
 from pathlib import Path
 from typing import Final
 
+import apsw
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.chain.errors import Corrupt, RuleViolation
+from svcd.chain.errors import RuleViolation
 from svcd.chain.snapshot import SNAPSHOT_BLOCKS
 from svcd.interfaces import Worker
 from svcd.node.chain_manager import ChainManager
-from svcd.store.database import open_reader
-from svcd.store.snapshot_file import SnapshotFile, write_snapshot
+from svcd.store.database import is_damage, open_reader
+from svcd.store.snapshot_file import SnapshotDamaged, SnapshotFile, write_snapshot
 from svcd.store.snapshot_store import StateReader, TooFarBack
 
 KEPT: Final = 2
@@ -82,7 +82,7 @@ class Snapshots(Service):
         return self._made.get(height)
 
     def chunk(self, file: SnapshotFile, index: int) -> Deferred[bytes]:
-        """The records of a chunk; fails with Corrupt or OSError, and the snapshot is not served any more then."""
+        """The records of a chunk; fails with SnapshotDamaged or OSError, and the snapshot is served no more."""
         return self._reader.run(file.chunk, index).addErrback(self._remove_damaged, file)
 
     def stopService(self) -> None:
@@ -132,7 +132,7 @@ class Snapshots(Service):
 
     def _remove_damaged(self, failure: Failure, file: SnapshotFile) -> Failure:
         # Another one may have taken its place while this one was read.
-        if failure.check(Corrupt, OSError) and self._made.get(file.manifest.height) is file:  # type: ignore[no-untyped-call]
+        if failure.check(SnapshotDamaged, OSError) and self._made.get(file.manifest.height) is file:  # type: ignore[no-untyped-call]
             self.log.warn("{why}; the snapshot is removed and made again", why=str(failure.value))
             self._forget(file)
         return failure
@@ -154,16 +154,19 @@ class Snapshots(Service):
             try:
                 file = SnapshotFile.open(path)
                 if path != self._path(file.manifest.height):
-                    raise Corrupt(f"{path} does not have the name of its block")
+                    raise SnapshotDamaged(f"{path} does not have the name of its block")
                 found.append(file)
-            except (Corrupt, RuleViolation, OSError) as error:
+            except (SnapshotDamaged, RuleViolation, OSError) as error:
                 self.log.warn("{path} is not a valid snapshot and is removed: {why}", path=str(path), why=str(error))
                 with suppress(OSError):
                     path.unlink()
         return found
 
     def _make(self, height: int, block_hash: bytes) -> SnapshotFile | float:
-        """Make the snapshot of a canonical block; if that fails, when (the clock's seconds) it is tried again."""
+        """Make the snapshot of a canonical block; if that fails, when (the clock's seconds) it is tried again.
+
+        Raises apsw.Error, NoChecksums or Corrupt if the database is damaged.
+        """
         began = self._seconds()
         try:
             with ExitStack() as reads:
@@ -184,10 +187,12 @@ class Snapshots(Service):
         except TooFarBack as error:
             self.log.debug("no snapshot of block {height} is made: {why}", height=height, why=str(error))
             return inf
-        except (Corrupt, RuleViolation) as error:
+        except RuleViolation as error:
             self.log.error("no snapshot of block {height} can be made: {why}", height=height, why=str(error))
             return inf
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, SnapshotDamaged, apsw.Error) as error:
+            if is_damage(error):
+                raise
             self.log.warn(
                 "the snapshot of block {height} cannot be written: {why}. It is tried again in {seconds} s",
                 height=height,

@@ -7,8 +7,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.interfaces import Worker
-from svcd.node.chainstate import OpenChain
 from svcd.node.changes import ChainChange
+from svcd.node.open_chain import OpenChain
 from svcd.store.state_tree_file import StateTreeFile
 
 MAX_BLOCKS: Final = 5_000

@@ -1,185 +1,25 @@
-"""The node's status, readiness and alarms (the schema STATUS of svcd/rpc/schemas.py has its members)."""
+"""The node's status and readiness (the schema STATUS of svcd/rpc/schemas.py has its members)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Protocol
-
-from attrs import define, field, frozen
-from twisted.logger import Logger
+from typing import Final
 
 from svcd.chain.block import Header
 from svcd.chain.transition import ChainPoint
-from svcd.interfaces import Clock, milliseconds
+from svcd.interfaces import milliseconds
+from svcd.node.chain_alarms import DEEP, ChainAlarm, ChainAlarms
 from svcd.node.chain_manager import ChainManager
-from svcd.node.changes import ChainChange
-
-DEEP: Final = "deep-reorganisation"
-"""The kind of that alarm."""
-DEEP_BLOCKS: Final = 12
-"""The least number of undone blocks of a deep reorganisation, which may undo payments with the usual confirmations."""
-DEEP_SECONDS: Final = 86_400.0
-"""How long the alarm lasts."""
-OUTAGE_INTERVALS: Final = 20
-"""A gap between blocks of so many times the usual one is an outage: it does not happen by chance."""
-STILL_SECONDS: Final = 600.0
-"""How long the tip may stay the same while other nodes have later blocks."""
-ALARM_CHECK_SECONDS: Final = 10.0
-"""How often the alarms are checked."""
-
-
-@frozen
-class ChainAlarm:
-    """A condition of the chain or the node, for events to merchants."""
-
-    kind: str
-    """Such as ``outage``."""
-    about: str
-    """What the alarm is about, such as a height: two alarms of one kind differ in it."""
-    sentence: str
-    """For people."""
-
-
-def what_was_undone(first: int, last: int) -> str:
-    """A sentence about a deep reorganisation that undid the blocks from height ``first`` to ``last``."""
-    return (
-        f"a reorganisation undid {last - first + 1} blocks, from height {first} to {last}: "
-        "look at payments that were settled in them"
-    )
-
-
-class ChainAlarms:
-    """Watches the changes of the chain; what it remembers ends with the process."""
-
-    log = Logger()
-
-    def __init__(self, chain_manager: ChainManager, clock: Clock) -> None:
-        self._clock = clock
-        self._moved = clock.seconds()
-        self._deep: tuple[float, str] | None = None
-        self.deep_reorganisations = 0
-        """How many there have been since the start."""
-        chain_manager.subscribe(self)
-
-    def chain_changed(self, change: ChainChange) -> None:
-        """Note the time, and the depth of a reorganisation."""
-        self._moved = self._clock.seconds()
-        depth = len(change.undone)
-        if depth < DEEP_BLOCKS:
-            return
-        self.deep_reorganisations += 1
-        old_tip, first = change.undone[0].point, change.undone[-1].point
-        what = what_was_undone(first.height, old_tip.height)
-        self._deep = (self._moved, what)
-        # With both tips, which are recorded nowhere else.
-        self.log.warn(
-            "{alarm}; the tip was {old_tip} and is {tip} at height {height}",
-            alarm=what,
-            old_tip=old_tip.hash.hex(),
-            tip=change.tip.hash.hex(),
-            height=change.tip.height,
-        )
-
-    def deep_reorganisation(self) -> str:
-        """A sentence about the last deep reorganisation, for a day; "" if there was none."""
-        if self._deep is None or not 0 <= self._clock.seconds() - self._deep[0] < DEEP_SECONDS:
-            return ""
-        return self._deep[1]
-
-    @property
-    def still_seconds(self) -> float:
-        """How long the tip has been the same while this process ran."""
-        return self._clock.seconds() - self._moved
-
-
-@define
-class AlarmLog:
-    """Logs the begin and end of each alarm, and whether the node is in sync with the network.
-
-    ``behind`` gives the reason why the tip may not be the network's, ``alarms`` a sentence for each kind; "" for none.
-    """
-
-    behind: Callable[[], str]
-    alarms: Callable[[], Mapping[str, str]]
-    _in_step: bool | None = field(default=None, init=False)
-    _was_behind: bool = field(default=False, init=False)
-    _raised: set[str] = field(factory=set, init=False)
-
-    log = Logger()
-
-    def check(self) -> None:
-        """Log what has changed; called now and then."""
-        self._log_in_step(self.behind())
-        for kind, alarm in self.alarms().items():
-            if alarm and kind not in self._raised:
-                self._raised.add(kind)
-                if kind != DEEP:  # That was logged when it happened.
-                    self.log.warn("alarm {kind}: {alarm}", kind=kind, alarm=alarm)
-            elif not alarm and kind in self._raised:
-                self._raised.remove(kind)
-                self.log.info("the alarm {kind} is over", kind=kind)
-
-    def _log_in_step(self, why: str) -> None:
-        # A new block puts every node behind for a moment, which is not logged.
-        lasts = bool(why) and (self._was_behind or self._in_step is None)
-        self._was_behind = bool(why)
-        if lasts and self._in_step is not False:
-            self._in_step = False
-            self.log.info("not in sync with the network: {why}", why=why)
-        elif not why and not self._in_step:
-            self._in_step = True
-            self.log.info("in sync with the network")
-
+from svcd.node.clock_guard import ClockGuard
+from svcd.node.network_view import ALONE, NetworkObserver, NetworkView
 
 SOFTWARE_VERSION: Final = "0.0.1"
 PROTOCOL_VERSION: Final = "1.0"
 
 
-NO_PEER_MET: Final = "no verified peer has answered, and [participation] alone is not set"
-KNOWN_PEERS_CALLED: Final = "the nodes that were known at the start are being called, and none has answered yet"
-
-
-@frozen
-class NetworkView:
-    """What the node knows of the other nodes."""
-
-    known_peers: int
-    best_height: int
-    """The greatest height that a verified peer has shown; 0 for none."""
-    behind: str
-    """Why the tip may not be the network's: a verified peer has shown more work, or a peer is needed and none has been
-    met; "" if there is no reason."""
-    usual_height: int = 0
-    """The greatest height that more than half of the outbound peers have; 0 if there is none."""
-    unreachable: str = ""
-    """Why other nodes seem unable to connect to this one; "" for no reason."""
-    producer_changes: str = ""
-    """Which peers have other changes of producers than this node, and what to do; "" if none says so."""
-
-
-class NetworkObserver(Protocol):
-    """The source of what is known of the other nodes."""
-
-    def network_view(self) -> NetworkView:
-        """The view at present."""
-
-    def behind(self) -> str:
-        """``behind`` of the view alone, which is asked for with every payment."""
-
-
-@frozen
-class NoPeers:
-    """A node without peers."""
-
-    accepted: bool
-    """Whether the operator allows that ([participation] alone); otherwise the node counts as behind."""
-
-    def network_view(self) -> NetworkView:
-        """See :class:`NetworkObserver`."""
-        return NetworkView(0, 0, self.behind())
-
-    def behind(self) -> str:
-        """See :class:`NetworkObserver`."""
-        return "" if self.accepted else NO_PEER_MET
+OUTAGE_INTERVALS: Final = 20
+"""A gap between blocks of so many times the usual one is an outage: it does not happen by chance."""
+STILL_SECONDS: Final = 600.0
+"""How long the tip may stay the same while other nodes have later blocks."""
 
 
 def _nothing() -> str:
@@ -196,9 +36,9 @@ class Status:
         node_id: str,
         endpoint: str,
         peers: NetworkObserver,
-        clock: Clock,
+        guard: ClockGuard,
         trouble: Callable[[], str],
-        untrusted_proxy: Callable[[], str] = _nothing,
+        proxy: Callable[[], str] = _nothing,
         database: Callable[[], str] = _nothing,
         certificate: Callable[[], str] = _nothing,
         webhooks: str = "",
@@ -206,7 +46,7 @@ class Status:
         """``endpoint`` is the public URL, "" for none.
 
         ``trouble`` gives the reason why the node cannot write to its disk, ``database`` that why PostgreSQL does not
-        answer, ``untrusted_proxy`` a sentence about proxies that forward requests and are not trusted, and
+        answer, ``proxy`` a sentence about proxies behind which all clients count as one, and
         ``certificate`` one about a certificate of TLS that ends soon; "" for none.
         ``webhooks`` is the reason why webhooks are enabled and cannot work, "" if they can or are not enabled.
         """
@@ -215,20 +55,31 @@ class Status:
         """The node's name in the network."""
         self._endpoint = endpoint
         self._peers = peers
-        self._clock = clock
+        self.guard = guard
+        self._clock = guard.clock
         self._trouble = trouble
-        self._untrusted_proxy = untrusted_proxy
+        self._proxy = proxy
         self._database = database
         self._certificate = certificate
         self._webhooks = webhooks
         self._header_of = lru_cache(1)(self._read_header)
         self._outage_before = lru_cache(1)(self._find_outage)
-        self.history = ChainAlarms(chain_manager, clock)
+        self.history = ChainAlarms(chain_manager, guard.clock)
 
     @property
     def synced(self) -> bool:
-        """Whether the tip may be taken for the network's, and blocks be made on it."""
+        """Whether the tip may be taken for the network's."""
         return not self.behind
+
+    @property
+    def why_no_block(self) -> str:
+        """Why no block may be made on the tip now; "" if there is no reason."""
+        return self._peers.why_no_block() or self.guard.why_no_block()
+
+    @property
+    def alone(self) -> bool:
+        """Whether the node makes its own chain, which nothing compares with another one."""
+        return self._peers.network_view().alone
 
     @property
     def behind(self) -> str:
@@ -238,7 +89,24 @@ class Status:
     @property
     def current(self) -> bool:
         """Whether the chain is current enough to judge a payment: the node lacks no blocks, and new ones come."""
-        return not (self.behind or self.standstill())
+        return not self._uncertain()
+
+    def _uncertain(self) -> str:
+        return self.behind or self.standstill() or self.future()
+
+    def future(self) -> str:
+        """Why the tip may not be the network's although no block is missing: its slot lies in the future; "" if not.
+
+        A block may be ``driftSlots`` early. Other nodes take no such chain before its time, and replace it by then.
+        """
+        params, tip = self._chain_manager.params, self._chain_manager.tip
+        ahead = params.slot_time(tip.slot) - milliseconds(self._clock)
+        if ahead <= 1000 * params.slot_seconds * params.drift_slots:
+            return ""
+        return (
+            f"the newest block, at height {tip.height}, is {ahead // 1000} s ahead of this computer's clock: the clock "
+            "is wrong, or was when the block was made"
+        )
 
     def standstill(self) -> str:
         """Why the node is behind although it has no block to fetch; "" if it is not.
@@ -255,7 +123,7 @@ class Status:
 
     def unready(self) -> str:
         """Why the node is not ready; "" if it is."""
-        return self.behind or self.standstill() or self._trouble() or self._database() or self._webhooks
+        return self._uncertain() or self._trouble() or self._database() or self._webhooks
 
     def chain_alarms(self) -> list[ChainAlarm]:
         """The alarms that concern merchants, without deep reorganisations, of which the webhooks know by themselves."""
@@ -269,12 +137,13 @@ class Status:
             DEEP: self.history.deep_reorganisation(),
             "outage": self.outage(),
             "standstill": self.standstill(),
+            "clock": self.future() or self.guard.doubt(),
             "disk": self._trouble(),
             "database": self._database(),
             "webhooks": self._webhooks,
             "unreachable": self._peers.network_view().unreachable,
             "producer-changes": self._peers.network_view().producer_changes,
-            "untrusted-proxy": self._untrusted_proxy(),
+            "proxy": self._proxy(),
             "certificate": self._certificate(),
         }
 
@@ -286,7 +155,8 @@ class Status:
         reason = self.unready()
         # Otherwise the alarms would repeat the reason.
         alarms = [] if reason else [alarm for alarm in self.alarms().values() if alarm]
-        readiness = f"not ready: {reason}" if reason else "; alarm: ".join(["ready", *alarms])
+        ready = ALONE if around.alone else "ready"
+        readiness = f"not ready: {reason}" if reason else "; alarm: ".join([ready, *alarms])
         return f"height {height}{target}, {peers}, {readiness}"
 
     def outage(self) -> str:
@@ -351,6 +221,7 @@ class Status:
             "bestKnownPeerHeight": str(around.best_height),
             "syncLagBlocks": str(max(around.best_height - tip.height, 0)),
             "syncState": "catching-up" if around.behind else "synced",
+            "alone": around.alone,
             "time": str(milliseconds(self._clock)),
         }
         if self._endpoint:

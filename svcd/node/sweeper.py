@@ -10,12 +10,12 @@ same nonce. It spends only what the key had DEPTH blocks ago, so that such a reo
 the holding minimum needs.
 """
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+import apsw
 from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -37,6 +37,7 @@ from svcd.node.node_context import NodeContext
 from svcd.node.tasks import TaskGroup
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store.chain_store import ChainReader
+from svcd.store.database import DiskError
 
 DEPTH: Final = 60
 """A sweep spends what the key had so many blocks ago, and waits until the transfer before it is as deep."""
@@ -251,7 +252,7 @@ class Sweeper(Service):
                 why=str(refusal),
             )
             return Held.REFUSED
-        except sqlite3.Error:
+        except (apsw.Error, DiskError):
             # The pool has reported it; the node tries the disk again by itself.
             return Held.REFUSED
         if result is SubmitResult.ACCEPTED:

@@ -1,18 +1,20 @@
-"""The one entrance for transfers: they are checked, committed to disk and published here, in one turn of the reactor.
+"""The one entrance for transfers: they are checked, committed to disk, entered into the mempool and published here.
 
-Mempool and disk change in the same turn, so no client ever sees a transfer that is not on disk (docs/protocol.md 12).
-The transfers of undone blocks return in the same way.
+A transfer is in the journal before it is in the mempool, so no client ever sees one that is not on disk
+(docs/protocol.md 12). What happened while it was written counts: it is checked once more when it enters. The transfers
+of undone blocks return in the same way.
 """
 
-import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Protocol
 
+import apsw
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.task import CooperativeTask, Cooperator
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -21,31 +23,31 @@ from svcd.chain.accounts import Account
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer, parse_canonical_transfer
-from svcd.interfaces import Clock, Worker, milliseconds
-from svcd.node.chainstate import OpenChain
+from svcd.interfaces import Worker, milliseconds
 from svcd.node.changes import ChainChange
-from svcd.node.database_health import DatabaseHealth
+from svcd.node.clock_guard import ClockGuard
+from svcd.node.database_health import DatabaseHealth, ReportingWorker
 from svcd.node.disconnected_transfers import DisconnectedTransfer, DisconnectedTransfers, may_become_valid
 from svcd.node.mempool import Admission, Mempool, MempoolEntry, RemovalReason, Removals, TimestampWindow
+from svcd.node.open_chain import OpenChain
 from svcd.node.verifier import Verifier
-from svcd.store.database import MEMPOOL, explaining_errors
-from svcd.store.mempool_store import MempoolStore
+from svcd.store.database import DatabaseError, DiskError
+from svcd.store.mempool_journal import JournalContents, MempoolJournal
 
-_ADMIT_PER_TURN: Final = 8
-"""Transfers checked, written and answered in one turn of the reactor, which takes 3 ms; a query waits 6 ms at most."""
-_READMIT_PER_TURN: Final = 32
-"""Transfers of undone blocks readmitted in one turn; more, since their signatures are not checked again."""
+_ADMIT_AT_ONCE: Final = 8
+"""Transfers checked in one turn of the reactor, which takes 3 ms, and written together; a query waits 6 ms at most."""
+_READMIT_AT_ONCE: Final = 32
+"""Transfers of undone blocks readmitted together; more, since their signatures are not checked again."""
 _FLOOD: Final = 64
 """If more transfers than these are queued, the verifier's threads check their signatures first."""
 _VERIFY_AT_ONCE: Final = 128
 """How many signatures the threads are given at once."""
 _SCAN_PER_TURN: Final = 256
-"""Entries scanned, or rows deleted, in one turn; takes far less than 10 ms."""
+"""Entries scanned in one turn; takes far less than 10 ms."""
 
 _ADMISSION: Final = "admission"
 _READMISSION: Final = "readmission"
 _EXPIRY: Final = "expiry"
-_DELETION: Final = "deletion"
 
 
 class SubmitResult(StrEnum):
@@ -63,13 +65,26 @@ class MempoolListener(Protocol):
 
 
 @define(eq=False)
-class _Submission:
-    """A transfer that has been submitted, and the Deferred for its result."""
+class _Candidate:
+    """A transfer with a verified signature that is to enter the mempool."""
 
     transfer: Transfer
-    on_lookup: Callable[[], None] | None
-    result: Deferred[SubmitResult] = field(factory=Deferred)
-    forged: RuleViolation | None = None
+    on_lookup: Callable[[], None] | None = None
+    sequence: int = field(default=0, init=False)
+    """The number under which it is in the journal."""
+    result: SubmitResult | Exception = field(default=SubmitResult.KNOWN, init=False)
+
+    def fail(self, error: Exception) -> None:
+        """Let ``error`` be its result."""
+        self.result = error
+
+
+@define(eq=False)
+class _Submission(_Candidate):
+    """A transfer that has been submitted, and the Deferred for its result."""
+
+    answer: Deferred[SubmitResult] = field(factory=Deferred, init=False)
+    forged: RuleViolation | None = field(default=None, init=False)
     """The violation that a thread has found in its signature."""
 
 
@@ -83,31 +98,38 @@ class TransactionPool:
         chain: OpenChain,
         mempool: Mempool,
         *,
-        store: MempoolStore,
+        journal: MempoolJournal,
         health: DatabaseHealth,
         worker: Worker,
         verifier: Verifier,
-        clock: Clock,
+        guard: ClockGuard,
     ) -> None:
-        """``worker`` runs the checkpoints of ``store``; ``health`` gets each of its errors."""
-        self.mempool, self.store, self.health = mempool, store, health
+        """``worker`` reads and writes ``journal``; ``health`` gets the errors of writes."""
+        clock = guard.clock
+        self.mempool, self.journal, self.health = mempool, journal, health
         self.refusals: Counter[Refusal] = Counter()
         """How many submissions broke which rule."""
         self._chain, self._reader = chain, chain.reader
-        self._worker, self._verifier, self._clock = worker, verifier, clock
+        self._loader, self._worker = worker, ReportingWorker(worker, health)
+        self._verifier, self._guard, self._clock = verifier, guard, clock
         self._listeners: list[MempoolListener] = []
         self._submissions: deque[_Submission] = deque()
         self.sequence = 0
         """The number of the newest transfer: its arrival in Unix µs, or one more than the number before, if greater.
 
-        So no number is used again after a restart.
+        So no number is used again after a restart. A clock that is wrong for a moment has no part in it: the numbers
+        after that would all be as late.
         """
         self._tip_slot = chain.reader.existing_tip().slot
         self._disconnected = DisconnectedTransfers()
         self._last_disconnected = 0
-        """The last row of undone transfers that the chain's database keeps until they are in the mempool's."""
-        self._stale_rows: list[int] = []
-        """Rows to be deleted; after a crash the next start deletes them."""
+        """The last row of undone transfers that the chain's database keeps until they are in the journal."""
+        self._left: list[int] = []
+        """The numbers of transfers that have left, for the next write; if a kill comes first, a start finds them."""
+        self._writing = DeferredLock()
+        """Held from the check of some transfers until they are in the mempool: numbers enter in ascending order."""
+        self._changes = 0
+        """How many changes of the chain have been published here."""
         self._tasks: dict[str, CooperativeTask[Iterator[Deferred[None] | None]]] = {}
         """Running tasks by name; they make one step in each turn of the reactor."""
         self._cooperator = Cooperator(
@@ -122,7 +144,9 @@ class TransactionPool:
 
     def waiting(self) -> list[Transfer]:
         """All transfers that a block may include or rule out: in the mempool, on their way back to it, and parked."""
-        return [entry.transfer for entry in self.mempool.entries()] + self._disconnected.transfers()
+        return [entry.transfer for entry in self.mempool.entries()] + [
+            item.transfer for item in self._disconnected.items()
+        ]
 
     @property
     def returned(self) -> frozenset[bytes]:
@@ -144,83 +168,100 @@ class TransactionPool:
     # Start
 
     async def load(self) -> int:
-        """Load the transfers on disk; gives how many are in the mempool.
+        """Load the transfers on disk; gives how many are in the mempool. Raises DatabaseError.
 
-        The databases of chain and mempool are committed one after the other. A transfer that got into a block meanwhile
-        has a used nonce and is dropped; one of an undone block stays in the chain's database until it is in the
-        mempool's.
+        Chain and journal are written one after the other. A transfer that got into a block meanwhile has a used nonce
+        and is dropped; one of an undone block stays in the chain's database until it is in the journal.
         """
         disconnected = self._reader.disconnected()
-        intact, found = await self._read_disk(disconnected)
-        # No upper limit on timestamps here: these transfers passed it when they arrived, so one in the future means
-        # that this computer's clock is not set yet.
-        window = evolve(self._window(), newest=MAX_INTEGER)
-        while found:
-            # In chunks, whose memory can be used again for the entries made of them.
-            some = [found.popleft() for _ in range(min(_SCAN_PER_TURN, len(found)))]
-            accounts = self._accounts([transfer for _, transfer in some])
-            for row, transfer in some:
-                try:
-                    self.mempool.admit(transfer, accounts, window=window, sequence=row)
-                except RuleViolation as refusal:
-                    self._park(DisconnectedTransfer(transfer, row), accounts[transfer.sender], refusal)
-        rows = {entry.sequence: entry.transfer for entry in self.mempool.entries()}
-        rows |= {item.row: item.transfer for item in self._disconnected.parked() if item.row is not None}
-        with explaining_errors(self.store.path, MEMPOOL):
-            self.store.write(
-                [(row, transfer) for row, transfer in rows.items() if not intact.get(row)],
-                [row for row in intact if row not in rows],
-            )
-            if disconnected:
-                self.store.empty_log()
+        try:
+            contents = await self._loader.run(self.journal.load)
+            self._report(contents)
+            written = set(contents.transfers)
+            self._enter_stored(await self._stored(contents, [body for _, body in disconnected]))
+            on_disk = list(self._on_disk())
+            if not contents.is_clean or {number for number, _ in on_disk} != written:
+                await self._loader.run(self.journal.rewrite, on_disk)
+        except DiskError as error:
+            raise DatabaseError(
+                f"{self.journal.path} cannot be used: {error}; the disk must work and have room, and the file and its "
+                "folder must belong to the user that runs the node"
+            ) from error
         if disconnected:
             self._last_disconnected = max(row for row, _ in disconnected)
             await self._release_disconnected()
         return len(self.mempool)
 
-    async def _read_disk(
-        self, disconnected: Sequence[tuple[int, bytes]]
-    ) -> tuple[dict[int, bool], deque[tuple[int, Transfer]]]:
-        """For each row of the mempool's database whether it is intact; and all stored transfers, each with its row.
+    def _report(self, contents: JournalContents) -> None:
+        path = str(self.journal.path)
+        if contents.damaged:
+            self.log.warn(
+                "{path} {damage}: the transfers there are lost, unless wallets and peers send them again",
+                path=path,
+                damage=contents.damage,
+            )
+        if contents.torn_bytes:
+            self.log.info(
+                "the last {bytes} bytes of {path} are cut off: the node was ended while it wrote them, before it "
+                "accepted the transfers in them",
+                path=path,
+                bytes=contents.torn_bytes,
+            )
 
-        The transfers, of that database and in ``disconnected``, are sorted by nonce: a replacement has a later row than
-        the transfers that depend on it, but must precede them.
+    async def _stored(self, contents: JournalContents, disconnected: Sequence[bytes]) -> deque[tuple[int, Transfer]]:
+        """All transfers of the journal, and those of ``disconnected`` that it lacks, with their numbers.
+
+        Sorted by nonce: a replacement has a later number than the transfers that depend on it, but must precede them.
         """
-        intact: dict[int, bool] = {}
-        found: list[tuple[int, Transfer]] = []
-        unread: list[tuple[int | None, bytes]] = []
-        for row in self.store.rows():
-            intact[row.sequence] = row.transfer is not None
-            if row.transfer is None:
-                unread.append((row.sequence, row.body))
-            else:
-                found.append((row.sequence, row.transfer))
-        self.sequence = max(milliseconds(self._clock) * 1_000, max(intact, default=0))
+        found = list(contents.transfers.items())
+        contents.transfers.clear()
+        self.sequence = max(self._guard.trusted_milliseconds() * 1_000, max([number for number, _ in found], default=0))
         self._verifier.trust([transfer for _, transfer in found])
-        again = await self._read_again([*unread, *((None, body) for _, body in disconnected)])
-        known = {transfer.txid for _, transfer in found} if again else set()
-        for number, transfer in again:
-            if transfer.txid not in known:
-                known.add(transfer.txid)
-                found.append((number or self._next_sequence(), transfer))
-        return intact, deque(sorted(found, key=lambda each: each[1].nonce))
+        if disconnected:
+            known = {transfer.txid for _, transfer in found}
+            for transfer in await self._verified(disconnected):
+                if transfer.txid not in known:
+                    known.add(transfer.txid)
+                    found.append((self._next_sequence(), transfer))
+        return deque(sorted(found, key=lambda each: each[1].nonce))
 
-    async def _read_again(self, stored: Sequence[tuple[int | None, bytes]]) -> list[tuple[int | None, Transfer]]:
-        """Parse and verify rows of ours that are not as they were written, and transfers that have no row here."""
-        parsed: list[tuple[int | None, Transfer]] = []
-        for number, body in stored:
+    async def _verified(self, bodies: Sequence[bytes]) -> list[Transfer]:
+        parsed: list[Transfer] = []
+        for body in bodies:
             try:
-                parsed.append((number, parse_canonical_transfer(body, self._chain.params)))
+                parsed.append(parse_canonical_transfer(body, self._chain.params))
             except RuleViolation as error:
                 self.log.info("a stored transfer is dropped: {why}", why=str(error))
-        verdicts = await self._verifier.check_transfers([transfer for _, transfer in parsed])
-        for (_, transfer), verdict in zip(parsed, verdicts, strict=True):
+        verdicts = await self._verifier.check_transfers(parsed)
+        for transfer, verdict in zip(parsed, verdicts, strict=True):
             if verdict is not None:
                 self._log_dropped(transfer, verdict)
-        return [each for each, verdict in zip(parsed, verdicts, strict=True) if verdict is None]
+        return [transfer for transfer, verdict in zip(parsed, verdicts, strict=True) if verdict is None]
+
+    def _enter_stored(self, stored: deque[tuple[int, Transfer]]) -> None:
+        # No upper limit on timestamps here: these transfers passed it when they arrived, so one in the future means
+        # that this computer's clock is not set yet.
+        window = evolve(self._window(), newest=MAX_INTEGER)
+        while stored:
+            # In chunks, whose memory can be used again for the entries made of them.
+            some = [stored.popleft() for _ in range(min(_SCAN_PER_TURN, len(stored)))]
+            accounts = self._accounts([transfer for _, transfer in some])
+            for number, transfer in some:
+                try:
+                    self.mempool.admit(transfer, accounts, window=window, sequence=number)
+                except RuleViolation as refusal:
+                    self._park(DisconnectedTransfer(transfer, number), accounts[transfer.sender], refusal)
+
+    def _on_disk(self) -> Iterator[tuple[int, Transfer]]:
+        """What a journal without waste has: the transfers in the mempool, and those set aside that are on disk.
+
+        As they are now; to be iterated over in any thread.
+        """
+        aside = [(item.sequence, item.transfer) for item in self._disconnected.items() if item.sequence is not None]
+        return chain(((entry.sequence, entry.transfer) for entry in self.mempool.snapshot()), aside)
 
     def _next_sequence(self) -> int:
-        self.sequence = max(self.sequence + 1, milliseconds(self._clock) * 1_000)
+        self.sequence = max(self.sequence + 1, self._guard.trusted_milliseconds() * 1_000)
         return self.sequence
 
     # Admission
@@ -241,7 +282,7 @@ class TransactionPool:
         submission = _Submission(transfer, on_lookup)
         self._submissions.append(submission)
         self._begin(_ADMISSION, self._admit_all())
-        return submission.result
+        return submission.answer
 
     def _admit_all(self) -> Iterator[Deferred[None] | None]:
         while self._submissions:
@@ -249,9 +290,8 @@ class TransactionPool:
             if count > _FLOOD:
                 count = min(count, _VERIFY_AT_ONCE)
                 yield Deferred.fromCoroutine(self._verify_in_threads(count)).addErrback(self._log_failure)
-            for start in range(0, count, _ADMIT_PER_TURN):
-                self._admit_some([self._submissions.popleft() for _ in range(min(_ADMIT_PER_TURN, count - start))])
-                yield self._checkpoint()
+            for start in range(0, count, _ADMIT_AT_ONCE):
+                yield Deferred.fromCoroutine(self._admit_some(min(_ADMIT_AT_ONCE, count - start)))
 
     async def _verify_in_threads(self, count: int) -> None:
         """Verify the signatures of the first submissions; the verifier remembers the good ones."""
@@ -260,68 +300,84 @@ class TransactionPool:
         for submission, verdict in zip(submissions, verdicts, strict=True):
             submission.forged = verdict
 
-    def _admit_some(self, submissions: Sequence[_Submission]) -> None:
-        """Check, write, publish and answer, all in this turn."""
-        try:
-            results = self._results_of(submissions)
-        except Exception as error:
-            # Fail every submission of this turn: the write was rolled back, and a refusal may have depended on a
-            # transfer that was rolled back with it.
-            for submission in submissions:
-                submission.result.errback(error)
-            return
-        for submission, result in zip(submissions, results, strict=True):
-            if isinstance(result, SubmitResult):
-                submission.result.callback(result)
-                continue
-            if isinstance(result, RuleViolation):
-                self.refusals[result.code] += 1
-            submission.result.errback(result)
-
-    def _results_of(self, submissions: Sequence[_Submission]) -> list[SubmitResult | Exception]:
-        """The result of each submission, committed and published; raises sqlite3.Error."""
-        # Signatures come first: nothing is read from the disk for a transfer that cost its sender nothing to make.
-        forged = [each.forged or self._verifier.check_in_this_thread(each.transfer) for each in submissions]
-        signed = [each.transfer for each, verdict in zip(submissions, forged, strict=True) if verdict is None]
-        accounts, window = self._accounts(signed), self._window()
-        results: list[SubmitResult | Exception] = []
-        admissions: list[Admission] = []
-        for submission, verdict in zip(submissions, forged, strict=True):
-            if verdict is not None:
-                results.append(verdict)
-                continue
+    async def _admit_some(self, count: int) -> None:
+        """Check, write, publish and answer the first ``count`` submissions, which stay queued meanwhile."""
+        async with self._writing:
+            submissions = list(islice(self._submissions, count))
             try:
-                admission = self._admit(submission, accounts, window)
+                # Signatures come first: nothing is read from the disk for a transfer that cost its sender nothing.
+                for each in submissions:
+                    each.forged = each.forged or self._verifier.check_in_this_thread(each.transfer)
+                    each.result = each.forged or each.result
+                await self._enter_all([each for each in submissions if each.forged is None])
+            except Exception as error:
+                # Fail all of them: none has entered, and a refusal may have depended on another one of them.
+                for each in submissions:
+                    each.fail(error)
+        for each in submissions:
+            self._submissions.popleft()
+            if isinstance(each.result, SubmitResult):
+                each.answer.callback(each.result)
+                continue
+            if isinstance(each.result, RuleViolation):
+                self.refusals[each.result.code] += 1
+            each.answer.errback(each.result)
+
+    async def _enter_all(self, candidates: Sequence[_Candidate]) -> None:
+        """Commit the candidates that the mempool accepts, then enter and publish them; each gets its result.
+
+        To be called by the owner of ``_writing``. Raises DiskError: then the mempool is as before.
+        """
+        changes, accounts = self._changes, self._accounts([each.transfer for each in candidates])
+        # In order, as one may build on another, and only to see which are to be written: nothing shows them yet.
+        for admission in reversed(self._try_to_enter(candidates, accounts)):
+            self.mempool.revert(admission)
+        accepted = [each for each in candidates if each.result is SubmitResult.ACCEPTED]
+        if not accepted:
+            return
+        await self._write([(each.sequence, each.transfer) for each in accepted])
+        # Meanwhile a block may have included one, or taken its cover, and others may have expired.
+        if self._changes != changes:
+            accounts = self._accounts([each.transfer for each in accepted])
+        admissions = self._try_to_enter(accepted, accounts)
+        self._left += [each.sequence for each in accepted if each.result is not SubmitResult.ACCEPTED]
+        self._publish_admissions(admissions)
+
+    def _try_to_enter(self, candidates: Sequence[_Candidate], accounts: Mapping[bytes, Account]) -> list[Admission]:
+        """Enter the candidates that the mempool accepts; each gets its result."""
+        window = self._window()
+        admissions: list[Admission] = []
+        for each in candidates:
+            try:
+                admission = self._admit(each, accounts, window)
             except Exception as error:
                 # For its sender; it does not concern the others.
-                results.append(error)
+                each.fail(error)
             else:
                 admissions += [admission] if admission else []
-                results.append(SubmitResult.ACCEPTED if admission else SubmitResult.KNOWN)
-        self._commit(admissions)
-        return results
+                each.result = SubmitResult.ACCEPTED if admission else SubmitResult.KNOWN
+        return admissions
 
     def _admit(
-        self, submission: _Submission, accounts: Mapping[bytes, Account], window: TimestampWindow
+        self, candidate: _Candidate, accounts: Mapping[bytes, Account], window: TimestampWindow
     ) -> Admission | None:
-        """Admit a signed transfer to the mempool, not yet to the disk; None if it is known. Raises RuleViolation."""
-        transfer = submission.transfer
+        """Enter a signed transfer into the mempool; None if it is known. Raises RuleViolation."""
+        transfer = candidate.transfer
         account = accounts[transfer.sender]
         # Maybe with another signature: the txid covers none.
-        if transfer.txid in self.mempool or self._is_in_chain(submission, account):
+        if transfer.txid in self.mempool or self._is_in_chain(candidate, account):
             return None
-        return self._enter(transfer, account, self.mempool.check(transfer, accounts, window))
+        leaving = self.mempool.check(transfer, accounts, window)
+        candidate.sequence = candidate.sequence or self._next_sequence()
+        returned = bool(self._disconnected.get([transfer.txid]))
+        return self.mempool.enter(transfer, account, leaving=leaving, sequence=candidate.sequence, returned=returned)
 
-    def _enter(self, transfer: Transfer, account: Account, leaving: Removals) -> Admission:
-        sequence, returned = self._next_sequence(), bool(self._disconnected.get([transfer.txid]))
-        return self.mempool.enter(transfer, account, leaving=leaving, sequence=sequence, returned=returned)
-
-    def _is_in_chain(self, submission: _Submission, account: Account) -> bool:
-        transfer = submission.transfer
+    def _is_in_chain(self, candidate: _Candidate, account: Account) -> bool:
+        transfer = candidate.transfer
         # A transfer in the chain has a used nonce.
-        if transfer.nonce >= account.nonce or submission.on_lookup is None:
+        if transfer.nonce >= account.nonce or candidate.on_lookup is None:
             return False
-        submission.on_lookup()
+        candidate.on_lookup()
         return self._reader.has_transaction(transfer.txid, self._chain.params)
 
     def _window(self) -> TimestampWindow:
@@ -334,52 +390,53 @@ class TransactionPool:
         unknown = dict.fromkeys(keys, Account())
         return {**unknown, **self._reader.accounts(unknown)}
 
-    def _commit(self, admissions: Sequence[Admission], parked: Sequence[DisconnectedTransfer] = ()) -> None:
-        """Write the admitted transfers, and newly ``parked`` ones, then publish the change.
-
-        Raises sqlite3.Error: then the admissions have been reverted.
-        """
-        if not admissions and not parked:
-            return
-        own = {admission.entry for admission in admissions}
-        came = [entry for entry in own if self.mempool.get(entry.transfer.txid) is entry]
-        came.sort(key=lambda entry: entry.sequence)
-        removed = {
-            entry: why for admission in admissions for entry, why in admission.removed.items() if entry not in own
-        }
-        txids = [entry.transfer.txid for entry in own]
-        rows = [entry.sequence for entry in removed]
-        rows += [item.row for item in self._disconnected.get(txids) if item.row is not None]
-        added = [(entry.sequence, entry.transfer) for entry in came]
-        added += [(item.row, item.transfer) for item in parked if item.row is not None]
-        try:
-            self.store.write(added, rows)
-        except Exception as error:
-            for admission in reversed(admissions):
-                self.mempool.revert(admission)
-            self.health.report(error)
-            raise
-        self._disconnected.take(txids)
+    def _publish_admissions(self, admissions: Sequence[Admission]) -> None:
+        own = {admission.entry: None for admission in admissions}
+        removed = {entry: why for admission in admissions for entry, why in admission.removed.items()}
+        self._left += [entry.sequence for entry in removed]
+        self._forget(self._disconnected.take([entry.transfer.txid for entry in own]))
         self._disconnected.unblock({entry.transfer.sender for entry in removed})
-        if came or removed:
-            self._publish(came, removed)
+        # Nobody hears of what came and went at once.
+        came = [entry for entry in own if entry not in removed]
+        others = {entry: why for entry, why in removed.items() if entry not in own}
+        if came or others:
+            self._publish(came, others)
 
-    def _checkpoint(self) -> Deferred[None] | None:
-        """A Deferred for which a task must wait while a long write-ahead log is brought into the file, or None.
+    async def _write(self, added: Sequence[tuple[int, Transfer]]) -> None:
+        """Append to the journal; to be called by the owner of ``_writing``. Raises DiskError.
 
-        A log to which transfers are added meanwhile could not be reset, and would grow without limit.
+        Cancelling a Deferred of a client does not stop it.
         """
-        if not self.store.is_log_long():
-            return None
-        return self._worker.run(self.store.empty_log).addErrback(self._log_failure)
+        if self.journal.is_long:
+            await self._rewrite()
+        left, self._left = self._left, []
+        try:
+            await self._worker.run(self.journal.write, added, left)
+        except Exception:
+            self._left = left + self._left
+            raise
+
+    async def _rewrite(self) -> None:
+        left, self._left = self._left, []
+        try:
+            await self._worker.run(self.journal.rewrite, self._on_disk())
+        except DiskError:
+            # It has been reported, and the journal is as before. The next attempt is made when it is twice as long.
+            self._left = left + self._left
+
+    async def _write_removals(self) -> None:
+        async with self._writing:
+            if self._left:
+                await self._write([])
 
     # Changes of the chain
 
     def chain_changed(self, change: ChainChange) -> None:
         """Remove the transfers that the new blocks include or rule out, and queue those of undone blocks."""
         self._tip_slot = change.tip.slot
+        self._changes += 1
         accounts, txids = change.accounts or {}, change.txids or frozenset()
-        self._delete(self._disconnected.take(txids))
+        self._forget(self._disconnected.take(txids))
         removed = self.mempool.follow_chain(txids, accounts, reorganised=bool(change.undone))
         uncovered = sorted((entry for entry, why in removed.items() if why is RemovalReason.REORG), key=_nonce)
         undone = [transfer for block in reversed(change.undone) for transfer in block.disconnected]
@@ -387,7 +444,7 @@ class TransactionPool:
         self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
         self._disconnected.queue(self._disconnected.retry(accounts))
         self._last_disconnected = change.last_disconnected or self._last_disconnected
-        self._remove(removed, keep_rows=uncovered)
+        self._remove(removed, on_disk=uncovered)
         self._begin_readmission()
 
     def _begin_readmission(self) -> None:
@@ -396,38 +453,53 @@ class TransactionPool:
 
     def _readmit_all(self) -> Iterator[Deferred[None] | None]:
         while self._last_disconnected or not self._disconnected.is_queue_empty:
-            if some := self._disconnected.next(_READMIT_PER_TURN):
-                self._readmit(some)
-                yield self._checkpoint()
+            if some := self._disconnected.next(_READMIT_AT_ONCE):
+                yield Deferred.fromCoroutine(self._readmit(some))
             else:
                 yield Deferred.fromCoroutine(self._release_disconnected())
 
-    def _readmit(self, some: Sequence[DisconnectedTransfer]) -> None:
-        """Return disconnected transfers to the mempool, or park or drop them; their signatures have been verified."""
-        admissions: list[Admission] = []
+    async def _readmit(self, some: Sequence[DisconnectedTransfer]) -> None:
+        """Return disconnected transfers to the mempool, or park or drop them; their signatures have been verified.
+
+        Raises DiskError: they are still queued and in the chain's database, and the next block or minute tries again.
+        """
+        async with self._writing:
+            changes, candidates = self._changes, [_Candidate(item.transfer) for item in some]
+            await self._enter_all(candidates)
+            if self._changes == changes:
+                refused = {
+                    item: each.result
+                    for item, each in zip(some, candidates, strict=True)
+                    if each.result is not SubmitResult.ACCEPTED
+                }
+                await self._write_parked(self._park_or_drop(refused))
+            # If a block has come meanwhile, those that it has not included are tried once more.
+            if self._changes == changes:
+                self._disconnected.dequeue(some)
+
+    def _park_or_drop(
+        self, refused: Mapping[DisconnectedTransfer, SubmitResult | Exception]
+    ) -> list[DisconnectedTransfer]:
+        """Gives those that are parked now and not in the journal."""
+        accounts = self._accounts([item.transfer for item in refused])
         parked: list[DisconnectedTransfer] = []
-        accounts, window = self._accounts([item.transfer for item in some]), self._window()
-        for item in some:
-            transfer, account = item.transfer, accounts[item.transfer.sender]
-            try:
-                leaving = self.mempool.check(transfer, accounts, window)
-            except RuleViolation as refusal:
-                if not self._park(item, account, refusal):
-                    self._disconnected.take([transfer.txid])
-                    self._delete([item])
-                elif item.row is None:
-                    item.row = self._next_sequence()
-                    parked.append(item)
+        for item, result in refused.items():
+            transfer = item.transfer
+            if isinstance(result, RuleViolation) and self._park(item, accounts[transfer.sender], result):
+                parked += [item] if item.sequence is None else []
             else:
-                admissions.append(self._enter(transfer, account, leaving))
-        try:
-            self._commit(admissions, parked)
-        except Exception:
-            # They are still queued and in the chain's database: the next block or the next minute tries again.
-            for item in parked:
-                item.row = None
-            raise
-        self._disconnected.dequeue(some)
+                self._forget(self._disconnected.take([transfer.txid]))
+        return parked
+
+    async def _write_parked(self, parked: Sequence[DisconnectedTransfer]) -> None:
+        if not parked:
+            return
+        numbered = [(self._next_sequence(), item.transfer) for item in parked]
+        await self._write(numbered)
+        for (number, transfer), item in zip(numbered, parked, strict=True):
+            item.sequence = number
+            if not self._disconnected.get([transfer.txid]):
+                self._left.append(number)
 
     def _park(self, item: DisconnectedTransfer, account: Account, refusal: RuleViolation) -> bool:
         """Park a transfer that the mempool has refused and may accept later, or log that it is dropped."""
@@ -438,9 +510,10 @@ class TransactionPool:
         return False
 
     async def _release_disconnected(self) -> None:
-        """Delete from the chain's database the undone transfers that are in ours."""
+        """Delete from the chain's database the undone transfers that are in the journal, and so on the disk."""
         last, self._last_disconnected = self._last_disconnected, 0
         try:
+            await self._worker.run(self.journal.sync)
             await self._chain.writer.run(self._chain.chainstate.store.forget_disconnected, last)
         except Exception:
             self._last_disconnected = self._last_disconnected or last
@@ -452,52 +525,35 @@ class TransactionPool:
         """Begin to remove expired transfers, and to repeat writes that the disk has refused; called now and then."""
         self._begin(_EXPIRY, self._expire())
         self._begin_readmission()
-        self._delete(())
 
-    def _expire(self) -> Iterator[None]:
+    def _expire(self) -> Iterator[Deferred[None] | None]:
         oldest = self._window().oldest
-        self._delete(self._disconnected.take([old.txid for old in self.parked if old.timestamp < oldest]))
+        self._forget(self._disconnected.take([old.txid for old in self.parked if old.timestamp < oldest]))
         seen = 0
         while entries := self.mempool.since(seen, _SCAN_PER_TURN):
             seen = entries[-1].sequence
             self._remove(self.mempool.expire(oldest, among=entries))
-            yield
+            yield None
+        yield Deferred.fromCoroutine(self._write_removals())
 
     def drop(self, txids: Sequence[bytes]) -> None:
         """Remove transfers unconditionally; for devnet's reorganisations."""
         self._remove(self.mempool.drop(txids))
-        self._delete(self._disconnected.take(txids))
+        self._forget(self._disconnected.take(txids))
 
-    def _remove(self, removed: Removals, *, keep_rows: Sequence[MempoolEntry] = ()) -> None:
-        """Publish that ``removed`` have left the mempool, and delete their rows but those of ``keep_rows``.
+    def _remove(self, removed: Removals, *, on_disk: Sequence[MempoolEntry] = ()) -> None:
+        """Publish that ``removed`` have left the mempool; those of ``on_disk`` are not to leave the journal.
 
         Why each has left: :class:`svcd.node.mempool.RemovalReason`.
         """
         if removed:
             self._disconnected.unblock({entry.transfer.sender for entry in removed})
-            kept = set(keep_rows)
-            self._delete_rows(entry.sequence for entry in removed if entry not in kept)
+            kept = set(on_disk)
+            self._left += [entry.sequence for entry in removed if entry not in kept]
             self._publish([], removed)
 
-    def _delete(self, items: Iterable[DisconnectedTransfer]) -> None:
-        self._delete_rows(item.row for item in items if item.row is not None)
-
-    def _delete_rows(self, rows: Iterable[int]) -> None:
-        """Delete rows from the disk, without haste: the next start would delete them too."""
-        self._stale_rows += rows
-        if self._stale_rows:
-            self._begin(_DELETION, self._delete_stale_rows())
-
-    def _delete_stale_rows(self) -> Iterator[Deferred[None] | None]:
-        while self._stale_rows:
-            rows = self._stale_rows[:_SCAN_PER_TURN]
-            try:
-                self.store.write((), rows)
-            except Exception as error:
-                self.health.report(error)
-                raise
-            del self._stale_rows[: len(rows)]
-            yield self._checkpoint()
+    def _forget(self, items: Iterable[DisconnectedTransfer]) -> None:
+        self._left += [item.sequence for item in items if item.sequence is not None]
 
     # Tasks
 
@@ -506,13 +562,14 @@ class TransactionPool:
 
         Does not wait for submissions, of which there may be no end, nor for writes that the disk has refused.
         """
-        for name in (_READMISSION, _DELETION):
-            await self._end_of(name)
+        await self._end_of(_READMISSION)
 
     async def finished(self) -> None:
-        """Wait until all tasks are done; nothing may be submitted any more."""
+        """Wait until all tasks are done and what has left is written; nothing may be submitted any more."""
         while self._tasks:
             await self._end_of(next(iter(self._tasks)))
+        with suppress(DiskError):
+            await self._write_removals()
 
     async def _end_of(self, name: str) -> None:
         if name in self._tasks:
@@ -530,8 +587,8 @@ class TransactionPool:
                 listener.pool_changed(added, removed)
 
     def _log_failure(self, failure: Failure) -> None:
-        # Errors of the disk have been reported to `health`.
-        if not isinstance(failure.value, sqlite3.Error):
+        # Errors of the disk have been reported to the health of their file.
+        if not isinstance(failure.value, apsw.Error | DiskError):
             self.log.failure("work on the mempool failed", failure)
 
     def _log_dropped(self, transfer: Transfer, why: BaseException) -> None:

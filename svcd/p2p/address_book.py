@@ -94,6 +94,12 @@ class AddressEntry:
         last_seen, next_try = (moment + seconds if moment else 0.0 for moment in (self.last_seen, self.next_try))
         return evolve(self, last_seen=last_seen, next_try=next_try)
 
+    def by_now(self, now: float) -> "AddressEntry":
+        """The same without times that a clock which was ahead has written: calls would wait for them."""
+        if self.last_seen <= now and self.next_try <= now + MAX_BACK_OFF:
+            return self
+        return evolve(self, last_seen=min(self.last_seen, now), next_try=min(self.next_try, now + MAX_BACK_OFF))
+
     def best_group(self) -> str:
         """Its network group; for a name that has not been called yet, its domain."""
         return self.group or group_of_endpoint(self.endpoint)

@@ -11,11 +11,13 @@ Posts are not signed, so a ban of posts does not affect a node at the same addre
 
 A ban of this run lasts as long as it was made for: if the computer's clock is set, its end moves with it. Only that
 clock tells how long the node was off, so the end of a ban from ``peers.json`` does not move: a computer may start with
-a wrong time and learn the right one a little later.
+a wrong time and learn the right one a little later. A ban that is over by that clock has no effect; it is forgotten
+when it is over by the node's clock as well, since the computer's may be wrong for a moment.
 """
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 from ipaddress import IPv6Network, ip_network
 from math import inf
 from typing import Final
@@ -42,6 +44,7 @@ _HOUR: Final = 3_600.0
 _SET_SECONDS: Final = 1.0
 """A clock that is so far off from one look to the next was set."""
 _CAPACITY: Final = 10_000
+_SPARE: Final = 64
 _WHY_SIZE: Final = 200
 
 
@@ -112,6 +115,8 @@ class Bans:
     _lead: Callable[[], float] = _no_lead
     """By how many seconds the computer's clock is ahead of the node's, which runs evenly."""
     _automatic: dict[str, Ban] = field(factory=dict)
+    _ends: list[tuple[float, str]] = field(factory=list)
+    """A heap of the ends and names of the automatic bans, and of some that were replaced or lifted."""
     _own: dict[str, Ban] = field(factory=dict)
     _restored: frozenset[Ban] = frozenset()
     """The bans of earlier runs."""
@@ -132,17 +137,34 @@ class Bans:
                 for name, ban in bans.items():
                     if ban.until is not None and ban not in self._restored:
                         bans[name] = Ban(name, ban.until + moved, ban.why, ban.own)
+            self._order_ends()
         return now + self._known_lead
+
+    def _earliest(self, now: float) -> float:
+        """What ended before this time, in Unix seconds, is over by both clocks."""
+        return now + min(self._known_lead, 0.0)
+
+    def _order_ends(self) -> None:
+        self._ends = [(end_of(ban), name) for name, ban in self._automatic.items()]
+        heapify(self._ends)
 
     def ban(self, name: str, *, seconds: float, now: float, why: str = "") -> None:
         """Ban ``name``; the longer of two bans applies. The list is bounded: the first ban to end makes room."""
-        now = self._unix(now)
-        if now + seconds >= end_of(self._automatic.get(name)):
-            self._automatic[name] = Ban(name, now + seconds, why[:_WHY_SIZE], own=False)
-        if len(self._automatic) > _CAPACITY:
-            self._automatic = {ban.name: ban for ban in self._automatic.values() if end_of(ban) > now}
-        while len(self._automatic) > _CAPACITY:
-            del self._automatic[min(self._automatic, key=lambda other: end_of(self._automatic[other]))]
+        until, earliest = self._unix(now) + seconds, self._earliest(now)
+        if until < end_of(self._automatic.get(name)):
+            return
+        self._automatic[name] = Ban(name, until, why[:_WHY_SIZE], own=False)
+        heappush(self._ends, (until, name))
+        while self._ends and (self._ends[0][0] <= earliest or len(self._automatic) > _CAPACITY):
+            self._drop_first()
+        if len(self._ends) > 2 * len(self._automatic) + _SPARE:
+            self._order_ends()
+
+    def _drop_first(self) -> None:
+        """Drop the ban that ends first, or ended first, unless it was replaced or lifted."""
+        until, name = heappop(self._ends)
+        if end_of(self._automatic.get(name)) == until:
+            del self._automatic[name]
 
     def ban_node(
         self, node_id: str, endpoint: str, *, address: str = "", seconds: float, now: float, why: str = ""
@@ -183,13 +205,13 @@ class Bans:
         Raises:
             OverflowError: there are 1,000 already.
         """
-        now = self._unix(now)
+        unix, earliest = self._unix(now), self._earliest(now)
         self._own.pop(name, None)
         if len(self._own) >= MAX_OWN:
-            self._own = {ban.name: ban for ban in self._own.values() if end_of(ban) > now}
+            self._own = {ban.name: ban for ban in self._own.values() if end_of(ban) > earliest}
         if len(self._own) >= MAX_OWN:
             raise OverflowError(f"you have {MAX_OWN} bans already; lift some first")
-        self._own[name] = Ban(name, None if seconds is None else now + seconds, "", own=True)
+        self._own[name] = Ban(name, None if seconds is None else unix + seconds, "", own=True)
         return self._own[name]
 
     def unban(self, name: str, now: float) -> bool:
@@ -200,8 +222,15 @@ class Bans:
 
     def active(self, now: float) -> list[Ban]:
         """All bans that have not ended."""
-        now = self._unix(now)
-        return [ban for ban in (*self._own.values(), *self._automatic.values()) if end_of(ban) > now]
+        return self._until(self._unix(now))
+
+    def kept(self, now: float) -> list[Ban]:
+        """The bans that are to be kept for the next run: all that have not ended by both clocks."""
+        self._unix(now)
+        return self._until(self._earliest(now))
+
+    def _until(self, unix: float) -> list[Ban]:
+        return [ban for ban in (*self._own.values(), *self._automatic.values()) if end_of(ban) > unix]
 
     def listed(self, now: float) -> list[Ban]:
         """The same, the operator's bans first, then those that last longest."""
@@ -218,6 +247,7 @@ class Bans:
         self._restored = frozenset(kept)
         for ban in kept:
             (self._own if ban.own else self._automatic).setdefault(ban.name, ban)
+        self._order_ends()
 
 
 def end_of(ban: Ban | None) -> float:

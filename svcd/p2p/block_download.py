@@ -5,10 +5,10 @@ A reply may take as long as it makes progress. A block is checked against its he
 sent a false one is known; blocks are connected in order, several to a commit (docs/peers.md "Catching up").
 """
 
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Final, cast
 
 from attrs import define, field
@@ -41,6 +41,8 @@ FIRST_BYTES: Final = 256 * 1024
 """Bytes to request from a peer whose rate is not known; at least one block."""
 MAX_REQUESTS: Final = limit(2, "requests for blocks under way to one peer", "requests", STALLING_PEER)
 """Requests to one peer at a time: the line does not idle between a reply and the next request."""
+MAX_PASSED: Final = limit(64, "blocks that a peer lacks, passed over for a request to it", "blocks", STALLING_PEER)
+"""A peer that lacks more of the next missing blocks is asked for none of the later ones: all of these wait."""
 MAX_BATCHES: Final = 2
 """Batches in the chain manager at a time: one is verified while the other is connected."""
 BATCH_BLOCKS: Final = 64
@@ -115,6 +117,7 @@ class _Source:
     @property
     def in_flight(self) -> int:
         """Bytes requested, estimated."""
+        # At most MAX_REQUESTS.
         return sum(request.size for request in self.requests)
 
     @property
@@ -129,14 +132,25 @@ class _BlocksRequest:
 
     source: _Source
     wanted: list[_QueuedBlock]
+    """In order of height."""
     began: float
     received: int = 0
     call: Deferred[BlocksReply] | None = None
+    size: int = field()
+    """Bytes, estimated."""
+
+    @size.default
+    def _size_of_blocks(self) -> int:
+        return sum(wanted.size for wanted in self.wanted)
 
     @property
-    def size(self) -> int:
-        """Bytes, estimated."""
-        return sum(wanted.size for wanted in self.wanted)
+    def first(self) -> _QueuedBlock | None:
+        """The first block that has not come by another way."""
+        return next((wanted for wanted in self.wanted if not wanted.stored), None)
+
+
+def _height(wanted: _QueuedBlock) -> int:
+    return wanted.header.height
 
 
 class Wakeup:
@@ -170,6 +184,10 @@ class BlockDownload:
         self._progress = progress
         self._chain = chain
         self._queue: deque[_QueuedBlock] = deque()
+        self._missing: list[_QueuedBlock] = []
+        """Those of the queue that are neither here nor requested, in order of height."""
+        self._bytes_here = self._bytes_requested = 0
+        """Bytes, estimated, of the queued blocks with transfers that are here, and of the requested ones."""
         self._sources: dict[str, _Source] = {}
         self._bytes_per_transaction = float(_TRANSACTION_BYTES)
         self._batches = 0
@@ -200,6 +218,11 @@ class BlockDownload:
         source = self._sources.get(peer.endpoint)
         return source is not None and source.off_chain
 
+    @property
+    def waits_for_headers(self) -> bool:
+        """Whether no block is wanted that has not been submitted."""
+        return not self._queue
+
     def pending(self) -> set[bytes]:
         """The hashes of the blocks that are wanted next and have not been submitted."""
         return {wanted.header.hash for wanted in self._queue}
@@ -207,28 +230,35 @@ class BlockDownload:
     async def run(self) -> None:
         """Fetch and connect until the chain has ended and every block is connected.
 
-        Raises DownloadFailed, InvalidChain, NodeBusy, or an error of this node itself, such as sqlite3.Error.
+        Raises DownloadFailed, InvalidChain, NodeBusy, or an error of this node itself, such as apsw.Error.
         """
         try:
-            while self._failure is None:
-                self._take_headers()
-                self._leave_out_stored()
-                self._send_requests()
-                self._connect()
-                if self._failure is None and self._chain.ended and not self._queue and not self._batches:
-                    self._take_headers()
-                    if not self._queue:
-                        return
-                    continue
-                await self._wakeup.wait(_CHECK_SECONDS)
-                self._check_stall()
-                self._check_slow_peer()
-            self._cancel_all()
-            while self._batches:
-                await self._wakeup.wait(_CHECK_SECONDS)
-            raise self._failure
+            await self._fetch_and_connect()
+        except Exception as error:
+            # Raised when no block is being connected: the next download would meet these blocks, and a stop go on.
+            self.stop(error)
         finally:
             self._cancel_all()
+        while self._batches:
+            await self._wakeup.wait(_CHECK_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _fetch_and_connect(self) -> None:
+        """Fetch and connect until the chain has ended, or the download is stopped."""
+        while self._failure is None:
+            self._take_headers()
+            self._leave_out_stored()
+            self._send_requests()
+            self._connect()
+            if self._failure is None and self._chain.ended and not self._queue and not self._batches:
+                self._take_headers()
+                if not self._queue:
+                    return
+                continue
+            await self._wakeup.wait(_CHECK_SECONDS)
+            self._check_stall()
+            self._check_slow_peer()
 
     def _cancel_all(self) -> None:
         for source in self._sources.values():
@@ -245,23 +275,36 @@ class BlockDownload:
                 # It is complete with its header.
                 wanted.block = Block(header, ())
                 self.last_block = self._node.now()
+            else:
+                self._missing.append(wanted)
             self._queue.append(wanted)
 
     def _leave_out_stored(self) -> None:
         """Drop blocks that arrived by another way: all below a stored block are stored."""
+        came = False
         while self._queue and self._node.chain_manager.reader.point(self._queue[0].header.hash) is not None:
-            self._queue.popleft().stored = True
+            wanted = self._take_first()
+            wanted.stored = came = True
+            if self._missing and self._missing[0] is wanted:
+                self._missing.pop(0)
             self.last_block = self._idle_since = self._node.now()
+        if not came:
+            return
         for source in self._sources.values():
             for request in tuple(source.requests):
                 if all(wanted.stored for wanted in request.wanted):
                     self._cancel(request)
 
+    def _take_first(self) -> _QueuedBlock:
+        wanted = self._queue.popleft()
+        if wanted.block is not None and wanted.block.transfers:
+            self._bytes_here -= wanted.size
+        return wanted
+
     @property
     def _window_bytes(self) -> int:
         """Bytes, estimated, that are requested, or wait for an earlier block; empty blocks count nothing."""
-        here = sum(wanted.size for wanted in self._queue if wanted.block is not None and wanted.block.transfers)
-        return here + sum(source.in_flight for source in self._sources.values())
+        return self._bytes_here + self._bytes_requested
 
     def _estimate(self, header: Header) -> int:
         size = _HEADER_BYTES + int(header.transaction_count * self._bytes_per_transaction)
@@ -303,14 +346,17 @@ class BlockDownload:
         """The next blocks to request from ``source``; none while enough is in flight."""
         if source.requests and source.in_flight >= source.target:
             return []
-        room = source.target - source.in_flight
-        missing = list(islice(self._missing(source, self._node.now()), MAX_HASHES))
-        if not missing:
-            return []
-        window = WINDOW_BYTES - self._window_bytes
+        room, window = source.target - source.in_flight, WINDOW_BYTES - self._window_bytes
+        now, endpoint, status = self._node.now(), source.peer.endpoint, source.peer.status
+        start = bisect_left(self._missing, status.prune_height, key=_height) if status is not None else 0
         chosen: list[_QueuedBlock] = []
         size = 0
-        for wanted in missing:
+        for index in range(start, len(self._missing)):
+            wanted = self._missing[index]
+            if len(chosen) == MAX_HASHES or index - start - len(chosen) > MAX_PASSED:
+                break
+            if wanted.lacking.get(endpoint, 0.0) > now:
+                continue
             first = not chosen and not source.requests
             if not first and size + wanted.size > min(room, MAX_REPLY_BYTES):
                 break
@@ -321,13 +367,6 @@ class BlockDownload:
             size += wanted.size
         return chosen
 
-    def _missing(self, source: _Source, now: float) -> Iterator[_QueuedBlock]:
-        return (
-            wanted
-            for wanted in self._queue
-            if wanted.block is None and wanted.request is None and self._may_deliver(source, wanted, now)
-        )
-
     @staticmethod
     def _may_deliver(source: _Source, wanted: _QueuedBlock, now: float) -> bool:
         return wanted.lacking.get(source.peer.endpoint, 0.0) <= now and source.may_have(wanted.header.height)
@@ -335,14 +374,20 @@ class BlockDownload:
     def _request(self, source: _Source, wanted: list[_QueuedBlock], now: float) -> None:
         request = _BlocksRequest(source, wanted, now)
         source.requests.append(request)
+        self._bytes_requested += request.size
         for each in wanted:
             each.request = request
+        # The blocks lie close together.
+        first, last = (bisect_left(self._missing, _height(each), key=_height) for each in (wanted[0], wanted[-1]))
+        self._missing[first : last + 1] = [
+            each for each in self._missing[first : last + 1] if each.request is not request
+        ]
         headers = [each.header for each in wanted]
         call = self._peers.client.blocks_by_hash(source.peer.endpoint, headers, partial(self._note_bytes, request))
         request.call = Deferred.fromCoroutine(call)
         request.call.addBoth(self._request_ended, request)
         request.call.addCallback(self._blocks_received, request).addErrback(self._request_failed, request)
-        request.call.addErrback(self._log_failure).addCallback(lambda _: self._wakeup.set())
+        request.call.addErrback(self._log_failure).addCallback(lambda _: self._miss_again(request))
 
     def _note_bytes(self, request: _BlocksRequest, count: int) -> None:
         request.received += count
@@ -357,9 +402,17 @@ class BlockDownload:
 
     def _request_ended(self, result: BlocksReply | Failure, request: _BlocksRequest) -> BlocksReply | Failure:
         request.source.requests.remove(request)
+        self._bytes_requested -= request.size
         for wanted in request.wanted:
             wanted.request = None
         return result
+
+    def _miss_again(self, request: _BlocksRequest) -> None:
+        """Note which of the requested blocks have not come, and run the next step."""
+        for wanted in request.wanted:
+            if wanted.block is None and not wanted.stored:
+                insort(self._missing, wanted, key=_height)
+        self._wakeup.set()
 
     def _blocks_received(self, reply: BlocksReply, request: _BlocksRequest) -> None:
         source, now = request.source, self._node.now()
@@ -378,6 +431,7 @@ class BlockDownload:
                     wanted.lacking[endpoint] = now + ABSENT_BACKOFF
             elif wanted.block is None and not wanted.stored:
                 wanted.block = block
+                self._bytes_here += wanted.size
         if not arrived:
             source.backoff_until = now + ABSENT_BACKOFF
             return
@@ -426,7 +480,8 @@ class BlockDownload:
 
     def _check_slow_peer(self) -> None:
         """Request the first missing block from another peer, if its sender takes far longer."""
-        head = next((wanted for wanted in self._queue if wanted.block is None), None)
+        firsts = [request.first for source in self._sources.values() for request in source.requests]
+        head = min((*self._missing[:1], *filter(None, firsts)), key=_height, default=None)
         request = None if head is None else head.request
         if head is None or request is None or self._batches:
             return
@@ -462,7 +517,9 @@ class BlockDownload:
     def _requeue_postponed(self) -> None:
         """Queue the blocks again, in order, for which the chain manager had no room."""
         for block in sorted(self._postponed, key=lambda block: block.header.height, reverse=True):
-            self._queue.appendleft(_QueuedBlock(block.header, self._estimate(block.header), block))
+            wanted = _QueuedBlock(block.header, self._estimate(block.header), block)
+            self._bytes_here += wanted.size if block.transfers else 0
+            self._queue.appendleft(wanted)
         self._postponed.clear()
         self._submit_after = self._node.now() + BUSY_BACKOFF
 
@@ -475,7 +532,7 @@ class BlockDownload:
             if block is None:
                 break
             blocks.append(block)
-            size += self._queue.popleft().size
+            size += self._take_first().size
         return blocks
 
     def _submit(self, blocks: list[Block]) -> None:

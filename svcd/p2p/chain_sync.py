@@ -5,8 +5,8 @@ synced and makes blocks. The chain that is proven to have more work is followed:
 that has them, and no peer is penalised for what another one sent (docs/peers.md "Catching up").
 """
 
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 from attrs import define
@@ -36,7 +36,7 @@ from svcd.p2p.headers import (
 )
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Backoff, Peer
-from svcd.p2p.peers import Peers
+from svcd.p2p.peers import ASK_AGAIN_SECONDS, Peers
 from svcd.p2p.progress import SyncProgress
 from svcd.p2p.snapshot_start import SnapshotStart, StageProgress, StartSettings
 from svcd.p2p.transport import PeerCallFailed
@@ -68,17 +68,22 @@ FEED_SECONDS: Final = limit(30.0, "time that blocks wait for further headers", "
 
 Time in which blocks do not wait is subtracted.
 """
-GAIN_SECONDS: Final = limit(60.0, "time in which a node that catches up gains blocks", "seconds", _FALSE_CLAIM)
-"""A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
-FIRST_CLAIMS_SECONDS: Final = 10.0
+ASKING_SECONDS: Final = limit(10.0, "wait for the check of claims before the tip counts", "seconds", _FALSE_CLAIM)
 """How long after its first peer a started node waits, at most, for claims to be checked, and for the blocks that they
-prove, before it counts as synced."""
+prove, before it counts as synced; so does a node that has caught up."""
 FIRST_BACKOFF: Final = 60.0
 MAX_BACKOFF: Final = 3_600.0
 """How long a chain whose blocks are not available is not followed again, the first time and at most."""
 BUSY_SECONDS: Final = 1.0
 """How long no claim of a peer is checked whose blocks this node had no room for."""
 _REMEMBERED: Final = 1_024
+
+
+class _Asking(Enum):
+    """Why claims are checked, and their blocks fetched, before the tip counts; the values are shown to operators."""
+
+    FIRST_PEERS = "the first peers since the start are being asked for their chains"
+    NEWEST_BLOCKS = "the node has caught up, and asks the peers that delivered for the blocks since"
 
 
 @define(eq=False)
@@ -129,6 +134,8 @@ class _Following:
     feed: HeaderFeed
     retried: bool
     """Whether its blocks were not available before."""
+    blocks_before: int
+    """How many blocks had been fetched when it was begun."""
     done: Deferred[None] | None = None
 
 
@@ -170,15 +177,16 @@ class ChainSync:
         self._following: _Following | None = None
         self._next_chain: HeaderChain | None = None
         """The chain to follow next: it has more work than the current one, which is being given up."""
-        self._heights: deque[tuple[float, int]] = deque()
-        """The height of the tip second by second (the node's seconds), for GAIN_SECONDS."""
         self._unavailable: BoundedDict[bytes, _Unavailable] = BoundedDict(_REMEMBERED)
         """By the hash of the first missing block."""
-        self._first_peer_at: float | None = None
-        self._first_claims_checked = False
-        """Whether the claims of the first peers since the start have been checked, and their blocks have come."""
+        self._asking: _Asking | None = _Asking.FIRST_PEERS
+        """None if the tip counts."""
+        self._asking_since: float | None = None
+        """Since when (the node's seconds); None before the first peer."""
         self._stopping = False
-        self._start = None if start is None else SnapshotStart(peers, start, ended=self.check_claims)
+        self._start = None if start is None else SnapshotStart(peers, start, ended=self._start_ended)
+        self._adopted_at: float | None = None
+        """When a snapshot was adopted whose chain goes on (the node's seconds); None if none was."""
 
     # State
 
@@ -196,6 +204,9 @@ class ChainSync:
         """Why the tip may not be the network's; "" if there is no reason to doubt it."""
         if self._start is not None and (start := self._start.describe()):
             return start
+        adopted = self._adopted_at
+        if adopted is not None and self._node.now() - adopted < HOLD_SECONDS and self._lacks_proven_blocks():
+            return "the node has started from a snapshot, and lacks blocks that headers have proven"
         following = self._following
         if following is not None and self._is_progressing(following) and self._is_far_ahead(following.chain):
             chain = following.chain
@@ -203,11 +214,17 @@ class ChainSync:
                 f"a chain with more work than the one here, proven by its headers up to height {chain.tip.height}, is "
                 f"being fetched, first from {chain.source.endpoint}"
             )
-        if (gained := self._gained()) and self._is_claimed_more():
-            return f"{gained} blocks came within {GAIN_SECONDS:g} s, and a peer claims to have more"
-        if self._peers.ever_verified and not self._first_claims_checked:
-            return "the first peers since the start are being asked for their chains"
-        return ""
+        return self._asking.value if self._asking and self._peers.ever_verified else ""
+
+    def _lacks_proven_blocks(self) -> bool:
+        chain_manager = self._node.chain_manager
+        return chain_manager.proven_work > chain_manager.tip.work
+
+    def _start_ended(self) -> None:
+        """Count as behind until the blocks after the snapshot come, whose headers have been proven."""
+        if self._lacks_proven_blocks():
+            self._adopted_at = self._node.now()
+        self.check_claims()
 
     def _is_progressing(self, following: _Following) -> bool:
         """Whether blocks arrive; if they were not available before, there is no progress until the first one."""
@@ -218,23 +235,6 @@ class ChainSync:
         params, tip = self._node.params, self._node.chain_manager.tip
         usual = block_work(next_target(params, height=tip.height + 1, clock=tip.difficulty_clock))
         return chain.tip.work - tip.work >= FAR_BLOCKS * usual
-
-    def _gained(self) -> int:
-        """By how many blocks the chain has grown in the last minute if the network makes fewer; else 0."""
-        if not self._heights:
-            return 0
-        gained = self._node.chain_manager.tip.height - self._heights[0][1]
-        return gained if gained >= FAR_BLOCKS + GAIN_SECONDS / self._node.params.slot_seconds else 0
-
-    def _is_claimed_more(self) -> bool:
-        work = self._node.chain_manager.tip.work
-        return any(peer.status is not None and peer.status.work > work for peer in self._peers.all())
-
-    def _note_height(self, now: float) -> None:
-        while self._heights and now - self._heights[0][0] > GAIN_SECONDS:
-            self._heights.popleft()
-        if not self._heights or now - self._heights[-1][0] >= 1.0:
-            self._heights.append((now, self._node.chain_manager.tip.height))
 
     def best_height(self) -> int:
         """The height of the chain that is followed; 0 if none is.
@@ -269,7 +269,7 @@ class ChainSync:
         if self._stopping:
             return
         now = self._node.now()
-        self._note_height(now)
+        self._ask_no_longer(now)
         self._replace_slow_source(now)
         self._end_checks(now)
         if self._own_errors.pausing:
@@ -281,17 +281,36 @@ class ChainSync:
         except Exception:
             self._own_errors.note(Failure())  # type: ignore[no-untyped-call]
             return
-        if self._peers.ever_verified and not self._first_claims_checked:
-            self._first_peer_at = now if self._first_peer_at is None else self._first_peer_at
-            polled = all(peer.status is not None for peer in self._peers.all())
-            checked = polled and not (self._checks or candidates or self._following)
-            self._first_claims_checked = checked or now - self._first_peer_at >= FIRST_CLAIMS_SECONDS
+        if self._asking and self._peers.ever_verified and not self._waits_for_claims(candidates):
+            self._asking = None
         for candidate in candidates:
             short = sum(now - check.began < PROOF_SECONDS for check in self._checks.values())
             if short >= MAX_CLAIMS or (self._checks and now - self._last_check < CLAIM_APART_SECONDS):
                 return
             self._last_check = now
             self._start_check(candidate)
+
+    def _waits_for_claims(self, candidates: Sequence[_ClaimCheck]) -> bool:
+        """Whether claims are checked, or blocks fetched, that count before the tip does.
+
+        After the node has caught up these are the claims of peers that have delivered: a claim of anyone else, which
+        costs nothing, must not stop it again.
+        """
+        claims, peers = [*self._checks.values(), *candidates], self._peers.all()
+        if self._following is not None:
+            return True
+        if self._asking is _Asking.FIRST_PEERS:
+            return bool(claims) or any(peer.status is None for peer in peers)
+        since = (self._asking_since or 0.0) - ASK_AGAIN_SECONDS
+        unasked = any(peer.delivered and peer.last_seen < since for peer in peers)
+        return unasked or any(check.peer.delivered for check in claims)
+
+    def _ask_no_longer(self, now: float) -> None:
+        """Let the tip count after ASKING_SECONDS: claims that nobody has proven must not keep it from that."""
+        if self._asking and self._peers.ever_verified:
+            self._asking_since = now if self._asking_since is None else self._asking_since
+            if now - self._asking_since >= ASKING_SECONDS:
+                self._asking = None
 
     def _end_checks(self, now: float) -> None:
         """End the checks of peers that have left, and all checks that take long but the best few."""
@@ -489,7 +508,7 @@ class ChainSync:
         if found is not None and found.backoff.seconds_left and peer.endpoint in found.tried:
             peer.pause_claims(found.backoff.seconds_left)
             return
-        peer.note_proven_claim()
+        peer.note_proven_claim(chain.tip.work)
         self._follow(chain)
 
     def _follow(self, chain: HeaderChain) -> None:
@@ -499,17 +518,22 @@ class ChainSync:
             return
         download = BlockDownload(self._peers, self._progress, chain)
         feed = HeaderFeed(self._peers, chain, download.wake, self._own_errors)
-        following = _Following(chain, download, feed, retried=chain.first in self._unavailable)
+        retried = chain.first in self._unavailable
+        following = _Following(chain, download, feed, retried=retried, blocks_before=self._progress.blocks)
         self._following = following
         self._progress.begin(chain.fork.height, self.best_height)
         following.done = Deferred.fromCoroutine(self._fetch(following))
         following.done.addErrback(self._failed).addBoth(self._followed).addErrback(self._failed)
 
     def _followed(self, _: object) -> None:
-        self._following = None
+        following, self._following = self._following, None
         self._progress.end()
         chain, self._next_chain = self._next_chain, None
-        self._first_claims_checked = self._first_claims_checked or chain is None
+        if following is not None and self._progress.blocks - following.blocks_before >= FAR_BLOCKS:
+            # The network has made blocks meanwhile, and what is decided by the clock must not overlook them.
+            self._asking = _Asking.NEWEST_BLOCKS
+            self._asking_since = self._node.now()
+            self._peers.poll_all()
         if self._stopping:
             return
         if chain is not None and self._is_better(chain):
@@ -555,7 +579,7 @@ class ChainSync:
         if following is None:
             return
         chain, feed = following.chain, following.feed
-        feed.note_wait(now, blocks_wait=not following.download.pending())
+        feed.note_wait(now, blocks_wait=following.download.waits_for_headers)
         others = [peer for peer in self._peers.all() if peer is not chain.source]
         able = any(peer.status and peer.status.work > chain.tip.work and not peer.claims_are_paused for peer in others)
         if able and chain.end is not ChainEnd.ABANDONED and feed.starved >= FEED_SECONDS:

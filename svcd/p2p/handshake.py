@@ -126,6 +126,19 @@ class NodeKey:
         """The node id of the key."""
         return node_id(self.public)
 
+    def is_at(self, host: str) -> bool:
+        """Whether a request with this ``Host`` came by the endpoint, as seen by its sender (RFC 9110 section 7.2).
+
+        Without a port the host alone is compared: a proxy may leave the port out, as nginx does with ``$host``.
+        """
+        try:
+            called = Endpoint(f"http://{host}")
+        except BadTarget:
+            return False
+        own = Endpoint(self.endpoint) if self.endpoint else None
+        names_port = host.endswith(f":{called.port}")
+        return own is not None and called.host == own.host and (called.port == own.port or not names_port)
+
     def hello(self, params: NetworkParams, tip: ChainPoint, now: int) -> Hello:
         """Our signed hello with ``tip`` at the Unix time ``now`` in milliseconds."""
         unsigned = self.unsigned(params, tip, now)
@@ -228,9 +241,15 @@ class LatestHellos:
         # The clock tolerance bounds how long a forgotten hello could be replayed.
         self._newest: BoundedDict[bytes, int] = BoundedDict(capacity)
 
-    def take(self, hello: Hello) -> None:
-        """Remember a hello; raises HelloRefused(REPLAY) if it is not newer than the last one of its key."""
-        if hello.timestamp <= self._newest.get(hello.node_key, -1):
+    def take(self, hello: Hello, now: int) -> None:
+        """Remember a hello, checked at the Unix time ``now`` in milliseconds.
+
+        Raises HelloRefused(REPLAY) if it is not newer than the last one of its key.
+        """
+        newest = self._newest.get(hello.node_key, -1)
+        # One from the future was taken while this computer's clock was wrong. It must not shut its sender out until
+        # then, and is too new to be replayed now.
+        if hello.timestamp <= newest <= now + CLOCK_TOLERANCE_MS:
             raise HelloRefused(Fault.REPLAY, "a hello at least as new was seen from this key; send a fresh one")
         self._newest[hello.node_key] = hello.timestamp
 

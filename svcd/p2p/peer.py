@@ -69,6 +69,8 @@ class Peer:
     """Whether there has been a reason since to poll it again at once."""
     disputed: str = ""
     """Why its chain was refused last, if that was for the producer of a block; "" if it was not."""
+    proven_work: int = 0
+    """The greatest cumulative work that its headers have proven."""
     checked_tip: bytes = b""
     """The hash of the last claimed tip that was checked."""
     delivered: bool = False
@@ -146,8 +148,9 @@ class Peer:
         self._claims.fail(first=first, longest=longest)
         self.delivered = False
 
-    def note_proven_claim(self) -> None:
-        """Forget its unproven claims."""
+    def note_proven_claim(self, work: int) -> None:
+        """Note the cumulative work that its headers have proven, and forget its unproven claims."""
+        self.proven_work = max(self.proven_work, work)
         self._claims.failures, self.disputed = 0, ""
 
     def note_agreement(self) -> None:

@@ -91,7 +91,7 @@ class PeerSettings:
     diverse: bool
     """Whether each network group has at most one outbound peer, and at most a quarter of the inbound ones."""
     alone: bool
-    """Whether a node without any verified peer counts as synced."""
+    """Whether a node without any peer may make its own chain."""
 
 
 def _nothing(*_: object) -> None:
@@ -146,14 +146,14 @@ class Peers:
         """The newest hello with which each key has answered."""
         self._called_back: BoundedDict[Endpoint, float] = BoundedDict(_REMEMBERED)
         """When an endpoint was last called because of a hello (the node's seconds)."""
-        client.caller.answered_at = self._answered_at
+        client.caller.answered_at, client.caller.is_operators = self._answered_at, self._is_operators
         self._displaced = ""
         """The endpoint of the newest peer that has given up its outbound place to a seed."""
         self._last_feeler = node.now()
         self._alarm = (0.0, "")
         """Until when (the node's seconds) something is wrong, and what."""
         self._called_at: float | None = None
-        """When another node last called this one (the node's seconds)."""
+        """When another node last called the endpoint of this one (the node's seconds)."""
         self._tasks = CancellableTasks(self._log_failure)
         self._ticked_at = node.now()
         self._connected_since: float | None = None
@@ -173,7 +173,7 @@ class Peers:
 
     @property
     def reachable(self) -> bool:
-        """Whether other nodes can call this one: it has an endpoint, and another node has called it lately."""
+        """Whether other nodes can call this one: it has an endpoint, which another node has called lately."""
         called = self._called_at
         return bool(self.node.key.endpoint) and called is not None and self.node.now() - called < CALLED_SECONDS
 
@@ -182,6 +182,14 @@ class Peers:
         """Whether a peer has answered lately; always on a node that may be alone."""
         now = self.node.now()
         return self.settings.alone or any(now - peer.last_seen < ONLINE_SECONDS for peer in self.all())
+
+    def agreeing_clocks(self, since: float) -> int:
+        """How many outbound peers, or inbound ones without them, have sent a hello that was accepted after ``since``.
+
+        Such a hello is signed, and its time is at most a minute from this computer's clock. ``since`` is in the node's
+        seconds.
+        """
+        return sum(peer.handshake_at >= since for peer in self.outbound() or self.all())
 
     def unreachable(self) -> str:
         """The alarm that no node reaches the endpoint which this one names; "" if nothing is wrong."""
@@ -194,6 +202,11 @@ class Peers:
             f"no node has called {endpoint} for {(now - since) // 60:.0f} minutes: check that [http] publicUrl "
             "leads here from outside (port, proxy, certificate), or leave it empty"
         )
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a peer."""
+        return bool(self._peers)
 
     def all(self) -> list[Peer]:
         """Every verified peer."""
@@ -239,13 +252,16 @@ class Peers:
 
     # Handshakes
 
-    def hello_received(self, hello: Hello, client: str, *, call_back: bool = False) -> None:
+    def hello_received(self, hello: Hello, client: str, *, host: str = "", call_back: bool = False) -> None:
         """Take the hello of a node that called: its endpoint is a hint until this node has called it.
 
+        ``host`` is the ``Host`` that it called. A call to another address of this node does not show that its endpoint
+        leads here.
         With ``call_back`` it wants to be called even if it is known here, to learn whether it can be.
         """
         endpoint, now = hello.canonical_endpoint, self.node.now()
-        self._called_at = now
+        if self.node.key.is_at(host):
+            self._called_at = now
         if endpoint is None or self.book.is_own(endpoint, now):
             return
         known = self._peers.get(endpoint)
@@ -286,9 +302,11 @@ class Peers:
         """What a call to an endpoint is for."""
         if endpoint in self._peers:
             return CallReason.PEER
+        return CallReason.OPERATOR if self._is_operators(endpoint) else CallReason.HINT
+
+    def _is_operators(self, endpoint: str) -> bool:
         entry = self.book.get(endpoint)
-        added = entry is not None and entry.source == OPERATOR
-        return CallReason.OPERATOR if added or endpoint in self.seeds else CallReason.HINT
+        return endpoint in self.seeds or (entry is not None and entry.source == OPERATOR)
 
     async def connect(self, endpoint: Endpoint, *, outbound: bool, keep: bool = True, client: str = "") -> Peer | None:
         """Like :meth:`handshake`; None, too, where it fails."""
@@ -357,11 +375,11 @@ class Peers:
 
     def _check_reply(self, endpoint: Endpoint, hello: Hello, address: str) -> None:
         """Check the hello of the node at an endpoint and address; raises HandshakeFailed or HelloRefused."""
-        node = self.node
-        check_hello(hello, node.params, own=node.key.node_id, now=milliseconds(node.clock))
+        node, now = self.node, milliseconds(self.node.clock)
+        check_hello(hello, node.params, own=node.key.node_id, now=now)
         if hello.canonical_endpoint == endpoint:
             # A node that replays the hello of another node must not make that node's own hello look old.
-            self._hellos.take(hello)
+            self._hellos.take(hello, now)
         # The key, and the address behind a name, are known only now.
         if self.bans.forbids(hello.node_id, endpoint, node.now(), address=address):
             raise HandshakeFailed("the node that answers there, or its address, is banned here")

@@ -14,13 +14,12 @@ from twisted.internet.defer import DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.bounded_dict import BoundedDict
 from svcd.chain.errors import Wait
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Timer
 from svcd.limits import limit
 from svcd.node.changes import ChainChange, CommittedBlock
-from svcd.node.mempool import MempoolEntry, Removals
+from svcd.node.mempool import Mempool, MempoolEntry, Removals
 from svcd.node.tasks import CancellableTasks
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.branch_push import BranchPush
@@ -44,7 +43,8 @@ BLOCKS_IN_FLIGHT: Final = limit(2, "blocks in flight to one peer", "blocks", _SL
 """Blocks that may be in flight to one peer; of later ones only the newest waits."""
 IN_FLIGHT: Final = limit(4, "transfers in flight to one peer", "transfers", _SLOW_PEER)
 """Transfers that may be in flight to one peer; one for each connection (svcd.net.http_client)."""
-_REMEMBERED_TXIDS: Final = 16_384
+_REOFFER_SECONDS: Final = 45.0
+"""Between two offers of what no peer has taken."""
 _TAKEN: Final = {"accepted", "known"}
 """Answers to a transfer after which the peer has it."""
 
@@ -58,12 +58,12 @@ class _TransferQueue:
     width: int = IN_FLIGHT
     """How many may be in flight; only one to a peer that has just taken nothing."""
 
-    def next_for(self, peer: Peer) -> MempoolEntry | None:
-        """The first transfer that ``peer`` lacks; it is in flight from now on."""
+    def next_for(self, peer: Peer, mempool: Mempool) -> MempoolEntry | None:
+        """The first transfer that ``peer`` lacks and that is still in ``mempool``; it is in flight from now on."""
         while self.waiting:
             entry = self.waiting.popleft()
             txid = entry.transfer.txid
-            if not peer.knows(txid) and txid not in self.in_flight:
+            if not peer.knows(txid) and txid not in self.in_flight and txid in mempool:
                 self.in_flight.add(txid)
                 return entry
         return None
@@ -95,11 +95,14 @@ class Relay:
         self._transaction_pool = transaction_pool
         self._node = peers.node
         self._client = peers.client
-        self._taken_txids: BoundedDict[bytes, None] = BoundedDict(_REMEMBERED_TXIDS)
-        """The transfers that some peer has taken."""
+        self._unbroadcast: dict[bytes, None] = {
+            entry.transfer.txid: None for entry in transaction_pool.mempool.entries()
+        }
+        """The ids of the transfers in the mempool that no peer is known to have, the first to be offered next."""
         self._transfers: dict[str, _TransferQueue] = {}
         self._blocks: dict[str, _BlockQueue] = {}
         """By endpoint, the peers to which a block is in flight."""
+        self._reoffer_at = self._node.clock.seconds() + _REOFFER_SECONDS
         self._newest = b""
         self._uploads = {True: DeferredSemaphore(UPLOADS), False: DeferredSemaphore(UPLOADS)}
         """Places for larger blocks that are posted, by whether the peers are outbound ones.
@@ -128,24 +131,62 @@ class Relay:
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         """Queue new transfers for peers that have not shown them."""
+        for entry in removed:
+            self._unbroadcast.pop(entry.transfer.txid, None)
         if not added:
             return
         peers = self._peers.in_relay_order()
-        self._transfers = {peer.endpoint: self._transfers.get(peer.endpoint) or _TransferQueue() for peer in peers}
         for entry in added:
+            if not any(peer.knows(entry.transfer.txid) for peer in peers):
+                self._unbroadcast[entry.transfer.txid] = None
+        self._offer_transfers(added, peers, peers)
+
+    def peer_added(self, peer: Peer) -> None:
+        """Queue for a new peer the newest transfers that no peer has taken: they came while none could be reached."""
+        waiting = self._entries(list(self._unbroadcast)[-QUEUE:])
+        self._transfers[peer.endpoint] = _TransferQueue(deque(sorted(waiting, key=_sequence), QUEUE))
+        self._send_waiting(peer, self._transfers[peer.endpoint])
+
+    def tick(self) -> None:
+        """Send what still waits for a peer, and offer again what no peer has taken; to be called every second.
+
+        It does so every 45 seconds. A peer refuses a transfer for the moment if its chain is a block behind or its
+        mempool is full, so it is offered to all again, until one has it or it leaves the mempool.
+        """
+        if self._node.clock.seconds() < self._reoffer_at:
+            return
+        self._reoffer_at = self._node.clock.seconds() + _REOFFER_SECONDS
+        if not self._unbroadcast and not any(queue.waiting for queue in self._transfers.values()):
+            return
+        peers = self._peers.in_relay_order()
+        lacking: list[bytes] = []
+        for txid in list(self._unbroadcast)[:QUEUE]:
+            del self._unbroadcast[txid]
+            if not any(peer.knows(txid) for peer in peers):
+                # Behind the others, which have their turn if there are more than a queue takes.
+                self._unbroadcast[txid] = None
+                lacking.append(txid)
+        # What waits for a peer that takes little may be the same.
+        free = [
+            peer for peer in peers if not (peer.endpoint in self._transfers and self._transfers[peer.endpoint].waiting)
+        ]
+        self._offer_transfers(self._entries(lacking), free, peers)
+
+    def _entries(self, txids: Iterable[bytes]) -> list[MempoolEntry]:
+        mempool = self._transaction_pool.mempool
+        return [entry for entry in map(mempool.get, txids) if entry is not None]
+
+    def _offer_transfers(
+        self, entries: Sequence[MempoolEntry], receivers: Sequence[Peer], peers: Sequence[Peer]
+    ) -> None:
+        """Queue transfers for those ``receivers`` that lack them, and go on with the queue of each of ``peers``."""
+        self._transfers = {peer.endpoint: self._transfers.get(peer.endpoint) or _TransferQueue() for peer in peers}
+        for entry in entries:
             txid = entry.transfer.txid
-            for peer in _few(peer for peer in peers if not peer.knows(txid)):
+            for peer in _few(peer for peer in receivers if not peer.knows(txid)):
                 self._transfers[peer.endpoint].waiting.append(entry)
         for peer in peers:
             self._send_waiting(peer, self._transfers[peer.endpoint])
-
-    def peer_added(self, peer: Peer) -> None:
-        """Queue for a new peer the transfers that no peer has taken: they came while none could be reached."""
-        pool = self._transaction_pool
-        newest = pool.mempool.since(max(pool.sequence - QUEUE, 0), QUEUE)
-        waiting = [entry for entry in newest if entry.transfer.txid not in self._taken_txids]
-        self._transfers[peer.endpoint] = _TransferQueue(deque(waiting, QUEUE))
-        self._send_waiting(peer, self._transfers[peer.endpoint])
 
     # Blocks
 
@@ -225,7 +266,7 @@ class Relay:
         if not self._peers.has(peer):
             return
         for _ in range(queue.width - len(queue.in_flight)):
-            entry = queue.next_for(peer)
+            entry = queue.next_for(peer, self._transaction_pool.mempool)
             if entry is not None:
                 self._tasks.start(self._send_transfer(peer, queue, entry))
 
@@ -233,14 +274,13 @@ class Relay:
         txid = entry.transfer.txid
         try:
             state = await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
-            # It is not offered again to a peer that refuses it, but to later peers, which may have other limits.
-            peer.mark_known(txid)
             if state in _TAKEN:
-                self._taken_txids[txid] = None
+                peer.mark_known(txid)
+                self._unbroadcast.pop(txid, None)
         except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
             if failed.retry_after or not failed.status:
-                # It is sent again with the next new transfer: the peer is overloaded, or has not answered.
+                # The peer is overloaded, or has not answered: it gets it with the next transfer, or within a minute.
                 queue.width = 1
                 queue.put_back(entry)
                 return
@@ -251,6 +291,10 @@ class Relay:
 
     def _log_failure(self, failure: Failure) -> None:
         self.log.failure("relay failed", failure)
+
+
+def _sequence(entry: MempoolEntry) -> int:
+    return entry.sequence
 
 
 def _cancel(timer: Timer) -> None:

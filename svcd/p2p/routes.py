@@ -9,7 +9,7 @@ from typing import Final
 
 from svcd.chain.block import parse_header, parse_posted_block
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.snapshot import CHUNK_ACCOUNTS, MAX_CHUNKS, RECORD_BYTES
 from svcd.chain.transaction import fold_case, parse_transfer
 from svcd.chain.transition import ChainPoint
@@ -58,7 +58,7 @@ from svcd.p2p.client import (
 from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, check_hello, parse_hello
 from svcd.p2p.peers import Peers
 from svcd.store.chain_store import ChainReader
-from svcd.store.snapshot_file import SnapshotFile
+from svcd.store.snapshot_file import SnapshotDamaged, SnapshotFile
 from svcd.web.connections import DEFAULT_BODY_CAP
 from svcd.web.field_types import Bool, Custom, Int, Schema, Text, described, with_example
 from svcd.web.rate_limits import LOOKUP, Surcharge
@@ -314,8 +314,9 @@ class PeerRoutes:
         query_fields=(_CALL_BACK,),
         body_fields=(Field("hello", Custom(_HELLO), "The signed hello of the caller."),),
         answers={200: object_schema({"hello": _HELLO})},
+        with_host=True,
     )
-    def hello(self, call_back: bool, hello: object, client: str | None) -> Renderable:
+    def hello(self, call_back: bool, hello: object, client: str | None, host: str) -> Renderable:
         """Answer POST /p2p/hello.
 
         A hello is signed, unlike other posts, so a ban of posts from its address does not keep it out.
@@ -324,14 +325,15 @@ class PeerRoutes:
             theirs = parse_hello(hello)
             if client is not None and self._peers.bans.is_banned(address_name(client), self._node.now()):
                 raise HttpError(403, BANNED)
-            check_hello(theirs, self._node.params, own=self._node.key.node_id, now=milliseconds(self._node.clock))
-            self._hellos.take(theirs)
+            now = milliseconds(self._node.clock)
+            check_hello(theirs, self._node.params, own=self._node.key.node_id, now=now)
+            self._hellos.take(theirs, now)
         except HelloRefused as refused:
             tokens = MALFORMED_TOKENS if refused.fault is Fault.FORMAT else 0.0
             raise HttpError(400, refused.detail, tokens=tokens) from refused
         if self._peers.is_banned(theirs.node_id):
             raise HttpError(403, "this node key is banned here")
-        self._peers.hello_received(theirs, client or "exempt", call_back=call_back)
+        self._peers.hello_received(theirs, client or "exempt", host=host, call_back=call_back)
         return {"hello": self._node.hello().message()}
 
     @_post(
@@ -602,7 +604,7 @@ class SnapshotRoutes:
             raise HttpError(404, f"this snapshot has the chunks 0 to {len(file.manifest.chunks) - 1}")
         try:
             return Response(await self._snapshots.chunk(file, index), content_type=_OCTETS.encode())
-        except (Corrupt, OSError) as error:
+        except (SnapshotDamaged, OSError) as error:
             # Only the operator needs to know which file it was.
             raise HttpError(404, "this snapshot can no longer be read; ask for its status again") from error
 

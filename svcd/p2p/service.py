@@ -4,6 +4,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
+from hashlib import sha256
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +18,8 @@ from twisted.logger import Logger
 
 from svcd.interfaces import Timer, Worker
 from svcd.net.targets import Endpoint
+from svcd.node.network_view import KNOWN_PEERS_CALLED, NO_PEER_LEFT, NO_PEER_MET, NetworkView
 from svcd.node.snapshots import Snapshots
-from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET, NetworkView
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry, group_of_endpoint, take_group
 from svcd.p2p.announcements import Announcements
@@ -68,7 +70,7 @@ class PeersFile:
 def read_peers_file(path: Path) -> PeersFile | None:
     """Read ``path``; None if there is no file, or if it is damaged, which is logged."""
     try:
-        return _read(path.read_text("utf-8"))
+        return _read(_unchanged(path.read_text("utf-8")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -77,6 +79,19 @@ def read_peers_file(path: Path) -> PeersFile | None:
         why = "; ".join(transform_error(errors))
     _LOG.warn("{path} cannot be read, so the node starts without known peers: {why}", path=str(path), why=why)
     return None
+
+
+def with_checksum(text: str) -> str:
+    """The content of the file for a JSON text: one line, and a checksum, for a changed digit could ban another node."""
+    return f"{text}\nsha256:{sha256(text.encode('utf-8')).hexdigest()}\n"
+
+
+def _unchanged(content: str) -> str:
+    """The JSON text in the content of the file; raises ValueError if it does not have its checksum."""
+    text = content.partition("\n")[0]
+    if with_checksum(text) != content:
+        raise ValueError("it is damaged, because its content does not have its checksum")
+    return text
 
 
 def _read(text: str) -> PeersFile:
@@ -126,13 +141,13 @@ def _converter() -> Converter:
 _CONVERTER: Final = _converter()
 
 
-def write_peers_file(path: Path, content: dict[str, object]) -> None:
-    """Replace the file by a :meth:`PeersFile.record`; after a crash it is the old or the new one. Raises OSError."""
+def write_peers_file(path: Path, content: PeersFile) -> None:
+    """Replace the file; after a crash it is the old or the new one. Raises OSError."""
     partial = path.with_name(path.name + ".new")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         # Unlike json.dump, which takes three times as long, json.dumps encodes in C.
-        file.write(json.dumps(content))
+        file.write(with_checksum(json.dumps(content.record())))
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
@@ -187,18 +202,48 @@ class PeerNetwork:
     def network_view(self) -> NetworkView:
         """The present state, for the status; an unproven claim of more work has no effect on it."""
         peers, tip = self.peers, self.peers.node.chain_manager.tip
-        claims = [(peer.outbound, peer.status.height if peer.status else 0) for peer in peers.all()]
-        best = max(self.sync.best_height(), min(max((height for _, height in claims), default=0), tip.height))
-        outbound = sorted((height for outbound, height in claims if outbound), reverse=True)
-        usual = outbound[len(outbound) // 2] if outbound else 0
-        return NetworkView(len(claims), best, self.behind(), usual, peers.unreachable(), peers.producer_changes())
+        claims = [peer.status.height if peer.status else 0 for peer in peers.all()]
+        best, behind = max(self.sync.best_height(), min(max(claims, default=0), tip.height)), self.behind()
+        return NetworkView(
+            known_peers=len(claims),
+            best_height=best,
+            behind=behind,
+            usual_height=self._usual_height(),
+            unreachable=peers.unreachable(),
+            producer_changes=peers.producer_changes(),
+            alone=peers.settings.alone and not claims and not behind,
+        )
+
+    def _usual_height(self) -> int:
+        """The greatest height that more than half of the outbound peers show; 0 if there is none.
+
+        One that did not prove its last claim shows none. A peer alone shows one only by headers that prove more work
+        than there is here, or whose producer the list here lacks.
+        """
+        work, outbound = self.peers.node.chain_manager.tip.work, self.peers.outbound()
+        heights = [
+            peer.status.height
+            if peer.status
+            and (peer.proven_work > work or peer.disputed or (len(outbound) > 1 and not peer.unproven_claims))
+            else 0
+            for peer in outbound
+        ]
+        return sorted(heights, reverse=True)[len(heights) // 2] if heights else 0
 
     def behind(self) -> str:
         """Why the node's tip may not be the network's; "" if there is no reason."""
-        return self.peers.alarm or self._no_peer() or self.sync.behind()
+        cut_off = not self.peers.has_any and not self.peers.settings.alone
+        return self.why_no_block() or (NO_PEER_LEFT if cut_off else "")
 
-    def _no_peer(self) -> str:
-        """Why the node is behind for want of a peer; "" if it is not."""
+    def why_no_block(self) -> str:
+        """Why no block may be made on the tip; "" if there is no reason.
+
+        A node that has lost its peers makes blocks, which reach them when they are back.
+        """
+        return self.peers.alarm or self._no_peer_met() or self.sync.behind()
+
+    def _no_peer_met(self) -> str:
+        """Why the node is behind because it has met no peer since its start; "" if it is not."""
         peers = self.peers
         if peers.ever_verified:
             return ""
@@ -222,6 +267,7 @@ class PeerNetwork:
         """Do what is due by now; to be called every second."""
         self.peers.tick()
         self.sync.check_claims()
+        self.relay.tick()
         self.relay.branch_push.tick()
 
     async def stop(self) -> None:
@@ -267,7 +313,7 @@ class PeersService(Service):
         if content is not None:
             peers.book.secret = bytes.fromhex(content.secret)
             for entry in content.entries:
-                peers.book.restore(entry.moved(-peers.node.lead))
+                peers.book.restore(entry.moved(-peers.node.lead).by_now(peers.node.now()))
             peers.bans.restore(content.bans)
         self._anchors = content.anchors if content else []
         self._loaded = True
@@ -345,8 +391,9 @@ class PeersService(Service):
         content = PeersFile(
             format=FORMAT,
             secret=peers.book.secret.hex(),
-            entries=[entry.moved(peers.node.lead) for entry in peers.book.entries()],
+            # Copies, because a thread reads them.
+            entries=[copy(entry).moved(peers.node.lead) for entry in peers.book.entries()],
             anchors=self._anchors,
-            bans=peers.bans.active(peers.node.now()),
+            bans=peers.bans.kept(peers.node.now()),
         )
-        return self._write_lock.run(self._files.run, write_peers_file, self._path, content.record())
+        return self._write_lock.run(self._files.run, write_peers_file, self._path, content)

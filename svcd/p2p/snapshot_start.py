@@ -4,12 +4,12 @@ The headers of the chain with the most work are all fetched first. The state aft
 chunks, each checked against the state root in that block's header. Blocks follow from there on as on every other node.
 """
 
-import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
+import apsw
 from attrs import define, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -189,6 +189,8 @@ class SnapshotStart:
         self._wakeup = Wakeup(self._node.clock)
         self._stopping = False
         self._gauge: _Gauge | None = None
+        self._shown_work = 0
+        """The cumulative work of the headers that are staged."""
         self._said = 0.0
 
     # State
@@ -211,8 +213,8 @@ class SnapshotStart:
         return None if self._gauge is None else self._gauge.read(self._node.now())
 
     def describe(self) -> str:
-        """How far it has come; "" if none is under way."""
-        if self._running is None:
+        """How far it has come; "" if none is under way, or no headers have shown more work than there is here."""
+        if self._running is None or self._shown_work <= self._node.chain_manager.tip.work:
             return ""
         gauge = self._gauge
         how_far = "" if gauge is None else f", {gauge.done} of {gauge.target} {gauge.stage.unit}"
@@ -311,7 +313,7 @@ class SnapshotStart:
         return self._writer.run(self._staged, job, *args)
 
     def _staged(self, job: Callable[..., T], *args: Any) -> T:
-        with self._staging.clearing_damage():
+        with self._staging.discarding_damage():
             return job(*args)
 
     def _note(self, stage: StartStage, done: int, target: int) -> None:
@@ -343,6 +345,7 @@ class SnapshotStart:
         work, idle_since = -1, 0.0
         while not self._stopping:
             tip = await self._write(self._staging.tip)
+            self._shown_work = tip.work
             if tip.work > work:
                 work, idle_since = tip.work, self._peers.online_seconds
             peer = self._most_work(tip)
@@ -409,7 +412,8 @@ class SnapshotStart:
                 if head is None:
                     return
                 new = True
-                peer.note_proven_claim()
+                peer.note_proven_claim(head.point.work)
+                self._shown_work = head.point.work
                 self._note(StartStage.HEADERS, head.point.height, reply.height)
             if reply.is_last:
                 if not new:
@@ -541,7 +545,7 @@ class SnapshotStart:
         while not self._stopping:
             try:
                 found = await self._has_active_watch_since(height, end)
-            except (sqlite3.Error, DatabaseUnavailable) as error:
+            except (apsw.Error, DatabaseUnavailable) as error:
                 if not is_disk_trouble(error):
                     raise
                 if not waits:

@@ -4,8 +4,9 @@ An endpoint is resolved and checked once, and every connection to it goes to tha
 cannot be pointed at another network between two calls.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from attrs import frozen
@@ -24,6 +25,7 @@ from svcd.net.targets import BadTarget, Rules
 from svcd.net.trust import load_trust
 from svcd.p2p.call_budget import CallBudget, CallReason, PlannedCall
 
+_SLOW_NAMES: Final = "Naming endpoints whose names are never looked up to the end, so that no other name is looked up"
 _OVERLOADED: Final = {429, 503}
 """Statuses of a node that does not answer at present: too many requests, service unavailable."""
 MIN_RETRY_AFTER: Final = 1.0
@@ -102,11 +104,18 @@ def _nowhere(_endpoint: str) -> str:
     return ""
 
 
+def _no_operator_s(_endpoint: str) -> bool:
+    """Whether the operator has named an endpoint, while none is named."""
+    return False
+
+
 class Transport(Protocol):
     """Calls other nodes."""
 
     answered_at: Callable[[str], str]
     """Gives the IP address where a node has answered under an endpoint, "" if none has; set by :class:`Peers`."""
+    is_operators: Callable[[str], bool]
+    """Whether the operator has named an endpoint; set by :class:`Peers`."""
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         """The reply of the node at ``endpoint`` to ``request``; fails with PeerCallFailed.
@@ -126,9 +135,16 @@ class Transport(Protocol):
 
 MAX_PINS: Final = 256
 """Endpoints beside those of peers to which connections are kept; the oldest is closed for a new one."""
+LOOK_UPS: Final = 16
+"""Names of nodes that are looked up at a time, each in a thread."""
+HINT_LOOK_UPS: Final = limit(4, "names of hints that are looked up at a time", "names", _SLOW_NAMES)
+"""Of LOOK_UPS, those of endpoints where no node has answered."""
+PEER_LOOK_UPS: Final = limit(8, "names of nodes that have answered, looked up at a time", "names", _SLOW_NAMES)
+"""The other four are for the names that the operator has chosen."""
 _FRAMING_BYTES: Final = 16 * 1024
 """Allowance for the status line and headers."""
 _DIGITS: Final = 6
+_NO_SHARES: Final[Mapping[CallReason, SystemResolver]] = MappingProxyType({})
 _UNPINNING: Final = {"connect", "tls"}
 _KINDS: Final = {"timeout": FailureKind.TIMEOUT, "too-large": FailureKind.TOO_LARGE, "protocol": FailureKind.MALFORMED}
 
@@ -141,7 +157,11 @@ def open_transport(reactor: Dialler, resolver: Worker, *, allow_private: bool, p
     policy = AddressPolicy(allow_private=allow_private)
     caller = PinnedClient(reactor, resolver=SystemResolver(resolver), policy=policy, trust=load_trust())
     rules = Rules.for_peers(allow_private=allow_private)
-    return PinnedTransport(caller, rules, CallBudget(reactor), max_pins=MAX_PINS + peers)
+    shares = {
+        CallReason.HINT: SystemResolver(resolver, HINT_LOOK_UPS),
+        CallReason.PEER: SystemResolver(resolver, PEER_LOOK_UPS),
+    }
+    return PinnedTransport(caller, rules, CallBudget(reactor), shares=shares, max_pins=MAX_PINS + peers)
 
 
 class PinnedTransport:
@@ -149,9 +169,21 @@ class PinnedTransport:
 
     log = Logger()
 
-    def __init__(self, caller: PinnedClient, rules: Rules, budget: CallBudget, *, max_pins: int = MAX_PINS) -> None:
+    def __init__(
+        self,
+        caller: PinnedClient,
+        rules: Rules,
+        budget: CallBudget,
+        *,
+        shares: Mapping[CallReason, SystemResolver] = _NO_SHARES,
+        max_pins: int = MAX_PINS,
+    ) -> None:
+        """``shares`` look up the names of hints and of peers, instead of the resolver of ``caller``."""
         self.answered_at: Callable[[str], str] = _nowhere
         """See :class:`svcd.p2p.transport.Transport`."""
+        self.is_operators: Callable[[str], bool] = _no_operator_s
+        """See :class:`svcd.p2p.transport.Transport`."""
+        self._shares = shares
         self._caller = caller
         self._rules = rules
         self._budget = budget
@@ -168,7 +200,7 @@ class PinnedTransport:
         )
         method = "GET" if request.body is None else "POST"
         try:
-            peer = self._pins.get(endpoint) or await self._pin(endpoint, request.seconds)
+            peer = self._pins.get(endpoint) or await self._pin(endpoint, request)
             reply = await peer.call(
                 method,
                 request.path,
@@ -190,8 +222,13 @@ class PinnedTransport:
             raise PeerCallFailed(_KINDS.get(error.category, FailureKind.UNREACHABLE), str(error)) from error
         return PeerReply(reply.status, reply.body, _seconds(reply.headers.get("retry-after", "")))
 
-    async def _pin(self, endpoint: str, seconds: float) -> PinnedConnections:
-        peer = await self._caller.pin(self._rules.parse(endpoint), seconds=seconds)
+    async def _pin(self, endpoint: str, request: PeerRequest) -> PinnedConnections:
+        target, reason = self._rules.parse(endpoint), self._reason(endpoint, request)
+        share = self._shares.get(reason)
+        if share is not None and share.is_full and reason is CallReason.HINT and target.address is None:
+            # It has not failed: waiting for a thread would take all the time that the call has.
+            raise CallPostponed("as many names are being looked up as may be")
+        peer = await self._caller.pin(target, seconds=request.seconds, resolver=share)
         if endpoint in self._pins:
             # Another call was faster.
             self._close(peer)
@@ -200,6 +237,13 @@ class PinnedTransport:
             self.forget(next(iter(self._pins)))
         self._pins[endpoint] = peer
         return peer
+
+    def _reason(self, endpoint: str, request: PeerRequest) -> CallReason:
+        """Why the name of an endpoint is looked up; one where a node has answered before counts as a peer's."""
+        if self.is_operators(endpoint):
+            return CallReason.OPERATOR
+        answered = request.reason is CallReason.HINT and self.answered_at(endpoint)
+        return CallReason.PEER if answered else request.reason
 
     def _admission(self, endpoint: str, port: int, request: PeerRequest) -> Admission:
         """Whether an address may be dialled for ``request``; each one that may counts in the budget."""

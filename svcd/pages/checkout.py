@@ -37,7 +37,6 @@ from svcd.pages.html import (
     tag,
     time_left,
     utc,
-    visible,
 )
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.qr import qr_code, qr_text
@@ -45,6 +44,7 @@ from svcd.pages.routes import RETURN_URL, UNTIL, ReturnUrl, page
 from svcd.pages.sources import Sources
 from svcd.pages.texts import Message, grouped, message
 from svcd.rpc import fields
+from svcd.visible_text import visible
 
 REFRESH_SECONDS: Final = 5
 SLOW_REFRESH_SECONDS: Final = 60

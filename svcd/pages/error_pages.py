@@ -5,9 +5,10 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.pages.html import Content, in_coins, tag, visible
+from svcd.pages.html import Content, in_coins, tag
 from svcd.pages.layout import Page
 from svcd.pages.texts import Message, message
+from svcd.visible_text import visible
 from svcd.web.responses import HttpError, reason_phrase
 
 CHECKOUT: Final = "/pay/"

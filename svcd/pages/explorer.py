@@ -28,7 +28,6 @@ from svcd.pages.html import (
     section,
     shortened,
     tag,
-    visible,
     when,
 )
 from svcd.pages.layout import CachedPage, Page
@@ -55,6 +54,7 @@ from svcd.pages.tables import (
 from svcd.pages.texts import Message, grouped, message
 from svcd.rpc.fields import ADDRESS, BEFORE, NEWEST, TXID
 from svcd.store.chain_store import StoredBlock
+from svcd.visible_text import visible
 
 
 class BlockPage:

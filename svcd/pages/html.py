@@ -1,11 +1,10 @@
 """The elements that pages are built from, and numbers, times and untrusted text as text.
 
-:func:`svcd.pages.layout.flattened` escapes all text, :func:`visible` invisible characters (docs/pages.md "Untrusted
-text").
+:func:`svcd.pages.layout.flattened` escapes all text, :func:`svcd.visible_text.visible` invisible characters
+(docs/pages.md "Untrusted text").
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -244,46 +243,3 @@ def pagination(*links: Content) -> list[Tag]:
 def section(heading: Content, *content: Content) -> Tag:
     """A section of a page."""
     return tag("section", tag("h2", heading), *content)
-
-
-_INVISIBLE: Final = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"))
-_IGNORABLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-_EMOJI_CATEGORY: Final = "So"
-_JOINER: Final = "\u200d"
-_VARIATION_SELECTORS: Final = ("\ufe0e", "\ufe0f")
-_SKIN_TONES: Final = re.compile("[\U0001f3fb-\U0001f3ff]")
-
-
-def visible(text: str) -> str:
-    r"""``text`` with every invisible character escaped: a zero-width space becomes ``\u{200b}``.
-
-    Invisible are Unicode's general categories C (control, format, unassigned and so on), Zl and Zp, the characters with
-    the property Default_Ignorable_Code_Point, and the blank Braille pattern. Characters that join others into one emoji
-    stay as they are. ``static/visible.mjs`` does the same in browsers.
-    """
-    # The fast path for most texts.
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        f"\\u{{{ord(each):x}}}" if _is_invisible(each) and not _is_part_of_emoji(text, position) else each
-        for position, each in enumerate(text)
-    )
-
-
-def _is_invisible(character: str) -> bool:
-    return unicodedata.category(character) in _INVISIBLE or _IGNORABLE.match(character) is not None
-
-
-def _is_part_of_emoji(text: str, position: int) -> bool:
-    """Whether the character is a variation selector after an emoji, or joins two emoji."""
-    before, after = text[:position][-1:], text[position + 1 : position + 2]
-    if text[position] in _VARIATION_SELECTORS:
-        return _is_emoji(before)
-    joins = text[position] == _JOINER and _is_emoji(after)
-    return joins and (_is_emoji(before) or before in _VARIATION_SELECTORS or _SKIN_TONES.match(before) is not None)
-
-
-def _is_emoji(character: str) -> bool:
-    return character != "" and unicodedata.category(character) == _EMOJI_CATEGORY and character != "\u2800"

@@ -9,7 +9,7 @@ from attrs import field, frozen
 from twisted.web.template import Tag
 
 from svcd.chain.params import DEVNET, NETWORKS, NetworkParams
-from svcd.node.status import NetworkObserver
+from svcd.node.network_view import NetworkObserver
 from svcd.pages.html import Content, notice, tag
 from svcd.pages.texts import SCRIPT, Catalogue, Message, message
 
@@ -21,8 +21,9 @@ _NAVIGATION: Final = (
     ("/wallet/", message("frame.wallet")),
 )
 _ALONE: Final = message("frame.alone")
+_NO_PEERS: Final = message("frame.no-peers")
 _BEHIND: Final = message("frame.behind")
-WARNINGS: Final = (_ALONE, _BEHIND)
+WARNINGS: Final = (_ALONE, _NO_PEERS, _BEHIND)
 """What a page can say about its node."""
 _MAIN: Final = re.compile(rb"<main[^>]*>")
 _VOID: Final = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"))
@@ -156,9 +157,9 @@ class Layout:
     def warning(self) -> Message | None:
         """Why users should not rely on this node at present; None if they may."""
         neighbourhood = self._peers.network_view()
-        if not self._for_tests and not neighbourhood.known_peers:
-            return _ALONE
-        return _BEHIND if neighbourhood.behind else None
+        if neighbourhood.behind:
+            return _BEHIND if neighbourhood.known_peers else _NO_PEERS
+        return _ALONE if neighbourhood.alone and not self._for_tests else None
 
     def _warnings(self) -> list[Tag]:
         return _warnings(self.warning())

@@ -59,7 +59,7 @@ class ReferencePage:
         with sources.reader.snapshot():
             height = sources.tip().height
             places = sources.reader.under_reference(reference, limit=PAYMENTS + 1)
-        on_chain = sorted((transfer_row(sources, place) for place in places), key=_position)
+        on_chain = [transfer_row(sources, place) for place in places]
         # A transfer may be in both: the mempool hears of a block only after its commit.
         included = {row.transfer.txid for row in on_chain}
         pending = [TransferRow(each.transfer) for each in reversed(waiting) if each.transfer.txid not in included]
@@ -152,10 +152,6 @@ def verdicts_on(rows: list[TransferRow], expected: ExpectedPayment) -> list[Tag]
             verdicts.append(badge(message("reference.pays"), "good"))
             paid = True
     return verdicts
-
-
-def _position(row: TransferRow) -> tuple[int, int]:
-    return row.height or 0, row.position
 
 
 def _state(row: TransferRow, height: int) -> Tag:

@@ -8,12 +8,13 @@ from attrs import frozen
 from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
 from svcd.commerce.payment_request import parse_reference
-from svcd.pages.html import Content, tag, visible
+from svcd.pages.html import Content, tag
 from svcd.pages.layout import Page
 from svcd.pages.routes import HTML, SEARCH_TEXT, page, parse_block_id
 from svcd.pages.sources import Sources
 from svcd.pages.tables import only_later
 from svcd.pages.texts import Message, message
+from svcd.visible_text import visible
 from svcd.web.responses import Response
 
 

@@ -15,8 +15,8 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import Mempool, MempoolEntry
+from svcd.node.network_view import NetworkObserver
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
-from svcd.node.status import NetworkObserver
 from svcd.pages.link_policy import LinkPolicySource
 from svcd.pages.recent_blocks import RecentBlocks
 from svcd.store.chain_store import ChainReader, StoredTransfer

@@ -16,6 +16,8 @@ from typing import Final
 from attrs import field, frozen
 from twisted.web.template import Tag
 
+from svcd.visible_text import decoded
+
 DEFAULT: Final = "en"
 """The language of clients that accept none of the others."""
 SCRIPT: Final = "script"
@@ -168,7 +170,7 @@ def load(folder: Traversable | None = None) -> Catalogues:
 
 def _read(file: Traversable) -> dict[str, Forms]:
     try:
-        sections = json.loads(file.read_text(encoding="utf-8"))
+        sections = json.loads(decoded(file.read_bytes()))
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from error
     if not isinstance(sections, dict):

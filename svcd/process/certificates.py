@@ -1,11 +1,12 @@
 """Endpoints with TLS whose certificate is renewed while the node listens (docs/operations.md "Certificates").
 
-Twisted reads the files of an endpoint once. Here each connection takes the newest certificate that was loaded; a
-pair of files that cannot be used leaves the last one in place.
+Twisted reads the files of an endpoint once. Here each connection takes the newest certificate that was loaded. A pair
+of files that cannot be used leaves the last one in place, and so does a certificate that clients refuse while they
+accept the last one.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from attrs import define, field, frozen
@@ -39,10 +40,16 @@ class LoadedCertificate:
     """A certificate with its key, ready for use."""
 
     context: SSL.Context
+    begins: float
+    """The beginning of its validity in Unix seconds."""
     ends: float
-    """In Unix seconds."""
+    """The end of it in Unix seconds."""
     files: Sequence[tuple[int, int, int]]
     """What the files were when they were read; another file, or a newer one, differs in it."""
+
+    def is_valid(self, now: float) -> bool:
+        """Whether it has begun and has not ended at ``now``, in Unix seconds."""
+        return self.begins <= now < self.ends
 
 
 @implementer(IOpenSSLContextFactory)
@@ -99,17 +106,31 @@ class ServerCertificate:
             raise CertificateError(
                 f"{self.certificate_file} and {self.key_file} are no certificate and its key in PEM ({_reason(error)})"
             ) from error
-        return LoadedCertificate(context, certificate.not_valid_after_utc.timestamp(), files)
+        begins, ends = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
+        return LoadedCertificate(context, begins, ends, files)
+
+    def load_better(self, now: float) -> LoadedCertificate:
+        """Read the files again; blocks, and changes nothing.
+
+        Raises CertificateError, also if the new one is not valid at ``now``, in Unix seconds, while the one in use is
+        valid or ends later: a clock that is ahead must not replace a certificate by an older one.
+        """
+        loaded = self.load()
+        if not loaded.is_valid(now) and (self.loaded.is_valid(now) or loaded.ends < self.loaded.ends):
+            what = "has ended" if now >= loaded.ends else "is not valid yet"
+            better = "is valid" if self.loaded.is_valid(now) else "ends later"
+            raise CertificateError(f"{self.certificate_file} {what}, and the certificate in use {better}")
+        return loaded
 
     def use(self, loaded: LoadedCertificate) -> bool:
         """Use a certificate for new connections; whether it is another one than before."""
         changed, self.loaded = loaded.files != self.loaded.files, loaded
         return changed
 
-    def renew(self) -> LoadedCertificate | None:
+    def renew(self, now: float) -> LoadedCertificate | None:
         """The certificate if the files have changed since it was loaded, else None; blocks.
 
-        Files that cannot be used are logged once, and tried again when they have changed: a program that renews a
+        Files that cannot be used at ``now``, in Unix seconds, are logged once, and tried again: a program that renews a
         certificate writes key and certificate one after the other.
         """
         files: object
@@ -120,13 +141,14 @@ class ServerCertificate:
         if files == self.loaded.files:
             self._refused = None
             return None
-        if files == self._refused:
-            return None
-        self._refused = files
+        is_logged, self._refused = files == self._refused, files
         try:
-            loaded = self.load()
+            loaded = self.load_better(now)
         except CertificateError as error:
-            self._log.warn("the certificate in use stays, because the new one cannot be used: {why}", why=str(error))
+            if not is_logged:
+                self._log.warn(
+                    "the certificate in use stays, because the new one cannot be used: {why}", why=str(error)
+                )
             return None
         self._refused = None
         return loaded
@@ -166,12 +188,14 @@ class ServerCertificates:
     """The certificates of all endpoints with TLS, by the descriptions of these."""
 
     by_endpoint: Mapping[str, ServerCertificate]
+    now: Callable[[], float]
+    """The Unix time in seconds."""
 
     _log: ClassVar[Logger] = Logger()
 
     def load(self) -> Sequence[LoadedCertificate]:
-        """Read all files; blocks, and changes nothing. Raises CertificateError."""
-        return [each.load() for each in self.by_endpoint.values()]
+        """Read all files again; blocks, and changes nothing. Raises CertificateError as :meth:`load_better` does."""
+        return [each.load_better(self.now()) for each in self.by_endpoint.values()]
 
     def use(self, loaded: Sequence[LoadedCertificate]) -> list[ServerCertificate]:
         """Use what :meth:`load` has returned; returns those that are other ones than before."""
@@ -181,13 +205,13 @@ class ServerCertificates:
     async def renew(self, worker: Worker) -> None:
         """Use the certificates whose files have changed, which are read in ``worker``."""
         for each in self.by_endpoint.values():
-            loaded = await worker.run(each.renew)
+            loaded = await worker.run(each.renew, self.now())
             if loaded is not None and each.use(loaded):
                 self._log.info("the certificate {file} has been renewed", file=each.certificate_file)
 
-    def alarm(self, now: float) -> str:
-        """A sentence about a certificate that ends soon or has ended at ``now``, in Unix seconds; "" for none."""
-        return next((alarm for each in self.by_endpoint.values() if (alarm := each.alarm(now))), "")
+    def alarm(self) -> str:
+        """A sentence about a certificate that ends soon or has ended; "" for none."""
+        return next((alarm for each in self.by_endpoint.values() if (alarm := each.alarm(self.now()))), "")
 
 
 def _read(path: str) -> bytes:

@@ -1,10 +1,8 @@
-"""The data directory: its lock, the secret seeds in it, and a watch over its database files."""
+"""The data directory: its lock, and a watch over its database files."""
 
 import errno
 import fcntl
 import os
-import re
-import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +13,7 @@ from attrs import define, field
 from twisted.application.service import Service
 from twisted.logger import Logger
 
+from svcd.interfaces import Worker
 from svcd.process.sequential import CannotStart
 
 _NO_FILE: Final = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
@@ -139,20 +138,24 @@ class FileWatch:
     """Notices that a file was removed or replaced by another one, logs it once, and calls ``stop``.
 
     Data that is written to an unlinked file is lost with the process. A stop in time still checkpoints a removed
-    write-ahead log into the database that the process has open.
+    write-ahead log into the database that the process has open. ``worker`` looks at the files, since a disk, or a
+    server of files, may take its time.
     """
 
     paths: Iterable[Path]
     stop: Callable[[], object]
+    worker: Worker
+    lost: Callable[[], Path | None] = lambda: None
+    """A file that the node itself replaces now and then, if it is not the node's any more; called by ``worker``."""
     _identities: dict[Path, tuple[int, int]] = field(factory=dict, init=False)
     """Device and inode of each file that was seen."""
     _stopped: bool = field(default=False, init=False)
 
     _log = Logger()
 
-    def check(self) -> None:
-        """Check that each file is still the one that was first seen; to be called periodically."""
-        gone = [path for path in self.paths if self._is_gone(path)]
+    async def check(self) -> None:
+        """Check that each file is still the one that was first seen; to be called periodically, one at a time."""
+        gone = await self.worker.run(self._find_gone)
         if gone and not self._stopped:
             self._stopped = True
             self._log.critical(
@@ -161,6 +164,11 @@ class FileWatch:
                 path=str(gone[0]),
             )
             self.stop()
+
+    def _find_gone(self) -> list[Path]:
+        gone = [path for path in self.paths if self._is_gone(path)]
+        lost = self.lost()
+        return gone if lost is None else [*gone, lost]
 
     def _is_gone(self, path: Path) -> bool:
         try:
@@ -172,70 +180,3 @@ class FileWatch:
             return False
         identity = (found.st_dev, found.st_ino)
         return self._identities.setdefault(path, identity) != identity
-
-
-_SEED: Final = re.compile(r"[0-9a-f]{64}\n?")
-_MAX_KEY_BYTES: Final = 4096
-
-
-class SeedFileError(Exception):
-    """A seed file cannot be used; the text says why, and what to do."""
-
-
-def load_or_make(path: Path, random: Callable[[int], bytes]) -> bytes:
-    """The 32-byte seed in ``path``, 64 hex characters; if there is no file it is created from ``random``, mode 0600.
-
-    Raises SeedFileError for a file that others may read, that has other contents, or that cannot be read or created.
-    """
-    try:
-        return _load(path) if path.exists() else _make(path, random(32))
-    except OSError as error:
-        raise SeedFileError(
-            f"{path} cannot be read or made: {error.strerror}; it must be in a folder that exists and be open to the "
-            "user that runs the node"
-        ) from error
-
-
-def load_or_make_token(path: Path, random: Callable[[int], bytes]) -> str:
-    """The operator's bearer token: the 64 hex characters of such a file."""
-    return load_or_make(path, random).hex()
-
-
-def _make(path: Path, seed: bytes) -> bytes:
-    partial = path.with_name(path.name + ".new")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(seed.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    # Written under another name first: a crash must not leave half a key.
-    partial.rename(path)
-    return seed
-
-
-def read_private(path: Path) -> bytes:
-    """The first bytes, 4096 at most, of a file that only its owner may read.
-
-    Raises SeedFileError if it is no file or others may read it, OSError if it cannot be read.
-    """
-    # Without O_NONBLOCK, opening a named pipe would wait for its other end.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise SeedFileError(f"{path} is not a file: name one, or a place where one can be made")
-        if stat.S_IMODE(mode) & 0o077:
-            raise SeedFileError(f"{path} can be read by others than its owner: run chmod 600 {path}")
-        return os.read(descriptor, _MAX_KEY_BYTES)
-    finally:
-        os.close(descriptor)
-
-
-def _load(path: Path) -> bytes:
-    text = read_private(path).decode("utf-8", errors="replace")
-    if not _SEED.fullmatch(text):
-        raise SeedFileError(
-            f"{path} must contain 64 lower-case hex characters: restore it, or move it away for a new key"
-        )
-    return bytes.fromhex(text.strip())

@@ -3,8 +3,12 @@
 Data is in an event's fields, never in its format string. Data from the network cannot forge a line: unprintable
 characters are escaped. In the text form a traceback follows its line, indented. At a terminal, events with a field
 `progress`, from 0 to 1, are a bar below the other lines, with their field `_short` or the message.
+
+A pipe that its reader leaves full, or a disk that does not answer, holds up the thread that writes the log, and nothing
+else: lines that do not fit into its queue are dropped and counted.
 """
 
+import atexit
 import json
 import math
 import os
@@ -12,16 +16,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from fcntl import F_GETFL, F_SETFL, fcntl
+from functools import partial
+from queue import SimpleQueue
 from shutil import get_terminal_size
 from typing import Any, Final, cast
 
-from attrs import define
+from attrs import define, field
+from twisted.application.service import Service
 from twisted.logger import (
     FilteringLogObserver,
     LogEvent,
     Logger,
     LogLevel,
     LogLevelFilterPredicate,
+    PredicateResult,
     formatEvent,
 )
 from twisted.python.logfile import LogFile
@@ -32,14 +41,16 @@ from svcd.limits import limit
 Observer = Callable[[LogEvent], None]
 
 REPEATS_SECONDS: Final = 10.0
-REPEATS: Final = limit(
-    20,
-    f"lines of one kind in {REPEATS_SECONDS:g} s",
-    "lines",
-    "Control characters, to forge log lines or control a terminal, or endless log lines, to fill the disk",
+_LOG_ATTACK: Final = (
+    "Control characters, to forge log lines or control a terminal, or endless log lines, to fill the disk"
 )
+REPEATS: Final = limit(20, f"lines of one kind in {REPEATS_SECONDS:g} s", "lines", _LOG_ATTACK)
 """Up to REPEATS events of one kind are written in REPEATS_SECONDS; the others are counted."""
 
+MAX_QUEUED: Final = limit(1_024, "log lines that wait to be written", "lines", _LOG_ATTACK)
+"""Lines that wait for the thread that writes the log; further ones are dropped and counted."""
+FLUSH_SECONDS: Final = 2.0
+"""How long the end of the process waits for the lines that were not written yet."""
 _FILE_BYTES: Final = 10_000_000
 _OLD_FILES: Final = 9
 """A full log file is rotated, and this many old ones are kept."""
@@ -76,10 +87,13 @@ class NodeLog:
         """
         self._file = file
         self._level = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
-        line = {"text": text_line, "json": json_line}[form]
-        self._lines = LineObserver(line, write) if columns is None else TerminalObserver(line, write, columns)
+        self.thread = LogThread()
+        self._is_told: Callable[[BaseException], bool] = lambda _error: False
+        line, queue = {"text": text_line, "json": json_line}[form], partial(self.thread.write, write)
+        lines = LineObserver(line, queue) if columns is None else TerminalObserver(line, queue, columns)
         # Any: mypy does not see that these classes provide the zope interfaces that the filter asks for.
-        self.observer: Observer = FilteringLogObserver(cast(Any, self._lines), cast(Any, [self._level]))
+        filters = cast(Any, [self._level, self._leave_out_told])
+        self.observer: Observer = FilteringLogObserver(cast(Any, lines), filters)
 
     @classmethod
     def opened(cls, twistd: Mapping[str, Any], form: str, level: str) -> "NodeLog | None":
@@ -98,8 +112,8 @@ class NodeLog:
             if stream is None:
                 return None
             columns = _columns if form == "text" and stream.isatty() else None
-            return cls(form, level, _writer_to(stream), columns=columns)
-        log: Any = LogFile.fromFullPath(  # type: ignore[no-untyped-call]
+            return cls(form, level, partial(_write_all, stream.fileno()), columns=columns)
+        log: Any = _AppendedLogFile.fromFullPath(  # type: ignore[no-untyped-call]
             file or "twistd.log", rotateLength=_FILE_BYTES, maxRotatedFiles=_OLD_FILES
         )
         return cls(form, level, log.write, log)
@@ -108,6 +122,15 @@ class NodeLog:
         """Write the events of this level and of more important ones from now on."""
         self._level.setLogLevelForNamespace("", LogLevel.levelWithName(level))
 
+    def leave_out(self, is_told: Callable[[BaseException], bool]) -> None:
+        """Write no failure of which another line tells the operator, as ``is_told`` knows."""
+        self._is_told = is_told
+
+    def _leave_out_told(self, event: LogEvent) -> Any:
+        failure = event.get("log_failure")
+        told = failure is not None and self._is_told(failure.value)
+        return PredicateResult.no if told else PredicateResult.maybe
+
     def rotate(self) -> None:
         """Begin a new file, on SIGUSR1; one that another program has moved away is opened again."""
         if self._file is None:
@@ -115,9 +138,7 @@ class NodeLog:
                 "SIGUSR1: the node does not write the log to a file of its own, so there is nothing to rotate"
             )
             return
-        with self._lines.lock:
-            moved = not os.path.exists(self._file.path) or not os.path.getsize(self._file.path)
-            (self._file.reopen if moved else self._file.rotate)()  # type: ignore[no-untyped-call]
+        self.thread.run(partial(_begin_new, self._file))
         self._log.info("SIGUSR1: the log begins a new file")
 
 
@@ -125,14 +146,115 @@ def _columns() -> int:
     return get_terminal_size().columns
 
 
-def _writer_to(stream: Any) -> Callable[[str], None]:
-    stream.reconfigure(errors="backslashreplace")
+def _write_all(descriptor: int, line: str) -> None:
+    """Write to standard output.
 
-    def write(line: str) -> None:
-        stream.write(line)
-        stream.flush()
+    Not by its stream: while a full pipe holds up the thread that writes, the end of the process would wait for the
+    stream's lock.
+    """
+    left = line.encode("utf-8", "backslashreplace")
+    while left:
+        left = left[os.write(descriptor, left) :]
 
-    return write
+
+def _begin_new(file: LogFile) -> None:
+    moved = not os.path.exists(file.path) or not os.path.getsize(file.path)
+    (file.reopen if moved else file.rotate)()  # type: ignore[no-untyped-call]
+
+
+class _AppendedLogFile(LogFile):
+    """A log file that another program may truncate, as logrotate's `copytruncate` does: writing goes on at its end."""
+
+    def _openFile(self) -> None:  # noqa: N802
+        try:
+            super()._openFile()  # type: ignore[no-untyped-call]
+        except OSError:
+            self.closed = True
+            raise
+        descriptor = self._file.fileno()
+        fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | os.O_APPEND)
+
+    def shouldRotate(self) -> bool:  # noqa: N802
+        return os.fstat(self._file.fileno()).st_size >= _FILE_BYTES
+
+    def write(self, data: str) -> None:
+        if self.closed:
+            # The file could not be opened again, for instance because the disk was full.
+            self._openFile()
+        super().write(data)  # type: ignore[no-untyped-call]
+
+
+@define(eq=False)
+class LogThread:
+    """Does what the log needs of the disk, or of the reader of a pipe, in a thread: in order, and for any thread."""
+
+    dropped: int = 0
+    """Lines since the start that were not written: the queue was full, or the system refused them."""
+    _jobs: "SimpleQueue[Callable[[], object]]" = field(factory=SimpleQueue)
+    _thread: threading.Thread | None = None
+    _reported: int = 0
+
+    _log = Logger()
+
+    def begin(self) -> None:
+        """Start the thread, in the process that stays: twistd forks to become a daemon. Until then nothing waits."""
+        # A daemon thread, for which the end of the process waits no longer than flush() does.
+        self._thread = threading.Thread(target=self._work, name="log", daemon=True)
+        self._thread.start()
+        atexit.register(self.flush)
+
+    def write(self, write: Callable[[str], object], line: str) -> None:
+        """Let ``write`` have a line, unless too many wait."""
+        if self._thread is not None and self._jobs.qsize() >= MAX_QUEUED:
+            self.dropped += 1
+        else:
+            self.run(partial(write, line))
+
+    def run(self, job: Callable[[], object]) -> None:
+        """Do something after the lines before it."""
+        if self._thread is None:
+            job()
+        else:
+            # It may be called while it runs, by the garbage collector, which reports a lost failure.
+            self._jobs.put(job)
+
+    def flush(self) -> None:
+        """Wait until all lines so far are written, for FLUSH_SECONDS at most."""
+        written = threading.Event()
+        self.run(written.set)
+        written.wait(FLUSH_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job()
+            except OSError:
+                # A full disk, or a pipe whose reader has ended; where could that be told?
+                self.dropped += 1
+            else:
+                self._report()
+
+    def _report(self) -> None:
+        lost, self._reported = self.dropped - self._reported, self.dropped
+        if lost:
+            self._log.warn(
+                "{lines} lines of the log were dropped, because they could not be written in time", lines=lost
+            )
+
+
+class LogService(Service):
+    """Writes the log in a thread from the start on; the first service to start."""
+
+    name = "log"
+
+    def __init__(self, thread: LogThread) -> None:
+        self._thread = thread
+
+    def startService(self) -> None:
+        """Start the thread; it ends with the process, which logs until then."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._thread.begin()
 
 
 class LineObserver:

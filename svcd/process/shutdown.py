@@ -143,8 +143,10 @@ class StopSignals:
         )
 
 
-def graceful_exit(reactor: Reactor) -> Callable[[int], None]:
+def graceful_exit(reactor: Reactor, flush: Callable[[], object]) -> Callable[[int], None]:
     """Return a function that stops the reactor and ends the process with an exit status; it may run in any thread.
+
+    ``flush`` writes what is left of the log.
 
     twistd always exits with 0 when a service fails after the reactor has started (Twisted's issue 11335). So an
     ``atexit`` hook sets the status, after twistd has cleaned up.
@@ -155,14 +157,15 @@ def graceful_exit(reactor: Reactor) -> Callable[[int], None]:
             reactor.stop()
 
     def exit_process(status: int) -> None:
-        atexit.register(exit_now, status)
+        atexit.register(exit_now, status, flush)
         reactor.callFromThread(stop)
 
     return exit_process
 
 
-def exit_now(status: int) -> None:
-    """End the process at once: only standard output and standard error are flushed."""
+def exit_now(status: int, flush: Callable[[], object]) -> None:
+    """End the process at once: only the log, by ``flush``, standard output and standard error are flushed."""
+    flush()
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:
             stream.flush()

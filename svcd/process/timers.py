@@ -1,16 +1,15 @@
-"""Periodic work, a monotonic clock for its timers, and a watch over the computer's clock."""
+"""Periodic work, and a monotonic clock for its timers."""
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from attrs import define, field
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from svcd.interfaces import Clock, unix_seconds
+from svcd.interfaces import Clock
 
 
 class Periodic(Service):
@@ -61,11 +60,6 @@ class Periodic(Service):
             self._log.failure("{what} failed; it is tried again in {seconds} s", what=self._what, seconds=self._seconds)
 
 
-CLOCK_CHECK_SECONDS: Final = 1.0
-"""Seconds from one comparison of the clocks to the next."""
-_MIN_JUMP_SECONDS: Final = 2.0
-
-
 def use_monotonic_clock(reactor: Any) -> None:
     """Make a reactor that has not started count monotonic time; ``reactor.unix_seconds`` is the computer's clock.
 
@@ -77,32 +71,3 @@ def use_monotonic_clock(reactor: Any) -> None:
     offset = time.time() - time.monotonic()
     reactor.seconds = lambda: time.monotonic() + offset
     reactor.unix_seconds = time.time
-
-
-@define
-class ClockWatch:
-    """Logs when the computer's clock was set: slots, timestamps and expiry follow it."""
-
-    clock: Clock
-    _lead: float = field(init=False)
-    """By how many seconds the computer's clock is ahead of the monotonic one."""
-
-    _log = Logger()
-
-    @_lead.default
-    def _lead_at_start(self) -> float:
-        return self._current_lead()
-
-    def check(self) -> None:
-        """Compare the clocks; to be called periodically."""
-        before, self._lead = self._lead, self._current_lead()
-        if abs(self._lead - before) >= _MIN_JUMP_SECONDS:
-            self._log.warn(
-                "the computer's clock was set {direction} by {seconds} s; block times follow the new time; "
-                "timeouts are not affected",
-                direction="forward" if self._lead > before else "back",
-                seconds=round(abs(self._lead - before)),
-            )
-
-    def _current_lead(self) -> float:
-        return unix_seconds(self.clock) - self.clock.seconds()

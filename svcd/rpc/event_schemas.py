@@ -19,7 +19,7 @@ from svcd.commerce.events import LATE, DropReason, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_list import AmountMismatch
 from svcd.commerce.sender import TEST_EVENT
-from svcd.node.status import DEEP
+from svcd.node.chain_alarms import DEEP
 from svcd.rpc import schemas
 from svcd.rpc.openapi import Webhook
 from svcd.web.field_types import Choice, Schema, Text, all_described, constant, described, with_example
@@ -206,7 +206,8 @@ SIGNED: Final = (
 _RESPONSES: Final = {
     "2XX": "The receiver has accepted the event, and does not get it again.",
     "410": "The receiver wants no more events of this watch, and the watch ends.",
-    "4XX": "The receiver refuses the event, which is sent again twice; after 408, 409, 425 and 429 as after 5XX.",
+    "4XX": "The receiver refuses the event, which is sent again twice; after 401, 403, 404, 405, 408, 409, 425 and 429 "
+    "as often as after 5XX.",
     "5XX": "The event is sent again later.",
 }
 _UNSEEN: Final[Mapping[str, object]] = dict.fromkeys(("txid", "blockHash", "blockHeight", "blockTime", "work"))

@@ -1,8 +1,9 @@
 """The fields of requests to the chain and payment routes (docs/http.md, docs/payments.md "Values")."""
 
+from functools import partial
 from typing import Final, TypedDict
 
-from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.encoding import MAX_INTEGER, decimal_u53
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import check_reference, fold_case
 from svcd.chain.units import parse_amount, parse_base_units
@@ -76,9 +77,9 @@ _BASE_UNITS: Final = component(
 )
 
 
-def parse_since_height(value: object) -> int:
-    """A height as a decimal string; raises ValueError."""
-    return HEIGHT_TYPE.parse_text(value if isinstance(value, str) else "")
+def whole_number(name: str, description: str, schema: Schema = WHOLE_NUMBER) -> Field:
+    """An optional field with a whole number as a string of digits."""
+    return Field(name, Custom(schema, partial(decimal_u53, what=name)), description, default=None)
 
 
 HEIGHT: Final = Field("height", HEIGHT_TYPE, "The height; the genesis is 0.")
@@ -86,9 +87,7 @@ ADDRESS: Final = Field("address", Custom(ADDRESS_SCHEMA), "An address of this no
 TXID: Final = Field("txid", TXID_TYPE, "The transaction id.")
 LIMIT: Final = Field("limit", Int(1, 100), "How many transfers to return at most.", default=25)
 BEFORE: Final = Field("before", CURSOR_TYPE, "The `next` of the previous page.", default=None)
-BEFORE_ARRIVAL: Final = Field(
-    "before", Custom(WHOLE_NUMBER, parse_since_height), "The `next` of the previous page.", default=None
-)
+BEFORE_ARRIVAL: Final = whole_number("before", "The `next` of the previous page.")
 TRANSACTION: Final = Field("transaction", Custom(SIGNED_TRANSACTION, fold_case), "The signed transfer to broadcast.")
 
 _REFERENCE: Final = Custom(schemas.ORDER_REFERENCE, parse_reference)
@@ -145,11 +144,10 @@ LABEL: Final = Field(
     "The name of the order, for people.",
     default=None,
 )
-SINCE_HEIGHT: Final = Field(
+SINCE_HEIGHT: Final = whole_number(
     "sinceHeight",
-    Custom(SINCE_HEIGHT_SCHEMA, parse_since_height),
     f"Transfers in blocks below this height, 0 to {MAX_INTEGER}, do not count.",
-    default=None,
+    SINCE_HEIGHT_SCHEMA,
 )
 WAIT: Final = Field(
     "wait",

@@ -99,6 +99,10 @@ class ReadyRoute:
             200: object_schema(
                 {
                     "alarms": {"type": "array", "items": {"type": "string"}},
+                    "alone": {
+                        "type": "boolean",
+                        "description": "Whether the node makes its own chain, and nothing compares it.",
+                    },
                     "role": {"type": "string", "enum": ["leader", "standby"]},
                 },
                 optional=("role",),
@@ -111,7 +115,8 @@ class ReadyRoute:
         if reason := self._status.unready():
             raise HttpError(503, f"not ready: {reason}")
         alarms = [alarm for alarm in self._status.alarms().values() if alarm]
-        return {"alarms": alarms} if self._role is None else {"alarms": alarms, "role": self._role()}
+        role = {} if self._role is None else {"role": self._role()}
+        return {"alarms": alarms, "alone": self._status.alone, **role}
 
 
 class OperatorRoutes(ReadyRoute):
@@ -198,10 +203,22 @@ _CERTIFICATE: Final = named_object(
 )
 
 
+_TRUST_CLOCK: Final = Field(
+    "trustClock",
+    Bool(),
+    "Whether the computer's clock, which was set, is right: it is trusted at once, even if the answer is 409.",
+    default=False,
+)
+
+
+class _Reload(Protocol):
+    def __call__(self, *, trust_clock: bool) -> Awaitable[Renderable]: ...
+
+
 class ReloadRoutes:
     """Reloads the configuration; ``reload`` raises HttpError 409 and changes nothing where that is wrong."""
 
-    def __init__(self, reload: Callable[[], Awaitable[Renderable]], *, token: str | None) -> None:
+    def __init__(self, reload: _Reload, *, token: str | None) -> None:
         self.token = token
         self._reload = reload
 
@@ -211,6 +228,7 @@ class ReloadRoutes:
         "Read the configuration and the certificates again, and apply what can change while the node runs",
         bucket="operator",
         guards=(BEARER,),
+        body_fields=(_TRUST_CLOCK,),
         answers={
             200: object_schema(
                 {
@@ -223,11 +241,11 @@ class ReloadRoutes:
                 }
             )
         },
-        errors={409: "The configuration or a certificate cannot be used; nothing has changed."},
+        errors={409: "The configuration or a certificate cannot be used; at most the clock is trusted."},
     )
-    async def reload(self) -> Renderable:
+    async def reload(self, trust_clock: bool) -> Renderable:
         """Answer POST /operator/reload."""
-        return await self._reload()
+        return await self._reload(trust_clock=trust_clock)
 
 
 _ENABLED: Final = Field("enabled", Bool(), "Whether to make blocks.")
@@ -259,7 +277,7 @@ class ParticipationRoutes:
             raise HttpError(400, ON_DEMAND)
         await self._producer.switch(enabled)
         now = self._producer.enabled
-        waits = self._status.behind or self._producer.waits_for
+        waits = self._status.why_no_block or self._producer.waits_for
         return {"enabled": now, "waitsFor": (waits or None) if now else None}
 
 

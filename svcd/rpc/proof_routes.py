@@ -174,6 +174,8 @@ class ProofRoutes(ShowsChain):
         """The answers with the chain proofs of the newest tips, by the hash of the tip."""
         self._making = DeferredLock()
         """One chain proof is made at a time, for all clients that ask for it."""
+        self._finding = DeferredLock()
+        """One account is looked up at a time: a block waits in the writer's queue for one look-up, not for all."""
 
     @Route(
         "GET",
@@ -204,7 +206,7 @@ class ProofRoutes(ShowsChain):
 
     def _failed_unheard(self, failure: Failure) -> None:
         if failure.check(HttpError) is None:  # type: ignore[no-untyped-call]
-            self.log.failure("making a proof of the chain failed", failure)
+            self.log.failure("making a proof failed", failure)
 
     async def _make(self, block_hash: bytes) -> bytes:
         if block_hash not in self._bodies:
@@ -226,7 +228,10 @@ class ProofRoutes(ShowsChain):
     async def account(self, address: str) -> Renderable:
         """Answer GET /rpc/proof/account/{address}."""
         key = decode_address(address, self._params.address_prefix)
-        found = await self._chain.writer.run(self._chain.chainstate.account_path, key)
+        account_path = self._chain.chainstate.account_path
+        # A client that goes away does not let the next one into the queue.
+        finding = self._finding.run(lambda: self._chain.writer.run(account_path, key))
+        found = await shielded(finding, self._failed_unheard)
         proof = render_account_proof(self._params, address, tip=found.tip, leaf=found.leaf, siblings=found.siblings)
         return Response(json_body({"proof": proof}), tip=tip_at(found.tip))
 

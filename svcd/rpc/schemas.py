@@ -105,6 +105,11 @@ STATUS: Final = named_object(
             "description": "`catching-up` while the node cannot assume that its newest block is the network's: "
             "do not rely on the confirmations that it reports.",
         },
+        "alone": described(
+            {"type": "boolean"},
+            "Whether the node makes its own chain, and nothing compares it: its operator lets it be alone, and it has "
+            "no peer. Its `syncState` is `synced` then, for there is nothing to fetch.",
+        ),
         "time": described(TIME, "The clock of the node."),
     },
     optional=["endpoint", "stateRoot", "consensusRoot", "knownPeerCount", "bestKnownPeerHeight", "syncLagBlocks"],
@@ -458,7 +463,7 @@ _OBSERVED: Final = all_described(
         "blockTime": "The start of that block's slot.",
         "matchCount": "How many transfers match, counted up to 32; refund all but one.",
         "mismatches": "Transfers to the recipient under the reference with another amount, those with the nearest "
-        "amounts; none is a payment.",
+        "amounts among the first 100 transfers under the reference from `sinceHeight` on; none is a payment.",
     },
 )
 _OPTIONAL: Final = ("txid", "blockHash", "blockHeight", "blockTime", "sinceHeight", "work")

@@ -1,11 +1,11 @@
 """Builds the HTTP sites of a node: public, between nodes, and for the operator, each with its OpenAPI document."""
 
 import json
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import apsw
 from attrs import field, frozen
 from twisted.web.resource import Resource
 
@@ -17,7 +17,7 @@ from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
 from svcd.rpc.event_schemas import WEBHOOKS
 from svcd.rpc.openapi import About, Tag, document
-from svcd.store.database import DatabaseUnavailable, is_disk_trouble
+from svcd.store.database import DatabaseUnavailable, DiskError, is_disk_trouble
 from svcd.store.pruned import Pruned
 from svcd.web.api import UNROUTED_BUCKET, SiteContext, accept
 from svcd.web.connections import SiteLimits, UnreadBudget
@@ -219,11 +219,18 @@ DISK_TROUBLE: Final = "the node cannot write to its disk at present; nothing has
 UNAVAILABLE: Final = "the database of the webhooks does not answer at present; try again later"
 UNAVAILABLE_SECONDS: Final = 5
 """The ``Retry-After`` of that error."""
+
+
+def _disk_trouble(error: BaseException) -> HttpError | None:
+    return HttpError(503, DISK_TROUBLE) if is_disk_trouble(error) else None
+
+
 ERRORS: Final[ErrorTable] = {
     RuleViolation: lambda violation: HttpError(400, violation.detail),
     NotYet: lambda reason: HttpError(503, reason.detail),
     Pruned: lambda error: HttpError(410, str(error), members={"pruneHeight": str(error.prune_height)}),
-    sqlite3.OperationalError: lambda error: HttpError(503, DISK_TROUBLE) if is_disk_trouble(error) else None,
+    apsw.Error: _disk_trouble,
+    DiskError: _disk_trouble,
     DatabaseUnavailable: lambda _: service_unavailable(UNAVAILABLE, UNAVAILABLE_SECONDS),
 }
 """The HTTP errors for exceptions of chain, node and store."""
@@ -326,8 +333,11 @@ class SiteFactory:
         )
 
     def _context(self, limiter: RateLimiter) -> SiteContext:
-        errors = {**ERRORS, Corrupt: self._damaged, sqlite3.DatabaseError: self._damaged}
+        errors = {**ERRORS, Corrupt: self._damaged, apsw.Error: self._of_database}
         return SiteContext(parse_json=parse_json, errors=errors, limiter=limiter, clock=self.clock, new_id=self.new_id)
+
+    def _of_database(self, error: BaseException) -> HttpError | None:
+        return _disk_trouble(error) or self._damaged(error)
 
     def _damaged(self, error: BaseException) -> HttpError | None:
         return HttpError(503, DAMAGED) if self.is_damage(error) else None

@@ -13,9 +13,9 @@ from svcd.commerce.statement import BEGINNING, Entry, StatementPage, StatementQu
 from svcd.node.chain_manager import ChainManager
 from svcd.rpc import schemas
 from svcd.rpc.chain_routes import ShowsChain, confirmations, tip_at
-from svcd.rpc.fields import ADDRESS, parse_since_height
+from svcd.rpc.fields import ADDRESS, whole_number
 from svcd.store.chain_store import ChainReader
-from svcd.web.field_types import Custom, Int, Text
+from svcd.web.field_types import Int, Text
 from svcd.web.responses import HttpError, Renderable, Response, json_body
 from svcd.web.routes import Field, Route
 
@@ -42,9 +42,8 @@ def _parse_cursor(text: str) -> StatementCursor:
     return StatementCursor((int(height), int(index)), block)
 
 
-_MILLISECONDS: Final = Custom(TIME, parse_since_height)
-FROM: Final = Field("from", _MILLISECONDS, "Entries from this time on, in Unix milliseconds.", default=None)
-TO: Final = Field("to", _MILLISECONDS, "Entries before this time, in Unix milliseconds.", default=None)
+FROM: Final = whole_number("from", "Entries from this time on, in Unix milliseconds.", TIME)
+TO: Final = whole_number("to", "Entries before this time, in Unix milliseconds.", TIME)
 LIMIT: Final = Field("limit", Int(1, MAX_ENTRIES), "How many entries to return at most.", default=100)
 AFTER: Final = Field(
     "after",

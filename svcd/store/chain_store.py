@@ -1,14 +1,11 @@
 """The SQL statements of the chain, behind methods named by intention (docs/storage.md)."""
 
 import json
-import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from heapq import merge
 from itertools import islice
-from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from attrs import frozen
 
@@ -18,36 +15,36 @@ from svcd.chain.block import Block, Header, block_wire, header_hash, parse_heade
 from svcd.chain.errors import Corrupt
 from svcd.chain.history import History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_canonical_transfer, txid_of
+from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainHead, ChainPoint, head_after, history_leaf
-from svcd.limits import LONG_LISTS, limit
+from svcd.limits import LONG_LISTS, LOOK_ALIKES, limit
 from svcd.store import database
-from svcd.store.account_table import AccountReader, AccountWriter
+from svcd.store.account_runs import ACCOUNTS, AccountReader, write_accounts
 from svcd.store.checked_producers import CheckedProducers
-from svcd.store.merge_policy import MergeBudget
-from svcd.store.packed_transfer import FEE, pack_transfer, parties_of_stored, payees_of_stored, unpack_transfer
+from svcd.store.database import DatabaseConnection, DatabaseCursor
+from svcd.store.packed_transfer import FEE, StoredPayment, pack_transfer, payment_of, txid_of_stored, unpack_transfer
 from svcd.store.pruned import Pruned
+from svcd.store.side_blocks import CONDEMNED_AT_ONCE, DELETE_TRANSFERS, SideBlocks, packed_work
+from svcd.store.sorted_runs import NEWEST_FIRST, OLDEST_FIRST, SortedRuns, merge_some
 from svcd.store.transfer_index import (
-    ADDRESSES,
-    LIVE,
-    PAYMENTS,
-    TRANSACTIONS,
-    TransferIndex,
-    TransferIndexWriter,
-    by_address,
-    by_recipient,
-    by_reference,
-    by_txid,
+    TRANSFERS,
+    address_key,
+    payment_key,
     place_of,
+    reference_key,
     rows_of,
+    txid_key,
 )
 from svcd.store.undo_records import pack, unpack
 
 _Payee = tuple[str, bytes]
 """Reference and recipient's key hash."""
-_Key = TypeVar("_Key")
-_Short = TypeVar("_Short")
+_Row = tuple[Any, ...]
+"""The columns of _INDEXED."""
 _MAX_HEIGHT: Final = 1 << 46
+_LAST_PLACE: Final = place_of(_MAX_HEIGHT, 0)
+_LEAST_SWEPT: Final = 256
+"""Deleted rows of the index that are removed with any block."""
 POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
 """The columns of a block, named b, that :func:`chain_point` reads."""
 
@@ -117,11 +114,6 @@ def chain_point(row: Sequence[Any]) -> ChainPoint:
     )
 
 
-def stored_transfer(row: Sequence[Any], body: bytes) -> StoredTransfer:
-    """A transfer from the columns position, body and POINT, and what is packed in the second of them."""
-    return StoredTransfer(chain_point(row[2:]), row[0], body)
-
-
 TRANSFERS_OF: Final = "BETWEEN ({block} << 16) AND ({block} << 16) + 65535"
 """The ids in block_transaction of the transfers of a block."""
 _OF_CANONICAL: Final = f"x.id {TRANSFERS_OF.format(block='c.block')}"
@@ -129,29 +121,19 @@ _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
 _CANONICAL: Final = f"{_STORED} FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
 _WORK: Final = "SELECT b.work FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
 _PLACED: Final = (
-    "FROM canonical c JOIN block b ON b.id = c.block JOIN block_transaction x ON x.id = (c.block << 16) + (?1 & 65535) "
-    "WHERE c.height = ?1 >> 16"
-)
-_TRANSFER_AT: Final = f"SELECT ?1 & 65535, x.body, {POINT} {_PLACED}"
-_PAID_AT: Final = f"SELECT x.body, b.hash, b.height, b.slot {_PLACED}"
-"""The columns of a PaidTransfer after its amount and position."""
-_PLACED_OR_NULL: Final = (
     "LEFT JOIN canonical c ON c.height = p.place >> 16 LEFT JOIN block b ON b.id = c.block "
     "LEFT JOIN block_transaction x ON x.id = (c.block << 16) + (p.place & 65535)"
 )
 """What the index has and the blocks do not is damage."""
-_TRANSACTION: Final = (
-    f"SELECT p.place & 65535, x.body, {POINT}, p.place FROM {TRANSACTIONS.runs} r CROSS JOIN {TRANSACTIONS.table} p "
-    f"ON p.run = r.number AND p.txid = ? AND {LIVE} {_PLACED_OR_NULL}"
+_INDEXED: Final = (
+    f"SELECT p.place & 65535, x.body, {POINT}, p.place FROM {TRANSFERS.source} "
+    "AND r.last >= ?2 >> 16 AND r.first <= ?3 >> 16 AND p.key = ?1 "
+    f"AND p.place BETWEEN max(?2, r.first << 16) AND min(?3, (r.last << 16) + 65535) {_PLACED} "
 )
-MAX_TOGETHER: Final = 10
-"""Up to so many transfers to a payee are all read with one statement."""
-OF_PAYEE: Final = (
-    "SELECT p.amount, p.place & 65535, x.body, b.hash, b.height, b.slot, p.place "
-    f"FROM {PAYMENTS.runs} r CROSS JOIN {PAYMENTS.table} p "
-    "ON r.last >= ?1 >> 16 AND p.run = r.number AND p.reference = ?2 AND p.recipient = ?3 AND p.place >= ?1 "
-    f"AND {LIVE} {_PLACED_OR_NULL} LIMIT ?4"
-)
+"""Of a key and the places between two. In the order of the chain no row is read that is not given, and none is sorted
+(svcd/store/sorted_runs.py)."""
+OLDEST: Final = f"{_INDEXED} ORDER BY {OLDEST_FIRST}, p.place"
+_NEWEST: Final = f"{_INDEXED} ORDER BY {NEWEST_FIRST}, p.place DESC"
 PRODUCED: Final = (
     "b.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
     "json_extract(CAST(b.header AS TEXT), '$.transactionCount')"
@@ -182,18 +164,20 @@ REPLACED_BLOCKS: Final = f"""
     )
     {_STORED} FROM side JOIN block b ON b.id = side.id ORDER BY b.height DESC, b.id DESC LIMIT ?3"""
 """By the parents, since there is no index of blocks by height."""
-MAX_SCANNED: Final = limit(1_000, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
-"""How many transfers of wrong amounts are scanned, below and above, however many there are."""
+MAX_SCANNED: Final = limit(200, "transfers that a page of payments looks at", "transfers", LONG_LISTS)
+"""Some of them may be to others."""
+MAX_COMPARED: Final = limit(
+    100, "transfers under a reference among which a verification finds mismatches", "transfers", LOOK_ALIKES
+)
+"""The oldest ones from the order's height on."""
 
 _PAGES_OF_A_BLOCK: Final = 64
+_ENTRIES_OF_A_TRANSFER: Final = 5
+"""At most."""
 
 
 class ChainReader(AccountReader):
     """Queries of the committed chain; each sees one commit unless it says otherwise."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self._index = TransferIndex(connection)
 
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which all queries see the same commit."""
@@ -372,7 +356,7 @@ class ChainReader(AccountReader):
         """One account as it was after the canonical block at ``height``, which need not be the tip.
 
         Reads the undo records of the later blocks up to the first one that touched the account; a full block's takes a
-        millisecond. For :meth:`svcd.node.chainstate.LongReads.ask`, or within :meth:`snapshot`. Raises Pruned.
+        millisecond. For :meth:`svcd.node.open_chain.LongReads.ask`, or within :meth:`snapshot`. Raises Pruned.
         """
         self.check_kept(height + 1, f"the account after block {height}")
         with self.later_undo(height) as later:
@@ -382,17 +366,19 @@ class ChainReader(AccountReader):
                     return before[key]
         return self.account(key)
 
-    def later_undo(self, height: int) -> closing[sqlite3.Cursor]:
+    def later_undo(self, height: int) -> closing[DatabaseCursor]:
         """The packed undo records of the canonical blocks above ``height`` that are here, ascending, each as a row."""
         later = "SELECT u.data FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ? ORDER BY c.height"
         return closing(self._db.execute(later, (height,)))
 
     def transaction(self, txid: bytes, params: NetworkParams) -> StoredTransfer | None:
         """A canonical transfer by its id; raises Corrupt."""
-        for *row, place in self._db.execute(_TRANSACTION, (by_txid(txid),)):
-            body = unpack_transfer(_existing(row[1], place))
-            if _has_key(place, txid, (txid_of(body, params),), by_txid):
-                return stored_transfer(row, body)
+        key = txid_key(txid)
+        for row in self._indexed(OLDEST, key):
+            found = txid_of_stored(row[1], params)
+            if found == txid:
+                return _listed(row)
+            _check_key(row, key, txid_key(found))
         return None
 
     def has_transaction(self, txid: bytes, params: NetworkParams) -> bool:
@@ -401,34 +387,39 @@ class ChainReader(AccountReader):
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
         """The newest canonical transfers from or to ``key`` before (height, position), newest first; raises Corrupt."""
-        with self.snapshot():
-            values = by_address(key), _in_range(before)
-            rows = self._index.scan(ADDRESSES, "address = ? AND place < ?", values, order="DESC")
-            return list(islice(self._stored(rows, key, parties_of_stored, by_address), limit))
+        return self._of_address(_NEWEST, key, last=_in_range(before) - 1, limit=limit)
 
     def address_transactions_after(self, key: bytes, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
         """The oldest canonical transfers from or to ``key`` after (height, position), oldest first; raises Corrupt."""
-        with self.snapshot():
-            values = by_address(key), _in_range(after)
-            rows = self._index.scan(ADDRESSES, "address = ? AND place > ?", values)
-            return list(islice(self._stored(rows, key, parties_of_stored, by_address), limit))
+        return self._of_address(OLDEST, key, first=_in_range(after) + 1, limit=limit)
 
-    def _stored(
-        self,
-        rows: Iterable[tuple[int, ...]],
-        key: _Key,
-        keys_of: Callable[[bytes], Iterable[_Key]],
-        shortened: Callable[[_Key], _Short],
-    ) -> Iterator[StoredTransfer]:
-        """The transfers of rows of the index that have ``key``; takes no more rows than needed. Raises Corrupt."""
-        for *_, place in rows:
-            row = self._db.execute(_TRANSFER_AT, (place,)).fetchone()
-            stored = _existing(None if row is None else row[1], place)
-            if _has_key(place, key, keys_of(stored), shortened):
-                yield stored_transfer(row, unpack_transfer(stored))
+    def _of_address(
+        self, query: str, address: bytes, *, first: int = 0, last: int = _LAST_PLACE, limit: int
+    ) -> list[StoredTransfer]:
+        key, found = address_key(address), list[StoredTransfer]()
+        for row in self._indexed(query, key, first=first, last=last):
+            recipient, sender, *_ = payment_of(row[1])
+            if address in (recipient, sender):
+                found.append(_listed(row))
+                if len(found) == limit:
+                    break
+            else:
+                _check_key(row, key, address_key(recipient), address_key(sender))
+        return found
+
+    def _indexed(self, query: str, key: int, *, first: int = 0, last: int = _LAST_PLACE) -> Iterator[_Row]:
+        """The transfers that the index has under a key, at places from ``first`` to ``last``; raises Corrupt.
+
+        Each is read when it is needed. Others may have the same key by chance.
+        """
+        with closing(self._db.execute(query, (key, max(first, 0), last))) as rows:
+            for row in rows:
+                if row[1] is None:
+                    raise Corrupt(f"a transfer that the index has at height {row[-1] >> 16} is missing")
+                yield row
 
     def disconnected(self) -> list[tuple[int, bytes]]:
-        """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
+        """Transfers of undone blocks that the mempool's journal may not have yet, in the order of their undoing.
 
         Row and canonical JSON.
         """
@@ -493,121 +484,86 @@ class ChainReader(AccountReader):
         transfers = [parse_canonical_transfer(body, params) for body in self.bodies(stored)]
         return Block(self.block_header(stored, params), tuple(transfers))
 
-    # Payments: their time does not grow with the chain (docs/storage.md)
+    # Payments: their time does not grow with the chain, nor with what is sent besides (docs/storage.md)
 
     def around(
         self, payee: _Payee, amount: int, *, since: int, counted: int, missed: int
     ) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
-        """The results of :meth:`payments` with the limit ``counted`` and :meth:`near_misses` with the limit ``missed``.
+        """The transfers to ``payee`` of exactly ``amount``, and those of the nearest other amounts; raises Corrupt.
 
-        In one statement in place of three if there are few transfers, as for most orders. Raises Corrupt.
+        Of the first, as :meth:`payments` gives them, at most ``counted``. Of the others at most ``missed`` below and
+        ``missed`` above, among the oldest MAX_COMPARED transfers under the reference. Only those at height ``since``
+        and above. Two statements if there are more than these; while others write, within a transaction only.
         """
-        # An order mostly names a height near which it was made: then only the newest runs are read.
-        rows = self._db.execute(OF_PAYEE, (_in_range((since, 0)), *_shortened(payee), MAX_TOGETHER + 1)).fetchall()
-        if len(rows) > MAX_TOGETHER:
-            with self.snapshot():
-                return (
-                    self.payments(payee, amount, since=since, limit=counted),
-                    self.near_misses(payee, amount, since=since, limit=missed),
-                )
+        reference, recipient = payee
         exact: list[PaidTransfer] = []
         others: list[PaidTransfer] = []
-        for *row, place in rows:
-            paid = PaidTransfer._make(row)
-            if _has_key(place, payee, payees_of_stored(_existing(paid.stored, place)), _shortened):
-                (exact if paid.amount == amount else others).append(paid)
-        exact.sort(key=_order)
+        # An order mostly names a height near which it was made: then only the newest runs are read.
+        under_reference = self._under_reference(reference, first=_in_range((since, 0)))
+        for compared, (row, payment) in enumerate(under_reference, 1):
+            if payment.recipient == recipient:
+                (exact if payment.amount == amount else others).append(_paid(row, payment))
+            if compared == MAX_COMPARED:
+                exact = self.payments(payee, amount, since=since, limit=counted)
+                break
         return exact[:counted], _nearest(others, amount, missed) if others else []
-
-    def _paid(self, rows: Iterable[tuple[int, ...]], payee: _Payee) -> Iterator[PaidTransfer]:
-        """Those transfers of rows of PAYMENTS that are to ``payee``; raises Corrupt."""
-        for *_, amount, place in rows:
-            stored, *block = self._db.execute(_PAID_AT, (place,)).fetchone() or (None,)
-            paid = PaidTransfer(amount, place & 65_535, _existing(stored, place), *block)
-            if _has_key(place, payee, payees_of_stored(paid.stored), _shortened):
-                yield paid
 
     def payments(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
         """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first; raises Corrupt.
 
-        Only those at height ``since`` and above.
+        Only those at height ``since`` and above; whatever else is under the reference.
         """
-        with self.snapshot():
-            values = *_shortened(payee), amount, _in_range((since, 0))
-            rows = self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND amount = ? AND place >= ?", values)
-            return list(islice(self._paid(rows, payee), limit))
-
-    def near_misses(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
-        """The transfers to ``payee`` of the nearest other amounts, at most ``limit`` below and ``limit`` above.
-
-        Raises Corrupt.
-        """
-        found: list[PaidTransfer] = []
-        values, begin = (*_shortened(payee), amount), _in_range((since, 0))
-        with self.snapshot():
-            for side, order in (("<", "DESC"), (">", "ASC")):
-                runs = self._index.scan_runs(PAYMENTS, f"{_OF_PAYEE} AND amount {side} ?", values, order=order)
-                nearest = islice(merge(*runs, key=_AMOUNT, reverse=order == "DESC"), MAX_SCANNED)
-                found += islice(self._paid((row for row in nearest if row[-1] >= begin), payee), limit)
+        asked, found = (*payee, amount), list[PaidTransfer]()
+        key = payment_key(*asked)
+        for row in self._indexed(OLDEST, key, first=_in_range((since, 0))):
+            payment = payment_of(row[1])
+            there = (payment.reference or "", payment.recipient, payment.amount)
+            if there == asked:
+                found.append(_paid(row, payment))
+                if len(found) == limit:
+                    break
+            else:
+                _check_key(row, key, payment_key(*there))
         return found
 
-    def has_received_few(self, payee: _Payee) -> bool:
-        """Whether so few transfers to ``payee`` are on the chain that :meth:`received` may sort them."""
-        with self.snapshot():
-            rows = self._index.scan(PAYMENTS, _OF_PAYEE, _shortened(payee))
-            return next(islice(rows, MAX_SCANNED, None), None) is None
-
-    def received(self, payee: _Payee, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
-        """The oldest transfers to ``payee`` of any amount after (height, position), oldest first; sorts them all.
+    def under_reference(self, reference: str, *, after: tuple[int, int] = (-1, 0), limit: int) -> list[StoredTransfer]:
+        """The oldest transfers to any recipient under ``reference`` after (height, position), oldest first.
 
         Raises Corrupt.
         """
-        with self.snapshot():
-            values = *_shortened(payee), _in_range(after)
-            rows = sorted(self._index.scan(PAYMENTS, f"{_OF_PAYEE} AND place > ?", values), key=lambda row: row[-1])
-            return list(islice(self._stored(rows, payee, payees_of_stored, _shortened), limit))
+        rows = self._under_reference(reference, first=_in_range(after) + 1)
+        return [_listed(row) for row, _ in islice(rows, limit)]
 
-    def under_reference(self, reference: str, *, limit: int) -> list[StoredTransfer]:
-        """Transfers to any recipient under ``reference``, the oldest blocks first; raises Corrupt."""
-        with self.snapshot():
-            rows = self._index.scan(PAYMENTS, "reference = ?", (by_reference(reference),))
-            return list(islice(self._stored(rows, reference, _references_of, by_reference), limit))
-
-
-_OF_PAYEE: Final = "reference = ? AND recipient = ?"
-_AMOUNT: Final = itemgetter(2)
-_order: Final = attrgetter("height", "position")
+    def _under_reference(self, reference: str, *, first: int) -> Iterator[tuple[_Row, StoredPayment]]:
+        key = reference_key(reference)
+        for row in self._indexed(OLDEST, key, first=first):
+            payment = payment_of(row[1])
+            if payment.reference == reference:
+                yield row, payment
+            else:
+                _check_key(row, key, reference_key(payment.reference or ""))
 
 
-def _shortened(payee: _Payee) -> tuple[int, int]:
-    reference, recipient = payee
-    return by_reference(reference), by_recipient(recipient)
+def _listed(row: _Row) -> StoredTransfer:
+    position, stored, *point, _ = row
+    return StoredTransfer(chain_point(point), position, unpack_transfer(stored))
 
 
-def _references_of(stored: bytes) -> list[str]:
-    return [reference for reference, _ in payees_of_stored(stored)]
+def _paid(row: _Row, payment: StoredPayment) -> PaidTransfer:
+    position, stored, block_hash, height, slot, *_ = row
+    return PaidTransfer(payment.amount, position, stored, block_hash, height, slot)
+
+
+def _check_key(row: _Row, key: int, *keys: int) -> None:
+    """Raise Corrupt unless ``key``, under which the index has a transfer, is one of its ``keys``."""
+    if key not in keys:
+        raise Corrupt(f"the index has a transfer at height {row[-1] >> 16} under a key that it does not have")
 
 
 def _in_range(place: tuple[int, int]) -> int:
     """A place that a client has given, as one number between the places before it and after it."""
     height, position = place
     return place_of(min(max(height, -1), _MAX_HEIGHT), min(max(position, -1), 65_535))
-
-
-def _existing(stored: bytes | None, place: int) -> bytes:
-    """What is stored of a transfer that the index has; raises Corrupt if nothing is."""
-    if stored is None:
-        raise Corrupt(f"a transfer that the index has at height {place >> 16} is missing")
-    return stored
-
-
-def _has_key(place: int, key: _Key, found: Iterable[_Key], shortened: Callable[[_Key], _Short]) -> bool:
-    """Whether ``key`` is one of those ``found`` in a transfer that the index has; raises Corrupt if none is alike."""
-    if key in found:
-        return True
-    if shortened(key) not in map(shortened, found):
-        raise Corrupt(f"the index has a transfer at height {place >> 16} under a key that it does not have")
-    return False
 
 
 def _nearest(others: Iterable[PaidTransfer], amount: int, limit: int) -> list[PaidTransfer]:
@@ -626,11 +582,11 @@ def _check_hash(block: StoredBlock, found: bytes) -> None:
 class ChainWriter(ChainReader):
     """Changes to the chain; only the writer thread calls them, inside :meth:`commit`."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         super().__init__(connection)
-        budget = MergeBudget()
-        self._entries = TransferIndexWriter(connection, budget)
-        self._accounts = AccountWriter(connection, budget)
+        self._index = SortedRuns(connection, TRANSFERS)
+        self._accounts = SortedRuns(connection, ACCOUNTS)
+        self.side_blocks = SideBlocks(connection)
         self.checked_producers = CheckedProducers(connection)
 
     def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
@@ -653,7 +609,7 @@ class ChainWriter(ChainReader):
         return database.transaction(self._db)
 
     def probe(self) -> None:
-        """See whether the disk accepts as much as a small block; raises sqlite3.Error."""
+        """See whether the disk accepts as much as a small block; raises apsw.Error."""
         database.probe(self._db, _PAGES_OF_A_BLOCK)
 
     def attempt(self) -> AbstractContextManager[None]:
@@ -663,89 +619,60 @@ class ChainWriter(ChainReader):
     def add_block(self, block: Block, point: ChainPoint, *, side_work: int | None = None) -> StoredBlock:
         """Store a block that has passed all checks but those that need the state.
 
-        ``side_work`` is the work by which it is kept if it is not canonical (see :meth:`trim_side_blocks`), and None if
-        it is about to become canonical.
+        ``side_work`` is the work by which it is kept if it is not canonical (svcd.store.side_blocks), and None if it is
+        about to become canonical.
         """
         text = block.header.wire()
         parent = block.header.parent_hash
-        side = None if side_work is None else side_work.to_bytes(32, "big")
-        variables = (point.height, point.slot, point.difficulty_clock, point.work.to_bytes(32, "big"), point.issued)
-        cursor = self._db.execute(
+        side = None if side_work is None else packed_work(side_work)
+        variables = (point.height, point.slot, point.difficulty_clock, packed_work(point.work), point.issued)
+        self._db.execute(
             "INSERT INTO block (hash, parent, height, slot, clock, work, issued, header, size, side_work) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (point.hash, parent, *variables, text, block.size, side),
         )
-        number = cursor.lastrowid or 0
-        if side is not None:
-            self._raise_side_work(parent, side)
+        number = self._db.last_insert_rowid()
+        if side_work is not None:
+            self.side_blocks.raise_work(parent, side_work)
         packed = map(pack_transfer, [transfer.wire for transfer in block.transfers])
         database.insert(self._db, "block_transaction", list(enumerate(packed, number << 16)))
         return StoredBlock(number, parent, point, text)
 
-    def _raise_side_work(self, block_hash: bytes, work: bytes) -> None:
-        """Let a side block and its ancestors be kept for at least the work of a descendant."""
-        found: tuple[bytes] | None = (block_hash,)
-        while found is not None:
-            found = self._db.execute(
-                "UPDATE block SET side_work = ?2 WHERE hash = ?1 AND side_work < ?2 RETURNING parent", (*found, work)
-            ).fetchone()
+    def delete_old_blocks(self, *, below: int, at_most: int) -> bool:
+        """Delete at most ``at_most`` blocks, the oldest ones, and none at height ``below`` or above.
 
-    def trim_side_blocks(self, *, limit: int, spare: int, at_most: int) -> int | None:
-        """Delete side blocks, with their descendants, until ``limit`` bytes are left.
-
-        The branch with the least work goes first, and at most ``at_most`` blocks at a time. Branches with more work
-        than ``spare`` stay. Gives the least ``spare`` with which more must go, and None if no more must.
+        Transfers, undo records and index entries go; headers, history nodes and accounts stay. Side branches that leave
+        the chain there are condemned: gives whether there are any. :meth:`SideBlocks.trim` deletes them.
         """
-        (excess,) = self._db.execute(
-            "SELECT ifnull(sum(size), 0) - ? FROM block WHERE side_work IS NOT NULL", (limit,)
-        ).fetchone()
-        path: list[tuple[int, bytes]] = []
-        while excess > 0 or path:
-            if not path:
-                least = self._db.execute(
-                    "SELECT id, hash FROM block WHERE side_work <= ? ORDER BY side_work LIMIT 1",
-                    (spare.to_bytes(32, "big"),),
-                ).fetchone()
-                if least is None:
-                    (kept,) = self._db.execute("SELECT min(side_work) FROM block WHERE side_work NOT NULL").fetchone()
-                    return None if kept is None else int.from_bytes(kept, "big")
-                path.append(least)
-            child = self._db.execute("SELECT id, hash FROM block WHERE parent = ? LIMIT 1", (path[-1][1],)).fetchone()
-            if child is not None:
-                path.append(child)
-            elif not at_most:
-                return spare
-            else:
-                excess -= self._delete(path.pop()[0])
-                at_most -= 1
-        return None
-
-    def _delete(self, number: int) -> int:
-        """Delete a block and its transfers; gives its size."""
-        self._db.execute(f"DELETE FROM block_transaction WHERE id {TRANSFERS_OF.format(block='?1')}", (number,))
-        (size,) = self._db.execute("DELETE FROM block WHERE id = ? RETURNING size", (number,)).fetchone()
-        return int(size)
-
-    def delete_with_descendants(self, block: StoredBlock) -> list[bytes]:
-        """Delete a block that is not canonical, and its descendants; gives the hashes of these."""
-        gone: list[bytes] = []
-        parents = [(block.id, block.point.hash)]
-        while parents:
-            number, block_hash = parents.pop()
-            children = self._db.execute("SELECT id, hash FROM block WHERE parent = ?", (block_hash,)).fetchall()
-            gone += [child_hash for _, child_hash in children]
-            parents += children
-            self._delete(number)
-        return gone
+        height = first = self.prune_height()
+        deleted = condemned = 0
+        while height < min(below, first + at_most):
+            block = self.existing(height)
+            some = self.side_blocks.condemn_children(block.parent)
+            condemned += some
+            if some == CONDEMNED_AT_ONCE:
+                # There may be more of them, which the next commit condemns.
+                break
+            self._db.execute(DELETE_TRANSFERS, (block.id,))
+            deleted += self._db.changes()
+            self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
+            height += 1
+        if height > first:
+            self.set_prune_height(height)
+        self._index.sweep(_ENTRIES_OF_A_TRANSFER * deleted)
+        return condemned > 0
 
     def set_prune_height(self, height: int) -> None:
-        """Note that blocks below ``height`` are not here whole any more; in the commit that deletes of them first."""
+        """Note that blocks below ``height`` are not here whole any more, in the commit that deletes them."""
         self._db.execute("UPDATE prune SET height = ?1 WHERE row = 1 AND height < ?1", (height,))
-        self._entries.forget_below(height)
+        self._index.forget(below=height)
 
-    def write_accounts(self, accounts: Mapping[bytes, Account | None], *, count: int) -> None:
-        """Set accounts, None for one that a block had created; ``count`` exist then."""
-        self._accounts.write(accounts, count=count)
+    def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
+        """Set accounts, None for one that a block had created. Goes on with merges."""
+        self._merge(write_accounts(self._accounts, accounts))
+
+    def _merge(self, added: int) -> None:
+        merge_some((self._index, self._accounts), added)
 
     def connect_block(
         self,
@@ -764,7 +691,9 @@ class ChainWriter(ChainReader):
         self._db.execute("UPDATE block SET side_work = NULL WHERE id = ? AND side_work IS NOT NULL", (block.id,))
         rows = [(height, level, node) for level, node in enumerate(history) if level]
         self._db.executemany("INSERT INTO history VALUES (?, ?, ?)", rows)
-        self._entries.add(height, height, rows_of(transfers, height))
+        entries = rows_of(transfers, height)
+        self._merge(self._index.add(entries, height))
+        self._index.sweep(_LEAST_SWEPT + len(entries))
         # After the merges, since it takes the pages that they free: the commit would write these pages anyway.
         self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
 
@@ -779,11 +708,11 @@ class ChainWriter(ChainReader):
         )
         self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
         self._db.execute("DELETE FROM history WHERE height = ?", (height,))
-        self._entries.forget_from(height)
+        self._index.forget(above=height - 1)
         return before
 
     def save_disconnected(self, transfers: Sequence[Transfer]) -> int:
-        """Save transfers of undone blocks for the mempool's database; gives the last row."""
+        """Save transfers of undone blocks for the mempool's journal; gives the last row."""
         self._db.executemany(
             "INSERT OR REPLACE INTO disconnected_transfer (txid, body) VALUES (?, ?)",
             [(transfer.txid, transfer.wire) for transfer in transfers],
@@ -792,6 +721,6 @@ class ChainWriter(ChainReader):
         return int(last)
 
     def forget_disconnected(self, last: int) -> None:
-        """Delete the saved transfers up to row ``last``, which are in the mempool's database; a commit of its own."""
+        """Delete the saved transfers up to row ``last``, which are in the mempool's journal; a commit of its own."""
         with self.commit():
             self._db.execute("DELETE FROM disconnected_transfer WHERE number <= ?", (last,))

@@ -1,14 +1,13 @@
 """By which changes of the producers the canonical chain has been checked, so that a start need not read all headers."""
 
-import sqlite3
-
 from svcd.store import database
+from svcd.store.database import DatabaseConnection
 
 
 class CheckedProducers:
     """The hash of these changes, which stays right as long as every further block is checked by them."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         self._db = connection
 
     def has(self, changes: bytes) -> bool:

@@ -12,14 +12,24 @@ import fcntl
 import os
 import re
 import shutil
-import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from svcd.store.database import is_damage, open_reader
+import apsw
+
+from svcd.chain.errors import Corrupt
+from svcd.store.database import (
+    DatabaseConnection,
+    DatabaseError,
+    NoChecksums,
+    connect,
+    describe,
+    is_damage,
+    open_reader,
+)
 
 Progress = Callable[[int, int], object]
 PAGES: Final = 256
@@ -34,6 +44,14 @@ _DATABASE: Final = re.compile(r".+\.sqlite(-journal|-wal|-shm)?")
 
 class CopyError(Exception):
     """No copy was made; the text is one sentence for the operator."""
+
+
+class SourceDamaged(Corrupt):
+    """A database cannot be copied because it is damaged; its cause is the error that shows that."""
+
+    def __init__(self, source: Path, error: Exception) -> None:
+        super().__init__(f"{source.name}: {describe(error)}")
+        self.source = source
 
 
 class NoRoom(CopyError):
@@ -57,7 +75,7 @@ def copy_databases(
         CopyError: ``folder`` exists, cannot be made, or has the name of a partial copy; nothing is left behind, as
             after every exception.
         NoRoom: a disk cannot be read or written.
-        sqlite3.DatabaseError: a source is damaged.
+        SourceDamaged: nothing is left behind either.
     """
     partial = _create_partial(folder)
     try:
@@ -72,9 +90,9 @@ def copy_databases(
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError):
             raise NoRoom(f"{folder} cannot be written: {_reason(error)}") from None
-        if isinstance(error, sqlite3.Error) and not is_damage(error):
-            # SQLite does not say which disk failed.
-            raise NoRoom(f"the databases cannot be copied to {folder}: {error}") from None
+        if isinstance(error, (apsw.Error, DatabaseError)):
+            # SQLite does not say which disk failed. Damage is that of the copy.
+            raise NoRoom(f"the databases cannot be copied to {folder}: {describe(error)}") from None
         raise
     with suppress(OSError):
         # The folder may be writable and not readable; the copies themselves are on the disk.
@@ -102,42 +120,49 @@ def _create_partial(folder: Path) -> Path:
 
 def _copy_all(sources: Sequence[Path], folder: Path, progress: Progress | None) -> None:
     with ExitStack() as stack:
-        readers = [stack.enter_context(closing(open_reader(source))) for source in sources]
-        for reader in readers:
-            reader.execute("BEGIN")
-            # A transaction sees the moment of its first query.
-            reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        readers = []
+        for source in sources:
+            with _naming_damage(source):
+                readers.append(reader := stack.enter_context(closing(open_reader(source))))
+                reader.execute("BEGIN")
+                # A transaction sees the moment of its first query.
+                reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         for source, reader in zip(sources, readers, strict=True):
-            _copy(reader, folder / source.name, progress)
+            with _naming_damage(source):
+                _copy(reader, folder / source.name, progress)
 
 
-def _copy(reader: sqlite3.Connection, target: Path, progress: Progress | None) -> None:
+@contextmanager
+def _naming_damage(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, NoChecksums) as error:
+        if not is_damage(error):
+            raise
+        raise SourceDamaged(source, error) from error
+
+
+def _copy(reader: DatabaseConnection, target: Path, progress: Progress | None) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     # Closed after the connection: closing it first would release the connection's locks.
-    with os.fdopen(descriptor, "wb") as file, closing(sqlite3.connect(target, isolation_level=None)) as copy:
+    with os.fdopen(descriptor, "wb") as file, closing(connect(target, fresh=True)) as copy:
         # A copy that a power cut interrupts is removed, so it needs no journal.
         copy.execute("PRAGMA journal_mode = OFF")
         copy.execute("PRAGMA synchronous = OFF")
-        reader.backup(copy, pages=PAGES, progress=_progress_handler(progress, file.fileno()))
+        unsynced = 0
+        with copy.backup("main", reader, "main") as backup:
+            is_done = False
+            while not is_done:
+                is_done = backup.step(PAGES)
+                unsynced += PAGES
+                if unsynced >= UNSYNCED_PAGES:
+                    unsynced = 0
+                    os.fsync(file.fileno())
+                if progress is not None:
+                    progress(backup.remaining, backup.page_count)
         # A reader of the copy must leave no -wal and -shm beside it. The node changes the mode when it starts.
         copy.execute("PRAGMA journal_mode = DELETE")
     sync(target)
-
-
-def _progress_handler(progress: Progress | None, target: int) -> Callable[[int, int, int], None]:
-    """Called by SQLite after each piece; ``target`` is the descriptor of the copy."""
-    unsynced = 0
-
-    def tell(_status: int, left: int, total: int) -> None:
-        nonlocal unsynced
-        unsynced += PAGES
-        if unsynced >= UNSYNCED_PAGES:
-            unsynced = 0
-            os.fsync(target)
-        if progress is not None:
-            progress(left, total)
-
-    return tell
 
 
 def _reason(error: OSError) -> str:

@@ -56,11 +56,11 @@ class LeaseStore:
 
     def replace(self, before: LeaderLease, after: LeaderLease) -> bool:
         """Replace the lease if it is still ``before``; returns whether it was replaced."""
-        changed = self.connection.execute(
+        changed = self.connection.change(
             "UPDATE lease SET term = ?, holder = ?, expires_at = ? WHERE term = ? AND holder = ? AND expires_at = ?",
             (after.term, after.holder, after.expires_at, before.term, before.holder, before.expires_at),
         )
-        return changed.rowcount == 1
+        return changed == 1
 
     def end_terms(self) -> None:
         """End all terms, even those that nodes have begun in transactions that the database has lost."""

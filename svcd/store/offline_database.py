@@ -4,13 +4,13 @@ The queries here are those that a running node never makes: whether every row th
 """
 
 import os
-import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+import apsw
 from attrs import evolve
 
 from svcd.chain.accounts import Account
@@ -20,16 +20,23 @@ from svcd.chain.transaction import Transfer
 from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block
 from svcd.store.database import (
     CHAIN,
+    DatabaseConnection,
     DatabaseError,
     DatabaseKind,
     UncleanShutdownMarker,
+    check_log,
     check_version,
+    connect,
+    damaged_pages,
+    describe,
     explaining_errors,
     is_damage,
     migrations,
+    unverified,
 )
 from svcd.store.database_copy import sync
-from svcd.store.transfer_index import INDEXES, Index, rows_of
+from svcd.store.sorted_runs import SortedRuns, Tree
+from svcd.store.transfer_index import TRANSFERS, rows_of
 from svcd.store.undo_records import unpack
 
 _STEPS_OF_SQLITE: Final = 1_000_000
@@ -39,20 +46,20 @@ _COMPANIONS: Final = ("-wal", "-shm", "-tree")
 
 
 @contextmanager
-def open_offline(path: Path, kind: DatabaseKind = CHAIN) -> Iterator[sqlite3.Connection]:
+def open_offline(path: Path, kind: DatabaseKind = CHAIN) -> Iterator[DatabaseConnection]:
     """A connection that can only read the database at ``path``.
 
     Raises DatabaseError if there is no such file, it is damaged, or has another schema than this program's.
     """
     if not path.is_file():
         raise DatabaseError(f"there is no {path}; name the data directory of a node")
-    # Opened for writing: the write-ahead log of a killed node must be brought into the file.
-    uri = f"{path.absolute().as_uri()}?mode=rw"
+    check_log(path, kind)
     with (
         # The caller is the repair tool; do not recommend it.
         explaining_errors(path, evolve(kind, tool="")),
         _marker_cleared(UncleanShutdownMarker(path)),
-        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db,
+        # Opened for writing: the write-ahead log of a killed node must be brought into the file.
+        closing(connect(path, kind)) as db,
     ):
         db.execute("PRAGMA query_only = 1")
         (present,) = db.execute("PRAGMA user_version").fetchone()
@@ -83,25 +90,40 @@ def errors_as_corrupt() -> Iterator[None]:
     """Turn errors of SQLite inside into Corrupt, for damage that the caller can locate."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise Corrupt(f"it cannot be read: {error}") from error
+    except apsw.Error as error:
+        raise Corrupt(f"it cannot be read: {describe(error)}") from error
 
 
 _MOST_PROBLEMS: Final = 100
 
 
-def integrity(connection: sqlite3.Connection) -> list[str]:
-    """The problems that SQLite finds in the file, which it reads whole; at most _MOST_PROBLEMS."""
+def integrity(path: Path, connection: DatabaseConnection) -> list[str]:
+    """The problems in the file at ``path``, open as ``connection``, which is read whole; at most _MOST_PROBLEMS."""
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    if damaged := damaged_pages(path, size, at_most=_MOST_PROBLEMS):
+        users = _users_of(connection, damaged)
+        return [f"page {page}, {users.get(page, 'unused')}, fails its checksum" for page in damaged]
     try:
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        found = [str(text) for (text,) in connection.execute(f"PRAGMA integrity_check({pages + _MOST_PROBLEMS})")]
-    except sqlite3.Error as error:
+        found = [str(text) for (text,) in connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")]
+    except apsw.Error as error:
         if not is_damage(error):
             raise
-        return [str(error)]  # A damaged first page, for instance, ends the check.
-    # Tables of a start from a snapshot that the disk had damaged leave such pages, which hold nothing that is missing.
-    problems = [text for text in found if text != "ok" and not text.endswith("never used")]
-    return problems[:_MOST_PROBLEMS]
+        return [describe(error)]
+    return [text for text in found if text != "ok"]
+
+
+def _users_of(connection: DatabaseConnection, pages: list[int]) -> dict[int, str]:
+    """The table or index to which each of some damaged pages belongs, as far as they let SQLite find it."""
+    users: dict[int, str] = {}
+    try:
+        with unverified(connection):
+            for name, page in connection.execute("SELECT name, pageno FROM dbstat"):
+                if page in pages:
+                    users[page] = f"of {name}"
+    except apsw.Error:
+        # What the other pages say is lost with this one.
+        return dict.fromkeys(pages, "in use or not") | users
+    return users
 
 
 class Inspector(ChainReader):
@@ -112,36 +134,30 @@ class Inspector(ChainReader):
         row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
         return None if row is None else unpack(row[0])
 
-    def is_undo_being_deleted(self) -> bool:
-        """Whether the block below the prune height still has its undo record."""
-        query = "SELECT 1 FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height = ?"
-        return self._db.execute(query, (self.prune_height() - 1,)).fetchone() is not None
-
     def history_nodes(self, height: int) -> list[tuple[int, Node]]:
         """The levels and nodes of the history tree that the canonical block at ``height`` completes, without leaves."""
         rows = self._db.execute("SELECT level, node FROM history WHERE height = ? ORDER BY level", (height,))
         return rows.fetchall()
 
-    def index_without(self, transfer: Transfer, height: int, position: int) -> Index | None:
-        """The first index in which a transfer is not found where it is; None if it is found in all."""
-        for index, rows in rows_of([transfer], height, position).items():
-            if not all(self._index.has(index, row) for row in rows):
-                return index
-        return None
+    def is_indexed(self, transfer: Transfer, height: int, position: int) -> bool:
+        """Whether the index has all rows of a transfer at its place."""
+        row = (
+            f"SELECT 1 FROM {TRANSFERS.source} AND (p.key, p.place) = (?1, ?2) AND ?2 >> 16 BETWEEN r.first AND r.last"
+        )
+        return all(self._db.execute(row, each).fetchone() for each in rows_of([transfer], height, position))
 
-    def count_entries(self) -> dict[Index, int]:
-        """How many rows each index has; reads them all."""
-        return {index: self._index.count(index) for index in INDEXES}
+    def count_indexed(self) -> int:
+        """How many rows the index has; reads them all."""
+        return SortedRuns(self._db, TRANSFERS).count_rows()
 
     def rows_of(self, table: str) -> int:
         """The number of rows of ``canonical``, ``undo`` or ``history``."""
         (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
         return int(count)
 
-    def stray_changes(self) -> int:
-        """The number of changes of accounts in runs that do not exist."""
-        query = "SELECT count(*) FROM recent_account WHERE run NOT IN (SELECT number FROM account_run)"
-        return int(self._db.execute(query).fetchone()[0])
+    def count_strays(self, tree: Tree) -> int:
+        """The number of rows of accounts or of the index that belong to no run."""
+        return SortedRuns(self._db, tree).count_strays()
 
     def side_blocks(self) -> Iterator[StoredBlock]:
         """The stored blocks that are not canonical, parents first."""
@@ -152,7 +168,7 @@ class Inspector(ChainReader):
         return map(stored_block, rows)
 
 
-def used_bytes(connection: sqlite3.Connection) -> int:
+def used_bytes(connection: DatabaseConnection) -> int:
     """How large the file of a database would be without free pages."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
@@ -160,26 +176,27 @@ def used_bytes(connection: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def copy_used(connection: sqlite3.Connection, fresh: Path, step: Callable[[int], object]) -> None:
+def copy_used(connection: DatabaseConnection, fresh: Path, step: Callable[[int], object]) -> None:
     """Copy a database of :func:`open_offline` to the new file ``fresh``, without its free pages.
 
-    ``step`` is called with the number of further bytes written. Raises sqlite3.Error and OSError.
+    ``step`` is called with the number of further bytes written. Raises apsw.Error and OSError.
     """
     # SQLite would create a file that all users can read.
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     written = 0
 
-    def tell() -> None:
+    def tell() -> bool:
         nonlocal written
         size = fresh.stat().st_size
         step(size - written)
         written = size
+        return False
 
     # It would forbid writing to the copy, too.
     connection.execute("PRAGMA query_only = 0")
     connection.set_progress_handler(tell, _STEPS_OF_SQLITE)
     connection.execute("VACUUM INTO ?", (str(fresh),))
-    connection.set_progress_handler(None, 0)
+    connection.set_progress_handler(None)
     tell()
 
 

@@ -23,6 +23,7 @@ from twisted.logger import Logger
 
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, check_version, migrations
 from svcd.store.sql_connection import Row, Rows, Values
+from svcd.visible_text import BadText, line_of
 
 OLDEST_VERSION: Final = 15
 CONNECT_SECONDS: Final = 3
@@ -180,8 +181,8 @@ def parse_address(text: str) -> PostgresqlAddress:
 def read_address(path: Path | None) -> PostgresqlAddress | None:
     """The database that the URI in a file names; None without a file, or if there is no URI in it."""
     try:
-        return None if path is None else parse_address(path.read_text("utf-8").strip())
-    except (OSError, UnicodeDecodeError, DatabaseError):
+        return None if path is None else parse_address(line_of(path.read_bytes(), "the URI").strip(" "))
+    except (OSError, BadText, DatabaseError):
         return None
 
 
@@ -236,11 +237,18 @@ class PostgresqlConnection:
 
     def execute(self, statement: str, values: Values = ()) -> Rows:
         """See :meth:`svcd.store.sql_connection.SqlConnection.execute`."""
+        return self._execute(statement, values)
+
+    def _execute(self, statement: str, values: Values) -> psycopg.Cursor[tuple[Any, ...]]:
         connection = self._connected()
         try:
             return connection.cursor(binary=True).execute(_translated(statement), values)
         except _UNAVAILABLE as error:
             raise self._unavailable(error) from None
+
+    def change(self, statement: str, values: Values = ()) -> int:
+        """See :meth:`svcd.store.sql_connection.SqlConnection.change`."""
+        return self._execute(statement, values).rowcount
 
     def select_each(self, statement: str, values: Iterable[Values]) -> list[list[Row]]:
         """See :meth:`svcd.store.sql_connection.SqlConnection.select_each`."""

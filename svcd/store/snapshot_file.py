@@ -14,10 +14,11 @@ from zlib import crc32
 
 from attrs import frozen
 
-from svcd.chain.accounts import KEY_BITS, subtree_root
+from svcd.chain.accounts import KEY_BITS
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Corrupt, RuleViolation
 from svcd.chain.snapshot import RECORD_BYTES, Chunk, Manifest, check_manifest, cut, join, leaves, parse_manifest
+from svcd.chain.state_tree import subtree_root
 from svcd.chain.transition import ChainPoint
 
 Pause = Callable[[], object]
@@ -128,6 +129,10 @@ def _read_chunks(file: BinaryIO, pause: Pause) -> tuple[list[Chunk], list[int]]:
     return chunks, sums
 
 
+class SnapshotDamaged(Exception):
+    """A file is not the snapshot that was written; it is no part of the chain, and can be made again."""
+
+
 @frozen
 class SnapshotFile:
     """A whole snapshot on disk."""
@@ -142,30 +147,30 @@ class SnapshotFile:
 
     @classmethod
     def open(cls, path: Path) -> "SnapshotFile":
-        """Read the manifest; raises Corrupt if the file is no whole snapshot, OSError if it cannot be read."""
+        """Read the manifest; raises SnapshotDamaged if the file is no whole snapshot, OSError if it cannot be read."""
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TAIL.size, 0))
             tail = file.read()
             if len(tail) != _TAIL.size or not tail.startswith(_FORMAT):
-                raise Corrupt(f"{path} is not a whole snapshot")
+                raise SnapshotDamaged(f"{path} is not a whole snapshot")
             _, accounts, length, checksum = _TAIL.unpack(tail)
             begin = accounts * RECORD_BYTES
             file.seek(min(begin, size))
             footer = file.read(max(size - begin - _TAIL.size, 0))
         if crc32(footer) != checksum:
-            raise Corrupt(f"{path} is damaged: its manifest does not have its checksum")
+            raise SnapshotDamaged(f"{path} is damaged: its manifest does not have its checksum")
         wire = footer[:length]
         manifest = parse_manifest(parse_json(wire))
         sums = tuple([number for (number,) in _SUM.iter_unpack(footer[length:])])
         return cls(path, manifest, wire, manifest.digest, sums)
 
     def chunk(self, index: int) -> bytes:
-        """The records of a chunk; raises Corrupt if the disk has damaged them, OSError if they cannot be read."""
+        """The records of a chunk; raises SnapshotDamaged if they are not as written, OSError if they cannot be read."""
         first, end = (self.manifest.starts[at] * RECORD_BYTES for at in (index, index + 1))
         with self.path.open("rb") as file:
             file.seek(first)
             records = file.read(end - first)
         if len(records) != end - first or crc32(records) != self._sums[index]:
-            raise Corrupt(f"{self.path} is damaged: chunk {index} does not have its checksum")
+            raise SnapshotDamaged(f"{self.path} is damaged: chunk {index} does not have its checksum")
         return records

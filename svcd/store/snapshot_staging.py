@@ -4,59 +4,34 @@ What a commit has written is there after a kill, and the start goes on from it (
 """
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from hashlib import sha256
 from typing import Final
 
+import apsw
 from attrs import frozen
 
-from svcd.chain.accounts import KEY_BITS, Account
+from svcd.chain.accounts import Account
 from svcd.chain.address import key_hash
 from svcd.chain.block import Header, parse_header
-from svcd.chain.commitment import Row
 from svcd.chain.encoding import parse_json
-from svcd.chain.errors import RuleViolation
 from svcd.chain.history import NODE_SIZE, History, Node, mountain_levels
 from svcd.chain.params import NetworkParams
 from svcd.chain.snapshot import Manifest, parse_manifest
+from svcd.chain.state_tree import Row
 from svcd.chain.transition import ChainHead, ChainPoint, genesis_head, genesis_point, history_leaf
 from svcd.store import database
 from svcd.store.chain_store import PRODUCED, chain_point
+from svcd.store.database import DatabaseConnection
 
 _POINT: Final = "hash, height, slot, clock, work, issued"
 _PRODUCERS: Final = f"SELECT {PRODUCED} FROM snapshot_header b WHERE b.height BETWEEN ? AND ? ORDER BY b.height"
-_EVERY_HEADER: Final = (
-    # Damage may give a column any type: a cast spares Python a text that is none.
-    "SELECT CAST(height AS INTEGER), CAST(hash AS BLOB), CAST(parent AS BLOB), CAST(slot AS INTEGER), "
-    "CAST(clock AS INTEGER), CAST(work AS BLOB), CAST(issued AS INTEGER), CAST(header AS BLOB), CAST(history AS BLOB), "
-    "CAST(checksum AS BLOB) FROM snapshot_header ORDER BY height"
-)
 _LEVELS: Final = json.dumps(list(range(1, 64)))
 _BODY_BYTES: Final = len(b',"transactions":[]')
 _STATE: Final = ("snapshot_progress", "snapshot_chunk", "snapshot_account")
-_KEY_BYTES: Final = KEY_BITS // 8
-_ACCOUNT_TABLE: Final = (
-    "CREATE TABLE snapshot_account (key BLOB PRIMARY KEY, balance INTEGER NOT NULL, nonce INTEGER NOT NULL, "
-    "held INTEGER) STRICT, WITHOUT ROWID"
-)
-
-
-def _checksum(
-    height: int,
-    block_hash: bytes,
-    parent: bytes,
-    slot: int,
-    clock: int,
-    work: bytes,
-    issued: int,
-    header: bytes,
-    nodes: bytes,
-) -> bytes:
-    """What tells whether the disk has damaged a row of a header."""
-    numbers = f"{height} {slot} {clock} {issued} ".encode("ascii")
-    return sha256(b"".join((numbers, block_hash, parent, work, header, nodes))).digest()[:8]
+_ALL: Final = ("snapshot_header", *_STATE)
+_RUN: Final = 1
+"""The run of the accounts once they are those of the chain (svcd/store/sorted_runs.py)."""
 
 
 class StagingDamaged(Exception):
@@ -75,7 +50,7 @@ class StateProgress:
 class SnapshotStaging:
     """The tables of a start from a snapshot, for the writer's thread; each change is a commit of its own."""
 
-    def __init__(self, connection: sqlite3.Connection, params: NetworkParams) -> None:
+    def __init__(self, connection: DatabaseConnection, params: NetworkParams) -> None:
         self._db = connection
         self._params = params
 
@@ -104,19 +79,7 @@ class SnapshotStaging:
         row = self._db.execute("SELECT header FROM snapshot_header WHERE height = ?", (height,)).fetchone()
         if row is None:
             raise StagingDamaged(f"the header at height {height} is missing in the start from a snapshot")
-        try:
-            return parse_header(json.loads(row[0]), self._params)
-        except (ValueError, RuleViolation) as error:
-            raise StagingDamaged(f"the header at height {height} is damaged in the start from a snapshot") from error
-
-    def check_headers(self) -> None:
-        """Raise StagingDamaged unless all headers are as they were staged; reads them all, 3 s for half a million."""
-        next_height = 1
-        with closing(self._db.execute(_EVERY_HEADER)) as rows:
-            for *row, checksum in rows:
-                if None in row or row[0] != next_height or _checksum(*row) != checksum:
-                    raise StagingDamaged(f"the header at height {next_height} is damaged in the start from a snapshot")
-                next_height += 1
+        return parse_header(json.loads(row[0]), self._params)
 
     def producers(self, first: int, last: int) -> list[tuple[int, bytes, int]]:
         """Height, producer's public key and number of transfers of the blocks from ``first`` to ``last``."""
@@ -160,8 +123,7 @@ class SnapshotStaging:
             leaf = history_leaf(point, work=point.work - before.point.work)
             nodes = b"".join(before.history.completed_by(leaf)[1:])
             variables = (point.slot, point.difficulty_clock, point.work.to_bytes(32, "big"), point.issued)
-            row = (point.height, point.hash, header.parent_hash, *variables, header.wire(), nodes)
-            rows.append((*row, _checksum(*row)))
+            rows.append((point.height, point.hash, header.parent_hash, *variables, header.wire(), nodes))
             before = head
         with database.transaction(self._db):
             self._db.execute("DELETE FROM snapshot_header WHERE height > ?", (parent.point.height,))
@@ -175,14 +137,11 @@ class SnapshotStaging:
     # State
 
     def progress(self) -> StateProgress | None:
-        """How much of the state is here; None if no snapshot has been chosen. Raises StagingDamaged."""
+        """How much of the state is here; None if no snapshot has been chosen."""
         row = self._db.execute("SELECT manifest FROM snapshot_progress").fetchone()
         if row is None:
             return None
-        try:
-            manifest = parse_manifest(parse_json(row[0]))
-        except RuleViolation as violation:
-            raise StagingDamaged("the manifest of the snapshot is damaged") from violation
+        manifest = parse_manifest(parse_json(row[0]))
         done = {number for (number,) in self._db.execute("SELECT number FROM snapshot_chunk")}
         missing = [index for index in range(len(manifest.chunks)) if index not in done]
         return StateProgress(manifest, tuple(missing))
@@ -195,91 +154,59 @@ class SnapshotStaging:
 
     def add_chunk(self, index: int, accounts: Iterable[tuple[bytes, Account]]) -> None:
         """Add the accounts of a chunk that has been checked."""
-        rows = [(key, account.balance, account.nonce, account.held_since) for key, account in accounts]
+        rows = [(_RUN, key, account.balance, account.nonce, account.held_since) for key, account in accounts]
         with database.transaction(self._db):
             database.insert(self._db, "snapshot_account", rows)
             self._db.execute("INSERT INTO snapshot_chunk VALUES (?)", (index,))
 
     def every_account(self) -> Iterator[Row]:
-        """All accounts, ascending by key hash; raises StagingDamaged."""
-        # Damage may give a column any type: a cast spares Python a text that is none.
-        query = (
-            "SELECT CAST(key AS BLOB), CAST(balance AS INTEGER), CAST(nonce AS INTEGER), CAST(held AS INTEGER) "
-            "FROM snapshot_account ORDER BY key"
-        )
-        before = b""
+        """All accounts, ascending by key hash."""
+        query = f"SELECT key, balance, nonce, held FROM snapshot_account WHERE run = {_RUN} ORDER BY key"
         with closing(self._db.execute(query)) as rows:
-            for row in rows:
-                key, balance, nonce, held = row
-                # Of all other values the state root tells.
-                is_whole = None not in (key, balance, nonce) and len(key) == _KEY_BYTES and key > before
-                if not is_whole or min(balance, nonce, held or 0) < 0:
-                    raise StagingDamaged("an account of the snapshot is damaged")
-                before = key
-                yield row
-
-    def forget_state(self) -> None:
-        """Remove the accounts, and what is known of their snapshot."""
-        self._remove(_STATE)
+            yield from rows
 
     def clear(self) -> None:
         """Remove everything."""
-        self._remove((*_STATE, "snapshot_header"))
+        with database.transaction(self._db):
+            self._delete(_ALL)
 
     @contextmanager
-    def clearing_damage(self, *, headers: bool = True) -> Iterator[None]:
-        """If what is staged turns out to be damaged inside, remove it and raise StagingDamaged.
+    def discarding_damage(self) -> Iterator[None]:
+        """If what is staged turns out to be damaged inside, remove all of it and raise StagingDamaged.
 
-        Only for work that reads and writes nothing else in the file. The headers stay if ``headers`` is false, for work
-        that reads none. If other parts of the file are damaged as well, that shows where they are read.
+        An error of the database stays as it is if anything else in the file is damaged.
         """
-        remove = self.clear if headers else self.forget_state
         try:
             yield
         except StagingDamaged:
-            remove()
+            self.clear()
             raise
-        except sqlite3.DatabaseError as error:
+        except apsw.Error as error:
             if not database.is_damage(error):
                 raise
-            remove()
-            raise StagingDamaged(f"what was fetched for the start from a snapshot is damaged: {error}") from error
+            self._remove_damaged(error)
+            raise StagingDamaged(
+                f"what was fetched for the start from a snapshot is damaged: {database.describe(error)}"
+            ) from error
 
-    def _remove(self, tables: Sequence[str]) -> None:
-        try:
-            with database.transaction(self._db):
-                self._delete(tables)
-        except sqlite3.DatabaseError as error:
-            if not database.is_damage(error):
-                raise
-            # SQLite reads the pages that it is to delete.
-            self._replace(tables)
-
-    def _replace(self, tables: Sequence[str]) -> None:
-        """Put empty tables in the place of some of which SQLite cannot read every page.
-
-        The pages of the old ones stay unused until ``svc db compact``, and are never written again: a damaged page may
-        name others that are not its own.
-        """
-        self._db.execute("PRAGMA writable_schema = ON")
-        try:
-            with database.transaction(self._db):
-                for table in tables:
-                    (definition,) = self._db.execute(
-                        "SELECT sql FROM sqlite_schema WHERE name = ?", (table,)
-                    ).fetchone()
-                    self._db.execute(f"ALTER TABLE {table} RENAME TO damaged_{table}")
-                    self._db.execute(definition)
-                    self._db.execute("DELETE FROM sqlite_schema WHERE tbl_name = ?", (f"damaged_{table}",))
-        finally:
-            self._db.execute("PRAGMA writable_schema = RESET")
+    def _remove_damaged(self, error: apsw.Error) -> None:
+        """Remove everything, damaged pages included; raises ``error`` if the rest of the file is not sound then."""
+        with database.transaction(self._db):
+            # SQLite reads the pages that it frees.
+            with database.unverified(self._db):
+                self._delete(_ALL)
+            # A damaged page may have named pages of other tables, which would be free now.
+            if self._db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise error
 
     def _delete(self, tables: Iterable[str]) -> None:
         for table in tables:
             self._db.execute(f"DELETE FROM {table}")
 
-    def become_chain(self, height: int) -> None:
+    def become_chain(self, height: int, *, accounts: int) -> None:
         """Make the headers up to ``height``, and the accounts, those of the chain, within the caller's commit.
+
+        There are so many ``accounts``.
 
         No block but the genesis may be canonical.
         """
@@ -307,8 +234,10 @@ class SnapshotStaging:
         # Of blocks that were here whole before.
         self._db.execute("DELETE FROM block_transaction WHERE block IN (SELECT block FROM canonical)")
         self._db.execute("DELETE FROM undo")
-        self._db.execute("DROP TABLE account")
-        self._db.execute("ALTER TABLE snapshot_account RENAME TO account")
-        self._db.execute(_ACCOUNT_TABLE)
-        for table in ("account_run", "recent_account", "snapshot_progress", "snapshot_chunk", "snapshot_header"):
+        (definition,) = self._db.execute("SELECT sql FROM sqlite_schema WHERE name = 'snapshot_account'").fetchone()
+        self._db.execute("DROP TABLE account_entry")
+        self._db.execute("ALTER TABLE snapshot_account RENAME TO account_entry")
+        self._db.execute(definition)
+        for table in ("account_run", "snapshot_progress", "snapshot_chunk", "snapshot_header"):
             self._db.execute(f"DELETE FROM {table}")
+        self._db.execute("INSERT INTO account_run VALUES (1, ?, 1, ?, NULL)", (_RUN, accounts))

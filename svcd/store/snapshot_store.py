@@ -1,6 +1,5 @@
 """Reads the accounts as they were after an earlier block, for snapshots of the state (docs/peers.md "Snapshots")."""
 
-import sqlite3
 from collections.abc import Callable, Generator
 from itertools import islice
 from pathlib import Path
@@ -11,6 +10,7 @@ from svcd.chain.accounts import KEY_BITS, Account
 from svcd.chain.errors import Corrupt
 from svcd.chain.snapshot import pack_account
 from svcd.store.chain_store import ChainReader
+from svcd.store.database import DatabaseConnection
 from svcd.store.external_sort import ExternalSort, sorting
 from svcd.store.undo_records import RECORD_BYTES, unpack
 
@@ -34,7 +34,7 @@ class TooFarBack(Exception):
 class StateReader:
     """Reads the state after a canonical block, which need not be the tip; within one commit."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         self.chain = ChainReader(connection)
 
     def records(self, height: int, folder: Path, pause: Callable[[], object]) -> Generator[bytes]:

@@ -9,11 +9,10 @@ Every statement of the store is written once, in the SQL that both engines have:
 - Use :meth:`SqlConnection.select_each` and :meth:`SqlConnection.executemany` to read and write many rows: PostgreSQL
   gets all statements without a round trip for each.
 
-The errors are the engine's own: sqlite3.Error, or :class:`svcd.store.database.DatabaseUnavailable` if PostgreSQL does
+The errors are the engine's own: apsw.Error, or :class:`svcd.store.database.DatabaseUnavailable` if PostgreSQL does
 not answer.
 """
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, Final, Protocol
 from attrs import frozen
 
 from svcd.store import database
+from svcd.store.database import DatabaseConnection
 
 Values = Sequence[int | str | bytes | None]
 Row = tuple[Any, ...]
@@ -35,10 +35,6 @@ _MOVED: Final = 0x7376636D
 
 class Rows(Protocol):
     """The result of one statement."""
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows an UPDATE or DELETE has changed."""
 
     def fetchone(self) -> Any:
         """The next row, None after the last."""
@@ -58,6 +54,9 @@ class SqlConnection(Protocol):
 
     def execute(self, statement: str, values: Values = ()) -> Rows:
         """The result of one statement."""
+
+    def change(self, statement: str, values: Values = ()) -> int:
+        """Execute an UPDATE or DELETE that returns no rows; gives how many rows it has changed."""
 
     def select_each(self, statement: str, values: Iterable[Values]) -> list[list[Row]]:
         """The rows that a statement gives for each of ``values``, in order."""
@@ -83,11 +82,11 @@ class SqlConnection(Protocol):
 
 def mark_as_copy(path: Path) -> None:
     """Mark the SQLite database at ``path`` as a copy; see :meth:`SqlConnection.is_copy`."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+    with closing(database.connect(path, database.WEBHOOKS)) as copy:
         copy.execute(f"PRAGMA application_id = {_COPY}")
 
 
-def mark_as_moved(connection: sqlite3.Connection) -> None:
+def mark_as_moved(connection: DatabaseConnection) -> None:
     """Mark an open database as moved; see :meth:`SqliteConnection.is_moved`."""
     connection.execute(f"PRAGMA application_id = {_MOVED}")
 
@@ -96,11 +95,16 @@ def mark_as_moved(connection: sqlite3.Connection) -> None:
 class SqliteConnection:
     """A file that :func:`svcd.store.database.open_writer` has opened."""
 
-    connection: sqlite3.Connection
+    connection: DatabaseConnection
 
     def execute(self, statement: str, values: Values = ()) -> Rows:
         """See :meth:`SqlConnection.execute`."""
         return self.connection.execute(statement, values)
+
+    def change(self, statement: str, values: Values = ()) -> int:
+        """See :meth:`SqlConnection.change`."""
+        self.connection.execute(statement, values)
+        return self.connection.changes()
 
     def select_each(self, statement: str, values: Iterable[Values]) -> list[list[Row]]:
         """See :meth:`SqlConnection.select_each`."""

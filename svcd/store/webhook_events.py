@@ -461,12 +461,12 @@ class EventStore:
 
         These are events that were delivered, or were created and never delivered, before ``before``.
         """
-        return self._db.execute(
+        return self._db.change(
             f"UPDATE event SET {_EMPTIED} WHERE number IN "
             "(SELECT number FROM event WHERE fate <> 'waiting' AND length(body) > 0 "
             "AND coalesce(delivered_at, created_at) < ? LIMIT ?)",
             (_EMPTY, before, limit),
-        ).rowcount
+        )
 
     def waiting_since(self) -> int | None:
         """When the oldest event that waits to be sent for the first time was made."""
@@ -491,11 +491,11 @@ class EventStore:
         condition: Values = (),
     ) -> int:
         """Update an event ``only_if`` that is true, with the values of ``condition``; gives how many were updated."""
-        return self._db.execute(
+        return self._db.change(
             f"UPDATE event SET {assignments} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
             f"AND sequence = ? AND {only_if}",
             (*values, watch, sequence, *condition),
-        ).rowcount
+        )
 
     def _asked_since(self, watch: str, sequence: int, asked_at: int | None) -> bool:
         """Whether the merchant asked for an event during its attempt, which is none of those it has from then on.

@@ -262,6 +262,8 @@ class _Call:
                     raise too_low
             if bound.route.with_client:
                 values["client"] = bound.site.limiter.clients.address_of_request(request)
+            if bound.route.with_host:
+                values["host"] = (request.requestHeaders.getRawHeaders(b"Host") or [b""])[-1].decode("latin-1")
             if bound.route.with_charge:
                 values["charge"] = partial(bound.site.limiter.owe, request, bound.route.bucket)
             result = bound.method(**values)

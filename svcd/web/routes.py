@@ -161,6 +161,8 @@ class Route:
     guards: tuple[Guard, ...] = field(kw_only=True, default=(), converter=in_order)
     with_client: bool = field(kw_only=True, default=False)
     """Whether the method takes ``client``: the client's IP address, None for a client without limits."""
+    with_host: bool = field(kw_only=True, default=False)
+    """Whether the method takes ``host``: the ``Host`` of the request, "" if it has none."""
     with_charge: bool = field(kw_only=True, default=False)
     """Whether the method takes ``charge``: a function that draws tokens from the client's bucket, even if there are
     fewer, for work that only some requests cause."""
@@ -238,7 +240,7 @@ class Route:
         fields = self.path_fields + self.query_fields + (() if self.raw_body else self.body_fields)
         names = [field.argument for field in fields if field is not MIN_HEIGHT]
         names += [guard.argument for guard in self.guards if guard.argument is not None]
-        names += ["body"] * self.raw_body + ["client"] * self.with_client
+        names += ["body"] * self.raw_body + ["client"] * self.with_client + ["host"] * self.with_host
         return names + ["charge"] * self.with_charge
 
 

@@ -2,14 +2,15 @@
 
 import copy
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from svcd.keyfile import Keyfile, Pbkdf2, outdated, parse, unseal
+from svcd.chain.params import NETWORKS
+from svcd.keyfile import Keyfile, Pbkdf2, parse, render, seal, unseal
 from svcd.pages.static_files import PAGE, static_files
 from tests.browser.between import Between, Reply
 from tests.browser.chain import (
@@ -24,6 +25,7 @@ from tests.browser.chain import (
     wallet_path,
 )
 from tests.browser.engines import Tab, checked, in_one_engine, make_wallet, unlock
+from tests.cli.terminal import PASSWORD, SEED
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import DEADLINE, RunningNode, wait_until
 
@@ -286,7 +288,7 @@ KEEP = """(text) => {
   };
   return true;
 }"""
-"""Stores a keyfile, as an earlier version of the page has."""
+"""Stores a keyfile, as the page does."""
 KEPT = """() => {
   const opening = indexedDB.open("svc-wallet");
   opening.onsuccess = () => {
@@ -308,24 +310,23 @@ def kept(tab: Tab) -> Keyfile:
     return parse(tab.attribute("body", "data-tested").encode())
 
 
-def test_an_older_keyfile_is_encrypted_anew_when_it_is_unlocked(tab: Tab, vectors: Path) -> None:
-    [former, *_] = json.loads((vectors / "wallet.json").read_text("utf-8"))["formerKeyfiles"]
+def test_a_weak_keyfile_is_encrypted_anew_when_it_is_unlocked(tab: Tab) -> None:
+    weak = seal(SEED, PASSWORD, params=NETWORKS["devnet"], random=secrets.token_bytes, kdf=Pbkdf2(iterations=600_000))
     tab.go("/wallet/")
     tab.see("body[data-view=welcome]")
-    tab.evaluate(KEEP, former["file"])
+    tab.evaluate(KEEP, render(weak).decode())
     tab.see("body[data-tested=kept]")
     tab.reload()
-    tab.type("#unlock-password", former["password"], enter=True)
+    tab.type("#unlock-password", PASSWORD, enter=True)
     tab.see("body[data-view=home]")
     renewed = kept(tab)
-    assert not outdated(renewed)
     assert isinstance(renewed.kdf, Pbkdf2)
     assert renewed.kdf.iterations >= 1_000_000
-    assert unseal(renewed, former["password"]).hex() == former["seed"]
+    assert unseal(renewed, PASSWORD) == SEED
 
     # The next time it is opened as it is
     tab.reload()
-    tab.type("#unlock-password", former["password"], enter=True)
+    tab.type("#unlock-password", PASSWORD, enter=True)
     tab.see("body[data-view=home]")
     assert kept(tab) == renewed
 

@@ -18,6 +18,7 @@ from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, sign_transfer
 from svcd.config.network_file import render_network_file
 from svcd.keyfile import Pbkdf2, parse, render, seal, unseal
+from svcd.seed_file import SeedKind, render_seed
 from tests.browser.between import Between, Reply
 from tests.browser.chain import CHOOSE_PROOF, COIN, PASSWORD, fresh, payment_uri, wallet_path
 from tests.browser.engines import Tab, checked, in_one_engine, make_wallet, unlock
@@ -95,7 +96,7 @@ def festival(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Festival]:
     nodes, port = Nodes(folder), free_port()
 
     def start(seed: bytes) -> RunningNode:
-        key.write_text(seed.hex() + "\n")
+        key.write_bytes(render_seed(seed, SeedKind.BLOCK))
         making = [f"--set=participation.{name}" for name in ("enabled=true", "alone=true", "workers=1")]
         return nodes.start(f"--network={file}", *making, '--set=limits.exempt=["127.0.0.0/8"]', port=port)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
-from svcd.store.block_deletion import BlockDeletion
+from svcd.store.chain_store import ChainWriter
 from svcd.store.database import open_writer
 from tests.browser.chain import COIN, SHOP, Account, Chain, checkout_path, fresh, payment_uri
 from tests.browser.wallet import WalletPage
@@ -40,9 +40,9 @@ class Pruned:
         """Delete the blocks below a height while the node is away."""
         self.node.stop()
         with closing(open_writer(self.node.data_dir / "chain.sqlite")) as connection:
-            deletion = BlockDeletion(connection)
-            while deletion.delete_some(below=height, at_most=1_000).more:
-                pass
+            store = ChainWriter(connection)
+            with store.commit():
+                store.delete_old_blocks(below=height, at_most=height)
         self.node = self.nodes.start(*DEVNET, port=self.node.port)
         self.first = height
 

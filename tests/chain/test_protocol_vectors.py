@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from svcd.chain.accounts import Account, state_root
+from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address, encode_address, key_hash, node_id
 from svcd.chain.block import genesis_header, parse_block
-from svcd.chain.commitment import Commitment, Overlay
 from svcd.chain.difficulty import multiplier, next_clock, next_target
 from svcd.chain.encoding import canonical, tagged_hash
 from svcd.chain.errors import Refusal
@@ -20,6 +19,7 @@ from svcd.chain.history import History, mountain_levels, node_json, pack_node, p
 from svcd.chain.merkle import merkle_root
 from svcd.chain.params import DEVNET, NETWORKS, NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
+from svcd.chain.state_tree import Overlay, StateTree, state_root
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
 from svcd.chain.transition import (
     ChainHead,
@@ -192,7 +192,7 @@ def test_state_roots() -> None:
             for key, balance, nonce, held in row["accounts"]
         }
         assert state_root(accounts.items()).hex() == row["root"]
-        overlay = Overlay(Commitment(scan_of({})), 0)
+        overlay = Overlay(StateTree(scan_of({})), 0)
         assert overlay.change(accounts, len(accounts)).hex() == row["root"]
 
 
@@ -210,7 +210,7 @@ def test_ties() -> None:
 def chain() -> tuple[ChainHead, dict[bytes, Account]]:
     """The tip of the 25 blocks and the accounts after them; every value on the way is compared."""
     head, state = genesis_head(DEVNET), genesis_accounts(DEVNET)
-    commitment = Commitment(scan_of(state))
+    commitment = StateTree(scan_of(state))
     commitment.load(rows_of(state), len(state))
     for vector, history_root in zip(VECTORS["devnetChain"]["blocks"], VECTORS["history"]["devnetChain"], strict=True):
         data = canonical(vector["block"])

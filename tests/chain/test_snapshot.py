@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.chain.accounts import KEY_BITS, Account, state_root, subtree_root
+from svcd.chain.accounts import KEY_BITS, Account
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.snapshot import (
@@ -26,6 +26,7 @@ from svcd.chain.snapshot import (
     pack_account,
     parse_manifest,
 )
+from svcd.chain.state_tree import state_root, subtree_root
 from tests.chain.refusing import refuses
 
 State = list[tuple[bytes, Account]]

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.params import DEVNET, MAINNET, NETWORKS
-from svcd.cli.chain_commands import account_text, block_text, status_text, transaction_text
+from svcd.cli.chain_commands import ALONE, account_text, block_text, status_text, transaction_text
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import ResponseObject
 from svcd.cli.rendering import format_time
+from svcd.node import network_view
 from tests.chains import ChainBuilder, address_of
 from tests.cli.terminal import OTHER, Terminal
 from tests.rpc.node import FAUCET, NODE_ID, Node
@@ -35,7 +36,8 @@ def test_status_shows_network_height_and_state(node: Node, terminal: Terminal) -
     terminal.ok("node", "mine", 3)
     told = rows(terminal.ok("status").out)
     assert told["network"] == "SVC-DEVNET (network id 2)"
-    assert told["state"] == "synced"
+    assert told["state"] == ALONE
+    assert terminal.ok("node", "status").out.count(ALONE) == 1
     assert told["height"] == "3"
     assert told["tip"] == node.node_context.chain_manager.tip.hash.hex()
     assert told["node"] == NODE_ID
@@ -234,3 +236,7 @@ def test_any_response_is_shown_or_rejected(show: Any, data: st.DataObject) -> No
     answer = data.draw(st.dictionaries(st.sampled_from(names.split()), anything))
     with pytest.raises(CommandError, match=r"does not answer as svcd does|which svc does not know"):
         show(ResponseObject("answer", answer))
+
+
+def test_the_command_line_and_the_node_name_the_state_alone_in_the_same_words() -> None:
+    assert network_view.ALONE == ALONE

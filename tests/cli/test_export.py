@@ -180,8 +180,8 @@ def answer(entries: list[dict[str, object]], balance: int) -> Fixed:
 def test_books_that_do_not_agree_with_the_balance_are_refused(terminal: Terminal) -> None:
     terminal.public.site = site_of(answer([], 5), terminal.clock)
     assert terminal.failure("export", ADDRESS) == (
-        "the entries add up to 0 coins, and the node says that the balance is 0.00000005: do not use this export, and "
-        "run `svc db verify` on the node"
+        "the entries add up to 0 coins, and the node says that the balance is 0.00000005: do not use this export; stop "
+        "the node, and find what is wrong by `svc db check`"
     )
     assert terminal.ok("export", ADDRESS, "--to", "2026-11-01").err.startswith("entries 0, ")
 

@@ -71,6 +71,7 @@ def test_the_command_tree() -> None:
         "node backup",
         "node key address",
         "node key encrypt",
+        "node key import",
         "node key new",
         "node limits",
         "node merchants reload",

@@ -14,6 +14,7 @@ from svcd.chain.params import NetworkParams
 from svcd.commerce.payment_proof import render_proof
 from svcd.config.network_file import render_network_file
 from svcd.keyfile import parse, unseal
+from svcd.seed_file import SeedKind, render_seed
 from tests.chains import COIN, FESTIVAL, ChainBuilder, key_of
 from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Terminal
 from tests.commerce.proofs import excerpt_of
@@ -122,7 +123,7 @@ def test_a_changed_file_is_refused_by_every_command(terminal: Terminal, festival
 def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
     seed = terminal.folder / "seed"
     seed.touch(0o600)
-    seed.write_text(key_of("alice").seed.hex())
+    seed.write_bytes(render_seed(key_of("alice").seed, SeedKind.BLOCK))
     terminal.ok("wallet", "import", "--operator-key", "seed", env=FEST)
     assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 coins"
     told = terminal.ok("balance", ALICE, "--network", "festival.toml").out

@@ -67,7 +67,15 @@ def test_a_common_password_with_digits_is_refused(word: str, number: int, form: 
 @given(st.text(max_size=100))
 def test_every_text_is_judged(text: str) -> None:
     judgement = judge(text, COMMON)
-    assert (judgement.weakness is None) == (judgement.bits >= ENOUGH and judgement.weakness is not Weakness.SHORT)
+    refused = judgement.weakness in (Weakness.INVISIBLE, Weakness.SHORT)
+    assert (judgement.weakness is None) == (judgement.bits >= ENOUGH and not refused)
+
+
+def test_a_new_password_with_a_character_that_nobody_sees_is_refused_by_its_name_and_place() -> None:
+    assert password_problem("correct horse\u200b battery staple") == (
+        "the password must not have U+200B (ZERO WIDTH SPACE) in line 1, column 14; nobody sees it: remove it, or type "
+        "the text again"
+    )
 
 
 def test_the_list_is_that_of_its_source() -> None:

@@ -191,7 +191,7 @@ def loaded(*words: str) -> set[str]:
 
 
 NOT_FOR_EACH_COMMAND = {
-    *("twisted", "zope.interface", "treq", "klein", "werkzeug", "OpenSSL", "cryptography", "argon2", "sqlite3"),
+    *("twisted", "zope.interface", "treq", "klein", "werkzeug", "OpenSSL", "cryptography", "argon2", "apsw"),
     *("psycopg", "asyncio", "concurrent.futures", "httpx", "prometheus_client", "segno", "mnemonic", "multiprocessing"),
     *("svcd.keyfile", "svcd.store", "svcd.node", "svcd.web", "svcd.interfaces", "svcd.commerce", "svcd.light"),
     *("svcd.cli.wallet", "svcd.cli.merchant", "svcd.cli.operator", "svcd.cli.prompts", "svcd.cli.reactor"),
@@ -294,6 +294,59 @@ def test_failures_are_one_line_and_status_1(start: Start, tmp_path: Path) -> Non
         f"Error: cannot connect to {tmp_path}/operator.sock: no such file or directory; is the node running?"
         " Give its data directory with --data-dir or SVCD_DATA_DIR\n",
     )
+
+
+PRINTING = [("status",), ("status", "--json"), ("help",), ("--help",), ("--version",), ("network", "show", "devnet")]
+
+
+def printing(words: tuple[str, ...], url: str, *, stdout: Any, redirection: str = "") -> tuple[int, str]:
+    """Exit status and standard error of `svc`, as a shell redirects its standard output."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" "$@" {redirection}', SVC, "--url", url, *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=CLEAN_ENVIRONMENT,
+        text=True,
+        timeout=DEADLINE,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", PRINTING)
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">/dev/full", "no space left on device"), (">&-", "bad file descriptor")]
+)
+def test_output_that_nobody_gets_is_a_failure_of_one_line(
+    url: tuple[str, Any], words: tuple[str, ...], redirection: str, reason: str
+) -> None:
+    assert printing(words, url[0], stdout=subprocess.DEVNULL, redirection=redirection) == (
+        1,
+        f"Error: standard output cannot be written: {reason}; what the command has done is not undone\n",
+    )
+
+
+@pytest.mark.parametrize("words", PRINTING)
+def test_a_reader_that_has_gone_ends_a_command_like_sigpipe(url: tuple[str, Any], words: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as stdout:
+        assert printing(words, url[0], stdout=stdout) == (128 + signal.SIGPIPE, "")
+
+
+IGNORANT = """
+from contextlib import suppress
+from svcd.cli.standard_output import checked_output
+with checked_output():
+    for _ in range(2):
+        with suppress(OSError):
+            print("lost", flush=True)
+"""
+
+
+def test_a_failure_that_a_command_ignores_is_its_failure_all_the_same() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-c", IGNORANT], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, "no space left on device" in done.stderr) == (1, True)
 
 
 def test_ctrl_c_ends_a_prompt(start: Start, url: tuple[str, Any]) -> None:

@@ -142,7 +142,8 @@ class World:
         for url, params in ((NODE, FESTIVAL), (OTHER, OPEN)):
             clock = Clock()
             clock.advance(NOW // 1000)
-            self.nodes[url] = Node(folder / f"{params.name}.sqlite", clock, Settings(params=params))
+            (folder / params.name).mkdir()
+            self.nodes[url] = Node(folder / params.name / "chain.sqlite", clock, Settings(params=params))
         self.nodes[NODE].grow(TALE)
 
     def reply(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes]:

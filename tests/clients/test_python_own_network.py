@@ -28,10 +28,11 @@ from svc_pay.light import (
 )
 from svc_pay.webhooks import parse_event
 
-from svcd.chain.accounts import Account, state_root
+from svcd.chain.accounts import Account
 from svcd.chain.difficulty import target_at
 from svcd.chain.encoding import canonical, tagged_hash
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
+from svcd.chain.state_tree import state_root
 from svcd.chain.transaction import parse_transfer
 from svcd.chain.transition import genesis_accounts
 from svcd.config.network_file import render_network_file

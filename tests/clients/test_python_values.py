@@ -265,6 +265,17 @@ def test_an_empty_secret_is_refused(secret: str) -> None:
         Webhook([SECRET, secret])
 
 
+@pytest.mark.parametrize("case", vectors("secret_lines")["cases"], ids=lambda case: case["name"])
+def test_the_text_of_a_secrets_file(case: dict[str, str | None]) -> None:
+    text, secret = str(case["text"]), case["secret"]
+    if secret is None:
+        with pytest.raises(svc_pay.InvalidInput):
+            Webhook(text)
+    else:
+        body = SIGNED["body"].encode()
+        Webhook(text).verify(body, headers_of(body, secret), now=NOW)
+
+
 @pytest.mark.parametrize("away", [-300, 0, 300])
 def test_a_callback_in_time(away: int) -> None:
     body = SIGNED["body"].encode()

@@ -8,7 +8,8 @@ from svcd.store.webhook_events import WatchQueue
 
 PAUSES = (1, 2, 4, 8, 30, 120, 600, 1800)
 HURRIED = 15_000
-LONGEST = (sum(PAUSES) + (1 + 2 + 4 + 8 + 12 + 24 + 24) * 3600) * 1200
+BARRED = 300
+LONGEST = (sum(max(pause, BARRED) for pause in PAUSES) + (1 + 2 + 4 + 8 + 12 + 24 + 24) * 3600) * 1200
 
 
 @define

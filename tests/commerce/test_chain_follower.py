@@ -1,13 +1,13 @@
 """Watches on a running chain: the events as blocks come, are undone and return (docs/webhook-reference.md)."""
 
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
+import apsw
 import pytest
 from attrs import define, evolve
 from hypothesis import given, settings
@@ -35,6 +35,7 @@ from svcd.commerce.events import (
     WebhookEvent,
     event_body,
 )
+from svcd.commerce.leadership import DatabaseClock
 from svcd.commerce.payment import (
     MAX_MISMATCHES,
     ChainTip,
@@ -54,11 +55,12 @@ from svcd.commerce.watch_operations import (
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
 from svcd.interfaces import Worker, milliseconds
-from svcd.node.changes import ChainChange
-from svcd.node.status import ChainAlarm
+from svcd.node.chain_alarms import ChainAlarm
+from svcd.node.changes import BlockStatus, ChainChange
+from svcd.node.clock_guard import STEADY_SECONDS
 from svcd.store import webhook_store
 from svcd.store.chain_store import ChainReader
-from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.database import WEBHOOKS, DatabaseConnection, open_writer
 from svcd.store.pruned import Pruned
 from svcd.store.sql_connection import SqliteConnection
 from svcd.store.webhook_events import WatchQueue
@@ -430,6 +432,123 @@ def test_a_payment_after_the_deadline_is_late(watched: Watched) -> None:
         watched.node.take(block)
         settle_only(watched)
     assert mismatches(watched.events()) == [("late", "5000")]
+
+
+def test_a_payment_in_the_last_seconds_is_in_time_while_the_node_connects_blocks(watched: Watched) -> None:
+    watched.register(ttl=3600, pay_within=60)
+    watched.register("order-2", ttl=3600, pay_within=60)
+    watched.clock.advance(55)
+    watched.busy = True
+    watched.pay("5000 from alice to bob for order-1")
+    for _ in range(6):
+        watched.clock.advance(1)
+        watched.poll()
+    watched.pay("5000 from carol to bob for order-2")
+    watched.busy = False
+    watched.clock.advance(1)
+    assert sorted(settle(watched)) == ["expired: unpaid 0", "pending: pending 0"]
+
+
+def test_a_payment_that_waited_in_time_counts_in_a_later_block(watched: Watched) -> None:
+    """The watches are evaluated for the first time when a block after the deadline has included it."""
+    watched.register(ttl=3600, pay_within=60)
+    watched.clock.advance(55)
+    watched.busy = True
+    watched.pay("5000 from alice to bob for order-1")
+    watched.clock.advance(6)
+    later = watched.node.params.slot_at(milliseconds(watched.clock))
+    watched.node.take(
+        chain(watched, f"genesis: b1\nb1 is at slot {later}\nb1 pays 5000 from alice to bob for order-1")["b1"]
+    )
+    watched.busy = False
+    watched.clock.advance(1)
+    assert settle(watched) == ["confirming: confirming 1"]
+
+
+# A wrong clock
+
+
+def wrong(watched: Watched, seconds: float) -> None:
+    """Set the computer's clock; the node finds out when it looks at it."""
+    clock: Any = watched.clock
+    clock.ahead = seconds
+    watched.poll()
+    settle_only(watched)
+
+
+def steady(watched: Watched) -> None:
+    for _ in range(round(STEADY_SECONDS) + 1):
+        watched.clock.advance(1)
+        watched.node_context.guard.check()
+    watched.poll()
+    settle_only(watched)
+
+
+@pytest.mark.parametrize("jump", [2 * DAY, -2 * DAY])
+def test_a_clock_that_is_wrong_for_a_second_ends_no_watch(watched: Watched, jump: int) -> None:
+    names = [f"order-{number}" for number in range(1, 21)]
+    for name in names:
+        watched.register(name, ttl=3600, pay_within=1800)
+    settle_only(watched)
+    wrong(watched, jump)
+    during = watched.register("order-21", ttl=3600, pay_within=1800)
+    watched.pay("5000 from carol to bob for order-2")
+    settle_only(watched)
+    assert watched.told() == ["pending: pending 0"]
+    watched.clock.advance(1)
+    wrong(watched, 0)
+    assert watched.told() == []
+    watched.pay("5000 from alice to bob for order-1")
+    assert settle(watched) == ["pending: pending 0"], "a later payment is not late"
+    steady(watched)
+    assert watched.told() == []
+    assert watched.show(during["id"])["active"], "one that was registered meanwhile has its time"
+    watched.clock.advance(1800)
+    watched.poll()
+    settle_only(watched)
+    ended = 18 if jump > 0 else 19
+    assert watched.told() == ["expired: unpaid 0"] * ended
+
+
+@pytest.mark.parametrize(("jump", "waited", "told"), [(-2 * DAY, 30, ["pending: pending 0"]), (2 * DAY, 61, [])])
+def test_a_wrong_clock_moves_no_payment_where_the_time_is_that_of_a_database(
+    watched: Watched, jump: int, waited: int, told: list[str]
+) -> None:
+    watched.database_clock = DatabaseClock(watched.clock)
+    watched.database_clock.set_unix_time(milliseconds(watched.clock), watched.clock.seconds())
+    watched.again()
+    watched.register(ttl=3600, pay_within=60)
+    settle_only(watched)
+    wrong(watched, jump)
+    watched.clock.advance(waited)
+    watched.pay("5000 from alice to bob for order-1")
+    assert settle(watched) == told
+
+
+def test_nothing_expires_by_a_new_time_until_it_is_confirmed(watched: Watched) -> None:
+    watched.register(ttl=3600, pay_within=60)
+    settle_only(watched)
+    wrong(watched, DAY)
+    steady(watched)
+    assert watched.told() == []
+    watched.node_context.guard.confirm()
+    watched.poll()
+    assert settle(watched) == ["expired: unpaid 0"]
+
+
+def test_a_payment_is_confirmed_while_the_clock_is_not_trusted(watched: Watched) -> None:
+    """Its depth does not depend on the clock; nor does a watch close meanwhile."""
+    identifier = watched.register(ttl=3600)["id"]
+    blocks = chain(watched)
+    watched.node.take(blocks["b1"])
+    settle_only(watched)
+    watched.synced = False
+    assert run(watched, *some(blocks, "b", 2, 5))[-1] == "confirming: confirming 2"
+    wrong(watched, DAY)
+    watched.synced = True
+    watched.poll()
+    assert settle(watched) == ["confirmed: confirmed 3"]
+    assert watched.show(identifier)["active"]
 
 
 DROPS = ["payment.pending", "payment.dropped", "payment.confirming"]
@@ -1164,24 +1283,24 @@ def test_queues_that_cannot_be_read_at_the_start_are_read_later(
 
 
 def _no_reading(_: WatchOperations, __: int) -> NoReturn:
-    raise sqlite3.OperationalError("disk I/O error")
+    raise apsw.IOError("disk I/O error")
 
 
 @pytest.mark.parametrize("watched", ["sqlite"], indirect=True)
 def test_a_full_disk_loses_nothing(watched: Watched) -> None:
     watched.register()
-    connection: sqlite3.Connection = watched.database.operations.repository.watches._db
+    connection: DatabaseConnection = watched.database.operations.repository.watches._db
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
     for number in range(40):
         # Fills the space left in the pages, of events and of watches.
-        with suppress(sqlite3.OperationalError):
+        with suppress(apsw.Error):
             connection.execute(
                 "INSERT INTO event (watch, sequence, epoch, id, name, body, summary, created_at, fate) "
                 "VALUES (99, ?, 0, '', '', zeroblob(500), '', 0, 'dropped')",
                 (number,),
             )
-        with suppress(sqlite3.OperationalError):
+        with suppress(apsw.Error):
             watched.register(f"filling-{number}")
     blocks = chain(watched)
 
@@ -1349,7 +1468,7 @@ def test_a_payment_is_told_before_its_block_is_deleted(tmp_path: Path, clock: Cl
     watched.poll()
     assert settle(watched)[-1] == "confirmed: confirmed 2"
     run(watched, blocks["b10"])
-    assert reader.prune_height() == 9
+    assert reader.prune_height() == 5, "a block deletes two"
     watched.close()
 
 
@@ -1371,7 +1490,7 @@ def test_a_payment_in_a_branch_that_wins_is_told_before_its_block_is_deleted(tmp
     watched.poll()
     assert settle(watched)[-1] == "confirmed: confirmed 9"
     run(watched, blocks["c13"])
-    assert (watched.webhooks.evaluated_height, reader.prune_height()) == (13, 9)
+    assert (watched.webhooks.evaluated_height, reader.prune_height()) == (13, 5)
     watched.close()
 
 
@@ -1383,17 +1502,22 @@ def test_blocks_undone_during_a_step_lower_the_height_that_it_has_reached(
     run(watched, *some(blocks, "b", 1, 5))
     follower = watched.database.operations.follower
     step, heights, new = follower.step, list[int](), some(blocks, "c", 3, 7)
+    taken: list[Deferred[Any]] = []
 
     def stepping(context: StepContext) -> list[WatchQueue]:
         heights.append(watched.webhooks.evaluated_height)
         queues = step(context)
-        watched.node.take(*new)
-        new.clear()
+        if new:
+            # It connects them when the listeners have heard of the block before.
+            wires = [block.wire() for block in new]
+            new.clear()
+            taken.append(watched.node_context.chain_manager.submit_blocks(wires, proven_work=2**255))
         return queues
 
     monkeypatch.setattr(ChainFollower, "step", lambda _, context: stepping(context))
     watched.node.take(blocks["b6"])
     settle_only(watched)
+    assert result_of(taken[0])[-1] is BlockStatus.CONNECTED
     assert heights[:2] == [5, 2]
     assert watched.webhooks.evaluated_height == 7
 
@@ -1415,7 +1539,7 @@ def test_the_blocks_of_a_new_watch_are_kept_until_it_is_evaluated(tmp_path: Path
     watched.clock.advance(0.05)
     assert settle(watched)[-1] == "confirmed: confirmed 10"
     run(watched, blocks["b13"])
-    assert reader.prune_height() == 9
+    assert reader.prune_height() == 5
     watched.close()
 
 
@@ -1497,7 +1621,7 @@ def test_shares_change_no_event_whatever_comes_between_them(
             elif interrupted == "failure":
                 with monkeypatch.context() as patched:
                     patched.setattr(chain_follower, "advance_cursor", fail)
-                    with suppress(sqlite3.OperationalError):
+                    with suppress(apsw.Error):
                         step()
     while step() or watched.database.operations.follower.unfinished:
         hear()
@@ -1516,7 +1640,7 @@ def test_shares_change_no_event_whatever_comes_between_them(
 
 
 def fail(*_arguments: object) -> NoReturn:
-    raise sqlite3.OperationalError("database or disk is full")
+    raise apsw.FullError("database or disk is full")
 
 
 def test_a_reorganisation_between_two_shares_is_told_to_all_that_heard_of_the_block(

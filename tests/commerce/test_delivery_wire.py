@@ -19,6 +19,7 @@ from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import CallLimits, Reply
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules, Target
+from svcd.node.clock_guard import ClockGuard
 from tests.commerce.memory_outbox import MemoryOutbox
 from tests.net.certificates import Signed
 from tests.net.conftest import HOST, Answers, authority, caller, make_caller, serve, shop_certificate, trust
@@ -55,7 +56,9 @@ class Shop:
         self.outbox = MemoryOutbox()
         rules = Rules.for_callbacks(allow_http=True, allow_private=True)
         sender = WebhookSender(rules, {"default": SendingMerchant(caller, SigningKeys(SECRET))})
-        self.dispatcher = WebhookDispatcher(self.outbox, sender, clock=reactor, chance=lambda: 0.5)
+        self.dispatcher = WebhookDispatcher(
+            self.outbox, sender, clock=reactor, guard=ClockGuard(reactor), chance=lambda: 0.5
+        )
 
     async def send(
         self, server: Server | int, *, scheme: str = "https", host: str = HOST, path: str = "/hook?key=secret"

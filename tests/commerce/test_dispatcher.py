@@ -16,9 +16,11 @@ from svcd.commerce.leadership import DatabaseClock, Leadership, NotLeader
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
 from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
 from svcd.commerce.signing import BadSignature, SigningKeys, verify
+from svcd.interfaces import milliseconds
 from svcd.net.calls import CallFailed, CallLimits, Reply
 from svcd.net.targets import Rules
-from svcd.store.webhook_events import WatchQueue
+from svcd.node.clock_guard import STEADY_SECONDS, ClockGuard
+from svcd.store.webhook_events import BreakerRow, WatchQueue
 from tests.commerce.memory_outbox import MemoryOutbox
 from tests.commerce.watched import Given
 from tests.support import has_result, result_of
@@ -117,12 +119,15 @@ def world_of(
     merchants: Mapping[str, str] = MERCHANTS,
     leadership: Leadership | None = None,
     database_clock: DatabaseClock | None = None,
+    guard: ClockGuard | None = None,
 ) -> World:
     network = Network(clock)
     sending = {name: SendingMerchant(network, SigningKeys(secret)) for name, secret in merchants.items()}
     sender = WebhookSender(rules or Rules.for_callbacks(), sending)
-    told = database_clock or clock
-    dispatcher = WebhookDispatcher(outbox, sender, clock=told, chance=lambda: 0.5, leadership=leadership)
+    told, guard = database_clock or clock, guard or ClockGuard(clock)
+    if database_clock is not None:
+        guard.second_doubt = database_clock.doubt
+    dispatcher = WebhookDispatcher(outbox, sender, clock=told, guard=guard, chance=lambda: 0.5, leadership=leadership)
     return World(clock, outbox, network, dispatcher, log)
 
 
@@ -236,7 +241,8 @@ def test_every_2xx_is_success(status: int) -> None:
 
 
 RETRIED = [300, 301, 302, 304, 307, 308, 408, 409, 425, 429, 500, 502, 503, 504, 599]
-REFUSED = [400, 401, 403, 404, 405, 413, 415, 418, 422, 451, 499]
+BARRED = [401, 403, 404, 405]
+REFUSED = [400, 413, 415, 418, 422, 451, 499]
 
 
 @pytest.mark.parametrize("status", RETRIED)
@@ -268,6 +274,29 @@ def test_a_refusal_gets_two_more_attempts(world: World, status: int) -> None:
     assert world.dispatcher.counts() == counts(failed=3, refused=1)
 
 
+@pytest.mark.parametrize("status", BARRED)
+def test_hours_behind_a_firewall_lose_no_event(world: World, status: int) -> None:
+    world.network.answers["shop"] = replying(status)
+    world.send("shop/1")
+    begun = world.clock.seconds()
+    world.pass_time(2 * HOUR)
+    assert [sent.at - int(begun) for sent in world.network.sent] == [
+        *(0, 300, 600, 900, 1_200, 1_500, 1_800, 2_400, 4_200)
+    ]
+    assert (world.outbox.states("shop/1"), world.said(LogLevel.warn)) == (["waiting"], [])
+    world.network.answers["shop"] = replying(204)
+    world.pass_time(HOUR)
+    assert world.outbox.states("shop/1") == ["delivered"]
+
+
+def test_an_event_that_never_gets_through_a_firewall_is_abandoned_after_three_days(world: World) -> None:
+    world.network.answers["shop"] = replying(403)
+    world.send("shop/1")
+    world.pass_time(80 * HOUR)
+    assert world.outbox.states("shop/1") == ["abandoned"]
+    assert world.dispatcher.counts() == counts(failed=16, abandoned=1)
+
+
 def test_another_event_waits_a_second_for_a_refused_one(world: World) -> None:
     world.network.answers["shop"] = lambda: replying(400 if b"reorged" in world.network.sent[-1].body else 200)
     world.outbox.add("shop/1", event_type="payment.reorged", now=world.now)
@@ -278,7 +307,7 @@ def test_another_event_waits_a_second_for_a_refused_one(world: World) -> None:
 
 
 def test_refusals_and_failures_are_counted_apart(world: World) -> None:
-    answers = [replying(500), replying(400), replying(500), replying(404), replying(503), replying(400), replying(200)]
+    answers = [replying(500), replying(400), replying(500), replying(422), replying(503), replying(400), replying(200)]
     world.network.answers["shop"] = lambda: answers.pop(0)
     world.send("shop/1")
     world.pass_time(2 * HOUR)
@@ -367,7 +396,7 @@ def test_a_merchant_that_is_removed_and_configured_again_loses_no_event(log: lis
     books = SendingMerchant(network, SigningKeys(SECRET))
     sending = {"books": books}
     sender = WebhookSender(Rules.for_callbacks(), sending)
-    dispatcher = WebhookDispatcher(outbox, sender, clock=clock, chance=lambda: 0.5)
+    dispatcher = WebhookDispatcher(outbox, sender, clock=clock, guard=ClockGuard(clock), chance=lambda: 0.5)
     world = World(clock, outbox, network, dispatcher, log)
     network.answers["shop"] = replying(503)
     queue = evolve(outbox.add("shop/1", "", now=world.now, merchant="books"), merchant="books")
@@ -790,16 +819,51 @@ class Settable(Clock):
 def test_the_forward_clock_follows_forward_but_not_back() -> None:
     clock = Settable()
     clock.advance(1000)
-    time = ForwardClock(clock)
+    guard = ClockGuard(clock)
+    time = ForwardClock(clock, guard)
     assert time.now() == 1_000_000
     clock.ahead = -3600
+    guard.confirm()
     clock.advance(1)
     assert time.now() == 1_001_000, "set back: it goes on evenly"
     clock.ahead = 3600
-    assert time.now() == 4_601_000, "set forward: it follows"
+    clock.advance(1)
+    assert time.now() == 1_002_000, "in doubt: it goes on evenly"
+    guard.confirm()
+    assert time.now() == 4_602_000, "set forward: it follows"
     clock.ahead = 0
     clock.advance(1)
-    assert time.now() == 4_602_000
+    assert time.now() == 4_603_000
+
+
+@pytest.mark.parametrize("days", [2, 4])
+def test_a_clock_that_is_days_ahead_for_two_seconds_abandons_and_delays_no_event(
+    log: list[LogEvent], days: int
+) -> None:
+    clock = Settable()
+    clock.advance(START)
+    guard = ClockGuard(clock)
+    world = world_of(MemoryOutbox(), clock, log, guard=guard)
+    world.network.answers["shop"] = CallFailed("connect", "shop.example.com cannot be reached")
+    world.send(*(f"shop/{number}" for number in range(40)))
+    world.pass_time(60)
+    clock.ahead = days * 24 * HOUR
+    world.dispatcher.enqueue([world.outbox.add("other/1", now=milliseconds(clock))])
+    assert world.outbox.states("other/1") == ["delivered"]
+    world.dispatcher.enqueue([world.outbox.add("shop/40", now=milliseconds(clock))])
+    world.pass_time(2)
+    clock.ahead = 0.0
+    guard.check()
+    world.pass_time(STEADY_SECONDS)
+    guard.check()
+    assert guard.is_trusted()
+    world.pass_time(60)
+    assert world.dispatcher.counts().abandoned == 0
+    failed = [row for rows in world.outbox.rows.values() for row in rows if row.errors]
+    assert all(row.due < world.now + 1000 * HOUR for row in failed)
+    world.network.answers.clear()
+    world.pass_time(300)
+    assert world.dispatcher.counts().delivered == 42
 
 
 # Several nodes, of which one leads
@@ -822,6 +886,27 @@ def test_a_leader_whose_computer_is_an_hour_ahead_goes_by_the_time_of_the_databa
     times |= {watch: queue.due for watch in world.outbox.rows if (queue := world.outbox.queue(watch)) is not None}
     assert len(times) == 7
     assert all(0 <= at - 1000 * START < 60_000 for at in times.values()), times
+
+
+@pytest.mark.parametrize("probe_in", [0, 60])
+def test_a_leader_abandons_no_old_event_by_a_database_that_is_days_ahead(log: list[LogEvent], probe_in: int) -> None:
+    """Neither without an attempt, while the receiver waits for its probe, nor after one."""
+    clock = Clock()
+    clock.advance(START)
+    database = DatabaseClock(clock)
+    world = world_of(MemoryOutbox(), clock, log, database_clock=database)
+    ahead = START + 4 * 24 * HOUR
+    database.set_unix_time(1000 * ahead, clock.seconds())
+    world.network.answers["shop"] = replying(503)
+    world.dispatcher.restore([BreakerRow("default", "shop", 1000 * START, 1000 * (ahead + probe_in), 1)])
+    world.send("shop/1")
+    assert world.sent() == (0 if probe_in else 1)
+    assert world.outbox.states("shop/1") == ["waiting"]
+    database.set_unix_time(1000 * START, clock.seconds())
+    world.pass_time(60)
+    assert world.outbox.states("shop/1") == ["waiting"]
+    assert world.dispatcher.counts().abandoned == 0
+    world.dispatcher.cancel("shop/1")
 
 
 def test_a_new_leader_goes_on_with_the_circuit_breakers_of_the_last_one(world: World, log: list[LogEvent]) -> None:

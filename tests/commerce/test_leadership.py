@@ -1,6 +1,5 @@
 """The lease: who may take it, and that no two nodes ever lead, wherever a node is stopped."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -28,12 +27,13 @@ from svcd.commerce.leadership import (
 )
 from svcd.interfaces import milliseconds
 from svcd.node.threads import InlineWorker
-from svcd.store.database import WEBHOOKS, DatabaseUnavailable, migrations
+from svcd.store.database import WEBHOOKS, DatabaseConnection, DatabaseUnavailable, migrations
 from svcd.store.lease_store import LeaderLease, LeaseStore, NodeReport
 from svcd.store.sql_connection import SqliteConnection
 from tests.support import result_of
 
 NOW = 1_000_000
+DAY = 86_400_000
 MINE = LeaderLease(7, "me", NOW + 3_000)
 THEIRS = LeaderLease(7, "them", NOW + 3_000)
 FREE = LeaderLease(7, "them", NOW)
@@ -57,6 +57,10 @@ THEM = NodeReport("them", NOW - SEEN_MS + 1, True, 100, b"")
         pytest.param(FREE, UNREADY, [], TAKEN, id="but leads if nobody is ready"),
         pytest.param(MINE, UNREADY, [evolve(THEM, ready=False)], RENEWED, id="and goes on"),
         pytest.param(FREE, UNREADY, [evolve(THEM, seen_at=NOW - SEEN_MS)], TAKEN, id="gone"),
+        pytest.param(FREE, UNREADY, [evolve(THEM, seen_at=NOW + DAY)], TAKEN, id="by a clock that was ahead"),
+        pytest.param(evolve(THEIRS, expires_at=NOW + LEASE_MS), ME, [], None, id="renewed just now"),
+        pytest.param(evolve(THEIRS, expires_at=NOW + LEASE_MS + 60_000), ME, [], None, id="set a bit back"),
+        pytest.param(evolve(THEIRS, expires_at=NOW + DAY), ME, [], TAKEN, id="from a clock that was ahead"),
         pytest.param(MINE, UNREADY, [evolve(THEM, node="me")], RENEWED, id="no other node"),
         pytest.param(
             MINE,
@@ -101,6 +105,8 @@ class Line:
     reachable: bool = True
     between: Callable[[], object] = lambda: None
     """Called while the node has read the lease and has not replaced it."""
+    timed: Callable[[], object] = lambda: None
+    """Called when the database has told its time, and the answer is on its way."""
 
 
 @frozen
@@ -113,7 +119,9 @@ class SqliteLeases(LeaseStore):
     def now(self) -> int:
         if not self.line.reachable:
             raise DatabaseUnavailable("cut off")
-        return milliseconds(self.clock) + 3_600_000
+        now = milliseconds(self.clock) + 3_600_000
+        self.line.timed()
+        return now
 
     def replace(self, before: LeaderLease, after: LeaderLease) -> bool:
         self.line.between()
@@ -140,9 +148,9 @@ class Members:
 
     def __init__(self, number: int) -> None:
         self.clock = Clock()
-        self.database = sqlite3.connect(":memory:", isolation_level=None)
+        self.database = DatabaseConnection(":memory:")
         for migration in migrations(WEBHOOKS):
-            self.database.executescript(migration.script)
+            self.database.execute(migration.script)
         self.all = [self._member(str(each)) for each in range(number)]
         for member in self.all:
             result_of(member.service.startService())
@@ -226,6 +234,23 @@ def test_a_leader_that_falls_behind_gives_way_and_without_a_database_nobody_lead
         together.wait(4)
         assert len(together.leaders) == 1
         assert leader.service.lease_age < 2.5
+
+
+def test_a_standby_that_is_suspended_while_it_reads_takes_no_lease_that_was_renewed_meanwhile() -> None:
+    with members(2) as together:
+        together.wait(4)
+        (leader,) = together.leaders
+        standby = next(member for member in together.all if member is not leader)
+        term = leader.service.term
+
+        def suspend() -> None:
+            standby.line.timed = lambda: None
+            together.wait(120, without=standby)
+
+        standby.line.timed = suspend
+        result_of(Deferred.fromCoroutine(standby.service.renew()))
+        assert standby.store.lease().holder == leader.service.leader
+        assert (together.leaders, leader.service.term) == ([leader], term)
 
 
 def test_a_node_says_once_that_it_cannot_look_at_the_lease() -> None:
@@ -320,8 +345,15 @@ def test_the_databases_time_is_told_by_a_clock_that_is_an_hour_off() -> None:
     clock.advance(1_000)
     time = DatabaseClock(clock)
     assert milliseconds(time) == 1_000_000
+    assert time.doubt() == ""
     time.set_unix_time(4_600_000, 1_000.0)
     assert milliseconds(time) == 4_600_000
     clock.advance(2)
     assert milliseconds(time) == 4_602_000
     assert time.seconds() == 1_002.0
+    assert time.doubt() == (
+        "the clock of PostgreSQL differs by +3600 s from this computer's: no watch expires until both show the same "
+        "time"
+    )
+    time.set_unix_time(1_061_000, 1_002.0)
+    assert time.doubt() == ""

@@ -29,6 +29,7 @@ from svcd.store.chain_store import ChainReader
 from tests.chains import ChainBuilder, address_of
 from tests.rpc.conftest import present
 from tests.rpc.node import PARAMS, Node, Settings
+from tests.store.statements import trace
 from tests.submitting import submitted
 
 TERMS = PaymentTerms("order-1", address_of("bob", "svcd"), 5000, required=2)
@@ -110,7 +111,7 @@ def test_the_chain_is_read_again_only_after_it_has_changed(node: Node) -> None:
     node.take(blocks["b1"], blocks["b2"])
     first = payments.find(TERMS)
     asked: list[str] = []
-    node.node_context.chain_manager.reader._db.set_trace_callback(asked.append)
+    trace(node.node_context.chain_manager.reader._db, asked.append)
     assert payments.find(TERMS) == first
     assert len(asked) > 0, "an order that was asked for once is not kept"
     del asked[:]

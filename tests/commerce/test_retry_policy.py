@@ -20,8 +20,8 @@ NOW = 1_790_000_000_000
 HOUR = 3_600_000
 
 
-def pause(attempts: int, *, chance: float = 0.5, retry_after: str | None = None) -> int:
-    due = next_attempt(attempts, NOW, chance=chance, retry_after=retry_after)
+def pause(attempts: int, *, chance: float = 0.5, retry_after: str | None = None, barred: bool = False) -> int:
+    due = next_attempt(attempts, NOW, chance=chance, retry_after=retry_after, barred=barred)
     assert due is not None
     return due - NOW
 
@@ -38,7 +38,7 @@ def test_sixteen_attempts_over_about_seventy_six_hours() -> None:
 
 def test_jitter_is_a_fifth_to_either_side() -> None:
     assert [pause(5, chance=chance) for chance in (0.0, 0.25, 0.5, 0.75, 1.0)] == [24000, 27000, 30000, 33000, 36000]
-    assert sum(pause(attempts, chance=1.0) for attempts in range(1, 16)) == RETRY_PERIOD
+    assert sum(pause(attempts, chance=1.0, barred=True) for attempts in range(1, 16)) == RETRY_PERIOD
 
 
 @given(begins=st.floats(0, 5), chances=st.lists(st.floats(0, 1), min_size=4, max_size=4))

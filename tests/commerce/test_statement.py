@@ -1,6 +1,5 @@
 """The statement of an account: whatever happens on the chain, the entries add up to the balance."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -15,6 +14,7 @@ from svcd.commerce import statement
 from svcd.commerce.statement import BEGINNING, Entry, EntryType, StatementQuery, read_statement
 from svcd.store import database
 from svcd.store.chain_store import ChainWriter
+from svcd.store.database import DatabaseConnection
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.trees import CHAINS, PEOPLE, Sprout, grow
 
@@ -33,9 +33,9 @@ b5 pays 9 from carol to bob
 @contextmanager
 def stored(builder: ChainBuilder, blocks: list[Block]) -> Iterator[ChainWriter]:
     """A database in memory with the genesis block and ``blocks``, each on the one before."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+    with closing(DatabaseConnection(":memory:")) as connection:
         for migration in database.migrations():
-            connection.executescript(migration.script)
+            connection.execute(migration.script)
         store = ChainWriter(connection)
         genesis = Block(genesis_header(TEST_PARAMS, state_root=bytes(32), consensus_root=bytes(32)), ())
         store.connect_block(store.add_block(genesis, genesis_point(TEST_PARAMS)), (), undo={}, history=())
@@ -44,7 +44,7 @@ def stored(builder: ChainBuilder, blocks: list[Block]) -> Iterator[ChainWriter]:
                 store.add_block(block, builder.point_after(block)), block.transfers, undo={}, history=()
             )
         accounts = dict(builder.accounts_after(blocks[-1] if blocks else None))
-        store.write_accounts(accounts, count=len(accounts))
+        store.write_accounts(accounts)
         yield store
 
 

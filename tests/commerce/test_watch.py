@@ -34,13 +34,20 @@ def order(required: int = 3) -> Watch:
 
 
 def at(
-    height: int, block: int | None = None, *, fork: str = "", txid: bytes = b"", pending: bytes = b""
+    height: int,
+    block: int | None = None,
+    *,
+    fork: str = "",
+    txid: bytes = b"",
+    pending: bytes = b"",
+    arrival: int | None = None,
 ) -> Observation:
     """The tip at ``height``, with the payment in ``block`` of the branch ``fork`` or in the mempool."""
     location = None
     if block is not None:
         location = PaymentLocation(txid or digest("tx"), digest("block", block, fork), block, 0, 1000 * block)
-    return Observation(ChainTip(height, digest("block", height, fork)), location=location, pending=pending or None)
+    tip = ChainTip(height, digest("block", height, fork))
+    return Observation(tip, location=location, pending=pending or None, arrival=arrival)
 
 
 class Evaluated:
@@ -53,7 +60,7 @@ class Evaluated:
         self.events: list[WebhookEvent] = []
 
     def context(self, now: int = 0, *, synced: bool = True) -> EvaluationContext:
-        return EvaluationContext(now=now, tip_before=self.height, synced=synced, every_depth=self.every_depth)
+        return EvaluationContext(now=now, tip_before=self.height, may_end=synced, every_depth=self.every_depth)
 
     def see(self, observation: Observation, now: int = 0, *, synced: bool = True, initial: bool = False) -> list[str]:
         context = self.context(now, synced=synced)
@@ -310,6 +317,31 @@ def test_a_first_look_after_the_deadline_goes_by_the_time_of_the_block(synced: b
         assert [*seen, *told.see(at(14, block), now=SOON)][-1:] == events
 
 
+def test_a_payment_that_came_in_time_is_evaluated_later() -> None:
+    """The node connected blocks, for instance: what counts is when the transfer came, not when somebody looks."""
+    told = deadline()
+    came = at(9, pending=digest("tx"), arrival=SOON - 1)
+    assert told.see(came, now=SOON + 6_000) == ["pending"]
+    assert told.see(at(12, 12, arrival=SOON - 1), now=SOON + 7_000) == ["confirming"]
+    late = deadline()
+    assert late.see(came._replace(arrival=SOON), now=SOON + 6_000) == ["expired"]
+
+
+def test_a_payment_that_came_in_time_is_in_a_later_block_before_it_is_evaluated() -> None:
+    for arrival, events in ((SOON - 1, ["confirming"]), (SOON, ["expired"]), (None, ["expired"])):
+        assert deadline().see(at(12, 12, arrival=arrival), now=12_500) == events
+
+
+def test_an_arrival_by_a_clock_that_was_ahead_is_not_after_the_present() -> None:
+    ahead = PENDING._replace(arrival=100 * SOON)
+    assert deadline().see(ahead, now=SOON - 1) == ["pending"]
+    assert deadline().see(at(12, 9, arrival=100 * SOON), now=SOON) == ["confirmed"]
+    # While the clock is not trusted, the present is no measure.
+    doubting = deadline()
+    assert doubting.see(ahead, now=SOON - 1, synced=False) == []
+    assert doubting.see(ahead._replace(arrival=SOON - 1), now=-100 * SOON, synced=False) == ["pending"]
+
+
 def test_a_watch_with_a_deadline_ends_with_its_lifetime_at_the_latest() -> None:
     told = deadline(required=9)
     told.see(at(10, 9), now=SOON - 1)
@@ -413,7 +445,9 @@ def stories(draw: st.DrawFn) -> list[tuple[Observation, int, bool]]:
         kind = draw(st.sampled_from(["none", "waits", "block", "block", "block"]))
         block = draw(st.integers(1, height)) if kind == "block" else None
         fork = draw(st.sampled_from("ab"))
-        observation = at(height, block, fork=fork, pending=digest("tx") if kind == "waits" else b"")
+        arrival = None if kind == "none" else draw(st.sampled_from([None, now - 1_500, now, now + EXPIRES]))
+        pending = digest("tx") if kind == "waits" else b""
+        observation = at(height, block, fork=fork, pending=pending, arrival=arrival)
         story.append((observation, now, draw(st.booleans())))
     return story
 
@@ -435,7 +469,7 @@ def test_laws_of_every_story(
         assert told.see(observation, now=now, synced=synced) == []
         if before.active:
             assert ("expired" in said) == (told.watch.ending is EndReason.EXPIRED)
-            late = before.is_late(observation, now)
+            late = before.is_late(observation, told.context(now, synced=synced))
             state = PaymentState.UNPAID if late else payment_state(told.watch.terms, observation)
             is_deep = state is PaymentState.CONFIRMED
             waits = is_deep and told.watch.state is PaymentState.CONFIRMING

@@ -1,7 +1,6 @@
 """Opening the database of webhooks after a kill, and a backup of it on a full disk."""
 
 import gc
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from svcd.commerce.webhook_database import (
 from svcd.composition.resources import OpenDatabases
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.threads import InlineWorker
-from svcd.store.database import WEBHOOKS, DatabaseError, open_writer
+from svcd.store.database import WEBHOOKS, DatabaseError, connect, open_writer
 from svcd.store.sql_connection import mark_as_copy
 from tests.rpc.conftest import present
 from tests.rpc.node import Node, Settings
@@ -95,7 +94,7 @@ def test_a_backup_that_a_full_disk_refuses_can_be_opened_later(tmp_path: Path) -
     with pytest.raises(DatabaseError, match="disk is full"):
         result_of(Deferred.fromCoroutine(opening()))
     gc.collect()
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(connect(database)) as connection:
         connection.execute("DROP TRIGGER full")
     database = result_of(Deferred.fromCoroutine(opening()))
     result_of(Deferred.fromCoroutine(database.close()))

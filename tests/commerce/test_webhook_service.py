@@ -1,10 +1,10 @@
 """The webhook service: a disk that cannot be written, stops, pauses for the chain, and the operator's figures."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -26,8 +26,9 @@ from svcd.commerce.webhook_service import (
 from svcd.interfaces import milliseconds
 from svcd.net.calls import CallFailed
 from svcd.net.targets import Rules
+from svcd.node.clock_guard import ClockGuard
 from svcd.node.devnet import Devnet
-from svcd.store.database import DatabaseUnavailable
+from svcd.store.database import DatabaseConnection, DatabaseUnavailable
 from tests.chains import address_of
 from tests.commerce.test_dispatcher import Network
 from tests.commerce.watched import Queues, Watched
@@ -48,7 +49,7 @@ class Disk:
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._connection: sqlite3.Connection = watched.database.operations.repository.watches._db
+        self._connection: DatabaseConnection = watched.database.operations.repository.watches._db
         self.blocks = iter(watched.node.builder.chain("genesis: b[1..10]").values())
 
     def let(self, writable: bool) -> None:
@@ -84,9 +85,9 @@ def test_the_operator_sees_an_alarm_until_the_disk_can_be_written_again(watched:
     """Also after a refused registration: the merchant sees a 503, and the operator must know why."""
     operator, disk = local_client(watched.node), Disk(watched)
     assert disk.written(True) == []
-    assert operator.ok("/ready") == {"alarms": []}
+    assert operator.ok("/ready") == {"alarms": [], "alone": True}
     disk.let(False)
-    with pytest.raises(sqlite3.OperationalError):
+    with pytest.raises(apsw.Error):
         watched.register()
     sentence = "the webhooks' database cannot be written: attempt to write a readonly database"
     for _ in range(2):
@@ -97,7 +98,7 @@ def test_the_operator_sees_an_alarm_until_the_disk_can_be_written_again(watched:
     assert watched.node_context.chain_manager.tip.height == 3, "the chain goes on"
     disk.let(True)
     try_disks(watched)
-    assert operator.ok("/ready") == {"alarms": []}
+    assert operator.ok("/ready") == {"alarms": [], "alone": True}
     watched.register()
 
 
@@ -105,11 +106,11 @@ def test_of_two_databases_that_cannot_be_written_the_chain_s_is_reported(watched
     """Usually it is one disk; the webhooks are reported only once the chain can be written again."""
     disk, chain = Disk(watched), watched.node_context.chain.chainstate.store._db
     disk.let(False)
-    with pytest.raises(sqlite3.OperationalError):
+    with pytest.raises(apsw.Error):
         watched.register()
     chain.execute("PRAGMA query_only = 1")
     mining = Deferred.fromCoroutine(Devnet(watched.node_context, bytes).mine(1, bytes(32)))
-    with pytest.raises(sqlite3.OperationalError):
+    with pytest.raises(apsw.Error):
         result_of(mining)
     readonly = "attempt to write a readonly database"
     assert watched.node.databases.trouble == f"the chain's database cannot be written: {readonly}"
@@ -181,7 +182,9 @@ class Delivering:
         """Nobody listens at the port 443 of the shop."""
         network = Network(watched.clock, {"shop": CallFailed("connect", "nobody listens")})
         sender = WebhookSender(Rules.for_callbacks(), {"default": SendingMerchant(network, SigningKeys("s" * 32))})
-        dispatcher = WebhookDispatcher(watched.outbox, sender, clock=watched.clock, chance=lambda: 0.5)
+        dispatcher = WebhookDispatcher(
+            watched.outbox, sender, clock=watched.clock, guard=ClockGuard(watched.clock), chance=lambda: 0.5
+        )
         return cls(watched, network, dispatcher)
 
     def wait(self, seconds: int) -> None:
@@ -266,6 +269,7 @@ def test_a_stop_waits_for_deliveries_in_flight(watched: Watched) -> None:
     dispatcher = Sending()
     context = WebhookContext(
         clock=watched.clock,
+        guard=watched.node_context.guard,
         synced=lambda: True,
         busy=lambda: False,
         readmission_done=watched.node_context.transaction_pool.readmission_done,

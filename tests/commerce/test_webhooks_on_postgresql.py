@@ -67,7 +67,7 @@ def test_while_postgresql_is_away_the_chain_goes_on_and_nothing_is_forgotten(tmp
     server.start()
     watched.wait_for_database()
     assert [body["payment"]["confirmations"] for body in watched.events()] == [3]
-    assert local_client(watched.node).ok("/ready") == {"alarms": []}
+    assert local_client(watched.node).ok("/ready") == {"alarms": [], "alone": True}
     assert watched.register("order-2")["active"]
     watched.close()
 

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
-from svcd.commerce.leadership import Leadership, SoleLeader
+from svcd.commerce.leadership import DatabaseClock, Leadership, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch_operations import WatchLimits, WatchRequest
@@ -20,9 +20,9 @@ from svcd.commerce.webhook_database import WatchSettings, open_webhook_database
 from svcd.commerce.webhook_service import WebhookContext, WebhookService
 from svcd.composition.resources import OpenDatabases
 from svcd.interfaces import milliseconds
+from svcd.node.chain_alarms import ChainAlarm
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
-from svcd.node.status import ChainAlarm
 from svcd.node.threads import InlineWorker
 from svcd.store.webhook_events import BreakerRow, WatchQueue
 from tests.chains import key_of
@@ -93,6 +93,8 @@ class Watched:
         self.folder = folder
         self.postgresql = postgresql
         self.clock = clock
+        self.database_clock: DatabaseClock | None = None
+        """That of a shared database."""
         self.synced = True
         self.every_depth = True
         self.alarms: list[ChainAlarm] = []
@@ -128,7 +130,8 @@ class Watched:
         self.node.databases = OpenDatabases(node_context, self.database)
         self.queues = Queues()
         context = WebhookContext(
-            clock=self.clock,
+            clock=self.database_clock or self.clock,
+            guard=node_context.guard,
             synced=lambda: self.synced,
             busy=lambda: self.busy,
             readmission_done=node_context.transaction_pool.readmission_done,

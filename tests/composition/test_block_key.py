@@ -17,8 +17,10 @@ from svcd.config.loader import load
 from svcd.config.network_file import render_network_file
 from svcd.config.schema import Config
 from svcd.keyfile import render, seal
+from svcd.seed_file import SeedKind, render_seed
 
 SEED = bytes(range(32))
+SEED_FILE = render_seed(SEED, SeedKind.BLOCK)
 PASSWORD = "a long password of the node"
 # Few iterations would be refused; sealing takes a quarter of a second.
 SEALED = {params.name: render(seal(SEED, PASSWORD, params=params, random=os.urandom)) for params in (MAINNET, DEVNET)}
@@ -149,7 +151,7 @@ def test_a_descriptor_comes_first_and_then_the_file(tmp_path: Path, key_file: Pa
 def test_a_key_that_is_not_encrypted_needs_no_password(tmp_path: Path) -> None:
     assert unlock(config(tmp_path), source()) is None
     path = tmp_path / "operator.key"
-    path.write_text(SEED.hex() + "\n")
+    path.write_bytes(SEED_FILE)
     path.chmod(0o600)
     assert unlock(config(tmp_path), source()) is None
 
@@ -157,7 +159,10 @@ def test_a_key_that_is_not_encrypted_needs_no_password(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (SEED.hex(), "which is not encrypted: run svc node key encrypt, or set no password"),
+        (
+            SEED_FILE.decode(),
+            "which is not encrypted: run svc node key encrypt, or set no password",
+        ),
         (None, "which is not a key file: run svc node key new, or set no password"),
     ],
 )
@@ -181,10 +186,10 @@ def test_a_wrong_password(tmp_path: Path, key_file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "there must be one line, which contains only the password"),
-        (b"\n", "there must be one line, which contains only the password"),
-        (b"two\nlines\n", "there must be one line, which contains only the password"),
-        (b"\xff\n", "the password must be UTF-8 text"),
+        (b"", "the file must have one line and contain only the password"),
+        (b"\n", "the file must have one line and contain only the password"),
+        (b"two\nlines\n", "the file must have one line and contain only the password"),
+        (b"\xff\n", "the file must be UTF-8 text; the byte at offset 0 is not"),
         (b"x" * 4097, "more than 4096 bytes; give the password"),
     ],
 )

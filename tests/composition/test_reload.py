@@ -49,9 +49,10 @@ class Reloading:
         self.at_terminal = False
         self.signal = HangUp(self.reactor, lambda: self.at_terminal)
         self.write(books="b")
-        self.certificates = ServerCertificates({})
+        self.certificates = ServerCertificates({}, lambda: 0.0)
         self.limited: list[int] = []
         self.levels: list[str] = []
+        self.confirmed: list[bool] = []
         self.service = self.service_with(self.apply)
 
     def service_with(self, merchants: Callable[[Commerce, Commerce], Awaitable[dict[str, object]]]) -> ReloadService:
@@ -60,6 +61,7 @@ class Reloading:
             limits=lambda config: self.limited.append(config.limits.connections),
             log_level=self.levels.append,
             certificates=self.certificates,
+            clock=lambda: self.confirmed.append(True),
         )
         return ReloadService(self.read(), read=self.read, worker=InlineWorker(), parts=parts, signal=self.signal)
 
@@ -109,6 +111,9 @@ def test_the_answer_names_what_has_changed_and_what_waits(reloading: Reloading) 
     assert [each.token for each in reloading.service.config.commerce.all_merchants] == ["c" * 32, "m" * 32]
     reloading.write(music="m")
     assert [each["name"] for each in reloading.reload()["removed"]] == ["books"]
+    assert reloading.confirmed == []
+    result_of(Deferred.fromCoroutine(reloading.service.reload(trust_clock=True)))
+    assert reloading.confirmed == [True]
     nothing: list[str] = []
     names = ("added", "changed", "removed", "settings", "certificates", "left")
     assert reloading.reload() == dict.fromkeys(names, nothing)
@@ -144,7 +149,7 @@ def test_a_changed_network_file_waits_for_a_restart(reloading: Reloading) -> Non
     ("wrong", "why"),
     [
         ({"music": "b"}, "must differ from"),
-        ({"music": ""}, "the token of the merchant music must have at least 32 characters and has 0"),
+        ({"music": ""}, "the file must have one line and contain only the secret"),
         ({"more": "nonsense = 1\n"}, "nonsense is not known"),
     ],
 )
@@ -155,7 +160,15 @@ def test_a_wrong_file_changes_nothing(reloading: Reloading, wrong: dict[str, str
         reloading.reload()
     assert error.value.status == 409
     assert re.match(f"nothing has changed: .*{why}", error.value.sentence)
+    assert not reloading.confirmed
     assert (reloading.applied, reloading.limited, reloading.service.config) == ([], [], before)
+
+
+def test_the_clock_is_confirmed_although_the_file_is_wrong(reloading: Reloading) -> None:
+    reloading.write(books="b", more="nonsense = 1\n")
+    with pytest.raises(HttpError, match=r"the clock is trusted, and nothing else has changed: .*nonsense is not"):
+        result_of(Deferred.fromCoroutine(reloading.service.reload(trust_clock=True)))
+    assert reloading.confirmed == [True]
 
 
 def test_webhooks_are_switched_on_and_off_by_a_restart(reloading: Reloading) -> None:

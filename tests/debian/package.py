@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from release import packages
 
+from svcd.seed_file import SeedKind, render_seed
 from tests.debian import page
 from tests.debian.conftest import FOLDER
 from tests.debian.machine import CommandFailed, Machine
@@ -207,10 +208,10 @@ def test_an_installation_and_a_removal_that_fail_leave_a_node_that_runs_when_the
 
 
 def test_a_package_takes_the_place_of_an_installation_by_pip_once_that_is_removed(machine: Machine) -> None:
-    key = "1" * 64
+    key = render_seed(bytes(range(32)), SeedKind.BLOCK).decode()
     machine.run(
         "mkdir -p /opt/svcd/bin; umask 077; mkdir -p /var/lib/private/svcd; cd /var/lib/private/svcd\n"
-        f"echo {key} >operator.key; chown -R 61234:61234 .; ln -s private/svcd /var/lib/svcd"
+        f"printf '{key}' >operator.key; chown -R 61234:61234 .; ln -s private/svcd /var/lib/svcd"
     )
     with pytest.raises(CommandFailed, match="svcd: /opt/svcd is of an installation without this package"):
         machine.run(f"{INSTALL} ./svcd.deb 2>&1")
@@ -220,4 +221,4 @@ def test_a_package_takes_the_place_of_an_installation_by_pip_once_that_is_remove
     wait_until(lambda: '"ok":' in machine.run(READY), "an answer", seconds=120)
     assert machine.run("stat --format='%F %U %a' /var/lib/svcd") == "directory svcd 700\n"
     assert machine.run("stat --format='%U %a' /var/lib/svcd/operator.key") == "svcd 600\n"
-    assert machine.run("cat /var/lib/svcd/operator.key") == f"{key}\n"
+    assert machine.run("cat /var/lib/svcd/operator.key") == key

@@ -29,6 +29,7 @@ from svcd.config.types import (
     Moment,
     NetworkOrFile,
     OneOf,
+    Secret,
     String,
     ZeroOrAtLeast,
 )
@@ -67,7 +68,7 @@ svcd: wrong.toml: [http] listen = 8645: must be a string in quotes
 ```
 
 File names are relative to the data directory, `dataDir` itself to the working directory. No setting may name a file
-that the node uses for something else, such as `mempool.sqlite` or `node.key`. Some settings take effect at a
+that the node uses for something else, such as `mempool.journal` or `node.key`. Some settings take effect at a
 [reload](#reloading), the others at a restart.
 """
 _ABOUT: Final = {
@@ -170,6 +171,7 @@ _KINDS: Final = {
     NetworkOrFile: "name or file",
     ServerEndpoint: "endpoint",
     String: "string",
+    Secret: "string",
 }
 
 

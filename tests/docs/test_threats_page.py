@@ -1,4 +1,7 @@
-"""docs/threats.md and tests/threats.md have the same attacks, and each has a defence and tests that exist."""
+"""docs/threats.md and tests/threats.md have the same attacks, and each has a defence and tests that exist.
+
+The table of keys that strangers choose names its tests itself.
+"""
 
 import ast
 import re
@@ -9,10 +12,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+KEYS = re.compile(r"^## Chosen keys\n(.*?)^## ", re.MULTILINE | re.DOTALL)
+
+
 def rows_of(page: str) -> list[tuple[str, str]]:
     """The attacks of a page, each with what the second column says."""
-    rows = re.findall(r"^\| (.+?) \| (.+) \|$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    text = KEYS.sub("## ", (ROOT / page).read_text(encoding="utf-8"))
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", text, re.MULTILINE)
     return [(attack, says) for attack, says in rows if attack != "attack"]
+
+
+def rows_of_keys() -> list[list[str]]:
+    """The cells of each structure whose keys strangers choose."""
+    [section] = KEYS.findall((ROOT / "docs" / "threats.md").read_text(encoding="utf-8"))
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return rows[1:]
 
 
 DEFENCES = rows_of("docs/threats.md")
@@ -39,3 +53,21 @@ def test_the_tests_of_an_attack_exist(attack: str, tests: str) -> None:
     assert named
     for file, test in named:
         assert test in names_in(ROOT / file), f"{attack}: {file}::{test}"
+
+
+def test_every_structure_says_who_chooses_its_keys_what_they_cost_and_which_test_holds_it() -> None:
+    rows = rows_of_keys()
+    assert {len(row) for row in rows} == {4}
+    structures = [structure for structure, *_ in rows]
+    assert len(set(structures)) == len(structures) > 30
+    rooms = re.findall(r"^\*\*([a-z0-9 ]+)\*\*", "\n".join(structures), re.MULTILINE)
+    assert len(set(rooms)) == len(rooms)
+
+
+@pytest.mark.parametrize("row", rows_of_keys(), ids=lambda row: row[0][:60])
+def test_the_test_of_a_structure_exists(row: list[str]) -> None:
+    if row[-1] == "–":
+        return
+    [(file, test)] = re.findall(r"^`([^`]+)::(test_\w+)`$", row[-1])
+    path = ROOT / file if file.startswith("plugins/") else ROOT / "tests" / file
+    assert test in names_in(path)

@@ -265,7 +265,7 @@ def test_the_examples_are_what_a_watch_says() -> None:
             # One event, of the second of three blocks, is left out there.
             for height in range(min(before + 1, sight.tip.height), sight.tip.height + 1):
                 at = sight if height == sight.tip.height else sight._replace(tip=ChainTip(height, bytes(32)))
-                context = EvaluationContext(now=now, tip_before=before, synced=True)
+                context = EvaluationContext(now=now, tip_before=before, may_end=True)
                 watch, events = evaluate(watch, at, context)
                 said += [
                     event_body(event, chain=CHAIN, watch_id=watch.id, terms=watch.terms, now=now) for event in events

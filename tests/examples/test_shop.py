@@ -410,6 +410,36 @@ def test_orders_that_nobody_pays_do_not_use_up_the_watches_of_the_node(
     assert client.post("/orders", data={"product": "tea"}).status_code == 303
 
 
+def test_a_new_order_does_not_read_all_that_have_expired_unpaid(
+    db: sqlite3.Connection, client: FlaskClient, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steps_of_an_order() -> int:
+        """Instructions of SQLite, in hundreds."""
+        hundreds = [0]
+
+        def count() -> None:
+            hundreds[0] += 1
+
+        def connect(path: str) -> sqlite3.Connection:
+            connection = real_connect(path)
+            connection.set_progress_handler(count, 100)
+            return connection
+
+        monkeypatch.setattr(shop, "connect", connect)
+        assert client.post("/orders", data={"product": "tea"}).status_code == 303
+        return hundreds[0]
+
+    real_connect = shop.connect
+    few = steps_of_an_order()
+    db.execute("BEGIN")
+    for number in range(2_000):
+        db.execute("UPDATE orders SET reference = ? WHERE reference = 'order-1'", (f"expired-{number}",))
+        add_order(db)
+    expire(db)
+    db.execute("COMMIT")
+    assert steps_of_an_order() <= few + 10
+
+
 def test_the_payment_is_refunded_once_to_its_sender_and_only_on_the_word_of_a_synced_node(
     db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
 ) -> None:

@@ -20,6 +20,7 @@ from svc_pay.webhooks import parse_event
 
 from svcd.chain.params import NetworkParams
 from svcd.config.network_file import render_network_file
+from svcd.seed_file import SeedKind, render_seed
 from tests.chains import COIN, key_of
 from tests.clients.own_network import FESTIVAL, OPEN, address
 from tests.examples.test_shop import CONFIRMED, event_of
@@ -71,7 +72,7 @@ def test_the_setting_is_the_file_of_the_network(settings: dict[str, str], tmp_pa
 def running(folder: Path, file: Path) -> Iterator[RunningNode]:
     """The node of a producer, with webhooks, on the network of a file."""
     for name, content in (
-        ("operator.key", key_of("a").seed.hex()),
+        ("operator.key", render_seed(key_of("a").seed, SeedKind.BLOCK).decode().rstrip()),
         ("manage-token", "t" * 32),
         ("signing-secret", "s" * 32),
     ):

@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.socket, pytest.mar
 ROUNDS = 10
 CLIENTS = 4
 """Addresses of one round."""
-CONNECTIONS = 100
-"""Of one round."""
+CONNECTIONS = 40
+"""Of one round: with answers of 3 MiB nearly twice the budget."""
 TRANSFERS = 16
 """In the block that is asked for: it is asked for so often that the answer has 3 MiB."""
 WARM_UP = 2

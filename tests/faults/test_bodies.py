@@ -10,6 +10,7 @@ import pytest
 
 from svcd.p2p.routes import BODY_CAPS
 from svcd.web.connections import LOG_SECONDS
+from tests.faults.test_answers import resident_mib
 from tests.process_level.conftest import Nodes
 from tests.process_level.running import DEADLINE, RunningNode
 
@@ -68,3 +69,24 @@ def test_bodies_that_are_never_completed(nodes: Nodes, attackers: int, forwarded
     lines = [event["message"] for event in node.events if "dropped to make room" in event["message"]]
     assert 1 <= len(lines) <= 1 + (time.monotonic() - began) / LOG_SECONDS
     assert "127.5.0." in lines[0]
+
+
+NAME_BYTES = 15_000
+NAMES = 2_000
+
+
+def test_long_names_of_headers_do_not_stay_in_memory(nodes: Nodes) -> None:
+    node = nodes.start()
+    before = resident_mib(node)
+    with socket.create_connection(("127.0.0.1", node.port), DEADLINE) as client:
+        answers = client.makefile("rb")
+        for number in range(NAMES):
+            name = b"x%d-" % number + b"y" * NAME_BYTES
+            client.sendall(b"GET /p2p/status HTTP/1.1\r\nHost: h\r\n%b: 1\r\n\r\n" % name)
+            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+            length = next(int(line.split(b":")[1]) for line in answers if line.startswith(b"Content-Length:"))
+            while answers.readline() != b"\r\n":
+                pass
+            answers.read(length)
+    # They have 30 MB, and Twisted would keep each of them twice.
+    assert resident_mib(node) - before < 15

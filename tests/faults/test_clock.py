@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from svcd.chain.params import DEVNET
+from svcd.commerce.webhook_service import POLL_SECONDS
 from svcd.node.status import STILL_SECONDS
 from tests.chains import ChainBuilder
 from tests.faults.conftest import confirm
@@ -65,7 +66,9 @@ def _faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], N
 
 
 def warnings(node: RunningNode) -> list[str]:
-    return [event["message"] for event in node.events if event["level"] == "warn"]
+    """The lines about the clock, without those of the alarm that it raises."""
+    found = [event["message"] for event in node.events if event["level"] == "warn"]
+    return [each for each in found if not each.startswith("alarm clock:")]
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
@@ -90,6 +93,56 @@ def test_an_hour_while_a_payment_is_under_way(set_clock: Callable[[int], None], 
     assert shop.node.status()["syncState"] == "synced"
     assert len(warnings(shop.node)) == 2
     shop.node.stop()
+
+
+def clock_alarm(node: RunningNode) -> str:
+    """The reason why the node is not ready, or its alarm, if that is about the clock; "" if there is none."""
+    answer = node.operator("/ready")
+    said = answer.json["alarms"] if answer.status == 200 else [answer.json["error"]]
+    return next((each for each in said if "clock" in each), "")
+
+
+def test_a_clock_that_is_wrong_for_a_second_ends_no_watch(set_clock: Callable[[int], None], shop: Shop) -> None:
+    shop.fund("customer")
+    orders = [shop.order(f"order-{number}", payWithinSeconds=HOUR) for number in range(1, 4)]
+    set_clock(48 * HOUR)
+    wait_until(lambda: bool(clock_alarm(shop.node)), "the alarm")
+    # Two evaluations of the watches.
+    time.sleep(2 * POLL_SECONDS)
+    set_clock(0)
+    wait_until(lambda: "set back" in clock_alarm(shop.node), "another alarm")
+    shop.pay("customer", orders[0]["request"])
+    shop.hears(PAID)
+    assert [shop.watch(each["watch"])["active"] for each in orders] == [True] * 3
+    shop.node.ok(shop.node.operator("/operator/reload", {}))
+    assert clock_alarm(shop.node) != "", "a reload alone confirms nothing"
+    shop.node.ok(shop.node.operator("/operator/reload", {"trustClock": True}))
+    assert clock_alarm(shop.node) == ""
+    confirm(shop, PAID)
+
+
+def test_no_block_is_made_by_a_clock_that_has_jumped(set_clock: Callable[[int], None], nodes: Nodes) -> None:
+    node = nodes.start("--network=devnet", "--set=participation.enabled=true", "--set=participation.alone=true")
+    wait_until(lambda: int(node.status()["height"]) > 0, "a block")
+    set_clock(25 * HOUR)
+    wait_until(lambda: bool(clock_alarm(node)), "the alarm")
+    time.sleep(3 * DEVNET.slot_seconds)
+    set_clock(0)
+    wait_until(lambda: "set back" in clock_alarm(node), "another alarm")
+    assert node.operator("/ready").status == 200
+    assert DEVNET.slot_time(int(node.status()["slot"])) < (time.time() + HOUR) * 1000
+
+
+def test_a_node_with_a_tip_in_the_future_is_not_ready(set_clock: Callable[[int], None], nodes: Nodes) -> None:
+    """It was started with a wrong clock, which nothing contradicted."""
+    set_clock(25 * HOUR)
+    node = nodes.start("--network=devnet", "--set=participation.enabled=true", "--set=participation.alone=true")
+    wait_until(lambda: int(node.status()["height"]) > 0, "a block")
+    set_clock(0)
+    wait_until(lambda: node.operator("/ready").status == 503, "a node that is not ready")
+    assert "ahead of this computer's clock" in clock_alarm(node)
+    set_clock(26 * HOUR)
+    wait_until(lambda: node.operator("/ready").status == 200, "a node that is ready, as its time has come")
 
 
 def test_an_hour_while_an_event_waits_for_its_next_attempt(set_clock: Callable[[int], None], shop: Shop) -> None:
@@ -130,26 +183,38 @@ def test_bans_of_a_node_that_starts_with_a_wrong_time(
 
 
 def test_a_shop_hears_that_its_node_stands_still(skip_time: Callable[[int], None], shop: Shop) -> None:
-    """Most peers, here the only one, have more blocks, but with less work, so there is none to fetch."""
+    """Its peers have more blocks, but with less work, so there is none to fetch."""
     heights = {"a": (12, 1), "b": (14, DEVNET.gap_cap_slots)}
     lines = [f"genesis: {name}[1..{height}]" for name, (height, _) in heights.items()]
     for name, (height, distance) in heights.items():
         lines += [f"{name}{number} is at slot {number * distance}" for number in range(1, height + 1)]
     blocks = list(ChainBuilder(DEVNET).chain("\n".join(lines)).values())
-    port = free_port()
-    options = "--set=participation.alone=true", f"--set=http.publicUrl=http://127.0.0.1:{port}"
-    other = shop.nodes.start(*ON_DEMAND, *options, name="other", port=port)
     hand_in(shop.node, *blocks[:12])
-    hand_in(other, *blocks[12:])
+    others = list[RunningNode]()
+    for name in ("one", "other"):
+        port = free_port()
+        options = "--set=participation.alone=true", f"--set=http.publicUrl=http://127.0.0.1:{port}"
+        others.append(shop.nodes.start(*ON_DEMAND, *options, name=name, port=port))
+        hand_in(others[-1], *blocks[12:])
     warned = shop.order("order-1", events=["node.alarm"])
 
-    # The other one knows no way to the shop's node, so it keeps its branch.
-    shop.node.ok(shop.node.operator("/operator/peers/add", {"endpoint": other.url}))
-    wait_until(lambda: shop.node.operator("/operator/peers").json["peers"][0]["height"] == "14", "the peer's height")
+    # The others know no way to the shop's node, so they keep their branch.
+    for other in others:
+        shop.node.ok(shop.node.operator("/operator/peers/add", {"endpoint": other.url}))
+    wait_until(
+        lambda: [peer["height"] for peer in shop.node.operator("/operator/peers").json["peers"]] == ["14", "14"],
+        "the heights of the peers",
+    )
     wait_until(lambda: shop.node.operator("/ready").status == 200, "a node that is ready")
     skip_time(int(STILL_SECONDS) + 100)
     wait_until(lambda: len(shop.alarms()) > 0, "the alarm")
     assert set(shop.alarms()) == {(warned["watch"], "standstill")}
-    # While it calls the peer again there is none for a moment.
-    wait_until(lambda: shop.node.operator("/ready").status == 503, "a node that says that it is not ready")
+
+    def is_not_ready() -> bool:
+        # After so much time the node has lost both, and calls them again one after the other, later and later.
+        for other in others:
+            shop.node.operator("/operator/peers/add", {"endpoint": other.url})
+        return shop.node.operator("/ready").status == 503
+
+    wait_until(is_not_ready, "a node that says that it is not ready")
     shop.receiver.check()

@@ -7,7 +7,6 @@ import pytest
 from tests.faults.conftest import confirm, loud
 from tests.faults.test_disk import LINE, REFUSED, nothing_is_written, told
 from tests.process_level.running import wait_until
-from tests.process_level.test_devnet import FAUCET
 from tests.process_level.test_webhook_story import Shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(120)]
@@ -35,31 +34,6 @@ def test_a_quota_that_is_used_up(shop: Shop) -> None:
 def log_of(shop: Shop, database: str) -> int:
     """How large a database's write-ahead log is."""
     return (shop.node.data_dir / f"{database}.sqlite-wal").stat().st_size
-
-
-def test_a_quota_that_stops_waiting_transfers_only(shop: Shop) -> None:
-    """What is refused nobody hears of; the chain goes on."""
-    shop.fund("customer")
-    order = shop.order("order-1")
-    for number in range(100):
-        if log_of(shop, "mempool") > max(log_of(shop, "chain"), log_of(shop, "webhooks")) + 2**18:
-            break
-        shop.node.ok(shop.node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "0.01"}))
-        if number % 16 == 15:
-            shop.node.mine(1)
-    height = int(shop.node.status()["height"])
-    let_files_grow_to(shop, log_of(shop, "mempool"))
-    answer = shop.node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "1"})
-    assert (answer.status, answer.error) == (503, REFUSED)
-    sentence = "the mempool's database cannot be written: disk I/O error"
-    assert shop.node.operator("/ready").error == f"not ready: {sentence}"
-    shop.node.mine(1)
-    assert int(shop.node.status()["height"]) == height + 1, "the chain goes on"
-    let_files_grow_to(shop, resource.RLIM_INFINITY)
-    wait_until(lambda: shop.node.operator("/ready").status == 200, "a disk that takes something")
-    shop.pay("customer", order["request"])
-    shop.hears(PAID)
-    confirm(shop, PAID)
 
 
 def test_a_quota_that_stops_the_webhooks_only(shop: Shop) -> None:

@@ -25,7 +25,7 @@ from svcd.chain.params import DEVNET
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import consensus_root, genesis_head, head_after
-from svcd.node.miner import WorkSearch
+from svcd.node.work_search import WorkSearch
 from tests.chains import key_of
 
 CONNECTIONS = 1_000

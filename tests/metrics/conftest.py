@@ -77,6 +77,7 @@ def measure() -> Iterator[Callable[..., Measured]]:
             webhooks=webhooks,
             others_turn=others_turn,
             sweeper=Sweeper(node.node_context, sweep_settings),
+            dropped_lines=lambda: 0,
         )
         sites = SiteFactory(node.clock, lambda: "e")
         routes = MetricsRoutes(metrics, InlineWorker() if worker is None else worker, token=token)

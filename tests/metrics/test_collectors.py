@@ -49,6 +49,12 @@ def test_whether_the_tip_is_the_network_s(measured: Measured) -> None:
     assert measured.value("svcd_chain_synced") == 0
     measured.node.meet(measured.node.remote())  # type: ignore[arg-type]
     assert measured.value("svcd_chain_synced") == 1
+    assert measured.value("svcd_chain_alone") == 0
+
+
+def test_a_node_that_is_alone_is_not_in_sync(make_node: MakeNode, measure: Callable[..., Measured]) -> None:
+    measured = measure(make_node(alone=True))
+    assert (measured.value("svcd_chain_synced"), measured.value("svcd_chain_alone")) == (0, 1)
 
 
 def test_blocks_and_transfers_are_counted_as_they_connect(measured: Measured) -> None:
@@ -333,10 +339,10 @@ def test_requests_over_a_rate_are_counted(make_node: MakeNode, measure: Measure)
     assert requests(measured, "/rpc/status", 429) == 2
 
 
-def test_headers_of_untrusted_proxies_are_counted(measured: Measured) -> None:
+def test_ignored_headers_of_proxies_are_counted(measured: Measured) -> None:
     for client in ("198.51.100.7", "198.51.100.8"):
         head = f"GET /rpc/status HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {client}\r\n\r\n"
         Wire(measured.node.site).send(head.encode()).close()
     ask(measured, "/rpc/status")
     assert measured.value("svcd_http_forwarded_ignored_total") == 2
-    assert measured.value("svcd_chain_alarm", alarm="untrusted-proxy") == 1
+    assert measured.value("svcd_chain_alarm", alarm="proxy") == 1

@@ -91,6 +91,23 @@ def test_names_that_are_never_answered_take_no_more_than_their_share_of_the_thre
     assert "f.example.com" not in worker.jobs
 
 
+def test_a_name_is_looked_up_once_at_a_time_for_all_who_ask() -> None:
+    """Asking again and again for one slow name, each time with a new call, must not fill the threads."""
+    worker = Stuck()
+    resolver = SystemResolver(worker, 2)
+    asked = [resolver.resolve("a.example.com") for _ in range(5)]
+    assert not resolver.is_full
+    asked[0].addErrback(lambda failure: failure.trap(CancelledError))
+    asked[0].cancel()
+    asked.append(resolver.resolve("a.example.com"))
+    worker.jobs.pop("a.example.com").callback(("198.41.0.4",))
+    assert [result_of(each) for each in asked[1:]] == [("198.41.0.4",)] * 5
+    resolver.resolve("a.example.com")
+    assert list(worker.jobs) == ["a.example.com"], "nothing is remembered"
+    resolver.resolve("b.example.com")
+    assert resolver.is_full
+
+
 def test_an_error_of_ours_is_logged_although_nobody_waits(expected_errors: Callable[..., object]) -> None:
     worker = Stuck()
     given_up = SystemResolver(worker, 1).resolve("a.example.com")

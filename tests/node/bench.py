@@ -9,24 +9,27 @@ from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 
-from svcd.chain.accounts import Account, state_root
+from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
+from svcd.chain.state_tree import state_root
 from svcd.chain.transaction import Transfer
 from svcd.interfaces import Worker
 from svcd.node.chain_manager import ChainManager
-from svcd.node.chainstate import Chainstate, LongReads, OpenChain
+from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockOutcome, BlockStatus, ChainChange
+from svcd.node.clock_guard import ClockGuard
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
+from svcd.node.open_chain import LongReads, OpenChain
 from svcd.node.snapshots import Snapshots
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
 from svcd.store.chain_store import ChainReader, ChainWriter
-from svcd.store.database import MEMPOOL, open_reader, open_writer
-from svcd.store.mempool_store import FILE, MempoolStore
+from svcd.store.database import open_reader, open_writer
+from svcd.store.mempool_journal import FILE, JOURNAL, MempoolJournal, read_journal
 from tests.chains import TEST_PARAMS
 from tests.store.contents import STATE, Contents, contents
 from tests.support import has_result, result_of
@@ -102,9 +105,9 @@ class Node:
     transaction_pool: TransactionPool
     clock: Clock
     connections: tuple[Any, Any]
-    pool: MempoolStore
+    journal: MempoolJournal
     health: DatabaseHealth
-    """Of the mempool's database."""
+    """Of the mempool's journal."""
     witness: Witness = field(factory=Witness)
 
     @property
@@ -114,6 +117,10 @@ class Node:
     @property
     def mempool(self) -> Mempool:
         return self.transaction_pool.mempool
+
+    def written(self) -> dict[int, Transfer]:
+        """The transfers in the journal that have not left, by number."""
+        return read_journal(self.journal.path).transfers
 
     @property
     def tip(self) -> bytes:
@@ -171,7 +178,7 @@ class Node:
     def close(self) -> None:
         """Let go of the files, the writer last; nothing else is written."""
         self.chain_manager.stop()
-        self.pool.close()
+        self.journal.close()
         for connection in reversed(self.connections):
             connection.close()
 
@@ -200,7 +207,8 @@ class Setting:
     threads: int = 2
     max_transactions: int = 50_000
     max_bytes: int = 2**26
-    make_store: type[MempoolStore] = MempoolStore
+    journal_thread: Worker = field(factory=InlineWorker)
+    make_journal: type[MempoolJournal] = MempoolJournal
 
 
 def open_node(folder: Path, setting: Setting) -> Node:
@@ -212,21 +220,29 @@ def open_node(folder: Path, setting: Setting) -> Node:
         store, reader = ChainWriter(writing), ChainReader(reading)
         chainstate = Chainstate(params, store)
         chainstate.load()
-        pooling = opened.enter_context(closing(open_writer(folder / FILE, MEMPOOL)))
+        journal = opened.enter_context(closing(setting.make_journal(folder / FILE, params)))
+        journal.load()
         opened.pop_all()
     mempool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
     verifier = Verifier(
         params, setting.checker, threads=setting.threads, capacity=setting.capacity, known=mempool.transfer
     )
-    chain = OpenChain(params, reader, LongReads(setting.checker, reading), chainstate, setting.writer)
+    chain = OpenChain(params, reader, LongReads(setting.checker, reading, lambda _: None), chainstate, setting.writer)
     chain_manager = ChainManager(chain, verifier, clock)
-    on_disk, guard = setting.make_store(pooling, folder / FILE, params), DatabaseHealth(lambda: None, MEMPOOL)
+    health = DatabaseHealth(lambda: None, JOURNAL)
+    worker = setting.journal_thread
     pool = TransactionPool(
-        chain, mempool, store=on_disk, health=guard, worker=setting.writer, verifier=verifier, clock=clock
+        chain,
+        mempool,
+        journal=journal,
+        health=health,
+        worker=worker,
+        verifier=verifier,
+        guard=ClockGuard(clock),
     )
     chain_manager.subscribe(pool)
     chain_manager.list_changes_for(pool.waiting)
-    node = Node(chain, store, verifier, chain_manager, pool, clock, (writing, reading), on_disk, guard)
+    node = Node(chain, store, verifier, chain_manager, pool, clock, (writing, reading), journal, health)
     chain_manager.subscribe(node.witness)
     pool.subscribe(node.witness)
     return node

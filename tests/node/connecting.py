@@ -7,10 +7,11 @@ from itertools import count
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, Wait
 from svcd.chain.forkchoice import tie_winner
-from svcd.node.chainstate import PendingChange
 from svcd.node.changes import BlockStatus, ChainChange, CheckedBlock, ConnectResult
+from svcd.node.pending_change import PendingChange
 from tests.chains import ChainBuilder
 from tests.node.bench import Node, code_of
+from tests.store.statements import trace
 
 CONNECTED, SIDE, KNOWN = BlockStatus.CONNECTED, BlockStatus.SIDE, BlockStatus.KNOWN
 
@@ -55,11 +56,9 @@ def hashes(blocks: list[Block]) -> list[bytes]:
 def commits(node: Node) -> Iterator[list[str]]:
     """The beginnings and ends of database transactions while the block lasts."""
     seen: list[str] = []
-    node.connections[0].set_trace_callback(
-        lambda text: seen.append(text) if text.startswith(("BEGIN", "COMMIT")) else None
-    )
+    trace(node.connections[0], lambda text: seen.append(text) if text.startswith(("BEGIN", "COMMIT")) else None)
     yield seen
-    node.connections[0].set_trace_callback(None)
+    trace(node.connections[0], None)
 
 
 @contextmanager
@@ -70,7 +69,7 @@ def undoing(node: Node) -> Iterator[Callable[[], bytes]]:
 
     def undo() -> bytes:
         chainstate._disconnect_tip()
-        node.store.write_accounts(pending.state.changed, count=pending.state.count)
+        node.store.write_accounts(pending.state.changed)
         return pending.state.root
 
     with suppress(_TakeBack), node.store.commit():

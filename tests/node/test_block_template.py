@@ -14,8 +14,9 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal
 from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.transaction import Transfer
+from svcd.node.block_template import EXPIRY_MARGIN_SECONDS, BlockTemplate, by_fee_rate, create_template
 from svcd.node.mempool import MempoolEntry
-from svcd.node.miner import EXPIRY_MARGIN_SECONDS, BlockTemplate, WorkSearch, by_fee_rate, create_template
+from svcd.node.work_search import WorkSearch
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Node
 from tests.node.conftest import MakeNode

@@ -98,16 +98,6 @@ def test_a_transaction_that_an_error_has_ended_is_not_ended_again(node: Node, ch
     assert manager.read(height_in) == (0, manager.tip)
 
 
-def test_the_prune_height_is_read_from_the_newest_commit(node: Node, chain: ChainBuilder) -> None:
-    manager = node.chain_manager
-    manager.read(height_in)
-    with node.store.commit():
-        node.connections[0].execute("UPDATE prune SET height = 7")
-    manager.update_prune_height()
-    assert manager.prune_height == 7
-    assert manager.read(ChainReader.prune_height)[0] == 7
-
-
 # What is remembered as invalid
 
 

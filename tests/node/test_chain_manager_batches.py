@@ -1,8 +1,8 @@
 """The door for blocks while other blocks are on their way through it: order, waiting, failures, listeners."""
 
-import sqlite3
 from collections.abc import Callable
 
+import apsw
 import pytest
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
@@ -10,7 +10,7 @@ from twisted.logger import LogEvent
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, Wait
-from svcd.node import chainstate
+from svcd.node import pending_change
 from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange
 from svcd.node.threads import InlineWorker
 from tests.chains import ChainBuilder
@@ -168,7 +168,7 @@ def test_a_block_that_was_on_its_way_and_could_not_be_written(make_node: MakeNod
     one, two = bench.to_the_work(block), bench.to_the_work(block)
     disk.full = True
     bench.finish()
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(apsw.FullError, match="full"):
         result_of(one)
     assert codes(two) == [Wait.BUSY]
     disk.full = False
@@ -227,8 +227,8 @@ def test_batches_never_wait_for_each_other(bench: Bench, chain: ChainBuilder) ->
     first, second, third = chain.chain("genesis: b[1..3]").values()
     one, two = bench.to_the_work(first), bench.to_the_work(second)
     bench.checker.step(0)
-    bench.writer.fail(sqlite3.OperationalError("disk I/O error"))
-    with pytest.raises(sqlite3.OperationalError):
+    bench.writer.fail(apsw.IOError("disk I/O error"))
+    with pytest.raises(apsw.Error):
         result_of(one)
     three = bench.to_the_work(first, second, third)
     bench.finish()
@@ -250,10 +250,27 @@ def test_a_failure_at_the_entrance_does_not_close_it(make_node: MakeNode, chain:
     disk = FullDisk()
     node = make_node(checker=disk)
     disk.full = True
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(apsw.FullError, match="full"):
         node.submit(chain.block())
     disk.full = False
     assert node.submit(chain.block()) == [CONNECTED]
+
+
+def test_a_block_waits_for_the_checks_of_no_block_but_its_parents(bench: Bench, chain: ChainBuilder) -> None:
+    """Its header was checked before, as those of downloaded blocks are; others may come without work."""
+    block = chain.block()
+    checking = bench.node.chain_manager.check_headers(bench.node.chainstate.head, [block.header])
+    checked = Deferred.fromCoroutine(checking)
+    bench.checker.finish()
+    assert result_of(checked).failure is None
+    others = [bench.to_the_work(chain.block(producer=f"w{number}", break_=Refusal.WORK)) for number in range(2)]
+    outcomes = bench.submit(block)
+    bench.checker.step(len(bench.checker) - 1)
+    bench.writer.finish()
+    assert codes(outcomes) == [CONNECTED]
+    assert not any(has_result(outcome) for outcome in others)
+    bench.finish()
+    assert [codes(outcome) for outcome in others] == [[Refusal.WORK]] * 2
 
 
 # A full queue
@@ -398,10 +415,11 @@ def test_listeners_are_told_in_the_order_of_their_subscription(node: Node, chain
     assert told == [0, 1, 2, 3, 4]
 
 
-def test_changes_that_are_completed_in_a_thread_keep_their_order(
+def test_no_batch_is_written_before_the_listeners_have_heard_of_the_one_before(
     bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chainstate, "MAX_LISTED", 0)
+    """Old blocks are deleted up to the evaluated height, which until then may be that of undone blocks."""
+    monkeypatch.setattr(pending_change, "MAX_LISTED", 0)
     transfer = chain.transfer("alice", "bob", 5)
     bench.node.send(transfer)
     bench.finish()
@@ -409,25 +427,28 @@ def test_changes_that_are_completed_in_a_thread_keep_their_order(
     b = chain.chain("genesis: c[1..2]")
     one, two = bench.to_the_work(own), bench.to_the_work(b["c1"], b["c2"])
     bench.checker.finish()
-    bench.writer.finish()
-    assert (len(bench.checker), bench.node.witness.changes) == (1, []), "the transfers of the mempool are looked up"
+    bench.writer.step()
+    assert (len(bench.writer), bench.node.witness.changes) == (1, []), "the transfers of the mempool are looked up"
     assert not has_result(one)
-    bench.checker.step()
+    bench.writer.step()
+    assert (codes(one), bench.node.chainstate.tip.height) == ([CONNECTED], 1)
+    assert len(bench.writer) == 1
+    bench.writer.finish()
     assert [change.tip.height for change in bench.node.witness.changes] == [1, 2]
-    assert (codes(one), codes(two)[-1]) == ([CONNECTED], CONNECTED)
+    assert codes(two)[-1] == CONNECTED
 
 
 def test_a_change_is_published_even_if_the_disk_cannot_complete_it(
     bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch, expected_errors: ExpectedErrors
 ) -> None:
-    monkeypatch.setattr(chainstate, "MAX_LISTED", 0)
+    monkeypatch.setattr(pending_change, "MAX_LISTED", 0)
     outcomes = bench.to_the_work(block := chain.block(transfers=[chain.transfer("alice", "bob", 5)]))
     bench.checker.finish()
-    bench.writer.finish()
-    bench.checker.fail(sqlite3.OperationalError("disk I/O error"))
+    bench.writer.step()
+    bench.writer.fail(apsw.IOError("disk I/O error"))
     assert codes(outcomes) == [CONNECTED]
     assert bench.node.witness.changes[-1].tip == chain.point_after(block) == bench.node.chain_manager.tip
-    assert len(expected_errors(sqlite3.OperationalError)) == 1
+    assert len(expected_errors(apsw.Error)) == 1
 
 
 def test_a_failing_listener_does_not_silence_the_next(
@@ -494,7 +515,7 @@ class FullDisk(InlineWorker):
 
     def run(self, function, *args, **kwargs):  # type: ignore[no-untyped-def]
         def fail() -> None:
-            raise sqlite3.OperationalError("database or disk is full")
+            raise apsw.FullError("database or disk is full")
 
         return super().run(*((fail,) if self.full else (function, *args)), **kwargs)
 
@@ -505,7 +526,7 @@ def test_an_error_of_ours_makes_no_block_invalid(make_node: MakeNode, chain: Cha
     blocks = list(chain.chain("genesis: b[1..3]").values())
     disk.full = True
     for _ in range(2):
-        with pytest.raises(sqlite3.OperationalError, match="full"):
+        with pytest.raises(apsw.FullError, match="full"):
             node.submit(*blocks)
     assert node.chain_manager.tip.height == 0
     assert node.witness.changes == []
@@ -520,7 +541,7 @@ def test_a_child_of_a_block_that_could_not_be_written(make_node: MakeNode, chain
     one, two = bench.to_the_work(first), bench.to_the_work(second)
     disk.full = True
     bench.checker.step(0)
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(apsw.FullError, match="full"):
         result_of(one)
     disk.full = False
     bench.finish()
@@ -541,7 +562,7 @@ def test_an_error_after_the_sender_went_away_is_logged(
         result_of(outcomes)
     disk.full = True
     checker.finish()
-    assert len(expected_errors(sqlite3.OperationalError)) == 1
+    assert len(expected_errors(apsw.Error)) == 1
 
 
 def test_a_held_block_that_cannot_be_written_is_logged(
@@ -553,6 +574,6 @@ def test_a_held_block_that_cannot_be_written_is_logged(
     assert node.submit(block) == [Wait.EARLY]
     disk.full = True
     node.clock.advance(1)
-    assert len(expected_errors(sqlite3.OperationalError)) == 1
+    assert len(expected_errors(apsw.Error)) == 1
     disk.full = False
     assert node.submit(block) == [CONNECTED]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from attrs import evolve
@@ -10,15 +9,14 @@ from twisted.logger import LogEvent
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
-from svcd.chain.commitment import Commitment
 from svcd.chain.errors import Corrupt, Refusal, Wait
 from svcd.chain.params import DEVNET
+from svcd.chain.state_tree import StateTree
 from svcd.chain.transition import apply_block, genesis_accounts, genesis_head
-from svcd.node.chainstate import Chainstate, ChainView, LongReads
-from svcd.store.chain_store import ChainReader
-from svcd.store.database import open_reader, open_writer
+from svcd.node.chain_view import ChainView
+from svcd.node.chainstate import Chainstate
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import Node, Setting, Stepped, running
+from tests.node.bench import Node, Setting, running
 from tests.node.conftest import MakeNode
 from tests.node.connecting import (
     CONNECTED,
@@ -34,7 +32,6 @@ from tests.node.connecting import (
     sound,
 )
 from tests.store.contents import contents
-from tests.support import has_result, result_of
 
 # Loading
 
@@ -86,7 +83,7 @@ def test_a_chain_of_earlier_rules_is_refused(tmp_path: Path) -> None:
 
 def test_accounts_that_do_not_give_the_state_root_are_refused(node: Node, chain: ChainBuilder) -> None:
     connect_all(node, chain, chain.block())
-    node.store.write_accounts({key_of("alice").hash: Account(1)}, count=1)
+    node.store.write_accounts({key_of("alice").hash: Account(1)})
     with pytest.raises(Corrupt, match="do not give the state root of block 1: try `svc db rebuild`"):
         Chainstate(TEST_PARAMS, node.store).load()
 
@@ -250,66 +247,9 @@ def test_a_tree_that_memory_was_too_short_for_is_built_anew(
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Commitment, "take", fail)
+        patch.setattr(StateTree, "take", fail)
         connected = connect(node, chain, first)
     assert connected.change is not None
     assert connected.change.tip == node.chainstate.tip
     assert len(expected_errors(MemoryError)) == 1
     connect_all(node, chain, second)
-
-
-@pytest.fixture
-def worker() -> Stepped:
-    return Stepped()
-
-
-@pytest.fixture
-def long_reads(worker: Stepped, tmp_path: Path) -> LongReads:
-    open_writer(tmp_path / "chain.sqlite").close()
-    return LongReads(worker, open_reader(tmp_path / "chain.sqlite"))
-
-
-def test_the_worker_answers(long_reads: LongReads, worker: Stepped) -> None:
-    asked = long_reads.ask(lambda reader: reader.tip())
-    assert not has_result(asked)
-    worker.step()
-    assert result_of(asked) is None
-    long_reads.close()
-
-
-def test_an_error_goes_to_whoever_asked_and_the_next_question_is_answered(
-    long_reads: LongReads, worker: Stepped
-) -> None:
-    def wrong(_: ChainReader) -> None:
-        raise ValueError("no such thing")
-
-    failed, asked = long_reads.ask(wrong), long_reads.ask(lambda reader: reader.tip())
-    worker.step()
-    worker.step()
-    with pytest.raises(ValueError, match="no such thing"):
-        result_of(failed)
-    assert result_of(asked) is None
-    long_reads.close()
-
-
-@pytest.mark.parametrize("other", ["question", "close"])
-def test_two_threads_wait_for_each_other(long_reads: LongReads, worker: Stepped, other: str) -> None:
-    seen: list[str] = []
-    run: Callable[[], None] = worker.step if other == "question" else long_reads.close
-    second = Thread(target=lambda: (run(), seen.append("second")))
-
-    def first(reader: ChainReader) -> None:
-        second.start()
-        second.join(0.2)
-        assert reader.tip() is None
-        seen.append("first")
-
-    asked = long_reads.ask(first)
-    if other == "question":
-        long_reads.ask(lambda reader: reader.tip())
-    worker.step()
-    second.join(10)
-    assert seen == ["first", "second"]
-    assert result_of(asked) is None
-    if other == "question":
-        long_reads.close()

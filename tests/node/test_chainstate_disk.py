@@ -1,9 +1,9 @@
 """A disk that fails while branches are exchanged: the tree in memory follows it, whatever it refuses."""
 
-import sqlite3
 from itertools import count
 from typing import Any
 
+import apsw
 import pytest
 from attrs import define
 
@@ -12,6 +12,7 @@ from svcd.chain.transition import apply_block
 from svcd.node.chainstate import Chainstate
 from svcd.node.changes import CheckedBlock
 from svcd.store.chain_store import ChainWriter
+from svcd.store.database import DatabaseConnection, DatabaseCursor
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node
 from tests.node.connecting import branch, connect, connect_all, fork, sound
@@ -24,7 +25,7 @@ def test_a_full_disk_in_a_reorganisation_changes_nothing(node: Node, chain: Chai
     writer = node.connections[0]
     (pages,) = writer.execute("PRAGMA page_count").fetchone()
     writer.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(apsw.FullError, match="full"):
         connect(node, chain, *new)
     assert node.state() == before
     sound(node, chain, old[-1])
@@ -36,7 +37,7 @@ def test_a_full_disk_in_a_reorganisation_changes_nothing(node: Node, chain: Chai
 class Unreliable:
     """A connection that refuses one statement, some time from now, or ``more`` than one."""
 
-    connection: sqlite3.Connection
+    connection: DatabaseConnection
     left: int = 0
     more: int = 0
     rolls_back: bool = True
@@ -48,22 +49,28 @@ class Unreliable:
     def in_transaction(self) -> bool:
         return self.connection.in_transaction
 
-    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+    def execute(self, statement: str, *values: Any) -> DatabaseCursor:
         rolling_back = statement.startswith("ROLLBACK")
         if rolling_back and self.stuck:
-            raise sqlite3.OperationalError("disk I/O error")
+            raise apsw.IOError("disk I/O error")
         if not rolling_back or not self.rolls_back:
             self._count()
         return self.connection.execute(statement, *values)
 
-    def executemany(self, *args: Any) -> sqlite3.Cursor:
+    def changes(self) -> int:
+        return self.connection.changes()
+
+    def last_insert_rowid(self) -> int:
+        return self.connection.last_insert_rowid()
+
+    def executemany(self, *args: Any) -> DatabaseCursor:
         self._count()
         return self.connection.executemany(*args)
 
     def _count(self) -> None:
         self.left -= 1
         if -self.more <= self.left <= 0:
-            raise sqlite3.OperationalError("disk I/O error")
+            raise apsw.IOError("disk I/O error")
 
     def fail(self, left: int, more: int = 0) -> None:
         """Refuse the statement after ``left - 1`` others, and ``more`` after it."""
@@ -98,7 +105,7 @@ class Shaken:
         """Whether the disk let the new blocks win."""
         try:
             self.chainstate.connect([CheckedBlock(block, self.chain.head_after(block)) for block in self.new])
-        except sqlite3.OperationalError:
+        except apsw.Error:
             return False
         return True
 
@@ -159,7 +166,7 @@ def test_a_refused_rollback_is_completed_by_the_next_writer(node: Node, chain: C
     before = node.state()
     shaken.get_stuck(statement)
     with shaken.chainstate.store.commit():
-        shaken.chainstate.store.write_accounts({bytes(20): None}, count=1)
+        shaken.chainstate.store.write_accounts({bytes(20): None})
     assert node.state() == before
     shaken.takes(branch(chain, shaken.old[-1], 1, "h")[0])
     shaken.stands_on(shaken.old[-1])

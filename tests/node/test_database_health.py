@@ -1,9 +1,9 @@
 """A writer that ends the node when its data contradict themselves, and only then."""
 
-import sqlite3
 from collections.abc import Callable
 from threading import Thread
 
+import apsw
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
@@ -17,9 +17,9 @@ from tests.support import result_of
 ExpectedErrors = Callable[..., list[LogEvent]]
 
 
-def sqlite_error(code: int) -> sqlite3.Error:
-    error = sqlite3.DatabaseError("what SQLite says")
-    error.sqlite_errorcode = code
+def sqlite_error(code: int) -> apsw.Error:
+    error = apsw.exception_for(code)
+    error.args = ("what SQLite says",)
     return error
 
 
@@ -48,18 +48,20 @@ def test_work_gives_its_result(guard: ReportingWorker, calls: list[str]) -> None
     "error",
     [
         Corrupt("the undo record is missing"),
-        sqlite_error(sqlite3.SQLITE_CORRUPT),
-        sqlite_error(sqlite3.SQLITE_CORRUPT_VTAB),
-        sqlite_error(sqlite3.SQLITE_NOTADB),
+        sqlite_error(apsw.SQLITE_CORRUPT),
+        sqlite_error(apsw.SQLITE_CORRUPT_VTAB),
+        sqlite_error(apsw.SQLITE_NOTADB),
     ],
 )
 def test_damage_is_told_once_and_ends_the_node(
     guard: ReportingWorker, calls: list[str], expected_errors: ExpectedErrors, error: Exception
 ) -> None:
+    assert not guard.health.has_told(error)
     with pytest.raises(type(error)) as raised:
         result_of(guard.run(fail, error))
     assert raised.value is error, "whoever asked for the work hears of it too"
     assert calls == ["damaged"]
+    assert (guard.health.has_told(error), guard.health.has_told(ValueError())) == (True, False)
     (event,) = expected_errors()
     assert event["log_level"] is LogLevel.critical
     assert formatEvent(event) == (
@@ -71,10 +73,10 @@ def test_damage_is_told_once_and_ends_the_node(
 @pytest.mark.parametrize(
     ("code", "tells", "remedy"),
     [
-        (sqlite3.SQLITE_FULL, True, "free space on the disk or repair it"),
-        (sqlite3.SQLITE_READONLY, True, "free space on the disk or repair it"),
-        (sqlite3.SQLITE_BUSY, True, "close the program that has locked it"),
-        (sqlite3.SQLITE_IOERR_WRITE, False, ""),
+        (apsw.SQLITE_FULL, True, "free space on the disk or repair it"),
+        (apsw.SQLITE_READONLY, True, "free space on the disk or repair it"),
+        (apsw.SQLITE_BUSY, True, "close the program that has locked it"),
+        (apsw.SQLITE_IOERR_WRITE, False, ""),
     ],
 )
 def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tells: bool, remedy: str) -> None:
@@ -86,7 +88,7 @@ def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tell
     guard = ReportingWorker(InlineWorker(), DatabaseHealth(lambda: calls.append("damaged")), tells)
     globalLogPublisher.addObserver(note)
     try:
-        with pytest.raises(sqlite3.Error):
+        with pytest.raises(apsw.Error):
             result_of(guard.run(fail, sqlite_error(code)))
     finally:
         globalLogPublisher.removeObserver(note)
@@ -100,11 +102,24 @@ def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tell
 
 def test_two_files_of_one_node_end_it_once(calls: list[str], expected_errors: ExpectedErrors) -> None:
     chain = DatabaseHealth(lambda: calls.append("damaged"))
-    assert chain.of(WEBHOOKS).is_damage(Corrupt("first"))
+    assert chain.of(WEBHOOKS).is_damage(sqlite_error(apsw.SQLITE_CORRUPT))
     assert chain.is_damage(Corrupt("second"))
     assert calls == ["damaged"]
     (event,) = expected_errors()
-    assert formatEvent(event).startswith("the webhooks' database is damaged: first. The node stops; move it away")
+    sentence = "the webhooks' database is damaged: what SQLite says. The node stops; move it away"
+    assert formatEvent(event).startswith(sentence)
+
+
+def test_a_chain_that_the_webhooks_find_damaged_is_not_laid_to_their_database(
+    calls: list[str], expected_errors: ExpectedErrors
+) -> None:
+    """Or the operator would move the sound one away, with the orders of the merchants."""
+    webhooks = DatabaseHealth(lambda: calls.append("damaged")).of(WEBHOOKS)
+    with pytest.raises(Corrupt):
+        result_of(ReportingWorker(InlineWorker(), webhooks, log=False).run(fail, Corrupt("a block is missing")))
+    assert calls == ["damaged"]
+    (event,) = expected_errors()
+    assert formatEvent(event).startswith("the database is damaged: a block is missing. The node stops; try `svc db re")
 
 
 def test_two_threads_that_see_damage_at_once_end_it_once(calls: list[str], expected_errors: ExpectedErrors) -> None:
@@ -129,8 +144,8 @@ def test_two_threads_that_see_damage_at_once_end_it_once(calls: list[str], expec
 @pytest.mark.parametrize(
     "error",
     [
-        sqlite_error(sqlite3.SQLITE_BUSY),
-        sqlite3.ProgrammingError("Cannot operate on a closed database."),
+        sqlite_error(apsw.SQLITE_BUSY),
+        apsw.ConnectionClosedError("Cannot operate on a closed database."),
         RuleViolation(Refusal.NONCE, "nonce must be 3"),
         ZeroDivisionError(),
     ],
@@ -147,7 +162,7 @@ class Failing:
     """What the disk does when something is written, as SQLite says it."""
 
     def __init__(self) -> None:
-        self.code = sqlite3.SQLITE_FULL
+        self.code = apsw.SQLITE_FULL
         self.tried = 0
 
     def write(self) -> None:
@@ -170,7 +185,7 @@ def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: 
         return disk.trouble
 
     assert (disk.trouble, try_again(), failing.tried) == ("", "", 0), "what is well is left in peace"
-    with pytest.raises(sqlite3.Error):
+    with pytest.raises(apsw.Error):
         result_of(ReportingWorker(InlineWorker(), guard).run(failing.write))
     assert disk.trouble == f"{sentence}: what SQLite says"
     assert [try_again(), try_again()] == [disk.trouble] * 2
@@ -180,6 +195,6 @@ def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: 
 
 def test_trouble_with_one_file_is_not_that_of_another(calls: list[str]) -> None:
     chain = DatabaseHealth(lambda: calls.append("damaged"))
-    with pytest.raises(sqlite3.Error):
-        result_of(ReportingWorker(InlineWorker(), chain.of(WEBHOOKS)).run(fail, sqlite_error(sqlite3.SQLITE_FULL)))
+    with pytest.raises(apsw.Error):
+        result_of(ReportingWorker(InlineWorker(), chain.of(WEBHOOKS)).run(fail, sqlite_error(apsw.SQLITE_FULL)))
     assert chain.trouble == ""

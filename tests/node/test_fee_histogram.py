@@ -85,3 +85,11 @@ def test_bands_have_all_transfers(fees: list[int], most: int) -> None:
     assert sum(band.count for band in bands) == len(fees)
     assert [band.rate for band in bands] == sorted({band.rate for band in bands})
     assert not bands or bands[0].count > 0
+
+
+def test_buckets_are_few_whatever_the_fees_are() -> None:
+    histogram, fees = FeeHistogram(), [10_000 + 7 * number for number in range(20_000)]
+    for fee in [*fees, *(2**bits + step for bits in range(20, 40) for step in range(100))]:
+        histogram.add(fee, size=300, fee=fee)
+    doublings = 40 - 13
+    assert len(histogram.bands(2**40)) <= 16 * doublings

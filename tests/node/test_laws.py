@@ -17,7 +17,7 @@ from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, running
 from tests.node.connecting import sound, undoing
 from tests.node.trees import CHAINS, TREES, Sprout, grow
-from tests.store.account_runs import small_runs
+from tests.store.small_runs import small_runs
 from tests.torture.audit import audit
 
 FOLDERS = count()

@@ -1,25 +1,22 @@
 """Participation: what is worked on, when it is begun anew, and how it ends (docs/protocol.md 6, docs/operations.md)."""
 
-import os
-import sqlite3
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import apsw
 import pytest
 from attrs import define, evolve, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, capturedLogs
 
-from svcd.chain.block import Block, Header
+from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import genesis_point
-from svcd.chain.work import check_work, work_value
-from svcd.node import miner
-from svcd.node.miner import EXPIRY_MARGIN_SECONDS, Miner, MinerSettings, WorkSearch, next_slot
+from svcd.node.block_template import EXPIRY_MARGIN_SECONDS
+from svcd.node.miner import Miner, MinerSettings, next_slot
+from svcd.node.work_search import WorkSearch
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of, with_producers
 from tests.node.bench import Node, Stepped, late_clock
 from tests.node.conftest import MakeNode
@@ -670,13 +667,13 @@ def test_a_full_disk_is_no_reason_to_give_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, expected_errors: ExpectedErrors
 ) -> None:
     def full(*args: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise apsw.FullError("database or disk is full")
 
     bench.producer.startService()
     monkeypatch.setattr(bench.node.chainstate, "connect", full)
     bench.hands.step()
     monkeypatch.undo()
-    assert len(expected_errors(sqlite3.OperationalError)) == 1
+    assert len(expected_errors(apsw.Error)) == 1
     bench.clock.advance(5)
     bench.hands.step()
     assert bench.node.chain_manager.tip.height == 1
@@ -691,7 +688,7 @@ def test_a_thread_that_fails_ends_the_search_of_the_others(
     bench = make_bench(workers=2)
     bench.producer.startService()
     old = bench.search()
-    monkeypatch.setattr("svcd.node.miner.work_value", fail)
+    monkeypatch.setattr("svcd.node.work_search.work_value", fail)
     bench.hands.step()
     monkeypatch.undo()
     assert len(expected_errors()) == 1
@@ -714,102 +711,3 @@ def test_a_block_that_comes_during_the_assembly_ends_the_search(make_bench: Make
     bench.hands.step()
     writer.finish()
     assert bench.search().header.parent_hash == block.header.hash
-
-
-KIB = TEST_PARAMS.memory_kib
-
-
-@pytest.fixture
-def header(chain: ChainBuilder) -> Header:
-    return chain.block().header
-
-
-def first_after(header: Header, start: int) -> int:
-    """The first nonce from ``start`` on that will do."""
-    target = header.base_target * header.multiplier // 10_000
-    return next(
-        nonce
-        for nonce in range(start, start + 1000)
-        if work_value(header.core_hash, (nonce % 2**64).to_bytes(8, "big"), KIB) < target
-    )
-
-
-@pytest.mark.parametrize("start", [0, 5, 2**64 - 1])
-def test_it_finds_the_first_nonce_that_will_do(header: Header, start: int) -> None:
-    search = WorkSearch(header, KIB, start)
-    found = search.run()
-    expected = first_after(header, start)
-    assert found == (expected % 2**64).to_bytes(8, "big")
-    assert search.ended.is_set()
-    check_work(evolve(header, work_nonce=found), TEST_PARAMS)
-
-
-def test_another_start_finds_another_nonce(header: Header) -> None:
-    """So that two blocks with the same content have different ids."""
-    assert len({WorkSearch(header, KIB, 1000 * number).run() for number in range(5)}) == 5
-
-
-def test_every_thread_tries_nonces_of_its_own(header: Header) -> None:
-    found = {first: WorkSearch(header, KIB, 0).run(first, 3) for first in range(3)}
-    for first, nonce in found.items():
-        assert nonce is not None
-        assert int.from_bytes(nonce, "big") % 3 == first
-
-
-def test_one_find_ends_the_search_of_all_workers(header: Header) -> None:
-    search = WorkSearch(header, KIB, 0)
-    assert search.run(0, 2) is not None
-    assert search.run(1, 2) is None
-
-
-def test_an_ended_search_finds_nothing(header: Header) -> None:
-    search = WorkSearch(header, KIB, 0)
-    assert not search.ended.is_set()
-    search.ended.set()
-    assert search.run() is None
-
-
-def test_the_multiplier_makes_it_easier(header: Header) -> None:
-    generous = evolve(header, multiplier=40_000)
-    assert WorkSearch(generous, KIB, 0).run() == bytes(8), "the target is above every value"
-
-
-def in_a_thread(function: Callable[[], object]) -> list[object]:
-    results: list[object] = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join(60)
-    return results
-
-
-@pytest.mark.socket
-def test_it_ends_within_one_attempt_from_another_thread(header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
-    search, tried = WorkSearch(evolve(header, base_target=1), KIB, 0), []
-
-    def value(*args: Any) -> int:
-        tried.append(args)
-        return work_value(*args)
-
-    monkeypatch.setattr(miner, "work_value", value)
-
-    def end_it_while_it_runs() -> None:
-        while len(tried) < 3:
-            time.sleep(0.001)
-        search.ended.set()
-
-    ending = threading.Thread(target=end_it_while_it_runs)
-    ending.start()
-    assert in_a_thread(search.run) == [None]
-    ending.join()
-
-
-@pytest.mark.socket
-@pytest.mark.skipif(not hasattr(os, "setpriority"), reason="the system has no priorities for threads")
-def test_a_nice_search_has_the_lowest_priority_and_nobody_else(header: Header) -> None:
-    def niceness() -> tuple[bytes | None, int]:
-        found = WorkSearch(header, KIB, 0).run(at_low_priority=True)
-        return found, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    assert in_a_thread(niceness) == [(WorkSearch(header, KIB, 0).run(), 19)]
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before

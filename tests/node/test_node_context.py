@@ -1,32 +1,42 @@
 """A chain brought to life from its file, and put to rest again (docs/storage.md)."""
 
+import errno
 import gc
-import sqlite3
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
+import apsw
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
 from svcd.chain.errors import Corrupt, Wait
 from svcd.chain.params import DEVNET
+from svcd.chain.transition import ChainPoint
+from svcd.interfaces import Worker
+from svcd.node import pending_change
 from svcd.node import transaction_pool as pool_module
+from svcd.node.changes import BlockStatus
 from svcd.node.mempool import Mempool
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.pinned_block import PinnedBlock
 from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store import database
-from svcd.store.database import DatabaseError, UncleanShutdownMarker
+from svcd.store.database import DatabaseError, DiskError, UncleanShutdownMarker, connect
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Stepped, code_of, late_clock, wire_of
 from tests.node.connecting import branch
 from tests.node.test_snapshot_start import add_headers, add_state, grow
+from tests.store.statements import trace
 from tests.support import has_result, result_of
 from tests.torture.audit import audit
 
@@ -45,17 +55,20 @@ class Brake(Stepped):
 class Bench:
     """An open node and the threads it lives on."""
 
-    def __init__(self, path: Path, keep_blocks: int = 0, expect: PinnedBlock | None = None) -> None:
+    def __init__(
+        self, path: Path, keep_blocks: int = 0, expect: PinnedBlock | None = None, reader: Worker | None = None
+    ) -> None:
         self.path = path
         self.expect = expect
         self.keep_blocks = keep_blocks
         self.writer = Brake()
         self.checker = Brake()
+        self.reader = reader or self.checker
         self.clock: Clock = late_clock()
         self.node_context = self.open()
 
     def open(self) -> NodeContext:
-        threads = NodeThreads(self.writer, self.checker, 2, self.checker, self.checker)
+        threads = NodeThreads(self.writer, self.checker, 2, reader=self.reader, disk=self.checker)
         mempool = Mempool(TEST_PARAMS, max_transactions=1000, max_bytes=2**20)
         opening = open_node(
             TEST_PARAMS,
@@ -138,7 +151,7 @@ def test_a_closed_chain_leaves_three_files(bench: Bench, chain: ChainBuilder, pa
     assert sorted(file.name for file in path.parent.iterdir()) == [
         "chain.sqlite",
         "chain.sqlite-tree",
-        "mempool.sqlite",
+        "mempool.journal",
     ]
     assert audit(path, TEST_PARAMS.rules).height == 3
     bench.node_context = bench.open()
@@ -187,13 +200,13 @@ def test_a_closing_chain_takes_in_no_more(bench: Bench, chain: ChainBuilder) -> 
 
 
 def test_closing_waits_until_every_transfer_is_written(bench: Bench, chain: ChainBuilder) -> None:
-    bench.writer.held = True
+    bench.writer.held = bench.checker.held = True
     receptions = [bench.node_context.transaction_pool.submit(chain.transfer("alice", "bob", 5)) for _ in range(3)]
     closed = bench.close()
     bench.finish()
     assert has_result(closed)
     assert [result_of(reception) for reception in receptions] == [SubmitResult.ACCEPTED] * 3
-    bench.writer.held = False
+    bench.writer.held = bench.checker.held = False
     bench.node_context = bench.open()
     assert len(bench.node_context.transaction_pool.mempool) == 3
 
@@ -212,19 +225,33 @@ def test_closing_waits_for_the_transfers_of_undone_blocks(bench: Bench, chain: C
     assert [entry.transfer.txid for entry in entries] == [transfer.txid for transfer in transfers]
 
 
-def test_a_file_of_transfers_that_is_locked_does_not_keep_the_chain_open(
-    bench: Bench, chain: ChainBuilder, path: Path
+def test_a_journal_that_cannot_be_written_does_not_keep_the_chain_open(
+    bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for the one who locked it: transfers are refused, and the node goes on."""
-    with closing(sqlite3.connect(path.with_name("mempool.sqlite"), isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    """Transfers are refused, the node goes on, and tries again now and then whether the disk takes them."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.pwrite", fail)
         reception = bench.node_context.transaction_pool.submit(chain.transfer("alice", "bob", 5))
+        bench.finish()
+        with pytest.raises(DiskError, match="No space left on device"):
+            result_of(reception)
+        disk = bench.node_context.disks[1]
+        assert disk.trouble == "the mempool's journal cannot be written: No space left on device"
+        result_of(Deferred.fromCoroutine(disk.try_again()))
+        assert disk.trouble
+    result_of(Deferred.fromCoroutine(disk.try_again()))
+    assert not disk.trouble
+    with monkeypatch.context() as patched:
+        patched.setattr("os.pwrite", fail)
+        bench.node_context.transaction_pool.submit(chain.transfer("alice", "bob", 5)).addErrback(lambda _: None)
         closed = bench.close()
         bench.finish()
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
-            result_of(reception)
         assert has_result(closed)
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+    with pytest.raises(apsw.ConnectionClosedError, match="closed"):
         bench.node_context.chain_manager.reader.tip()
     bench.node_context = bench.open()
 
@@ -282,11 +309,11 @@ def test_a_state_that_becomes_the_chain_is_many_steps(
     add_headers(context.staging, blocks)
     add_state(context.staging, chain, blocks[19])
     seen: list[tuple[str, int]] = []
-    context.staging._db.set_trace_callback(lambda sql: seen.append((sql, context.chain.chainstate.steps)))
+    trace(context.staging._db, lambda sql: seen.append((sql, context.chain.chainstate.steps)))
     assert result_of(context.chain_manager.adopt_snapshot(context.staging))
-    context.staging._db.set_trace_callback(None)
+    trace(context.staging._db, None)
     grown = {sql: later - before for (sql, before), (_, later) in pairwise(seen)}
-    for beginning in ("SELECT CAST(key", "INSERT INTO block", "INSERT INTO canonical", "INSERT INTO history"):
+    for beginning in ("SELECT key, balance", "INSERT INTO block", "INSERT INTO canonical", "INSERT INTO history"):
         (steps,) = [steps for sql, steps in grown.items() if sql.startswith(beginning)]
         assert steps > 2, beginning
     result_of(bench.close())
@@ -305,7 +332,7 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
     bench = Bench(path)
     bench.submit(*chain.chain("genesis: b[1..3]").values())
     result_of(bench.close())
-    with closing(sqlite3.connect(path)) as db:
+    with closing(connect(path)) as db:
         (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'canonical'").fetchone()
         (size,) = db.execute("PRAGMA page_size").fetchone()
     with path.open("r+b") as file:
@@ -314,7 +341,7 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
     told = failure(path)
     assert isinstance(told, DatabaseError)
     assert str(told) == (
-        f"{path} cannot be opened as a database: database disk image is malformed; "
+        f"{path} cannot be opened as a database: a page fails its checksum; "
         "try `svc db rebuild`, restore it from a backup, or move it away and the node fetches the chain again"
     )
 
@@ -368,30 +395,90 @@ def test_a_chain_on_disk_without_the_expected_block_is_refused(path: Path, chain
         result_of(Bench(path, expect=PinnedBlock(height, block_hash)).close())
 
 
+# Long reads
+
+
+class OneThread:
+    """A worker with a thread of its own, in which its Deferreds fire as well."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+        self._pool.submit(lambda: execute(function, *args, **kwargs).chainDeferred(done))
+        return done
+
+    def finish(self) -> None:
+        """Wait for the work that has been given to it."""
+        self._pool.submit(lambda: None).result()
+
+
+@pytest.mark.parametrize("names", [["b3"], ["c2", "c3"]], ids=["parent in memory", "parent on disk"])
+def test_a_long_read_holds_up_no_block(
+    path: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    """Nor what its change does not list, which is looked up after the commit."""
+    monkeypatch.setattr(pending_change, "MAX_LISTED", 0)
+    transfer = chain.transfer("alice", "bob", 5)
+    blocks = chain.chain("genesis: b[1..2]\ngenesis: c[1..2]")
+    blocks |= {name: chain.block(blocks[f"{name[0]}2"], transfers=[transfer]) for name in ("b3", "c3")}
+    first = Bench(path)
+    result_of(first.submit(blocks["b1"], blocks["b2"], blocks["c1"]))
+    result_of(first.close())
+    reader = OneThread()
+    bench = Bench(path, reader=reader)
+    node = bench.node_context
+    node.transaction_pool.submit(transfer)
+    bench.clock.advance(1)
+    tips = list[ChainPoint]()
+    node.chain_manager.subscribe(SimpleNamespace(chain_changed=lambda change: tips.append(change.tip)))
+    reading, let_go = Event(), Event()
+    try:
+        asked = node.chain.long_reads.ask(lambda _: (reading.set(), let_go.wait(60)))
+        assert reading.wait(60)
+        outcomes = result_of(bench.submit(*(blocks[name] for name in names)))
+        assert code_of(outcomes[-1]) == BlockStatus.CONNECTED
+        assert tips == [chain.point_after(blocks[names[-1]])]
+        assert len(node.transaction_pool.mempool) == 0
+        assert not has_result(asked)
+    finally:
+        let_go.set()
+        reader.finish()
+    assert result_of(asked) == (None, True)
+    closed = bench.close()
+    reader.finish()
+    result_of(closed)
+
+
 # Old blocks
 
 
 def test_old_blocks_are_deleted_as_the_chain_grows_and_after_a_restart(path: Path, chain: ChainBuilder) -> None:
-    blocks = branch(chain, None, 12, "a")
+    blocks = branch(chain, None, 16, "a")
     archive = Bench(path)
     result_of(archive.submit(*blocks[:9]))
     assert archive.node_context.chain_manager.reader.prune_height() == 0
     result_of(archive.close())
-    pruned = Bench(path, keep_blocks=4)
-    assert pruned.node_context.chain_manager.reader.prune_height() == 6
-    result_of(pruned.submit(*blocks[9:]))
-    assert pruned.node_context.chain_manager.reader.prune_height() == 9
-    result_of(pruned.close())
+    for keep, first, last, height in ((4, 9, 11, 4), (4, 11, 12, 6), (0, 12, 14, 6), (4, 14, 16, 10)):
+        pruned = Bench(path, keep_blocks=keep)
+        result_of(pruned.submit(*blocks[first:last]))
+        manager = pruned.node_context.chain_manager
+        assert (manager.prune_height, manager.reader.prune_height()) == (height, height)
+        result_of(pruned.close())
 
 
-def test_a_stop_waits_for_the_deletion_that_is_under_way(path: Path, chain: ChainBuilder) -> None:
-    bench = Bench(path, keep_blocks=4)
-    connected = bench.submit(*branch(chain, None, 9, "a"))
-    assert has_result(connected)
-    bench.writer.held = True
-    more = bench.submit(*branch(chain, None, 10, "a"))
+def test_a_block_stays_until_its_payments_have_been_evaluated(path: Path, chain: ChainBuilder) -> None:
+    """The webhooks would never see a payment in it; and a new watch may need an earlier block than the one before."""
+    bench = Bench(path, keep_blocks=2)
+    heights = [0]
+    bench.node_context.start_pruning(lambda: heights[-1])
+    blocks, pruned = branch(chain, None, 12, "a"), []
+    for evaluated, block in zip([0, 0, 0, 0, 2, 2, 2, 9, 3, 20, 20, 20], blocks, strict=True):
+        heights.append(evaluated)
+        bench.submit(block)
+        pruned.append(bench.node_context.chain_manager.prune_height)
+    assert pruned == [0, 1, 1, 1, 3, 3, 3, 5, 5, 7, 9, 11], "two with each block, none above the height"
     closed = bench.close()
-    assert not has_result(closed)
     bench.finish()
     assert has_result(closed)
-    assert has_result(more)

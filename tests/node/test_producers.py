@@ -1,8 +1,6 @@
 """A network whose list of producers changes: whatever blocks arrive, the node follows those that may be made (8a)."""
 
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -195,18 +193,6 @@ def test_stored_blocks_are_read_once_for_the_same_lists(tmp_path: Path, monkeypa
         pass
     with pytest.raises(Corrupt), running(tmp_path, Setting(params=with_producers("abc", (4, "cd"), (6, "ab")))):
         pass
-
-
-def test_a_chain_of_an_earlier_program_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored(tmp_path, CHANGED, "abcde")
-    with closing(sqlite3.connect(tmp_path / "chain.sqlite")) as db:
-        db.executescript(
-            "DROP TABLE checked_producers; ALTER TABLE snapshot_header DROP COLUMN checksum; PRAGMA user_version = 6"
-        )
-    with pytest.raises(Corrupt), running(tmp_path, Setting(params=with_producers("abc"))):
-        pass
-    assert reads_of_all_producers(tmp_path, CHANGED, monkeypatch) == 1
-    assert reads_of_all_producers(tmp_path, CHANGED, monkeypatch) == 0
 
 
 def test_headers_that_an_earlier_run_staged_do_not_become_the_chain_with_another_list(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The index of waiting transfers by recipient finds what a scan of the mempool would find."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,40 @@ def test_the_index_finds_what_a_scan_finds(arrivals: list[tuple[str, bool]], dat
         assert list(index.oldest(key, after=edge)) == [entry for entry in expected if entry.sequence > edge]
     index.pool_changed([], waiting)
     assert not any(list(index.oldest(key_of(name).hash)) for name in PEOPLE)
+
+
+class CountedNumber(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        CountedNumber.compared += 1
+        return int(self) < int(other)
+
+    def __gt__(self, other: int) -> bool:
+        CountedNumber.compared += 1
+        return int(self) > int(other)
+
+
+@pytest.mark.parametrize("leaving", [0, 400])
+def test_a_page_does_not_pass_all_that_wait_for_one_recipient(leaving: int) -> None:
+    bob = key_of("bob").hash
+    entries = [MempoolEntry(TRANSFERS["bob"], number) for number in range(1, 4_001)]
+    index = RecipientIndex(entries)
+    index.pool_changed([], entries[2_000 : 2_000 + leaving])
+    CountedNumber.compared = 0
+    assert index.newest(bob, limit=2, before=CountedNumber(2_001)) == [entries[1_999], entries[1_998]]
+    assert next(index.oldest(bob, after=CountedNumber(2_000))) is entries[2_000 + leaving]
+    assert CountedNumber.compared < 40
+
+
+def test_a_transfer_that_comes_again_under_its_number_is_there_once() -> None:
+    entries = [MempoolEntry(TRANSFERS["bob"], number) for number in (1, 2, 3)]
+    index = RecipientIndex(entries)
+    index.pool_changed([], [entries[1]])
+    index.pool_changed([entries[1]], [])
+    assert index.newest(key_of("bob").hash, limit=9) == entries[::-1]
 
 
 def test_a_transfer_that_leaves_before_it_was_announced_is_ignored() -> None:

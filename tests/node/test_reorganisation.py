@@ -7,7 +7,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt, Refusal
 from svcd.chain.forkchoice import tie_winner
-from svcd.node import chainstate
+from svcd.node import chainstate, pending_change
 from svcd.node.chainstate import Chainstate
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node
@@ -140,7 +140,7 @@ def test_there_and_half_the_way_back_in_one_batch(node: Node, chain: ChainBuilde
 def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chainstate, "_MAX_DISCONNECTED", 3)
+    monkeypatch.setattr(pending_change, "_MAX_DISCONNECTED", 3)
     trunk, old, new = fork(chain, 5)
     connect_all(node, chain, *trunk, *old)
     change = connect_all(node, chain, *new)
@@ -151,7 +151,7 @@ def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
 def test_a_very_large_change_does_not_list_its_transfers(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chainstate, "MAX_LISTED", 3)
+    monkeypatch.setattr(pending_change, "MAX_LISTED", 3)
     trunk, old, new = fork(chain, 4)
     connect_all(node, chain, *trunk, *old)
     change = connect_all(node, chain, *new)
@@ -166,7 +166,7 @@ def test_a_very_large_change_does_not_list_its_transfers(
 def test_transfers_let_go_on_the_way_are_no_trouble_on_the_way_back(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chainstate, "_MAX_DISCONNECTED", 2)
+    monkeypatch.setattr(pending_change, "_MAX_DISCONNECTED", 2)
     trunk, old, new = fork(chain, 5)
     other = branch(chain, old[1], 6, "d")
     connect_all(node, chain, *trunk, *old)

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
-from sqlite3 import Connection, OperationalError
 
+import apsw
 import pytest
 
 from svcd.chain.accounts import Account
@@ -16,13 +15,13 @@ from svcd.chain.block import Block
 from svcd.chain.transition import ChainHead, genesis_head, head_after
 from svcd.node.changes import BlockStatus
 from svcd.node.mempool import RemovalReason
-from svcd.store.offline_database import integrity
+from svcd.store.database import DatabaseConnection, is_damage
 from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, running
 from tests.p2p.remote_node import snapshot_of
 from tests.store.contents import contents
-from tests.store.damage import Damage, clear_page_with, damage_table
+from tests.store.damage import PAGE, change_last_byte, flip_bit, overwrite, pages_of
 from tests.support import result_of
 
 MOST = 4
@@ -101,7 +100,7 @@ def start_at(node: Node, chain: ChainBuilder, blocks: Sequence[Block], height: i
     assert adopt(node, staging)
 
 
-def served(connection: Connection, height: int) -> dict[str, list[tuple[object, ...]]]:
+def served(connection: DatabaseConnection, height: int) -> dict[str, list[tuple[object, ...]]]:
     """What a start from a snapshot must have as every other node has it."""
     history = connection.execute("SELECT height, level, node FROM history WHERE height <= ? ORDER BY 1, 2", (height,))
     canonical = connection.execute(
@@ -195,11 +194,8 @@ def test_staged_state_and_headers_can_be_dropped(node: Node, chain: ChainBuilder
     staging = staging_of(node)
     add_headers(staging, blocks)
     add_state(staging, chain, blocks[19])
-    staging.forget_state()
-    assert (staging.progress(), list(staging.every_account())) == (None, [])
-    assert staging.tip().height == 40
     staging.clear()
-    assert staging.tip().height == 0
+    assert (staging.progress(), list(staging.every_account()), staging.tip().height) == (None, [], 0)
 
 
 # Adoption
@@ -222,7 +218,7 @@ def test_the_adopted_chain_is_that_of_all_other_nodes(
         later = blocks[height:] or grow(chain, 3, blocks[-1])
         assert node.submit(*later) == other.submit(*later) == [BlockStatus.CONNECTED] * len(later)
         node.check()
-        assert node.state()["account"] == other.state()["account"]
+        assert node.state()["account_entry"] == other.state()["account_entry"]
 
 
 def test_listeners_are_told_once_after_the_commit(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
@@ -296,178 +292,97 @@ def test_a_snapshot_that_is_not_whole_is_not_adopted(node: Node, chain: ChainBui
     staging.begin_state(snapshot_of(chain, blocks[19], MOST)[0])
     with pytest.raises(StagingDamaged):
         adopt(node, staging)
-    assert staging.progress() is not None
     node.check()
 
 
-def test_accounts_that_the_disk_has_changed_are_noticed_and_fetched_again(
+def test_accounts_that_do_not_give_the_state_root_are_fetched_again(
     node: Node, chain: ChainBuilder, blocks: list[Block]
 ) -> None:
     staging = staging_of(node)
     add_headers(staging, blocks)
     add_state(staging, chain, blocks[19])
     node.connections[0].execute(
-        "UPDATE snapshot_account SET balance = balance + 1 WHERE key = (SELECT max(key) FROM account)"
+        "UPDATE snapshot_account SET balance = balance + 1 WHERE key = (SELECT max(key) FROM snapshot_account)"
     )
     with pytest.raises(StagingDamaged) as damage:
         adopt(node, staging)
     assert str(damage.value) == "the accounts of the snapshot do not give the state root of block 20"
-    assert staging.progress() is None
+    assert (staging.progress(), staging.tip().height) == (None, 0)
     node.check()
-    add_state(staging, chain, blocks[19])
-    assert adopt(node, staging)
+    start_at(node, chain, blocks, 20)
     node.check()
 
 
-@pytest.mark.parametrize("damage", Damage)
-def test_staged_accounts_that_a_disk_has_damaged_are_removed_and_the_start_goes_on(
-    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], damage: Damage
+def staged(folder: Path, chain: ChainBuilder, blocks: list[Block]) -> Path:
+    """The database of a stopped node that has all headers and the state after block 20."""
+    with running(folder) as node:
+        node.submit(*blocks[:3])
+        add_headers(staging_of(node), blocks)
+        add_state(staging_of(node), chain, blocks[19])
+    return folder / "chain.sqlite"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_flipped_bit_in_what_is_staged_is_never_in_the_chain(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], seed: int
 ) -> None:
+    random = Random(seed)
+    path = staged(tmp_path, chain, blocks)
+    page = random.choice(pages_of(path, STAGING[seed % len(STAGING)]))
+    flip_bit(path, page, random)
     with running(tmp_path) as node:
         staging = staging_of(node)
-        add_headers(staging, blocks)
-        add_state(staging, chain, blocks[19])
-    damage_table(tmp_path / "chain.sqlite", "snapshot_account", min(chain.accounts_after(blocks[19])), damage)
-    with running(tmp_path) as node:
-        staging = staging_of(node)
-        with pytest.raises(StagingDamaged):
+        with pytest.raises(StagingDamaged) as raised:
             adopt(node, staging)
-        assert (staging.progress(), list(staging.every_account())) == (None, [])
-        assert staging.tip().height == 40
-        assert node.chain_manager.tip.height == 0
-        add_state(staging, chain, blocks[19])
-        assert adopt(node, staging)
+        assert str(raised.value) == (
+            "what was fetched for the start from a snapshot is damaged: a page fails its checksum"
+        )
+        assert node.chain_manager.tip.height == 3
+        assert (staging.progress(), list(staging.every_account()), staging.tip().height) == (None, [], 0)
+        assert node.connections[0].execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        start_at(node, chain, blocks, 20)
         node.check()
     with running(tmp_path) as node:
         assert node.submit(*blocks[20:]) == [BlockStatus.CONNECTED] * 20
         node.check()
 
 
-@pytest.mark.parametrize("damage", [Damage.CELLS, Damage.PAGE])
-def test_the_space_of_staged_accounts_that_a_disk_has_damaged_is_lost_at_most_until_the_file_is_compacted(
-    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], damage: Damage
+@pytest.mark.parametrize("other", ["", "block_transaction"])
+def test_staged_pages_that_cannot_be_removed_are_damage_of_the_database(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], other: str
 ) -> None:
-    path, compact = tmp_path / "chain.sqlite", tmp_path / "compact.sqlite"
+    """The root of the headers is all zeros, or names a page of another table, which the removal would free."""
+    path = staged(tmp_path, chain, blocks)
+    root = pages_of(path, "snapshot_header")[0]
+    if other:
+        # The last child of an inner page.
+        overwrite(path, root, 8, pages_of(path, other)[0].to_bytes(4, "big"))
+    else:
+        overwrite(path, root, 0, bytes(PAGE))
     with running(tmp_path) as node:
-        add_state(staging_of(node), chain, blocks[19])
-    damage_table(path, "snapshot_account", b"", damage)
-    with running(tmp_path) as node:
-        staging_of(node).forget_state()
-        connection = node.connections[0]
-        found = {text for (text,) in connection.execute("PRAGMA integrity_check")}
-        assert all(text == "ok" or text.endswith("never used") for text in found), found
-        assert integrity(connection) == []
-        connection.execute("VACUUM INTO ?", (str(compact),))
-    with closing(sqlite3.connect(compact)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-@pytest.mark.parametrize("table", STAGING)
-def test_every_staged_table_that_a_disk_has_damaged_is_replaced(
-    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], table: str
-) -> None:
-    with running(tmp_path) as node:
-        staging = staging_of(node)
-        add_headers(staging, blocks[:3])
-        add_state(staging, chain, blocks[2])
-    damage_table(tmp_path / "chain.sqlite", table, b"", Damage.PAGE)
-    with running(tmp_path) as node:
-        staging = staging_of(node)
-        with pytest.raises(StagingDamaged):
-            adopt(node, staging)
-        staging.clear()
-        start_at(node, chain, blocks, 20)
+        with pytest.raises(apsw.Error) as raised:
+            adopt(node, staging_of(node))
+        assert is_damage(raised.value)
         node.check()
 
 
-@pytest.mark.parametrize("number", [1, 17, 30])
-def test_a_page_of_staged_headers_that_a_disk_has_damaged_is_noticed_before_they_become_the_chain(
-    tmp_path: Path, chain: ChainBuilder, blocks: list[Block], number: int
+def test_damage_in_the_chain_is_not_taken_for_damage_in_what_is_staged(
+    tmp_path: Path, chain: ChainBuilder, blocks: list[Block]
 ) -> None:
+    path = staged(tmp_path, chain, blocks)
+    change_last_byte(path, pages_of(path, "snapshot_chunk")[0])
     with running(tmp_path) as node:
-        add_headers(staging_of(node), blocks)
-        add_state(staging_of(node), chain, blocks[19])
-    clear_page_with(tmp_path / "chain.sqlite", blocks[number].header.wire())
-    with running(tmp_path) as node:
-        staging = staging_of(node)
-        with pytest.raises(StagingDamaged):
-            adopt(node, staging)
-        assert (staging.progress(), staging.tip().height, node.chain_manager.tip.height) == (None, 0, 0)
-        start_at(node, chain, blocks, 20)
-        node.check()
+        change_last_byte(path, pages_of(path, "block_transaction")[0])
+        with pytest.raises(apsw.IOError) as raised:
+            adopt(node, staging_of(node))
+        assert is_damage(raised.value)
+        assert staging_of(node).tip().height == 40, "nothing has been removed"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE snapshot_header SET height = 41 WHERE height = 40",
-        "UPDATE snapshot_header SET hash = zeroblob(32) WHERE height = 7",
-        "UPDATE snapshot_header SET parent = zeroblob(32) WHERE height = 7",
-        "UPDATE snapshot_header SET slot = slot + 1 WHERE height = 7",
-        "UPDATE snapshot_header SET clock = clock + 1 WHERE height = 7",
-        "UPDATE snapshot_header SET work = zeroblob(32) WHERE height = 40",
-        "UPDATE snapshot_header SET issued = issued - 1 WHERE height = 7",
-        "UPDATE snapshot_header SET header = CAST(replace(header, 'signature', 'signaturf') AS BLOB) WHERE height = 7",
-        "UPDATE snapshot_header SET history = zeroblob(32) WHERE height = 7",
-        "UPDATE snapshot_header SET checksum = x'' WHERE height = 7",
-    ],
-)
-def test_a_staged_header_that_has_changed_is_damage(
-    node: Node, chain: ChainBuilder, blocks: list[Block], change: str
-) -> None:
+def test_other_errors_are_no_damage(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
     staging = staging_of(node)
     add_headers(staging, blocks)
-    add_state(staging, chain, blocks[19])
-    assert node.connections[0].execute(change).rowcount == 1
-    with pytest.raises(StagingDamaged, match=r"the header at height (7|40) is damaged"):
-        adopt(node, staging)
-    assert (staging.progress(), staging.tip().height, node.chain_manager.tip.height) == (None, 0, 0)
-    start_at(node, chain, blocks, 20)
-    node.check()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE snapshot_account SET key = CAST('a' AS BLOB) WHERE key = ?",
-        "UPDATE snapshot_account SET key = zeroblob(20) WHERE key = ?",
-        "UPDATE snapshot_account SET balance = -1 WHERE key = ?",
-        "UPDATE snapshot_account SET nonce = -1 WHERE key = ?",
-        "UPDATE snapshot_account SET held = -1 WHERE key = ?",
-        "UPDATE snapshot_account SET balance = balance + 1 WHERE key = ?",
-        "UPDATE snapshot_account SET nonce = nonce + 1 WHERE key = ?",
-        "UPDATE snapshot_account SET held = 1 WHERE key = ?",
-    ],
-)
-def test_an_account_of_any_wrong_form_is_damage(
-    node: Node, chain: ChainBuilder, blocks: list[Block], change: str
-) -> None:
-    staging = staging_of(node)
-    add_headers(staging, blocks)
-    add_state(staging, chain, blocks[19])
-    middle = sorted(chain.accounts_after(blocks[19]))[5]
-    node.connections[0].execute(change, (middle,))
-    with pytest.raises(StagingDamaged):
-        adopt(node, staging)
-    assert staging.progress() is None
-    assert staging.tip().height == 40
-
-
-def test_a_header_or_manifest_that_is_not_one_is_damage(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
-    staging = staging_of(node)
-    for change in ("UPDATE snapshot_header SET header = x'ff'", "UPDATE snapshot_progress SET manifest = x'ff'"):
-        add_headers(staging, blocks)
-        add_state(staging, chain, blocks[19])
-        node.connections[0].execute(change)
-        with pytest.raises(StagingDamaged):
-            adopt(node, staging)
-        assert (staging.progress(), staging.tip().height) == (None, 0)
-
-
-def test_other_errors_of_the_disk_are_no_damage(node: Node, chain: ChainBuilder, blocks: list[Block]) -> None:
-    staging = staging_of(node)
-    add_headers(staging, blocks)
-    with pytest.raises(OperationalError), staging.clearing_damage():
+    with pytest.raises(apsw.SQLError), staging.discarding_damage():
         node.connections[0].execute("SELECT nothing")
     assert staging.tip().height == 40
 
@@ -486,13 +401,13 @@ def test_transfers_that_wait_are_checked_against_the_adopted_state(
 # Kills
 
 
-def killing(connection: Connection, statements: int) -> None:
+def killing(connection: DatabaseConnection, statements: int) -> None:
     """Let the process die at the statement after so many."""
     left = [statements]
 
-    def progress() -> int:
+    def progress() -> bool:
         left[0] -= 1
-        return int(left[0] < 0)
+        return left[0] < 0
 
     connection.set_progress_handler(progress, 50)
 
@@ -509,11 +424,11 @@ def kill_while_it_starts(folder: Path, chain: ChainBuilder, blocks: Sequence[Blo
     """Start in a process that is killed after so many steps of SQLite; whether it was not done by then."""
     left = [steps]
 
-    def step() -> int:
+    def step() -> bool:
         left[0] -= 1
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
-        return 0
+        return False
 
     process = os.fork()
     if not process:
@@ -568,9 +483,9 @@ def test_a_start_goes_on_where_it_was(tmp_path: Path, chain: ChainBuilder, block
                 seen = staging.tip().height
                 if instant is not None:
                     killing(node.connections[0], instant)
-                with suppress(OperationalError):
+                with suppress(apsw.Error):
                     go_on(node, chain, blocks)
-                node.connections[0].set_progress_handler(None, 0)
+                node.connections[0].set_progress_handler(None)
     with running(tmp_path) as node:
         assert node.chain_manager.tip.height == 20
         node.check()

@@ -1,27 +1,34 @@
 """Snapshots of the state: right after each block, whatever has happened since, and served only while they are right."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
-from svcd.chain.accounts import Account, state_root
+from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt
 from svcd.chain.snapshot import RECORD_BYTES, check_chunk, check_manifest, pack_account
+from svcd.chain.state_tree import state_root
 from svcd.node import snapshots as module
+from svcd.node.database_health import DatabaseHealth, ReportingWorker
 from svcd.node.snapshots import DEPTH, Snapshots
+from svcd.node.threads import InlineWorker
 from svcd.store import external_sort, snapshot_file
-from svcd.store.snapshot_file import SnapshotFile
+from svcd.store.database import NoChecksums
+from svcd.store.snapshot_file import SnapshotDamaged, SnapshotFile
 from tests.chains import COIN, ChainBuilder, key_of
 from tests.node.bench import Node, Stepped, running, snapshots_beside
+from tests.process_level.test_damage import spoil
 from tests.store.contents import files_of_at_most
+from tests.store.damage import overwrite
 from tests.store.test_external_sort import small_sort, unnamed_files
 from tests.support import has_result, result_of
 
@@ -187,7 +194,7 @@ def test_a_damaged_chunk_is_never_sent(node: Node, chain: ChainBuilder, tmp_path
     data = bytearray(file.path.read_bytes())
     data[RECORD_BYTES + 25] ^= 1
     file.path.write_bytes(data)
-    with pytest.raises(Corrupt, match="does not have its checksum"):
+    with pytest.raises(SnapshotDamaged, match="does not have its checksum"):
         result_of(snapshots.chunk(file, 0))
     assert snapshots.served == []
     check(snapshots)
@@ -212,7 +219,7 @@ def test_a_read_that_ends_after_its_snapshot_was_replaced_hurts_the_new_one_in_n
     assert new.path == old.path
     with capturedLogs() as events:
         reader.step()
-        with pytest.raises(Corrupt):
+        with pytest.raises(SnapshotDamaged):
             result_of(late)
     assert events == []
     check(snapshots)
@@ -220,6 +227,29 @@ def test_a_read_that_ends_after_its_snapshot_was_replaced_hurts_the_new_one_in_n
     read = snapshots.chunk(new, 0)
     reader.step()
     assert dict(check_chunk(new.manifest, 0, result_of(read))) == chain.accounts_after(theirs[EVERY - 1])
+
+
+@pytest.mark.parametrize("damage", ["a page", "a record", "the checksums"])
+def test_damage_of_the_database_ends_the_node(
+    node: Node, chain: ChainBuilder, tmp_path: Path, expected_errors: Callable[..., list[Any]], damage: str
+) -> None:
+    node.submit(*grow(chain, EVERY + DEPTH))
+    if damage == "a record":
+        node.connections[0].execute(LOSE_UNDO, (EVERY + 1,))
+    node.connections[0].execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if damage == "a page":
+        spoil(tmp_path / "chain.sqlite", "undo")
+    elif damage == "the checksums":
+        overwrite(tmp_path / "chain.sqlite", 1, 20, b"\0")
+    stopped: list[bool] = []
+    health = DatabaseHealth(lambda: stopped.append(True))
+    snapshots = snapshots_beside(
+        tmp_path / "chain.sqlite", node.chain_manager, files=ReportingWorker(InlineWorker(), health)
+    )
+    with pytest.raises((apsw.IOError, Corrupt, NoChecksums)):
+        check(snapshots)
+    assert (snapshots.served, stopped) == ([], [True])
+    assert len(expected_errors()) == 1
 
 
 def test_files_are_deleted_in_a_thread(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
@@ -234,7 +264,7 @@ def test_files_are_deleted_in_a_thread(node: Node, chain: ChainBuilder, tmp_path
     (file,) = snapshots.served
     data = file.path.read_bytes()
     file.path.write_bytes(bytes(len(data)))
-    with pytest.raises(Corrupt):
+    with pytest.raises(SnapshotDamaged):
         result_of(snapshots.chunk(file, 0))
     assert (snapshots.served, file.path.exists()) == ([], True)
     checked = Deferred.fromCoroutine(snapshots.check())
@@ -262,7 +292,7 @@ def test_a_snapshot_that_was_damaged_while_another_was_made_is_made_at_once(
     files.step()
     (file,) = snapshots.served
     file.path.write_bytes(bytes(file.path.stat().st_size))
-    with pytest.raises(Corrupt):
+    with pytest.raises(SnapshotDamaged):
         result_of(snapshots.chunk(file, 0))
     files.finish()
     result_of(checked)
@@ -317,8 +347,9 @@ def test_accounts_that_do_not_give_the_state_root_are_not_made_into_one(
 ) -> None:
     node.submit(*grow(chain, EVERY + DEPTH))
     # Of an account that no later block has touched.
-    node.connections[0].execute("UPDATE account SET balance = balance + 1 WHERE key = ?", (key_of("b0").hash,))
-    assert made(node, tmp_path).served == []
+    node.connections[0].execute("UPDATE account_entry SET balance = balance + 1 WHERE key = ?", (key_of("b0").hash,))
+    with pytest.raises(Corrupt):
+        made(node, tmp_path)
     assert list(tmp_path.glob("snapshot-*")) == []
 
 
@@ -360,13 +391,9 @@ def test_a_snapshot_is_made_whatever_full_blocks_have_changed_since(
     sound(snapshots, chain, blocks)
 
 
-@pytest.mark.parametrize("change", ["UPDATE prune SET height = ? + 1", LOSE_UNDO])
-def test_a_block_below_undo_records_that_are_gone_has_none(
-    node: Node, chain: ChainBuilder, tmp_path: Path, change: str
-) -> None:
-    """Deleted with old blocks, or lost."""
+def test_a_block_below_undo_records_that_were_deleted_has_none(node: Node, chain: ChainBuilder, tmp_path: Path) -> None:
     node.submit(*grow(chain, 2 * EVERY + DEPTH))
-    node.connections[0].execute(change, (EVERY + 1,))
+    node.connections[0].execute("UPDATE prune SET height = ? + 1", (EVERY + 1,))
     assert heights(made(node, tmp_path)) == [2 * EVERY]
     assert [path.name for path in tmp_path.glob("snapshot-*")] == ["snapshot-20"]
 

@@ -1,5 +1,6 @@
 """The saved state tree: a start from it is one from all accounts, or it is not used (docs/storage.md)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
+from svcd.chain import state_tree
 from svcd.chain.errors import Corrupt, Refusal
 from svcd.node import chainstate as chainstate_module
 from svcd.node import state_tree_keeper
+from svcd.node.block_template import create_template
 from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockStatus, CheckedBlock
 from svcd.node.state_tree_keeper import StateTreeKeeper
@@ -23,8 +26,6 @@ from tests.node.bench import Node, Stepped, running
 from tests.node.connecting import branch, connect, connect_all
 from tests.support import has_result, result_of
 
-UNKNOWN = 3
-"""The kind of a node that is not known yet."""
 STEPS = st.tuples(st.integers(0, 4), st.integers(1, 4), st.booleans())
 """How many blocks are replaced, by how many more, and whether the tree is saved then."""
 
@@ -50,18 +51,22 @@ def opened(node: Node, file: StateTreeFile | None) -> Chainstate:
 
 
 def same(found: Chainstate, expected: Chainstate) -> bool:
-    """Whether two trees agree on all nodes that both know; one that was restored may not know its deepest ones yet."""
-    levels = zip(found._tree._kinds, found._tree._hashes, expected._tree._kinds, expected._tree._hashes, strict=True)
-    for kinds, hashes, other_kinds, other_hashes in levels:
-        for index, kind in enumerate(kinds):
-            nodes = slice(32 * index, 32 * index + 32)
-            if kind != UNKNOWN and (kind, hashes[nodes]) != (other_kinds[index], other_hashes[nodes]):
-                return False
-    return (found.tip, found.account_count, found.view().state.root) == (
+    """Whether two trees are of the same accounts, and lead to each of them in the same way."""
+    paths = [(found._tree.path(row[0]), expected._tree.path(row[0])) for row in expected.store.every_account()]
+    return all(path == other for path, other in paths) and (found.tip, found.account_count, found._tree.root) == (
         expected.tip,
         expected.account_count,
-        expected.view().state.root,
+        expected._tree.root,
     )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def two_accounts_are_too_many_for_a_bucket() -> Iterator[None]:
+    """Small trees have branches, as only those with many accounts close together do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_tree, "_DENSE", 1)
+        patch.setattr(state_tree, "_DENSE_BELOW", 1)
+        yield
 
 
 @given(st.lists(STEPS, max_size=8))
@@ -184,19 +189,44 @@ def test_a_file_that_is_too_old(
 # Accounts that the disk has changed, which a start from the file does not read
 
 
-def test_damaged_accounts_are_not_laid_to_a_block(node: Node, chain: ChainBuilder, file: StateTreeFile) -> None:
+DAMAGE = "accounts on disk do not have the hash that the state tree has for them: try `svc db rebuild`"
+
+
+def test_no_block_is_built_on_damaged_accounts_or_refused_because_of_them(
+    node: Node, chain: ChainBuilder, file: StateTreeFile
+) -> None:
     blocks = branch(chain, None, 3, "b")
     connect_all(node, chain, *blocks[:2])
     save(node, file)
-    damaged = evolve(chain.account_after(blocks[1], "alice"), balance=10**6)
-    alice, count = key_of("alice").hash, node.chainstate.account_count
-    node.store.write_accounts({alice: damaged}, count=count)
+    right = chain.account_after(blocks[1], "alice")
+    alice = key_of("alice").hash
+    node.store.write_accounts({alice: evolve(right, balance=10**6)})
     again = opened(node, file)
     candidate = CheckedBlock(blocks[2], chain.head_after(blocks[2]))
-    with pytest.raises(Corrupt, match="accounts on disk do not give the state root of block 2: try `svc db rebuild`"):
+    with pytest.raises(Corrupt, match=DAMAGE):
         again.connect([candidate])
-    node.store.write_accounts({alice: chain.account_after(blocks[1], "alice")}, count=count)
+    with pytest.raises(Corrupt, match=DAMAGE):
+        create_template(again.view(), seed=key_of("alice").seed, slot=blocks[1].header.slot + 1, transfers=())
+    with pytest.raises(Corrupt, match=DAMAGE):
+        again.account_path(alice)
+    node.store.write_accounts({alice: right})
     assert again.connect([candidate]).outcomes == [BlockStatus.CONNECTED]
+
+
+def test_an_undo_record_that_does_not_lead_back(node: Node, chain: ChainBuilder) -> None:
+    """Neither is a block built on the accounts that it gives, nor another branch refused because of them."""
+    blocks, others = branch(chain, None, 3, "b"), branch(chain, None, 4, "c")
+    connect_all(node, chain, *blocks)
+    db = node.connections[0]
+    db.execute(
+        "UPDATE undo SET data = (SELECT data FROM undo WHERE block = (SELECT block FROM canonical WHERE "
+        "height = 1)) WHERE block = (SELECT block FROM canonical WHERE height = 3)"
+    )
+    with pytest.raises(Corrupt, match="the undo record of block 3 does not give the state root of block 2"):
+        connect_all(node, chain, *others)
+    with pytest.raises(Corrupt, match="the undo record of block 3"):
+        node.chainstate.view(undone=1)
+    assert node.chainstate.tip.hash == blocks[-1].header.hash
 
 
 def test_a_block_with_a_wrong_root_is_refused_as_before(node: Node, chain: ChainBuilder, file: StateTreeFile) -> None:

@@ -1,28 +1,19 @@
 """What the node says about itself and its chain (docs/http.md, docs/protocol.md 7)."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from attrs import define
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.chain.block import Block
-from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS
-from svcd.node.status import (
-    DEEP,
-    DEEP_BLOCKS,
-    NO_PEER_MET,
-    OUTAGE_INTERVALS,
-    AlarmLog,
-    ChainAlarm,
-    ChainAlarms,
-    NetworkView,
-    NoPeers,
-    Status,
-)
+from svcd.interfaces import Clock
+from svcd.node.chain_alarms import ChainAlarm
+from svcd.node.clock_guard import ClockGuard
+from svcd.node.network_view import ALONE, NO_PEER_MET, NetworkView, NoPeers
+from svcd.node.status import OUTAGE_INTERVALS, Status
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node
+from tests.support import SettableClock
 
 LONG = max(TEST_PARAMS.gap_cap_slots, OUTAGE_INTERVALS * TEST_PARAMS.slots_per_block)
 """The shortest gap that is an outage."""
@@ -45,22 +36,40 @@ class Known:
     def behind(self) -> str:
         return self.around.behind
 
+    why_no_block = behind
+
 
 def status_of(
-    node: Node, peers: Known | NoPeers | None = None, endpoint: str = "", trouble: str = "", **reasons: Any
+    node: Node,
+    peers: Known | NoPeers | None = None,
+    endpoint: str = "",
+    trouble: str = "",
+    clock: Clock | None = None,
+    **reasons: Any,
 ) -> Status:
     return Status(
         node.chain_manager,
         node_id="svcnode_" + "0" * 32,
         endpoint=endpoint,
         peers=peers or Known(NOBODY),
-        clock=node.clock,
+        guard=ClockGuard(clock or node.clock),
         trouble=lambda: trouble,
         **reasons,
     )
 
 
 # Other nodes
+
+
+def test_no_block_is_made_by_a_clock_that_was_just_set(node: Node) -> None:
+    clock = SettableClock()
+    status = status_of(node, clock=clock)
+    assert status.why_no_block == ""
+    clock.ahead = 7200
+    assert "was set forward by 7200 s: the node makes no blocks" in status.why_no_block
+    assert status.behind == "", "the chain is the network's all the same"
+    clock.ahead = 0
+    assert status.why_no_block == ""
 
 
 def test_a_node_that_lags_behind_its_peers(node: Node, chain: ChainBuilder) -> None:
@@ -84,7 +93,10 @@ def test_a_node_that_is_alone(node: Node, accepted: bool) -> None:
     status = status_of(node, NoPeers(accepted))
     assert status.synced is accepted
     assert status.behind == ("" if accepted else NO_PEER_MET)
-    assert status.node_status()["syncState"] == ("synced" if accepted else "catching-up")
+    told = status.node_status()
+    assert (told["syncState"], told["alone"]) == (("synced", True) if accepted else ("catching-up", False))
+    assert status.line() == f"height 0, 0 peers, {ALONE if accepted else f'not ready: {NO_PEER_MET}'}"
+    assert status.alone is accepted
 
 
 # A standstill
@@ -152,6 +164,35 @@ def test_the_first_reason_not_to_be_ready_is_the_one_that_is_told(node: Node) ->
     assert status.unready() == "a peer has more"
 
 
+# A tip in the future
+
+
+def test_a_node_is_not_ready_while_its_tip_is_in_the_future(node: Node, chain: ChainBuilder) -> None:
+    """As after an hour in which the clock was ahead; it recovers when the time has come."""
+    params, clock = TEST_PARAMS, SettableClock()
+    block = grow(node, chain, 2)
+    assert block is not None
+    clock.advance(params.slot_time(block.header.slot - params.drift_slots) / 1000 - 1)
+    status = status_of(node, clock=clock)
+    ahead = params.drift_slots * params.slot_seconds + 1
+    said = (
+        f"the newest block, at height 1, is {ahead} s ahead of this computer's clock: the clock is wrong, or was when "
+        "the block was made"
+    )
+    assert (status.unready(), status.alarms()["clock"], status.synced, status.current) == (said, said, True, False)
+    clock.advance(1)
+    assert (status.unready(), status.alarms()["clock"], status.current) == ("", "", True)
+
+
+def test_a_clock_that_was_set_is_an_alarm_and_the_node_is_ready(node: Node) -> None:
+    clock = SettableClock()
+    clock.advance(node.clock.seconds())
+    status = status_of(node, clock=clock)
+    clock.ahead = 3600.0
+    assert status.alarms()["clock"].startswith("the computer's clock was set forward by 3600 s")
+    assert (status.unready(), status.current) == ("", True)
+
+
 # One line of it all
 
 
@@ -190,7 +231,7 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     assert status.standstill() == (said if alarm else "")
     assert (status.synced, status.current) == (True, not alarm)
     still = status.standstill()
-    kinds = "deep-reorganisation outage disk database webhooks unreachable producer-changes untrusted-proxy certificate"
+    kinds = "deep-reorganisation outage clock disk database webhooks unreachable producer-changes proxy certificate"
     others = dict.fromkeys(kinds.split(), "")
     assert status.alarms() == {**others, "standstill": still}
     told = [ChainAlarm("standstill", node.chain_manager.tip.hash.hex(), still)]
@@ -198,149 +239,17 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     assert status.synced
 
 
-def test_an_untrusted_proxy_is_an_alarm_and_the_node_is_ready(node: Node) -> None:
+def test_a_proxy_is_an_alarm_and_the_node_is_ready(node: Node) -> None:
     sentence = "requests from 127.0.0.1 carry X-Forwarded-For"
     status = Status(
         node.chain_manager,
         node_id="svcnode_" + "0" * 32,
         endpoint="",
         peers=Known(NOBODY),
-        clock=node.clock,
+        guard=ClockGuard(node.clock),
         trouble=lambda: "",
-        untrusted_proxy=lambda: sentence,
+        proxy=lambda: sentence,
     )
-    assert status.alarms()["untrusted-proxy"] == sentence
+    assert status.alarms()["proxy"] == sentence
     assert status.unready() == ""
     assert status.line().endswith(f"alarm: {sentence}")
-
-
-Fork = Callable[[int], tuple[list[Block], list[Block]]]
-
-
-@pytest.fixture
-def alarms(node: Node) -> ChainAlarms:
-    """What is remembered of the chain of a node."""
-    return ChainAlarms(node.chain_manager, node.clock)
-
-
-@pytest.fixture
-def fork(chain: ChainBuilder) -> Fork:
-    """``fork(depth)``: as many blocks, and one more that take their place."""
-
-    def make(depth: int) -> tuple[list[Block], list[Block]]:
-        text = f"genesis: b[1..{depth}]\ngenesis: c[1..{depth + 1}]"
-        blocks = chain.chain(text)
-        names = [f"b{height}" for height in range(1, depth + 1)], [f"c{height}" for height in range(1, depth + 2)]
-        return [blocks[name] for name in names[0]], [blocks[name] for name in names[1]]
-
-    return make
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[LogEvent]]:
-    """The warnings of the test."""
-    events: list[Any] = []
-
-    def observe(event: LogEvent) -> None:
-        if event["log_level"].name == "warn":
-            events.append(event)
-
-    globalLogPublisher.addObserver(observe)
-    yield events
-    globalLogPublisher.removeObserver(observe)
-
-
-def test_deep_is_what_undoes_payments_with_the_usual_confirmations() -> None:
-    assert DEEP_BLOCKS == DEFAULT_CONFIRMATIONS
-
-
-def test_a_deep_reorganisation(node: Node, alarms: ChainAlarms, fork: Fork, warnings: list[LogEvent]) -> None:
-    old, new = fork(12)
-    node.submit(*old)
-    assert alarms.deep_reorganisation() == ""
-    node.submit(*new)
-    said = "a reorganisation undid 12 blocks, from height 1 to 12: look at payments that were settled in them"
-    assert (alarms.deep_reorganisation(), alarms.deep_reorganisations) == (said, 1)
-    (warning,) = warnings
-    assert (warning["old_tip"], warning["tip"], warning["height"]) == (
-        old[-1].header.hash.hex(),
-        new[-1].header.hash.hex(),
-        13,
-    )
-    node.clock.advance(86_399)
-    assert alarms.deep_reorganisation() == said
-    node.clock.advance(1)
-    assert (alarms.deep_reorganisation(), alarms.deep_reorganisations) == ("", 1)
-
-
-def test_a_shallower_one_is_none(node: Node, alarms: ChainAlarms, fork: Fork, warnings: list[LogEvent]) -> None:
-    old, new = fork(11)
-    node.submit(*old)
-    node.submit(*new)
-    assert node.chain_manager.tip.hash == new[-1].header.hash
-    assert (alarms.deep_reorganisation(), alarms.deep_reorganisations, warnings) == ("", 0, [])
-
-
-def test_still_seconds_counts_from_the_last_change_of_the_tip(node: Node, alarms: ChainAlarms, fork: Fork) -> None:
-    node.clock.advance(70)
-    assert alarms.still_seconds == 70
-    node.submit(*fork(1)[0])
-    assert alarms.still_seconds == 0
-    node.clock.advance(5)
-    assert alarms.still_seconds == 5
-
-
-@define
-class Shown:
-    """What a node shows of itself."""
-
-    behind: str = ""
-    standstill: str = ""
-    deep: str = ""
-
-    def alarms(self) -> dict[str, str]:
-        return {"standstill": self.standstill, DEEP: self.deep}
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    """What is logged in the test: level and text."""
-    said: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        said.append(f"{event['log_level'].name}: {formatEvent(event)}")
-
-    globalLogPublisher.addObserver(observe)
-    yield said
-    globalLogPublisher.removeObserver(observe)
-
-
-def test_an_alarm_is_said_when_it_begins_and_when_it_is_over(lines: list[str]) -> None:
-    shown = Shown()
-    log = AlarmLog(lambda: shown.behind, shown.alarms)
-    log.check()
-    shown.standstill, shown.deep = "the chain here has stood still for 10 minutes", "undone"
-    log.check()
-    shown.standstill = "the chain here has stood still for 11 minutes"
-    log.check()
-    shown.standstill = shown.deep = ""
-    log.check()
-    assert lines == [
-        "info: in sync with the network",
-        "warn: alarm standstill: the chain here has stood still for 10 minutes",
-        "info: the alarm standstill is over",
-        "info: the alarm deep-reorganisation is over",
-    ]
-
-
-def test_a_lasting_reason_for_not_being_ready_is_logged_once(lines: list[str]) -> None:
-    shown = Shown("no peer")
-    log = AlarmLog(lambda: shown.behind, shown.alarms)
-    for shown.behind in ("no peer", "no peer yet", "", "a block is on its way", "", "far behind", "far", "still", ""):
-        log.check()
-    assert lines == [
-        "info: not in sync with the network: no peer",
-        "info: in sync with the network",
-        "info: not in sync with the network: far",
-        "info: in sync with the network",
-    ]

@@ -1,7 +1,6 @@
 """Sweeps of block rewards: what is due, what it costs, and that none follows another too early (docs/block-key.md)."""
 
 import re
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +25,8 @@ from svcd.chain.transaction import Transfer
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.sweeper import FEE_SHARE, Held, Sweep, Sweeper, SweepSettings, holding_loss, plan_sweep
-from svcd.store.mempool_store import FILE
+from svcd.store.database import DiskError
+from svcd.store.mempool_journal import FILE
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node, Setting, open_node
 from tests.support import has_result, result_of
@@ -358,10 +358,10 @@ def test_a_refused_sweep_is_logged_and_tried_again(bench: Bench, monkeypatch: py
 
 def test_a_disk_that_refuses_the_sweep_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise DiskError("No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench.node.pool, "write", full)
+        patched.setattr(bench.node.journal, "write", full)
         bench.mine(11)
     assert (bench.sweeper.held, bench.waiting(), bench.sweeper.sweeps) == (Held.REFUSED, [], 0)
     bench.mine(include=False)

@@ -11,8 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 from twisted.internet.defer import Deferred, execute
 
+from svcd.node.block_template import by_fee_rate
 from svcd.node.mempool import Mempool
-from svcd.node.miner import Miner, MinerSettings, by_fee_rate
+from svcd.node.miner import Miner, MinerSettings
 from svcd.node.transaction_pool import TransactionPool
 from tests.chains import ChainBuilder, key_of
 from tests.node.bench import Node

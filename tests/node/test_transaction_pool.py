@@ -1,7 +1,6 @@
 """The door for transfers, and how they keep in step with the chain and the disk (docs/protocol.md 12)."""
 
-import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha512
 from typing import Any
 
@@ -10,26 +9,29 @@ from attrs import define, evolve
 from nacl.bindings import crypto_scalarmult_ed25519_base_noclamp
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Transfer
 from svcd.interfaces import milliseconds
-from svcd.node import chainstate
+from svcd.node import chainstate, pending_change
 from svcd.node import transaction_pool as pool_module
 from svcd.node.changes import CheckedBlock
 from svcd.node.disconnected_transfers import DisconnectedTransfers
 from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
 from svcd.node.transaction_pool import SubmitResult
 from svcd.node.verifier import Verifier
-from svcd.store.database import DatabaseError
-from svcd.store.mempool_store import MempoolStore
+from svcd.store import mempool_journal
+from svcd.store.chain_store import ChainWriter
+from svcd.store.database import DatabaseError, DiskError
+from svcd.store.mempool_journal import MempoolJournal
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Node, Stepped
 from tests.node.conftest import MakeNode
 from tests.node.connecting import CONNECTED
+from tests.store.statements import trace
 from tests.support import has_result, result_of
 
 ExpectedErrors = Callable[..., list[LogEvent]]
@@ -63,13 +65,12 @@ def under(signature: bytes, transfer: Transfer) -> Transfer:
 def waiting(node: Node) -> list[bytes]:
     """The txids in the mempool, in order of arrival; those on disk are the same, and what is kept aside."""
     node.settle()
-    entries, rows = node.mempool.entries(), list(node.pool.rows())
-    assert all(row.transfer is not None and row.transfer.wire == row.body for row in rows)
+    entries, written = node.mempool.entries(), node.written()
     aside = {transfer.wire for transfer in node.transaction_pool.parked}
-    assert aside <= {row.body for row in rows}
-    assert [(row.sequence, row.body) for row in rows if row.body not in aside] == [
-        (entry.sequence, entry.transfer.wire) for entry in entries
-    ]
+    assert aside <= {transfer.wire for transfer in written.values()}
+    assert {number: transfer.wire for number, transfer in written.items() if transfer.wire not in aside} == {
+        entry.sequence: entry.transfer.wire for entry in entries
+    }
     assert node.store.disconnected() == [], "our own file has it"
     return [entry.transfer.txid for entry in entries]
 
@@ -129,7 +130,7 @@ def test_a_forged_transfer(node: Node, chain: ChainBuilder) -> None:
 def reads(node: Node) -> list[str]:
     """The statements that have read the chain's database since the test began."""
     asked: list[str] = []
-    node.connections[1].set_trace_callback(asked.append)
+    trace(node.connections[1], asked.append)
     return asked
 
 
@@ -171,7 +172,7 @@ def test_a_used_nonce_for_which_nobody_pays_is_not_looked_up(node: Node, chain: 
     node.clock.advance(0)
     with pytest.raises(RuleViolation, match="nonce 0 is already used; the next one is 1"):
         result_of(reception)
-    assert not [statement for statement in reads if "transaction_run" in statement]
+    assert not [statement for statement in reads if "transfer_run" in statement]
 
 
 def test_an_old_transfer(node: Node, chain: ChainBuilder) -> None:
@@ -215,22 +216,6 @@ def test_an_eviction_is_one_on_disk_too(make_node: MakeNode, chain: ChainBuilder
 # What comes in one turn
 
 
-@define
-class Counting(MempoolStore):
-    """Says what it is asked to write before it does so."""
-
-    on_write: Callable[[list[int], list[int]], object]
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.on_write = lambda added, removed: None
-
-    def write(self, added: Iterable[tuple[int, Transfer]], removed: Iterable[int]) -> None:
-        added, removed = list(added), list(removed)
-        self.on_write([sequence for sequence, _ in added], removed)
-        super().write(added, removed)
-
-
 def at_once(node: Node, *transfers: Transfer) -> list[Deferred[SubmitResult]]:
     """What is told of transfers that come in one turn, when that is over."""
     receptions = [node.transaction_pool.submit(transfer, on_lookup=lambda: None) for transfer in transfers]
@@ -260,21 +245,21 @@ def test_nothing_is_to_be_seen_of_a_transfer_before_the_turn_in_which_it_is_comm
 ) -> None:
     transfer = chain.transfer("alice", "bob", 5)
     node.transaction_pool.submit(transfer)
-    assert (len(node.mempool), node.mempool.since(0, 9), list(node.pool.rows()), node.witness.pool) == (0, [], [], [])
+    assert (len(node.mempool), node.mempool.since(0, 9), node.written(), node.witness.pool) == (0, [], {}, [])
     node.clock.advance(0)
     assert waiting(node) == [transfer.txid]
 
 
-def test_transfers_of_one_reactor_turn_share_one_commit_and_one_notification(
+def test_transfers_of_one_reactor_turn_share_one_write_and_one_notification(
     make_node: MakeNode, chain: ChainBuilder
 ) -> None:
-    node = make_node(make_store=Counting)
-    written: list[tuple[list[int], list[int]]] = []
-    node.pool.on_write = lambda *rows: written.append(rows)  # type: ignore[attr-defined]
+    journal = Stepped()
+    node = make_node(journal_thread=journal)
     transfers = [chain.transfer("alice", "bob", 5) for _ in range(8)]
-    assert [result_of(reception) for reception in at_once(node, *transfers)] == [ACCEPTED] * 8
-    first = written[0][0][0]
-    assert written == [(list(range(first, first + 8)), [])]
+    receptions = at_once(node, *transfers)
+    assert len(journal) == 1
+    journal.finish()
+    assert [result_of(reception) for reception in receptions] == [ACCEPTED] * 8
     assert node.witness.pool == [([transfer.txid for transfer in transfers], [])]
     assert waiting(node) == [transfer.txid for transfer in transfers]
 
@@ -317,6 +302,229 @@ def test_a_sender_that_goes_away_does_not_stop_the_work(node: Node, chain: Chain
         result_of(reception)
     assert waiting(node) == [transfer.txid]
     assert node.witness.pool == [([transfer.txid], [])]
+
+
+# While the journal is written
+
+
+@define
+class Writing:
+    """A node whose journal is written when the test says so."""
+
+    node: Node
+    journal: Stepped
+
+    def submit(self, *transfers: Transfer) -> list[Deferred[SubmitResult]]:
+        """What is told of transfers that are checked and not yet written."""
+        receptions = at_once(self.node, *transfers)
+        assert len(self.journal) == 1
+        return receptions
+
+    def settle(self) -> None:
+        while len(self.journal) or self.node.clock.getDelayedCalls():
+            self.journal.finish()
+            self.node.clock.advance(0)
+
+
+@pytest.fixture
+def writing(make_node: MakeNode) -> Writing:
+    journal = Stepped()
+    return Writing(make_node(journal_thread=journal, max_transactions=3), journal)
+
+
+def waiting_of(writing: Writing) -> list[bytes]:
+    """See :func:`waiting`."""
+    finished = Deferred.fromCoroutine(writing.node.transaction_pool.finished())
+    writing.settle()
+    assert has_result(finished)
+    return waiting(writing.node)
+
+
+def test_a_transfer_that_is_being_written_is_neither_shown_nor_answered(writing: Writing, chain: ChainBuilder) -> None:
+    node, transfer = writing.node, chain.transfer("alice", "bob", 5)
+    (reception,) = writing.submit(transfer)
+    again = node.transaction_pool.submit(transfer)
+    assert node.transaction_pool.has_from(transfer.sender)
+    assert (len(node.mempool), node.mempool.size, node.mempool.since(0, 9), node.witness.pool) == (0, 0, [], [])
+    assert node.mempool.get(transfer.txid) is None
+    assert not has_result(reception)
+    writing.journal.step()
+    assert (result_of(reception), node.witness.pool) == (ACCEPTED, [([transfer.txid], [])])
+    assert waiting_of(writing) == [transfer.txid]
+    assert result_of(again) is KNOWN
+
+
+def test_what_comes_while_others_are_written_is_written_together(writing: Writing, chain: ChainBuilder) -> None:
+    (first,) = writing.submit(chain.transfer("alice", "bob", 5))
+    later = at_once(writing.node, *(chain.transfer(name, "dave", 5) for name in ("alice", "bob")))
+    assert len(writing.journal) == 1, "one write at a time"
+    writing.journal.step()
+    assert has_result(first)
+    writing.node.clock.advance(0)
+    assert len(writing.journal) == 1
+    writing.journal.step()
+    assert [result_of(each) for each in later] == [ACCEPTED] * 2
+    assert [len(added) for added, _ in writing.node.witness.pool] == [1, 2]
+
+
+def test_a_client_that_goes_away_does_not_stop_the_write(writing: Writing, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    (reception,) = writing.submit(transfer)
+    reception.cancel()
+    with pytest.raises(CancelledError):
+        result_of(reception)
+    assert waiting_of(writing) == [transfer.txid]
+
+
+def test_a_block_that_includes_a_transfer_while_it_is_written(writing: Writing, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(2)]
+    receptions = writing.submit(*transfers)
+    writing.node.submit(chain.block(transfers=transfers[:1]))
+    writing.journal.step()
+    assert [result_of(reception) for reception in receptions] == [KNOWN, ACCEPTED]
+    assert writing.node.witness.pool == [([transfers[1].txid], [])]
+    assert waiting_of(writing) == [transfers[1].txid]
+
+
+@pytest.mark.parametrize("nonce", [0, 1])
+def test_a_block_that_rules_a_transfer_out_while_it_is_written(
+    writing: Writing, chain: ChainBuilder, nonce: int
+) -> None:
+    """It uses the nonce, or spends what the transfer is to pay: no balance of before the block counts."""
+    transfer = chain.transfer("alice", "bob", 600 * COIN, nonce=nonce)
+    (reception,) = writing.submit(transfer)
+    writing.node.submit(chain.block(transfers=[chain.transfer("alice", "carol", 600 * COIN, nonce=0)]))
+    writing.journal.step()
+    with pytest.raises(RuleViolation) as refusal:
+        result_of(reception)
+    assert refusal.value.code is (Refusal.BALANCE if nonce else Refusal.NONCE)
+    assert writing.node.transaction_pool.refusals == {refusal.value.code: 1}
+    assert writing.node.witness.pool == []
+    assert waiting_of(writing) == [], "neither in memory nor on disk"
+
+
+def test_a_transfer_that_expires_while_it_is_written(writing: Writing, chain: ChainBuilder) -> None:
+    (reception,) = writing.submit(chain.transfer("alice", "bob", 5))
+    writing.node.clock.advance(DAY)
+    at_present(writing.node, chain)
+    writing.journal.step()
+    with pytest.raises(RuleViolation, match="expired"):
+        result_of(reception)
+    assert waiting_of(writing) == []
+
+
+def test_an_eviction_is_chosen_when_the_transfer_is_written(writing: Writing, chain: ChainBuilder) -> None:
+    """What was to go has gone by itself meanwhile, so that nothing else need go."""
+    senders = ("alice", "bob", "carol")
+    cheap = [chain.transfer(name, "dave", 5, fee=10_000 + n) for n, name in enumerate(senders)]
+    writing.submit(*cheap)
+    writing.settle()
+    dear = chain.transfer("alice", "bob", 5, nonce=1, fee=90_000)
+    (reception,) = writing.submit(dear)
+    writing.node.transaction_pool.drop([cheap[1].txid])
+    writing.journal.step()
+    assert result_of(reception) is ACCEPTED
+    assert writing.node.witness.pool[-1] == ([dear.txid], [])
+    assert set(waiting_of(writing)) == {cheap[0].txid, cheap[2].txid, dear.txid}
+
+
+def test_transfers_of_undone_blocks_enter_behind_those_that_are_being_written(
+    writing: Writing, chain: ChainBuilder
+) -> None:
+    """A peer that has seen the number of one never misses one that enters later."""
+    undone, other = chain.transfer("alice", "dave", 5), chain.transfer("bob", "dave", 5)
+    old, new = two_branches(chain, [undone], [])
+    writing.node.submit(*old)
+    writing.submit(other)
+    writing.node.submit(*new)
+    writing.node.clock.advance(0)
+    assert len(writing.journal) == 1
+    assert waiting_of(writing) == [other.txid, undone.txid]
+    assert writing.node.witness.pool == [([other.txid], []), ([undone.txid], [])]
+
+
+def test_a_transfer_is_undone_and_included_while_it_is_written(writing: Writing, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "dave", 5)
+    old, new = two_branches(chain, [transfer], [])
+    (reception,) = writing.submit(transfer)
+    writing.node.submit(*old)
+    writing.node.submit(*new)
+    writing.journal.step()
+    assert result_of(reception) is ACCEPTED
+    assert waiting_of(writing) == [transfer.txid]
+    assert writing.node.transaction_pool.returned == {transfer.txid}
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_a_block_that_comes_while_undone_transfers_return(
+    writing: Writing, chain: ChainBuilder, included: bool
+) -> None:
+    """What it includes does not return; what was refused before it, and is covered now, is not set aside."""
+    first, second, old, new = two_hops(chain)
+    writing.node.submit(*old)
+    writing.node.submit(*new)
+    writing.node.clock.advance(0)
+    assert len(writing.journal) == 1
+    block = chain.block(new[-1], transfers=[first, second] if included else [first])
+    writing.node.submit(block)
+    assert waiting_of(writing) == ([] if included else [second.txid])
+    assert aside(writing.node) == []
+
+
+def test_the_chain_forgets_undone_transfers_when_the_journal_is_on_the_disk(
+    writing: Writing, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def watch(owner: type[object], name: str) -> None:
+        done = getattr(owner, name)
+
+        def call(*args: Any) -> Any:
+            order.append(name)
+            return done(*args)
+
+        monkeypatch.setattr(owner, name, call)
+
+    watch(MempoolJournal, "write")
+    watch(MempoolJournal, "sync")
+    watch(ChainWriter, "forget_disconnected")
+    _, _, old, new = two_hops(chain)
+    writing.node.submit(*old)
+    writing.node.submit(*new)
+    writing.settle()
+    assert order == ["write", "write", "sync", "forget_disconnected"], "what returns, what is set aside, and the rest"
+    assert writing.node.store.disconnected() == []
+
+
+def test_what_left_is_written_before_what_takes_its_place(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Else a start after a kill would refuse the transfer that came later and was acknowledged."""
+    node = make_node()
+    dear, cheap = chain.transfer("alice", "bob", 5, nonce=0, fee=90_000), chain.transfer("alice", "bob", 6, nonce=0)
+    node.send(dear)
+    node.transaction_pool.drop([dear.txid])
+    assert node.send(cheap) is ACCEPTED
+    assert [transfer.txid for transfer in node.written().values()] == [cheap.txid]
+    node.close()
+    again = make_node()
+    assert load(again) == 1
+    assert waiting(again) == [cheap.txid]
+
+
+def test_a_long_journal_is_rewritten_with_what_waits(
+    make_node: MakeNode, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mempool_journal, "_SLACK", 8_000)
+    node = make_node()
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    sizes = []
+    for fee in range(60):
+        assert node.send(chain.transfer("bob", "carol", 5, nonce=0, fee=10_000 * 2 ** (fee // 6) * (10 + fee % 6 * 2)))
+        sizes.append(node.journal.size)
+    assert max(sizes) < 13_000
+    assert sizes != sorted(sizes)
+    (newest,) = node.mempool.sent_by(key_of("bob").hash)
+    assert (waiting(node), aside(node)) == ([first.txid, newest.transfer.txid], [second.txid])
 
 
 # A flood
@@ -412,31 +620,36 @@ def test_a_sender_that_goes_away_in_the_middle(bench: Bench, chain: ChainBuilder
 # A disk that fails
 
 
-class FullDisk(MempoolStore):
-    """A file whose disk is full until there is room again."""
+class FullDisk(MempoolJournal):
+    """A journal on a disk that is full until there is room again."""
 
     full = False
 
-    def write(self, added: Iterable[tuple[int, Transfer]], removed: Iterable[int]) -> None:
-        if self.full:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
+    def write(self, added: Iterable[tuple[int, Transfer]], removed: Sequence[int]) -> None:
+        self._check()
         super().write(added, removed)
+
+    def rewrite(self, transfers: Iterable[tuple[int, Transfer]]) -> None:
+        self._check()
+        super().rewrite(transfers)
+
+    def _check(self) -> None:
+        if self.full:
+            raise DiskError("No space left on device")
 
 
 @pytest.fixture
 def full(make_node: MakeNode) -> Node:
     """A node whose disk can be full."""
-    return make_node(make_store=FullDisk, max_transactions=3)
+    return make_node(make_journal=FullDisk, max_transactions=3)
 
 
 def fill(node: Node, full: bool) -> None:
-    node.pool.full = full  # type: ignore[attr-defined]
+    node.journal.full = full  # type: ignore[attr-defined]
 
 
 def failed(reception: Deferred[SubmitResult]) -> bool:
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(DiskError, match="No space left"):
         result_of(reception)
     return True
 
@@ -449,7 +662,7 @@ def test_a_transfer_that_is_not_on_disk_is_not_accepted(
     assert all(map(failed, at_once(full, transfer, transfer, chain.transfer("bob", "alice", 5))))
     assert waiting(full) == []
     assert full.witness.pool == []
-    assert full.health.trouble == "database or disk is full"
+    assert full.health.trouble == "No space left on device"
     fill(full, False)
     assert full.send(transfer) is ACCEPTED
     assert waiting(full) == [transfer.txid]
@@ -494,7 +707,7 @@ def test_removals_that_cannot_be_written_are_made_up_for(
     fill(full, True)
     full.submit(block := chain.block(transfers=transfers[:1]))
     full.settle()
-    assert [row.body for row in full.pool.rows()] == [transfer.wire for transfer in transfers]
+    assert [transfer.wire for transfer in full.written().values()] == [transfer.wire for transfer in transfers]
     fill(full, False)
     full.submit(chain.block(block))
     full.transaction_pool.drop([bytes(32)])
@@ -507,8 +720,8 @@ def test_removals_that_cannot_be_written_are_made_up_for(
 @pytest.fixture(params=["listed", "not listed"])
 def max_listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change lists the ids of its transfers and the accounts that it touched, or has too many of them."""
-    for name in ("MAX_LISTED", "_MAX_PENDING_ACCOUNTS"):
-        monkeypatch.setattr(chainstate, name, 100 if request.param == "listed" else 0)
+    for module, name in ((pending_change, "MAX_LISTED"), (chainstate, "_MAX_PENDING_ACCOUNTS")):
+        monkeypatch.setattr(module, name, 100 if request.param == "listed" else 0)
 
 
 @pytest.mark.usefixtures("max_listed")
@@ -693,7 +906,7 @@ def test_a_disk_that_is_full_when_transfers_come_back(
     full.submit(*new)
     fill(full, True)
     full.settle()
-    assert (len(full.mempool), full.witness.pool, list(full.pool.rows())) == (0, [], [])
+    assert (len(full.mempool), full.witness.pool, full.written()) == (0, [], {})
     assert [body for _, body in full.store.disconnected()] == [first.wire, second.wire], "the chain's file has them"
     fill(full, False)
     if again == "block":
@@ -759,13 +972,13 @@ def test_uncovered_transfers_stay_on_disk(node: Node, chain: ChainBuilder) -> No
     node.send(later)
     node.submit(*new)
     assert later.txid not in node.mempool
-    assert [row.body for row in node.pool.rows()] == [later.wire]
+    assert [transfer.wire for transfer in node.written().values()] == [later.wire]
     assert second.wire in {body for _, body in node.store.disconnected()}
     assert aside(node) == [], "the reactor goes first"
     node.settle()
     assert aside(node) == [second.txid, later.txid]
     assert node.witness.reasons[later.txid] is RemovalReason.REORG
-    assert {second.wire, later.wire} <= {row.body for row in node.pool.rows()}
+    assert {second.wire, later.wire} <= {transfer.wire for transfer in node.written().values()}
 
 
 def test_transfers_uncovered_by_another_payment_are_not_kept_aside(node: Node, chain: ChainBuilder) -> None:
@@ -838,7 +1051,7 @@ def test_a_crash_after_the_commit_that_undid_them(make_node: MakeNode, chain: Ch
     earlier = chain.transfer("bob", "alice", 1)
     node.send(earlier)
     node.submit(*new)
-    assert [row.body for row in node.pool.rows()] == [earlier.wire]
+    assert [transfer.wire for transfer in node.written().values()] == [earlier.wire]
     assert [body for _, body in node.store.disconnected()] == [first.wire, second.wire]
     node.close()
     again = make_node()
@@ -867,7 +1080,7 @@ def test_a_crash_before_what_a_block_holds_has_left_the_disk(make_node: MakeNode
     for transfer in (held, kept):
         node.send(transfer)
     node.submit(chain.block(transfers=[held]))
-    assert len(list(node.pool.rows())) == 2
+    assert len(node.written()) == 2
     node.close()
     again = make_node()
     assert load(again) == 1
@@ -884,40 +1097,48 @@ def test_a_forged_transfer_of_an_undone_block_is_dropped_at_the_start(make_node:
 
 
 def test_a_disk_that_is_full_when_undone_transfers_return(make_node: MakeNode, chain: ChainBuilder) -> None:
-    node = make_node(make_store=FullDisk)
+    node = make_node(make_journal=FullDisk)
     transfer = chain.transfer("alice", "bob", 5)
     with node.store.commit():
         node.store.save_disconnected([transfer])
     fill(node, True)
-    with pytest.raises(DatabaseError, match=r"mempool\.sqlite cannot be used: .* full; the disk must"):
+    with pytest.raises(DatabaseError, match=r"mempool\.journal cannot be used: No space left .*; the disk must"):
         load(node)
     assert [body for _, body in node.store.disconnected()] == [transfer.wire], "nothing is lost"
 
 
-# Rows that are not what was written
+# A journal that the disk has changed
 
 
-@pytest.mark.parametrize(
-    ("statement", "waits"),
-    [
-        ("UPDATE waiting SET checked = zeroblob(300)", True),
-        ("UPDATE waiting SET checked = x''", True),
-        ('UPDATE waiting SET body = CAST(replace(body, \'"amount":"5"\', \'"amount":"6"\') AS BLOB)', False),
-        ("UPDATE waiting SET body = x'ff'", False),
-        ("UPDATE waiting SET body = x''", False),
-    ],
-)
-def test_rows_that_the_disk_has_changed_are_checked_again(
-    make_node: MakeNode, chain: ChainBuilder, statement: str, waits: bool
+@pytest.fixture
+def logged() -> Iterator[list[LogEvent]]:
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)
+    yield events
+    globalLogPublisher.removeObserver(events.append)
+
+
+def test_a_damaged_record_costs_its_transfer_and_is_reported(
+    make_node: MakeNode, chain: ChainBuilder, logged: list[LogEvent]
 ) -> None:
     node = make_node()
-    transfer = chain.transfer("alice", "bob", 5)
-    node.send(transfer)
-    node.pool._db.execute(statement)
+    transfers = [chain.transfer(name, "dave", 5) for name in ("alice", "bob", "carol")]
+    for transfer in transfers:
+        node.send(transfer)
     node.close()
+    path = node.journal.path
+    path.write_bytes(path.read_bytes().replace(transfers[1].wire, transfers[1].wire.replace(b'"5"', b'"6"')) + b"torn")
     again = make_node()
-    assert load(again) == waits
-    assert waiting(again) == ([transfer.txid] if waits else [])
+    assert load(again) == 2
+    assert waiting(again) == [transfers[0].txid, transfers[2].txid]
+    size = path.stat().st_size
+    told = [formatEvent(event) for event in logged]
+    assert any("mempool.journal is damaged in 1 place, " in line for line in told)
+    assert any(line.startswith("the last 4 bytes of ") for line in told)
+    again.close()
+    logged.clear()
+    assert load(make_node()) == 2
+    assert (path.stat().st_size, logged) == (size, []), "it was rewritten"
 
 
 def test_checked_transfers_are_not_checked_again(
@@ -1071,7 +1292,7 @@ def test_transfers_that_became_invalid_are_dropped_after_a_restart(make_node: Ma
     used, kept = chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5)
     entries = [MempoolEntry(transfer, number) for number, transfer in enumerate((used, kept), 1)]
     node.submit(chain.block(transfers=[used]))
-    node.pool.write([(entry.sequence, entry.transfer) for entry in entries], [])
+    node.journal.write([(entry.sequence, entry.transfer) for entry in entries], [])
     node.close()
     again = make_node()
     assert load(again) == 1
@@ -1131,7 +1352,7 @@ class Onlooker:
 
 def test_listeners_are_told_after_the_commit(node: Node, chain: ChainBuilder) -> None:
     seen: list[int] = []
-    node.transaction_pool.subscribe(Onlooker(lambda added, removed: seen.append(len(list(node.pool.rows())))))
+    node.transaction_pool.subscribe(Onlooker(lambda added, removed: seen.append(len(node.written()))))
     node.send(chain.transfer("alice", "bob", 5))
     node.send(chain.transfer("alice", "bob", 5))
     assert seen == [1, 2]

@@ -2,7 +2,8 @@
 
 import re
 
-from svcd.node.status import DEEP, DEEP_BLOCKS, DEEP_SECONDS, STILL_SECONDS
+from svcd.node.chain_alarms import DEEP, DEEP_BLOCKS, DEEP_SECONDS
+from svcd.node.status import STILL_SECONDS
 from tests.operating.dashboard import PAGE
 from tests.process_level.pages import ROOT, section
 

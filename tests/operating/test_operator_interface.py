@@ -8,7 +8,7 @@ from socket import create_connection
 import pytest
 
 from svcd.composition.file_descriptors import HEALTH_CONNECTIONS_PER_CLIENT
-from svcd.node.status import NO_PEER_MET
+from svcd.node.network_view import NO_PEER_MET
 from tests.process_level.conftest import DEVNET, Nodes, nodes
 from tests.process_level.running import DEADLINE, RunningNode, free_port, wait_until
 

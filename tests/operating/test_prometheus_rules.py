@@ -45,13 +45,18 @@ def slow(bucket: str, *, well: str, ill: str) -> Case:
 
 CASES: dict[str, Case] = {
     "SvcdDown": ({"up": "0x10"}, {"up": "1x10"}, "5m"),
-    "SvcdNotSynced": ({"svcd_chain_synced": "0x20"}, {"svcd_chain_synced": "0x8 1x10"}, "15m"),
+    "SvcdNotSynced": (
+        {"svcd_chain_synced": "0x20", "svcd_chain_alone": "0x20"},
+        {"svcd_chain_synced": "0x20", "svcd_chain_alone": "0x8 1x10"},
+        "15m",
+    ),
     "SvcdNoNewBlock": (
         {"svcd_chain_unchanged_seconds": "1750+60x20", "svcd_chain_on_demand": "0x20"},
         {"svcd_chain_unchanged_seconds": "1750+60x20", "svcd_chain_on_demand": "1x20"},
         "15m",
     ),
     "SvcdStandstill": alarm("standstill", "outage"),
+    "SvcdClock": alarm("clock", "standstill"),
     "SvcdDisk": alarm("disk", "standstill"),
     "SvcdDatabase": (
         {'svcd_chain_alarm,alarm="database"': "0x3 1x10"},
@@ -61,9 +66,9 @@ CASES: dict[str, Case] = {
     "SvcdWebhooksMisconfigured": alarm("webhooks", "database"),
     "SvcdDeepReorganisation": alarm("deep-reorganisation", "standstill"),
     "SvcdOutage": alarm("outage", "standstill"),
-    "SvcdUnreachable": alarm("unreachable", "untrusted-proxy"),
+    "SvcdUnreachable": alarm("unreachable", "proxy"),
     "SvcdProducerChanges": alarm("producer-changes", "unreachable"),
-    "SvcdUntrustedProxy": alarm("untrusted-proxy", "outage"),
+    "SvcdProxy": alarm("proxy", "outage"),
     "SvcdCertificate": alarm("certificate", "outage"),
     "SvcdPeersBreakRules": ({"svcd_peers_alarm": "1x10"}, {"svcd_peers_alarm": "0x10"}, "5m"),
     "SvcdFewPeers": ({"svcd_peers_outbound": "2x60"}, {"svcd_peers_outbound": "2x20 3x40"}, "45m"),

@@ -2,13 +2,13 @@
 
 import http.client
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from svcd.store.database import connect
 from tests.operating.service import SECRET, TOKEN, UNIT, WATCHDOG_SECONDS, Service, answered, service_in
 from tests.process_level.running import DEADLINE, LocalConnection
 
@@ -53,10 +53,12 @@ def test_ready_is_said_when_everything_answers_and_not_before(service: Service) 
 @pytest.mark.story
 def test_systemctl_status_shows_how_it_fares(service: Service) -> None:
     process = service.start()
-    assert service.notice("STATUS=height 0, 0 peers, ready"), service.log.read_text()
+    assert service.notice("STATUS=height 0, 0 peers, alone: makes its own chain; nothing compares it"), (
+        service.log.read_text()
+    )
     assert names(service.received[: service.received.index("READY=1")]) <= {"EXTEND_TIMEOUT_USEC"}
     assert service.operator("/operator/mine", {"blocks": 2}) == 200
-    assert service.notice("STATUS=height 2, 0 peers, ready")
+    assert service.notice("STATUS=height 2, 0 peers, alone: makes its own chain; nothing compares it")
     assert service.stop(process) == 0
     assert service.notice("STOPPING=1")
     assert service.received[-1] == "STATUS=stopping"
@@ -67,7 +69,7 @@ def test_the_watchdog_hears_nothing_while_the_writer_hangs(service: Service) -> 
     assert service.notice("READY=1"), service.log.read_text()
     assert service.notice("WATCHDOG=1")
     # Another program that holds the database keeps the writer's thread waiting, and the reactor is as well as ever.
-    with closing(sqlite3.connect(service.state / "chain.sqlite", isolation_level=None)) as holder:
+    with closing(connect(service.state / "chain.sqlite")) as holder:
         holder.execute("BEGIN IMMEDIATE")
         asked = http.client.HTTPConnection(*service.port.getsockname(), timeout=DEADLINE)
         writing = LocalConnection(service.state / "operator.sock")

@@ -53,6 +53,11 @@ def place(number: int) -> str:
     return f"http://{60 + number // 200}.{1 + number % 200}.7.1:8645"
 
 
+def host_of(endpoint: str) -> str:
+    """The ``Host`` of requests to an endpoint."""
+    return endpoint.partition("://")[2]
+
+
 @frozen(kw_only=True)
 class Setting:
     """What tests vary about a node with peers."""
@@ -93,7 +98,7 @@ class Node:
         self.builder = builder
         self.setting = setting
         self.path = folder / "chain.sqlite"
-        threads = NodeThreads(setting.writer, setting.checker, 2, setting.reader, setting.reader)
+        threads = NodeThreads(setting.writer, setting.checker, 2, reader=setting.reader, disk=InlineWorker())
         mempool = Mempool(setting.params, max_transactions=50_000, max_bytes=1 << 26)
         opening = open_node(
             setting.params, self.path, threads=threads, mempool=mempool, clock=self.clock, expect=setting.expect
@@ -118,7 +123,7 @@ class Node:
             book=book,
             settings=settings,
             snapshots=self.snapshots,
-            forwards=self.clients.untrusted.forwards,
+            forwards=self.clients.proxies.forwards,
             start=self._start(),
         )
         self.peers = self.network.peers
@@ -142,9 +147,9 @@ class Node:
             node_id=self.key.node_id,
             endpoint=self.key.endpoint,
             peers=self.network,
-            clock=self.clock,
+            guard=node_context.guard,
             trouble=lambda: node_context.trouble,
-            untrusted_proxy=lambda: self.clients.untrusted.alarm(self.clock.seconds()),
+            proxy=lambda: self.clients.proxies.alarm(self.clock.seconds()),
         )
         self.limiter = RateLimiter(self.clients, rates_of(setting.rates, 10), self.clock)
         chain = ChainRoutes(
@@ -167,7 +172,7 @@ class Node:
 
     def _be_called(self) -> None:
         if self.setting.called:
-            self.peers.hello_received(self._caller, "198.51.100.99")
+            self.peers.hello_received(self._caller, "198.51.100.99", host=host_of(self.key.endpoint))
 
     @property
     def tip(self) -> ChainPoint:
@@ -277,7 +282,8 @@ class Neighbour:
         body = request.body or b""
         method = "GET" if request.body is None else "POST"
         wire = Wire(self.node.site, IPv4Address("TCP", self.caller, 50_000))
-        wire.send(f"{method} {request.path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        head = f"Host: {host_of(self.node.key.endpoint)}\r\nContent-Length: {len(body)}"
+        wire.send(f"{method} {request.path} HTTP/1.1\r\n{head}\r\n\r\n".encode() + body)
         response = wire.response()
         wire.close()
         return PeerReply(response.status, response.body)

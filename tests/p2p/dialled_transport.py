@@ -168,6 +168,7 @@ class DialledTransport(MemoryTransport):
         self.pinned = PinnedTransport(caller, rules, CallBudget(clock))
         # Peers sets it on the transport that it has been given.
         self.pinned.answered_at = lambda endpoint: self.answered_at(endpoint)
+        self.pinned.is_operators = lambda endpoint: self.is_operators(endpoint)
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         return self.pinned.call(endpoint, request)

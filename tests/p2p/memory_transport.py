@@ -65,6 +65,7 @@ class MemoryTransport:
     dripping: set[str] = field(factory=set)
     """Endpoints to and from which each transfer makes just enough progress to go on, though it never ends."""
     answered_at: Callable[[str], str] = lambda _: ""
+    is_operators: Callable[[str], bool] = lambda _: False
     _waiting: list[Called] = field(factory=list)
     _open: dict[str, int] = field(factory=dict)
     _places: dict[tuple[str, CallKind], DeferredSemaphore] = field(factory=dict)

@@ -5,13 +5,13 @@ Each docstring names the defence. An attack that fails without its defence as we
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any, ClassVar
 
+import apsw
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, DeferredSemaphore
@@ -42,7 +42,7 @@ from svcd.p2p.handshake import LatestHellos, check_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest, PinnedTransport
 from svcd.store import database
 from svcd.store.chain_store import StoredBlock
-from svcd.store.database import DatabaseError
+from svcd.store.database import DatabaseConnection, DatabaseError
 from svcd.web.connections import SiteLimits
 from svcd.web.rate_limits import RateLimiter
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
@@ -57,6 +57,7 @@ from tests.p2p.following import boaster, followed, is_clean, meet
 from tests.p2p.memory_transport import LATENCY, Answer, Called
 from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, ok, silent
 from tests.store.contents import contents
+from tests.store.statements import trace
 from tests.support import has_result, result_of
 from tests.torture.audit import Discrepancy, audit
 from tests.web.wire import Response, Wire
@@ -248,9 +249,9 @@ def test_an_endpoint_whose_name_rebinds(take_out: TakeOut, defended: bool) -> No
     """Defence: the address that was checked is the one that is dialled; the name is not looked up once more."""
     find = PinnedClient._find
 
-    async def look_up_again(self: PinnedClient, target: Any, seconds: float) -> CheckedEndpoint:
+    async def look_up_again(self: PinnedClient, target: Any, seconds: float, _: object = None) -> CheckedEndpoint:
         await find(self, target, seconds)
-        addresses = await self._resolve(target.host)
+        addresses = await self._resolver.resolve(target.host)
         return CheckedEndpoint(self._reactor, target, addresses, trust=self._trust, seconds=seconds)
 
     take_out(PinnedClient, "_find", look_up_again)
@@ -658,7 +659,7 @@ def test_replayed_transfers(make_node: MakeNode, builder: ChainBuilder, take_out
     payments = [builder.transfer("alice", "bob", 1_000_000, nonce=nonce) for nonce in range(8)]
     node.take(builder.block(transfers=payments))
     reads: list[str] = []
-    node.node_context.chain.reader._db.set_trace_callback(reads.append)
+    trace(node.node_context.chain.reader._db, reads.append)
 
     def look_ups(posts: Iterator[bytes]) -> int:
         reads.clear()
@@ -666,7 +667,7 @@ def test_replayed_transfers(make_node: MakeNode, builder: ChainBuilder, take_out
             while node.post("/p2p/transaction", next(posts), ATTACKER).status != 429:
                 pass
             node.clock.advance(1)
-        return len([statement for statement in reads if "transaction_run" in statement])
+        return len([statement for statement in reads if "transfer_run" in statement])
 
     honest = payments[0].signature.hex().encode()
     forged = (b'{"transaction":' + payments[0].wire.replace(honest, b"%0128x" % number) + b"}" for number in count(1))
@@ -1146,7 +1147,7 @@ def _holds(node: Node, payments: list[Any]) -> bool:
 
 
 @contextmanager
-def no_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def no_transaction(connection: DatabaseConnection) -> Iterator[None]:
     """Each statement for itself."""
     yield
 
@@ -1182,10 +1183,10 @@ def test_the_process_is_killed(tmp_path: Path, take_out: TakeOut, defended: bool
                 for file in (tmp_path / "node").glob("chain.sqlite*"):
                     shutil.copy(file, copies[-1])
 
-        node.connections[0].set_trace_callback(copy)
+        trace(node.connections[0], copy)
         for batch in batches:
             node.submit(*batch)
-        node.connections[0].set_trace_callback(None)
+        trace(node.connections[0], None)
         assert node.tip == blocks["c8"].header.hash
     sound = [is_sound(folder) for folder in copies]
     assert len(sound) > 20
@@ -1198,6 +1199,6 @@ def is_sound(folder: Path) -> bool:
         with running(folder, BareSetting()) as node:
             node.check()
         audit(folder / "chain.sqlite", TEST_PARAMS.rules)
-    except (Corrupt, Discrepancy, DatabaseError, AssertionError, sqlite3.Error):
+    except (Corrupt, Discrepancy, DatabaseError, AssertionError, apsw.Error):
         return False
     return True

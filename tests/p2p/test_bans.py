@@ -1,12 +1,26 @@
 """Bans: who is not listened to, for how long, and how many may be banned at once."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from svcd.chain.address import node_id
-from svcd.p2p.bans import MAX_OWN, Ban, Bans, PostBans, address_in, address_name, endpoint_name, node_name, posts_name
+from svcd.p2p import bans as bans_module
+from svcd.p2p.bans import (
+    MAX_OWN,
+    Ban,
+    Bans,
+    PostBans,
+    address_in,
+    address_name,
+    end_of,
+    endpoint_name,
+    node_name,
+    posts_name,
+)
 
 NOW = 1_800_000_000.0
 HOUR = 3_600.0
@@ -178,6 +192,64 @@ def test_bans_that_are_over_make_room_first() -> None:
     assert [(ban.name, ban.until) for ban in bans.listed(NOW + 600)] == [("key:a", NOW + 1200)]
 
 
+def compared(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> int:
+    """How many bans are looked at for an action."""
+    looks: list[Ban | None] = []
+
+    def look(ban: Ban | None) -> float:
+        looks.append(ban)
+        return end_of(ban)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bans_module, "end_of", look)
+        action()
+    return len(looks)
+
+
+def test_a_ban_looks_at_few_others_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad post must not cost the node more than its sender, and one /48 has addresses for a full list."""
+    bans = Bans()
+    for number in range(10_000):
+        bans.ban(f"posts:{number}", seconds=600 + number, now=NOW)
+    assert compared(monkeypatch, lambda: bans.ban("posts:a", seconds=86_400, now=NOW)) <= 8
+    assert not bans.is_banned("posts:0", NOW)
+    assert bans.is_banned("posts:1", NOW)
+    assert compared(monkeypatch, lambda: bans.ban("posts:1", seconds=86_400, now=NOW)) <= 8
+    assert compared(monkeypatch, lambda: bans.is_banned("posts:1", NOW)) <= 8
+
+
+def test_bans_that_are_made_longer_again_and_again_are_remembered_once() -> None:
+    bans = Bans()
+    for number in range(10_000):
+        bans.ban(f"posts:{number % 10}", seconds=600, now=NOW + number)
+    assert len(bans.listed(NOW + 10_000)) == 10
+    assert len(bans._ends) <= 100
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 50), st.integers(0, 20), st.booleans()), max_size=40)
+)
+def test_bans_end_in_time_whatever_is_lengthened_lifted_and_dropped(
+    steps: list[tuple[str, int, int, bool]],
+) -> None:
+    """Compared with a list of all, of which the three that end last are kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bans_module, "_CAPACITY", 3)
+        bans, now = Bans(), NOW
+        ends: dict[str, float] = {}
+        for name, seconds, passed, lift in steps:
+            now += passed
+            ends = {each: end for each, end in ends.items() if end > now}
+            if lift:
+                assert bans.unban(name, now) == (ends.pop(name, None) is not None)
+                continue
+            bans.ban(name, seconds=seconds, now=now)
+            ends[name] = max(now + seconds, ends.get(name, 0.0))
+            if len(ends) > 3:
+                del ends[min(ends, key=lambda each: (ends[each], each))]
+            assert {ban.name: ban.until for ban in bans.listed(now)} == ends
+
+
 # Not more than half
 
 
@@ -280,6 +352,24 @@ def test_a_restored_ban_ends_by_the_clock_that_is_set_right_after_the_start(wron
     for name in ("node:a", "node:b"):
         assert bans.is_banned(name, start + 599)
         assert not bans.is_banned(name, start + 600)
+
+
+def test_a_restored_ban_survives_a_second_in_which_the_clock_is_wrong() -> None:
+    leads = [0.0]
+    bans = lead_of(leads)
+    kept = [Ban("node:a", NOW + 600, "", own=False), Ban("node:b", NOW + 600, "", own=True)]
+    bans.restore(kept)
+    leads.append(48 * HOUR)
+    bans.ban("node:c", seconds=60, now=NOW)
+    for number in range(MAX_OWN - 1):
+        bans.ban_by_operator(f"node:{number}", seconds=60, now=NOW)
+    with pytest.raises(OverflowError):
+        bans.ban_by_operator("node:last", seconds=60, now=NOW)
+    assert set(kept) <= set(bans.kept(NOW)), "what is written to peers.json"
+    leads.append(0.0)
+    assert bans.is_banned("node:a", NOW + 599)
+    assert bans.is_banned("node:b", NOW + 599)
+    assert not set(kept) & set(bans.kept(NOW + 600))
 
 
 def test_a_ban_saved_after_a_clock_change_ends_on_time_in_the_next_run() -> None:

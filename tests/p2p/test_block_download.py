@@ -1,7 +1,11 @@
 """Downloading blocks by hash: shares, windows, stalls, and that only the sender of a false block pays."""
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -13,17 +17,21 @@ from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
+from svcd.chain.transition import genesis_head
+from svcd.net.targets import Endpoint
 from svcd.p2p import block_download
-from svcd.p2p.block_download import BATCH_BLOCKS, MAX_REQUESTS, BlockDownload, Wakeup
-from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES
+from svcd.p2p.block_download import BATCH_BLOCKS, MAX_REQUESTS, BlockDownload, DownloadFailed, Wakeup
+from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES, BlocksReply, PeerClient, PeerStatus
+from svcd.p2p.headers import HeaderChain
+from svcd.p2p.peer import Peer
 from svcd.p2p.transport import FailureKind, PeerReply
 from tests.chains import TEST_PARAMS, ChainBuilder
-from tests.p2p.bench import Node
+from tests.p2p.bench import Node, place
 from tests.p2p.conftest import Grow
 from tests.p2p.following import BLOCKS, asked_for, body, followed, hashes_of, is_clean, later, meet
 from tests.p2p.memory_transport import Called
 from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, refused, silent
-from tests.support import has_result
+from tests.support import has_result, result_of
 
 
 def several(node: Node, count: int, chain: Sequence[Block]) -> list[RemoteNode]:
@@ -260,6 +268,72 @@ def test_the_window_is_empty_in_the_end(node: Node, grow: Grow, monkeypatch: pyt
     assert not any(source.requests for download in made for source in download._sources.values())
 
 
+def lines_of(action: Callable[[], object]) -> int:
+    """How many lines of the download are executed, each turn of a loop counting as one."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != block_download.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@contextmanager
+def downloading(node: Node, grow: Grow, peers: int, blocks: int) -> Iterator[BlockDownload]:
+    """A download with so many blocks in its window, for which so many peers are asked that do not answer."""
+    status = PeerStatus(height=10**6, hash=b"h" * 32, work=2**200)
+    for number in range(peers):
+        peer = Peer(node.clock, Endpoint(place(number)), bytes([number]) * 32, f"{number}", True, 0.0, status=status)
+        node.peers._peers[peer.endpoint] = peer
+
+    async def unanswered(*_: object) -> BlocksReply:
+        return await Deferred()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PeerClient, "blocks_by_hash", unanswered)
+        chain = HeaderChain(node.peers.all()[0], b"", genesis_head(TEST_PARAMS), 10**6)
+        chain.window.extend(evolve(block.header, transaction_count=1) for block in grow(blocks))
+        download = BlockDownload(node.peers, node.network.progress, chain)
+        done = Deferred.fromCoroutine(download.run())
+        yield download
+        download.stop(DownloadFailed("the test is over"))
+        with pytest.raises(DownloadFailed):
+            result_of(done)
+
+
+@pytest.mark.parametrize("state", ["requested", "lacking", "here"])
+def test_a_step_costs_no_more_the_more_blocks_are_in_the_window(node: Node, grow: Grow, state: str) -> None:
+    """Each answer causes a step, and hostile peers answer as often as they like."""
+    lines = []
+    for blocks in (600, 1_800):
+        with downloading(node, grow, 72, blocks) as download:
+            queue = list(download._queue)
+            assert len(queue) == blocks
+            if state == "lacking":
+                for wanted in queue:
+                    wanted.lacking = {peer.endpoint: inf for peer in node.peers.all()}
+                download._cancel_all()
+            elif state == "here":
+                download._cancel_all()
+                for wanted in queue[1:]:
+                    wanted.block = Block(wanted.header, ())
+                download._missing = queue[:1]
+            download.wake()
+            lines.append(lines_of(download.wake))
+    assert lines[1] <= lines[0] * 1.1
+    assert lines[1] <= 72 * (40 if state != "lacking" else 40 + 6 * block_download.MAX_PASSED)
+
+
 def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,6 +459,37 @@ def test_an_error_of_ours_at_an_answer_is_not_repeated_at_once(
     assert len(asked_for(node, remote)) == len(expected_errors(ZeroDivisionError)) <= MAX_REQUESTS
     assert followed(node, remote.blocks, within=5)
     assert is_clean(node, remote)
+
+
+def test_an_error_of_ours_leaves_no_batch_behind(
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
+) -> None:
+    """The next download would fetch the blocks of the batch again, and a node that stops would close its database."""
+    remote, held = node.remote(blocks=grow(60, pays=1)), list[Callable[[], object]]()
+    submit = node.node_context.chain_manager.submit_blocks
+
+    def hold(*args: Any, **kwargs: Any) -> "Deferred[Any]":
+        outcome: Deferred[Any] = Deferred()
+        held.append(lambda: submit(*args, **kwargs).chainDeferred(outcome))
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.node_context.chain_manager, "submit_blocks", hold)
+        meet(node, remote)
+        assert node.until(lambda: held)
+        patch.setattr(BlockDownload, "_leave_out_stored", lambda *_: 1 / 0)
+        download_of(node).wake()
+        stopped = Deferred.fromCoroutine(node.network.sync.stop())
+        node.run(5)
+        assert node.network.sync.running
+        assert not has_result(stopped)
+    for release in held:
+        release()
+    node.run(1)
+    assert not node.network.sync.running
+    assert has_result(stopped)
+    assert node.tip.height == 60
+    expected_errors(ZeroDivisionError)
 
 
 def test_a_distant_peer_is_waited_for_where_there_is_no_other(node: Node, grow: Grow) -> None:

@@ -1,12 +1,12 @@
 """What a node that nobody can call does for peers that lack blocks below its own."""
 
 import json
-import sqlite3
 from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -369,7 +369,7 @@ def test_an_error_of_ours_is_not_repeated_at_once_with_any_peer(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Callable[..., list[Any]]
 ) -> None:
     def fail(_: object) -> None:
-        raise sqlite3.OperationalError("disk I/O error")
+        raise apsw.IOError("disk I/O error")
 
     remotes = [node.remote(number) for number in range(4)]
     node.take(*grow(2))
@@ -379,7 +379,7 @@ def test_an_error_of_ours_is_not_repeated_at_once_with_any_peer(
         patch.setattr(node.node_context.chain_manager.long_reads, "ask", fail)
         node.take(grow(3)[2])
         node.run(40)
-    assert len(expected_errors(sqlite3.OperationalError)) == 3, "at once, when the peers lag, and 10 seconds later"
+    assert len(expected_errors(apsw.Error)) == 3, "at once, when the peers lag, and 10 seconds later"
     assert [heights(remote) for remote in remotes] == [[3]] * 4
     assert node.until(lambda: all(hashes(remote.blocks) == hashes(grow(3)) for remote in remotes), within=30)
 

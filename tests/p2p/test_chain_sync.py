@@ -1,11 +1,11 @@
 """Claims, their proof by headers, and which chain is followed: no claim holds a node, and no honest peer pays."""
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from itertools import count, pairwise
 from typing import Any
 
+import apsw
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +17,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.chain.forkchoice import tie_winner
 from svcd.chain.transition import ChainPoint
+from svcd.node.status import STILL_SECONDS
 from svcd.p2p import chain_sync, headers
 from svcd.p2p.chain_sync import MAX_CLAIMS, MAX_SEARCHES
 from svcd.p2p.client import MAX_HEADERS, MAX_LOCATOR
@@ -387,6 +388,55 @@ def test_a_node_that_catches_up_is_not_synced_before_it_has(node: Node, grow: Gr
     assert node.status.synced
 
 
+def test_a_node_that_has_caught_up_is_not_synced_before_it_has_the_blocks_since(node: Node, grow: Grow) -> None:
+    """The network makes blocks while a long chain is fetched: a payment in one of them must not expire here."""
+    node.meet(node.remote(1))
+    node.run(2)
+    assert node.status.synced
+    remote = node.remote(2, blocks=grow(60, pays=1))
+    node.transport.latency[remote.endpoint] = 1.0
+    meet(node, remote)
+    assert node.until(lambda: node.network.sync.running)
+    node.run(1.5)
+    assert node.tip.height == 0
+    remote.blocks = grow(72, pays=1)
+    while node.tip.height < 72:
+        assert not node.status.synced, node.tip.height
+        node.run(0.05)
+    assert node.until(lambda: node.status.synced, within=5)
+
+
+def test_a_claim_is_no_reason_to_stop_a_node_that_made_many_blocks_itself(node: Node, grow: Grow) -> None:
+    """One hello and one status, without a header, stopped a maker of blocks for a minute."""
+    node.meet(node.remote(2))
+    node.run(2)
+    assert node.status.synced
+    liar = boaster(node, 1, silent)
+    meet(node, liar)
+    for number in range(70):
+        node.take(*grow(2 * number + 2)[2 * number :])
+        node.run(1)
+        assert node.status.unready() == ""
+        assert node.status.current
+    assert node.peer(liar).unproven_claims
+
+
+@pytest.mark.parametrize("lie", ["silence", "nothing"])
+def test_a_claim_stops_no_node_that_has_just_caught_up(node: Node, grow: Grow, lie: str) -> None:
+    """After a catching-up only the claims of peers that delivered are waited for."""
+    honest = node.remote(2, blocks=grow(40))
+    meet(node, honest)
+    assert followed(node, honest.blocks)
+    liar = boaster(node, 1, LIES[lie])
+    meet(node, liar)
+    honest.blocks = grow(60)
+    assert followed(node, honest.blocks, within=30)
+    node.run(0.2)
+    for _ in range(30):
+        assert node.status.unready() == ""
+        node.run(1)
+
+
 def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow) -> None:
     """Two endpoints take turns to show headers with work, and deliver no block."""
     base = grow(20)
@@ -406,6 +456,34 @@ def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow)
             node.run(1)
             behind += bool(node.network.network_view().behind)
     assert 0 < behind <= chain_sync.HOLD_SECONDS
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_one_peer_that_proves_nothing_shows_no_standstill(node: Node, grow: Grow, lie: str) -> None:
+    """However long no block comes: expiry of payments and readiness must not depend on its word."""
+    node.take(*grow(30))
+    node.meet(boaster(node, 1, LIES[lie]))
+    node.run(STILL_SECONDS + 60)
+    assert node.status.current
+    assert node.status.unready() == ""
+
+
+def test_a_height_with_less_work_is_believed_of_no_peer_alone(node: Node, grow: Grow) -> None:
+    """It need not be proven: it is no reason to follow anybody."""
+    node.take(*grow(30))
+    node.meet(node.remote(1, blocks=grow(30), height=99))
+    node.run(STILL_SECONDS + 60)
+    assert node.status.unready() == ""
+    node.meet(node.remote(2, blocks=grow(30), height=99))
+    node.run(10)
+    assert "while most peers show height 99 or more" in node.status.unready()
+
+
+def test_a_chain_that_is_proven_and_not_delivered_shows_a_standstill(node: Node, grow: Grow) -> None:
+    node.take(*grow(30))
+    node.meet(node.remote(1, blocks=grow(60, pays=1), scripts={BLOCKS: lambda _: blocks_reply([])}))
+    node.run(STILL_SECONDS + 60)
+    assert "while most peers show height 60 or more" in node.status.standstill()
 
 
 def test_the_best_known_height_is_not_one_peer_s_word(node: Node, grow: Grow) -> None:
@@ -844,7 +922,7 @@ def fail_reads_while_fetching(node: Node, patch: pytest.MonkeyPatch) -> None:
 
     def read(block_hash: bytes) -> ChainPoint | None:
         if node.network.sync.running:
-            raise sqlite3.OperationalError("disk I/O error")
+            raise apsw.IOError("disk I/O error")
         return point(block_hash)
 
     patch.setattr(reader, "point", read)
@@ -852,14 +930,14 @@ def fail_reads_while_fetching(node: Node, patch: pytest.MonkeyPatch) -> None:
 
 def fail_writes(node: Node, patch: pytest.MonkeyPatch) -> None:
     def connect(_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise apsw.FullError("database or disk is full")
 
     patch.setattr(node.node_context.chain.chainstate, "connect", connect)
 
 
 def fail_reads_of_rival_tips(node: Node, patch: pytest.MonkeyPatch) -> None:
     def read(_: bytes) -> None:
-        raise sqlite3.OperationalError("disk I/O error")
+        raise apsw.IOError("disk I/O error")
 
     patch.setattr(node.node_context.chain_manager.reader, "point", read)
 
@@ -879,7 +957,7 @@ def test_an_error_of_ours_is_not_repeated_at_once_with_any_peer(
         asked = sum(len(node.transport.calls_to(remote.endpoint, HEADERS)) for remote in remotes)
         node.run(14)
         again = sum(len(node.transport.calls_to(remote.endpoint, HEADERS)) for remote in remotes) - asked
-    assert len(expected_errors(sqlite3.OperationalError)) == 2, "at once, and after 5 seconds"
+    assert len(expected_errors(apsw.Error)) == 2, "at once, and after 5 seconds"
     assert again <= 2
     assert is_clean(node, *remotes)
     remotes[0].blocks = grow(60, pays=1)

@@ -42,6 +42,7 @@ class Script:
     reply: PeerReply | PeerCallFailed
     asked: list[tuple[str, PeerRequest]] = field(factory=list)
     answered_at: Callable[[str], str] = lambda _: ""
+    is_operators: Callable[[str], bool] = lambda _: False
 
     def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         self.asked.append((endpoint, request))

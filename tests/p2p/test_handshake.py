@@ -293,34 +293,43 @@ def test_every_endpoint_has_a_group(endpoint: str) -> None:
 
 def test_a_hello_is_taken_once() -> None:
     latest = LatestHellos()
-    latest.take(hello())
+    latest.take(hello(), NOW)
     with pytest.raises(HelloRefused) as refused:
-        latest.take(hello())
+        latest.take(hello(), NOW)
     assert refused.value.fault is Fault.REPLAY
 
 
 def test_an_older_hello_is_refused_and_a_newer_one_taken() -> None:
     latest = LatestHellos()
-    latest.take(hello())
+    latest.take(hello(), NOW)
     with pytest.raises(HelloRefused):
-        latest.take(hello(timestamp=NOW - 1))
-    latest.take(hello(timestamp=NOW + 1))
+        latest.take(hello(timestamp=NOW - 1), NOW)
+    latest.take(hello(timestamp=NOW + 1), NOW)
+
+
+def test_a_hello_from_a_moment_in_which_the_clock_was_wrong_shuts_nobody_out() -> None:
+    """The clocks of two nodes on one computer are wrong together."""
+    latest = LatestHellos()
+    latest.take(hello(timestamp=NOW + 172_800_000), NOW + 172_800_000)
+    latest.take(hello(), NOW)
+    with pytest.raises(HelloRefused):
+        latest.take(hello(), NOW + 1)
 
 
 def test_the_hellos_of_other_keys_do_not_count() -> None:
     latest = LatestHellos()
-    latest.take(hello())
-    latest.take(OURS.hello(TEST_PARAMS, TIP, NOW - 1))
+    latest.take(hello(), NOW)
+    latest.take(OURS.hello(TEST_PARAMS, TIP, NOW - 1), NOW)
 
 
 def test_the_remembered_hellos_are_bounded_and_the_least_recent_goes_first() -> None:
     latest = LatestHellos(capacity=2)
     keys = [NodeKey(key_of(f"node {number}").seed, "") for number in range(3)]
     first, second, third = (key.hello(TEST_PARAMS, TIP, NOW) for key in keys)
-    latest.take(first)
-    latest.take(second)
-    latest.take(keys[0].hello(TEST_PARAMS, TIP, NOW + 1))
-    latest.take(third)
-    latest.take(second)
+    latest.take(first, NOW)
+    latest.take(second, NOW)
+    latest.take(keys[0].hello(TEST_PARAMS, TIP, NOW + 1), NOW)
+    latest.take(third, NOW)
+    latest.take(second, NOW)
     with pytest.raises(HelloRefused):
-        latest.take(third)
+        latest.take(third, NOW)

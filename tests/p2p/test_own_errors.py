@@ -1,8 +1,8 @@
 """Errors of the node itself: how long the work that met one pauses."""
 
-import sqlite3
 from collections.abc import Callable
 
+import apsw
 import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from svcd.p2p.own_errors import OwnErrors
 
-ERROR = sqlite3.OperationalError("disk I/O error")
+ERROR = apsw.IOError("disk I/O error")
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def pause(clock: Clock, expected_errors: Callable[..., list[LogEvent]]) -> Calla
 
     def note(errors: OwnErrors) -> float:
         errors.note(Failure(ERROR))
-        expected_errors(sqlite3.OperationalError)
+        expected_errors(apsw.Error)
         began = clock.seconds()
         while errors.pausing:
             clock.advance(1.0)
@@ -62,7 +62,7 @@ def test_an_error_of_work_that_began_earlier_makes_no_pause_longer(
     for _ in range(3):
         errors.note(Failure(ERROR))
         clock.advance(2.0)
-    assert [formatEvent(event) for event in expected_errors(sqlite3.OperationalError)] == [
+    assert [formatEvent(event) for event in expected_errors(apsw.Error)] == [
         f"synchronisation failed; it is tried again in {seconds} s" for seconds in (5, 3, 1)
     ]
     assert not errors.pausing

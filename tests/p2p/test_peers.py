@@ -1,6 +1,5 @@
 """Who is talked to: greeting, our own call back, choice, keeping in touch, claims and prices."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,20 +14,23 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
 from svcd.net.targets import Endpoint
-from svcd.node.status import KNOWN_PEERS_CALLED, NO_PEER_MET
+from svcd.node.clock_guard import STEADY_SECONDS
+from svcd.node.network_view import KNOWN_PEERS_CALLED, NO_PEER_LEFT, NO_PEER_MET
 from svcd.node.threads import InlineWorker
 from svcd.p2p import peers
-from svcd.p2p.address_book import BUCKET_SIZE, AddressEntry, group_of_endpoint
+from svcd.p2p.address_book import BUCKET_SIZE, MAX_BACK_OFF, AddressEntry, group_of_endpoint
 from svcd.p2p.bans import Ban, endpoint_name, node_name
 from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.service import FORMAT, SAVE_APART_SECONDS, PeersFile, PeersService, read_peers_file, write_peers_file
 from svcd.p2p.transport import FailureKind, PeerCallFailed
+from svcd.store.database import DiskError
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Called
 from tests.p2p.remote_node import RemoteNode, ok, refused, silent
+from tests.store.statements import trace
 from tests.support import result_of
 
 HOUR = 3_600.0
@@ -65,6 +67,16 @@ def test_a_node_is_online_while_a_peer_answers(node: Node) -> None:
     del node.transport.responders[remotes[0].endpoint]
     node.run(100.0)
     assert node.peers.online_seconds == pytest.approx(200.0, abs=2.0)
+
+
+def test_the_peers_confirm_the_time_of_the_node_with_their_next_hellos(node: Node) -> None:
+    node.meet(*(node.remote(number) for number in (1, 2)))
+    node.run(1.0)
+    since = node.clock.seconds()
+    counted = node.peers.agreeing_clocks
+    assert (counted(float("-inf")), counted(since)) == (2, 0)
+    node.run(STEADY_SECONDS)
+    assert counted(since) == 2
 
 
 @pytest.mark.parametrize("silently", [False, True])
@@ -728,7 +740,7 @@ def test_bans_and_endpoints_are_known_before_anything_else_happens(node: Node, t
     """The public port answers by then: a banned node must not become a peer first."""
     path = tmp_path / "peers.json"
     bans = [Ban(endpoint_name(place(1)), None, "", own=True)]
-    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [], bans).record())
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [], bans))
     with served(node, path, []):
         assert node.peers.bans.is_endpoint_banned(place(1), node.local.now())
 
@@ -743,7 +755,7 @@ def test_anchors_are_called_first(node: Node, tmp_path: Path) -> None:
     ]
     anchors = [place(31), place(17)]
     path = tmp_path / "peers.json"
-    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, anchors, []).record())
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, anchors, []))
     with served(node, path, []):
         node.run(1)
         first = [called.endpoint for called in node.transport.calls][:2]
@@ -778,7 +790,7 @@ def test_an_earlier_anchor_stays_only_if_it_is_in_another_group_than_the_new_one
     )
     for diverse in (True, False):
         node = make_node(f"{diverse}", diverse=diverse)
-        write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [beside], [beside.endpoint], []).record())
+        write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [beside], [beside.endpoint], []))
         with served(node, path, []):
             node.meet(node.remote(1))
         assert anchors_in(path) == [place(1)] + [beside.endpoint] * (not diverse)
@@ -953,7 +965,7 @@ def test_a_start_asks_every_known_peer_at_once_and_again_within_seconds(make_nod
         )
         for number in range(4)
     ]
-    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, [], []).record())
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, [], []))
     began = node.local.now()
     with served(node, path, []):
         node.run(20)
@@ -1002,11 +1014,27 @@ def test_the_times_of_endpoints_are_stored_as_unix_seconds_even_if_the_clock_is_
     assert stored == {remote.endpoint: seen + set_forward, never: 0.0}
     # The clock of the next run begins with the new time.
     del node.clock.unix_seconds  # type: ignore[attr-defined]
+    node.clock.advance(set_forward)
     again = make_node("again", name="again", endpoint="http://192.0.2.2:8645")
     with served(again, path, []):
         restored = again.peers.book.get(remote.endpoint)
         assert restored is not None
         assert restored.last_seen == seen + set_forward
+
+
+def test_endpoints_are_called_after_a_run_whose_clock_was_ahead(make_node: MakeNode, tmp_path: Path) -> None:
+    node, path = make_node(), tmp_path / "peers.json"
+    remote = place(7)
+    with served(node, path, []):
+        node.peers.book.hint(remote, source="x", now=node.local.now())
+        node.peers.book.failed(remote, node.local.now())
+        node.clock.unix_seconds = lambda: node.clock.seconds() + 2 * DAY  # type: ignore[attr-defined]
+    del node.clock.unix_seconds  # type: ignore[attr-defined]
+    again = make_node("again", name="again", endpoint="http://192.0.2.2:8645")
+    with served(again, path, []):
+        restored = again.peers.book.get(remote)
+        assert restored is not None
+        assert restored.next_try <= again.local.now() + MAX_BACK_OFF
 
 
 def test_a_damaged_notebook_does_not_keep_a_node_from_starting(node: Node, tmp_path: Path) -> None:
@@ -1282,13 +1310,13 @@ def test_a_peer_whose_mempool_has_used_nonces_causes_no_look_ups(make_node: Make
     other = builder.transfer("alice", "bob", 2_000_000, nonce=0, timestamp=moment)
     fresh = builder.transfer("alice", "bob", 1_000_000, nonce=8, timestamp=moment)
     reads: list[str] = []
-    node.node_context.chain.reader._db.set_trace_callback(reads.append)
+    trace(node.node_context.chain.reader._db, reads.append)
     node.meet(node.remote(pool=[*used, other, fresh]))
     node.run(5)
     pool = node.node_context.transaction_pool
     assert [entry.transfer.txid for entry in pool.mempool.entries()] == [fresh.txid]
     assert pool.refusals.total() == 9
-    assert not [statement for statement in reads if "transaction_run" in statement]
+    assert not [statement for statement in reads if "transfer_run" in statement]
 
 
 def waiting_remote(node: Node, count: int) -> RemoteNode:
@@ -1297,29 +1325,27 @@ def waiting_remote(node: Node, count: int) -> RemoteNode:
     return node.remote(pool=[builder.transfer("alice", "bob", 5, nonce=n, timestamp=moment) for n in range(count)])
 
 
-@pytest.mark.parametrize("trouble", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_MISUSE])
-def test_transfers_that_the_database_refuses(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, expected_errors: Callable[..., Any], trouble: int
+@pytest.mark.parametrize("trouble", [DiskError("No space left on device"), RuntimeError("another error")], ids=repr)
+def test_transfers_that_the_disk_refuses(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, expected_errors: Callable[..., Any], trouble: Exception
 ) -> None:
     """They are polled again once the disk has room; any other error is logged once, not for each transfer."""
 
     def fail(*_: object) -> None:
-        error = sqlite3.OperationalError("what SQLite says")
-        error.sqlite_errorcode = trouble
-        raise error
+        raise trouble
 
     node = make_node(endpoint="")
     remote, pool = waiting_remote(node, 3), node.node_context.transaction_pool
     with monkeypatch.context() as patch:
-        patch.setattr(pool.store, "write", fail)
+        patch.setattr(pool.journal, "write", fail)
         node.meet(remote)
         node.run(1)
     assert len(pool.mempool) == 0
-    if trouble != sqlite3.SQLITE_FULL:
-        assert len(expected_errors(sqlite3.Error)) == 1
+    if not isinstance(trouble, DiskError):
+        assert len(expected_errors(RuntimeError)) == 1
     node.run(6)
     assert node.knows(remote)
-    assert len(pool.mempool) == (3 if trouble == sqlite3.SQLITE_FULL else 0)
+    assert len(pool.mempool) == (3 if isinstance(trouble, DiskError) else 0)
 
 
 # Claims
@@ -1333,18 +1359,30 @@ def test_a_node_that_has_met_nobody_is_behind(node: Node) -> None:
     del node.transport.responders[remote.endpoint]
     node.run(60)
     assert node.peers.all() == []
-    assert node.network.network_view().behind == "", "it has met somebody since the start"
+    view = node.network.network_view()
+    assert (view.behind, view.alone) == (NO_PEER_LEFT, False)
+    assert node.network.why_no_block() == "", "its branch reaches the others when they are back"
+    again = node.remote()
+    node.meet(again)
+    assert node.network.network_view().behind == ""
 
 
-def test_a_node_that_may_be_alone_is_not(make_node: MakeNode) -> None:
-    assert make_node(alone=True).network.network_view().behind == ""
+def test_a_node_that_may_be_alone_is_not_behind_and_says_that_it_is_alone(make_node: MakeNode) -> None:
+    node = make_node(alone=True)
+    view = node.network.network_view()
+    assert (view.behind, view.alone) == ("", True)
+    remote = node.remote()
+    node.meet(remote)
+    assert not node.network.network_view().alone
+    node.peers.drop(node.peers.all()[0])
+    assert node.network.network_view().alone
 
 
 @contextmanager
 def remembering(node: Node, folder: Path, remote: RemoteNode) -> Iterator[None]:
     """Start a node that has verified another one in an earlier run."""
     known = AddressEntry(endpoint=Endpoint(remote.endpoint), source="x", last_seen=1.0, verified=True)
-    write_peers_file(folder / "peers.json", PeersFile(FORMAT, "5e" * 32, [known], [], []).record())
+    write_peers_file(folder / "peers.json", PeersFile(FORMAT, "5e" * 32, [known], [], []))
     with served(node, folder / "peers.json", []):
         yield
 
@@ -1382,7 +1420,7 @@ def test_the_network_view_has_the_best_height_of_the_peers(node: Node, grow: Gro
     assert (around.known_peers, around.best_height, around.behind) == (2, 9, "")
 
 
-@pytest.mark.parametrize(("shown", "usual"), [((), 0), ((5,), 5), ((9, 5), 5), ((9, 5, 3), 5), ((9, 9, 5, 3), 5)])
+@pytest.mark.parametrize(("shown", "usual"), [((), 0), ((5,), 0), ((9, 5), 5), ((9, 5, 3), 5), ((9, 9, 5, 3), 5)])
 def test_the_chain_that_more_than_half_of_the_outbound_peers_show(
     make_node: MakeNode, grow: Grow, shown: tuple[int, ...], usual: int
 ) -> None:

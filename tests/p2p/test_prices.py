@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from svcd.chain.errors import Refusal
 from svcd.p2p.bans import posts_name
-from svcd.web.untrusted_proxies import MAX_PROXIES
+from svcd.web.proxies import MAX_PROXIES
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import RATES
@@ -330,12 +330,12 @@ def test_an_invalid_block_through_a_proxy(poster: Poster) -> None:
     assert (poster.banned(PROXY), poster.missing(PROXY)) == (0, 2 * BURST)
     poster.node.run(10.1)
     assert poster.post(*block(poster.wire()), client=PROXY, forwarded="192.0.2.2").status == 200
-    assert "[http] trustedProxies" in poster.node.clients.untrusted.alarm(poster.node.clock.seconds())
+    assert "[http] trustedProxies" in poster.node.clients.proxies.alarm(poster.node.clock.seconds())
 
 
 def test_an_invalid_block_through_a_proxy_that_others_want_to_be_forgotten(poster: Poster) -> None:
     """Whoever has many addresses could write the header from all of them, and have the proxy banned after that."""
-    proxy, untrusted = "9.9.9.9", poster.node.clients.untrusted
+    proxy, untrusted = "9.9.9.9", poster.node.clients.proxies
     for client in ("192.0.2.1", "192.0.2.2"):
         poster.post(HELLO, poster.hello(), client=proxy, forwarded=client)
     for number in range(2 * MAX_PROXIES):

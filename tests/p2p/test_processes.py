@@ -1,7 +1,6 @@
 """Nodes as their operators run them, in processes of their own, that meet over real sockets."""
 
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -18,6 +17,7 @@ from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.chain.snapshot import SNAPSHOT_BLOCKS
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
+from svcd.store.database import connect
 from tests.process_level.conftest import DEVNET as ON_DEMAND
 from tests.process_level.conftest import Nodes
 from tests.process_level.conftest import nodes as nodes
@@ -340,6 +340,6 @@ def test_a_node_that_starts_before_its_peer_meets_it_within_seconds(nodes: Nodes
 
 def height_on_disk(node: RunningNode) -> int:
     """The height of a node's chain when it was killed."""
-    with closing(sqlite3.connect(node.data_dir / "chain.sqlite")) as db:
+    with closing(connect(node.data_dir / "chain.sqlite")) as db:
         (found,) = db.execute("SELECT max(height) FROM canonical").fetchone()
     return int(found)

@@ -1,5 +1,6 @@
 """Whether other nodes can call this one: what follows while none does, the alarm, and asking to be called."""
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -9,11 +10,12 @@ from attrs import evolve
 from svcd.net.targets import Endpoint
 from svcd.p2p import peers
 from svcd.p2p.handshake import NodeKey
-from tests.p2p.bench import OURS, Neighbour, Node, place
+from tests.p2p.bench import OURS, Neighbour, Node, host_of, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.remote_node import RemoteNode
 from tests.p2p.test_branch_push import takes_what_fits
 from tests.p2p.test_routes import client_of
+from tests.web.wire import Wire
 
 HELLO, STATUS = "/p2p/hello", "/p2p/status"
 
@@ -23,7 +25,7 @@ def greetings(node: Node, endpoint: str) -> int:
 
 
 def call(node: Node, remote: RemoteNode) -> None:
-    node.peers.hello_received(remote.hello(), "198.51.100.7")
+    node.peers.hello_received(remote.hello(), "198.51.100.7", host=host_of(OURS))
 
 
 def unreached(make_node: MakeNode, **changes: Any) -> Node:
@@ -103,6 +105,53 @@ def test_an_outage_is_no_reason_for_the_alarm(make_node: MakeNode) -> None:
     assert node.until(lambda: node.knows(remote), within=120)
     node.run(peers.UNREACHABLE_SECONDS - 5)
     assert node.peers.unreachable() == ""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host", "shows"),
+    [
+        ("http://node.example:8645", "node.example:8645", True),
+        ("http://node.example:8645", "NODE.example:8645", True),
+        ("http://node.example:8645", "node.example", True),
+        ("http://node.example:8645", "node.example:80", False),
+        ("http://node.example:8645", "node.example:9000", False),
+        ("http://node.example:8645", "192.168.1.5:8645", False),
+        ("http://node.example:8645", "localhost:8645", False),
+        ("http://node.example:8645", "other.example:8645", False),
+        ("https://node.example", "node.example", True),
+        ("https://node.example", "node.example:443", True),
+        ("https://node.example", "node.example:8645", False),
+        ("http://[2001:db8::1]:8645", "[2001:DB8::1]:8645", True),
+        ("http://[2001:db8::1]:8645", "[2001:db8::1]", True),
+        ("http://[2001:db8::1]:8645", "[2001:db8::2]:8645", False),
+        ("http://node.example:8645", "", False),
+        ("http://node.example:8645", "node.example:x/\xff", False),
+        ("", "node.example", False),
+    ],
+)
+def test_only_a_call_by_the_public_url_shows_that_it_leads_here(
+    make_node: MakeNode, endpoint: str, host: str, shows: bool
+) -> None:
+    """A neighbour that calls an address of the local network does not show that anybody else can call."""
+    node = unreached(make_node, endpoint=endpoint and Endpoint(endpoint))
+    remote = node.remote()
+    body = json.dumps({"hello": remote.hello().message()}).encode()
+    wire = Wire(node.site, "192.168.1.9")
+    head = f"POST {HELLO} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+    wire.send(head.encode("latin-1") + body)
+    wire.close()
+    assert node.peers.reachable is shows
+
+
+def test_a_neighbour_that_calls_another_address_hides_no_wrong_public_url(make_node: MakeNode) -> None:
+    node = unreached(make_node)
+    remote = node.remote()
+    node.meet(remote)
+    for _ in range(5):
+        node.peers.hello_received(remote.hello(), "192.168.1.9", host="192.168.1.5:8645")
+        node.run(peers.UNREACHABLE_SECONDS / 4)
+    assert not node.peers.reachable
+    assert "check that [http] publicUrl leads here" in node.status.alarms()["unreachable"]
 
 
 # Asking to be called

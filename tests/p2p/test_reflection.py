@@ -7,18 +7,22 @@ defence must leave as it was.
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 
+from svcd.net.resolver import SystemResolver
 from svcd.net.targets import Endpoint
 from svcd.p2p.address_book import AddressEntry, group_of
 from svcd.p2p.administration import PeerAdministration
-from svcd.p2p.call_budget import CALLS_PER_HOUR, GROUP_CALLS_PER_HOUR, LOST_CALLS_PER_HOUR, CallBudget
+from svcd.p2p.call_budget import CALLS_PER_HOUR, GROUP_CALLS_PER_HOUR, LOST_CALLS_PER_HOUR, CallBudget, CallReason
 from svcd.p2p.service import FORMAT, PeersFile, read_peers_file, write_peers_file
+from svcd.p2p.transport import HINT_LOOK_UPS, LOOK_UPS, PEER_LOOK_UPS, FailureKind, PeerRequest, open_transport
 from tests.p2p.bench import Node, late_transport
 from tests.p2p.conftest import MakeNode
-from tests.p2p.dialled_transport import DialledTransport
+from tests.p2p.dialled_transport import DialledTransport, MemoryDialler
 from tests.p2p.remote_node import RemoteNode
 from tests.p2p.test_attacks import ATTACKER, TakeOut, each_way
 from tests.p2p.test_attacks import take_out as take_out
@@ -316,7 +320,7 @@ def test_a_start_calls_a_known_node_again_and_again_where_it_has_answered_only(
         )
         for anchor in anchors
     ]
-    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, known, anchors, []).record())
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, known, anchors, []))
     with served(node, path, []):
         node.run(600)
         assert (network.dials(VICTIM) > 30) is not moved
@@ -396,9 +400,74 @@ def test_an_anchor_is_no_endpoint_of_the_operator(
     """It is called before others, and in the next run it is one of many."""
     node, path = make_node(), tmp_path / "peers.json"
     anchor = Endpoint(named(network, node, 1).endpoint)
-    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [anchor], []).record())
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [anchor], []))
     with served(node, path, []):
         node.run(30)
     content = read_peers_file(path)
     assert content is not None
     assert [(entry.endpoint, entry.source) for entry in content.entries] == [(anchor, "anchor")]
+
+
+# Names that are never looked up to the end
+
+
+class EndlessLookUps:
+    """Threads whose look-ups never end."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def run(self, _function: object, name: str) -> "Deferred[Any]":
+        self.names.append(name.removesuffix(".example"))
+        return Deferred()
+
+
+def test_names_of_strangers_leave_threads_for_those_of_peers_and_of_the_operator() -> None:
+    """Sixteen slow names in hints were enough for a node to look up no other name, not even those of its seeds."""
+    clock, threads = Clock(), EndlessLookUps()
+    network = open_transport(MemoryDialler(clock), threads, allow_private=False)
+    network.answered_at = lambda endpoint: "8.8.8.8" if "before" in endpoint else ""
+    network.is_operators = lambda endpoint: "own" in endpoint
+    failures: list[FailureKind] = []
+
+    def call(name: str, reason: CallReason) -> None:
+        request = PeerRequest(path="/p2p/status", max_bytes=1, seconds=5.0, reason=reason)
+        network.call(f"http://{name}.example", request).addErrback(lambda failure: failures.append(failure.value.kind))
+
+    for number in range(20):
+        call(f"hint{number}", CallReason.HINT)
+    assert threads.names == [f"hint{number}" for number in range(HINT_LOOK_UPS)]
+    assert failures == [FailureKind.POSTPONED] * (20 - HINT_LOOK_UPS)
+    call("before", CallReason.HINT)
+    for number in range(20):
+        call(f"peer{number}", CallReason.PEER)
+    assert len(threads.names) == HINT_LOOK_UPS + PEER_LOOK_UPS < LOOK_UPS
+    call("own1", CallReason.OPERATOR)
+    call("own2", CallReason.PEER)
+    assert threads.names[-2:] == ["own1", "own2"]
+    clock.advance(5.0)
+    call("hint20", CallReason.HINT)
+    assert threads.names[-1] == "own2", "whoever waits no longer leaves the thread busy"
+
+
+def test_a_hint_for_whose_name_there_is_no_thread_has_not_failed(
+    make_node: MakeNode, network: DialledTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_node()
+    busy = SystemResolver(EndlessLookUps(), 1)
+    busy.resolve("slow.example")
+    monkeypatch.setattr(network.pinned, "_shares", {CallReason.HINT: busy})
+    remote = named(network, node, 1, "8.8.8.8")
+    greet(node, [remote])
+    entry = node.peers.book.get(remote.endpoint)
+    assert entry is not None
+    assert (entry.failures, entry.next_try > node.clock.seconds()) == (0, True)
+
+
+def test_seeds_and_endpoints_that_the_operator_added_are_the_operator_s(make_node: MakeNode) -> None:
+    node = make_node()
+    added, hinted, seed = (Endpoint(f"http://{name}.example") for name in ("added", "hinted", "seed"))
+    node.peers.hint(added, source="operator")
+    node.peers.hint(hinted, source="198.51.0.0/16")
+    node.peers.seeds = [seed]
+    assert [node.transport.is_operators(each) for each in (added, hinted, seed)] == [True, False, True]

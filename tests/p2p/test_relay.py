@@ -11,7 +11,6 @@ from svcd.chain.block import Block
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.net.calls import CallKind
 from svcd.net.http_client import MAX_CALLS
-from svcd.node.mempool import MempoolEntry
 from svcd.p2p import relay
 from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
@@ -554,16 +553,16 @@ def test_questions_wait_for_neither(node: Node, grow: Grow, maker: ChainBuilder)
     assert result_of(answered).height == 0
 
 
-def test_the_queue_of_a_peer_is_bounded(node: Node, maker: ChainBuilder) -> None:
-    """The oldest are let go: whoever is that slow gets them from others, or asks for what it missed."""
-    (remote,) = make_peers(node, 1, settle=2)
-    entries = [MempoolEntry(transfer(maker), number) for number in range(3_000)]
-    for entry in entries:
-        node.network.relay.pool_changed([entry], [])
-    node.run(60)
-    sent = [*entries[: relay.IN_FLIGHT], *entries[-relay.QUEUE :]]
-    assert txids(node, remote) == [entry.transfer.txid for entry in sent]
+def test_the_queue_of_a_peer_is_bounded(node: Node, maker: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are dropped: a peer that is that slow gets them from others, or asks for what it missed."""
     assert relay.QUEUE == 2_048
+    monkeypatch.setattr(relay, "QUEUE", 4)
+    (remote,) = make_peers(node, 1, settle=2)
+    node.transport.latency[remote.endpoint] = 2.0
+    sent = [transfer(maker, amount=number) for number in range(1, 13)]
+    submit(node, *sent)
+    node.run(20)
+    assert txids(node, remote) == [each.txid for each in (*sent[: relay.IN_FLIGHT], *sent[-relay.QUEUE :])]
 
 
 # Not back to where it came from
@@ -632,25 +631,29 @@ def test_a_peer_that_has_had_enough_is_tried_with_one(node: Node, maker: ChainBu
 
 def test_a_transfer_that_is_on_its_way_is_not_sent_beside(node: Node, maker: ChainBuilder) -> None:
     (remote,) = make_peers(node, 1, settle=2)
-    entry = MempoolEntry(transfer(maker), 1)
-    for _ in range(3):
-        node.network.relay.pool_changed([entry], [])
+    submit(node, transfer(maker))
+    (entry,) = node.node_context.transaction_pool.mempool.entries()
+    for _ in range(2):
+        node.network.relay.pool_changed([entry], {})
     node.run(1)
     assert txids(node, remote) == [entry.transfer.txid]
 
 
-def test_untaken_transfers_give_way_in_a_full_queue(node: Node, maker: ChainBuilder) -> None:
+def test_untaken_transfers_give_way_in_a_full_queue(
+    node: Node, maker: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is the oldest."""
+    monkeypatch.setattr(relay, "QUEUE", 4)
     (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: lambda _: refused(429)}
-    entries = [MempoolEntry(transfer(maker), number) for number in range(relay.QUEUE + relay.IN_FLIGHT + 1)]
-    node.network.relay.pool_changed(entries[:-1], [])
+    sent = [transfer(maker, amount=number) for number in range(1, relay.QUEUE + relay.IN_FLIGHT + 2)]
+    submit(node, *sent[:-1])
     node.run(1)
     remote.scripts = {}
     remote.got.clear()
-    node.network.relay.pool_changed(entries[-1:], [])
-    node.run(60)
-    assert txids(node, remote) == [entry.transfer.txid for entry in entries[-relay.QUEUE :]]
+    submit(node, sent[-1])
+    node.run(20)
+    assert txids(node, remote) == [each.txid for each in sent[-relay.QUEUE :]]
 
 
 def test_a_refused_transfer_does_not_stop_the_others(node: Node, maker: ChainBuilder) -> None:
@@ -697,3 +700,85 @@ def test_a_transfer_that_no_peer_has_taken_is_offered_to_each_new_peer(
     node.meet(third)
     node.run(5)
     assert txids(node, third) == [], "now others know them, and tell them"
+
+
+@pytest.mark.parametrize(
+    "answer", [FailureKind.UNREACHABLE, FailureKind.TIMEOUT, refused(429), refused(503), refused(400), refused(500)]
+)
+def test_what_no_peer_has_taken_is_offered_again_within_a_minute_without_another_transfer(
+    node: Node, maker: ChainBuilder, answer: Any
+) -> None:
+    """The line was cut for some seconds, or the peer refused for a reason of the moment."""
+    (remote,) = make_peers(node, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: answer}
+    sent = [transfer(maker, amount=number) for number in range(1, 4)]
+    submit(node, *sent)
+    node.run(8)
+    remote.scripts = {}
+    remote.got.clear()
+    assert node.until(lambda: txids(node, remote) == [each.txid for each in sent], within=46)
+    remote.got.clear()
+    node.run(130)
+    assert txids(node, remote) == [], "the peer has it now"
+
+
+def test_a_peer_whose_line_was_cut_gets_the_transfer_though_another_one_has_it(node: Node, maker: ChainBuilder) -> None:
+    cut, other = make_peers(node, 2, settle=2)
+    cut.scripts = {TRANSACTION: lambda _: FailureKind.UNREACHABLE}
+    sent = transfer(maker)
+    submit(node, sent)
+    node.run(8)
+    assert txids(node, other) == [sent.txid]
+    cut.scripts = {}
+    cut.got.clear()
+    assert node.until(lambda: txids(node, cut) == [sent.txid], within=46)
+
+
+def test_what_every_peer_refuses_is_offered_to_each_once_in_45_seconds(node: Node, maker: ChainBuilder) -> None:
+    remotes = make_peers(node, 3, settle=2)
+    for remote in remotes:
+        remote.scripts = {TRANSACTION: lambda _: refused(400)}
+    submit(node, transfer(maker))
+    node.run(301)
+    assert all(len(remote.got_at(TRANSACTION)) == 7 for remote in remotes)
+
+
+def test_what_has_left_the_mempool_or_was_shown_by_a_peer_is_not_offered_again(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: FailureKind.UNREACHABLE}
+    dropped, shown = transfer(maker), transfer(maker, "bob")
+    submit(node, dropped, shown)
+    node.run(1)
+    node.node_context.transaction_pool.drop([dropped.txid])
+    node.peer(remote).mark_known(shown.txid)
+    remote.scripts = {}
+    remote.got.clear()
+    node.run(130)
+    assert txids(node, remote) == []
+
+
+def test_more_than_a_queue_takes_have_their_turn(
+    node: Node, maker: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "QUEUE", 2)
+    (remote,) = make_peers(node, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: refused(400)}
+    sent = [transfer(maker, amount=number) for number in range(1, 7)]
+    submit(node, *sent)
+    node.run(1)
+    remote.got.clear()
+    assert node.until(lambda: set(txids(node, remote)) == {each.txid for each in sent}, within=3 * 46)
+
+
+def test_what_was_in_the_mempool_at_the_start_is_offered_to_the_first_peer(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: refused(400)}
+    sent = transfer(maker)
+    submit(node, sent)
+    node.run(1)
+    remote.got.clear()
+    restarted = relay.Relay(node.peers, node.node_context.transaction_pool)
+    restarted.peer_added(node.peer(remote))
+    node.run(1)
+    assert txids(node, remote) == [sent.txid]
+    restarted.stop()

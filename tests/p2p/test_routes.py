@@ -415,7 +415,7 @@ def test_blocks_below_the_prune_height_are_410_by_height_and_left_out_by_hash(
     store = node.node_context.chain.chainstate.store
     with store.commit():
         store.set_prune_height(11)
-    node.node_context.chain_manager.update_prune_height()
+    node.node_context.chain_manager.prune_height = 11
     assert client.ok("/p2p/status")["status"]["pruneHeight"] == "11"
     response = client.get("/p2p/blocks?from=10&limit=1")
     assert (response.status, response.json["pruneHeight"]) == (410, "11")

@@ -13,7 +13,7 @@ from twisted.logger import LogEvent, capturedLogs
 
 from svcd.p2p.address_book import AddressEntry
 from svcd.p2p.bans import Ban
-from svcd.p2p.service import FORMAT, PeersFile, read_peers_file, write_peers_file
+from svcd.p2p.service import FORMAT, PeersFile, read_peers_file, with_checksum, write_peers_file
 
 SECRET = "5e" * 32
 
@@ -59,7 +59,7 @@ def notes(**changes: Any) -> PeersFile:
 
 
 def test_the_saved_file_is_loaded(path: Path) -> None:
-    write_peers_file(path, notes().record())
+    write_peers_file(path, notes())
     loaded = read_peers_file(path)
     assert loaded is not None
     assert asdict(loaded) == asdict(notes())
@@ -72,20 +72,20 @@ def test_there_may_be_none(path: Path, warnings: list[LogEvent]) -> None:
 
 def test_the_file_is_its_owner_s(path: Path) -> None:
     """The secret in it is what keeps others from aiming at the book's buckets."""
-    write_peers_file(path, notes().record())
+    write_peers_file(path, notes())
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_saving_replaces_the_file_whole(path: Path) -> None:
-    write_peers_file(path, notes().record())
+    write_peers_file(path, notes())
     before = path.read_bytes()
-    write_peers_file(path, notes(entries=[]).record())
+    write_peers_file(path, notes(entries=[]))
     assert path.read_bytes() != before
     assert [file.name for file in path.parent.iterdir()] == ["peers.json"]
 
 
 def test_a_crash_while_saving_leaves_the_old_notes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_peers_file(path, notes().record())
+    write_peers_file(path, notes())
     before = path.read_bytes()
 
     def die(*_: object) -> None:
@@ -93,8 +93,13 @@ def test_a_crash_while_saving_leaves_the_old_notes(path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("os.fsync", die)
     with pytest.raises(KeyboardInterrupt):
-        write_peers_file(path, notes(entries=[]).record())
+        write_peers_file(path, notes(entries=[]))
     assert path.read_bytes() == before
+
+
+def text_in(path: Path) -> str:
+    """The JSON text in the file."""
+    return path.read_text().partition("\n")[0]
 
 
 def _edit(**changes: object) -> Callable[[str], str]:
@@ -111,9 +116,6 @@ def _edit_entry(**changes: object) -> Callable[[str], str]:
 
 
 DAMAGES: dict[str, Callable[[str], str]] = {
-    "cut in the middle": lambda text: text[: len(text) // 2],
-    "empty": lambda text: "",
-    "zeros": lambda text: "\0" * len(text),
     "another form": lambda text: "[]",
     "no object": lambda text: "5",
     "a field too few": lambda text: json.dumps({"format": FORMAT}),
@@ -145,14 +147,45 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 def test_a_damaged_file_is_told_and_replaced(
     path: Path, warnings: list[LogEvent], damage: Callable[[str], str]
 ) -> None:
-    write_peers_file(path, notes().record())
-    path.write_text(damage(path.read_text()))
+    write_peers_file(path, notes())
+    path.write_text(with_checksum(damage(text_in(path))))
     assert read_peers_file(path) is None
     (told,) = warnings
     assert told["path"] == str(path)
     assert told["why"]
-    write_peers_file(path, notes().record())
+    write_peers_file(path, notes())
     assert read_peers_file(path) is not None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[: len(content) // 2],
+        lambda content: b"",
+        lambda content: b"\0" * len(content),
+        lambda content: content.partition(b"\n")[0],
+        lambda content: content + b"\n",
+    ],
+)
+def test_a_file_without_its_checksum_is_told(
+    path: Path, warnings: list[LogEvent], damage: Callable[[bytes], bytes]
+) -> None:
+    write_peers_file(path, notes())
+    path.write_bytes(damage(path.read_bytes()))
+    assert read_peers_file(path) is None
+    assert [told["why"] for told in warnings] == ["it is damaged, because its content does not have its checksum"]
+
+
+@given(data=st.data())
+def test_a_flipped_bit_is_never_another_ban_or_peer(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("notes") / "peers.json"
+    write_peers_file(path, notes())
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    assert read_peers_file(path) is None
 
 
 def test_a_file_that_cannot_be_read_is_told(path: Path, warnings: list[LogEvent]) -> None:
@@ -178,8 +211,8 @@ def test_the_node_starts_with_any_content_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, value: object, name: str
 ) -> None:
     path = tmp_path_factory.mktemp("notes") / "peers.json"
-    write_peers_file(path, notes().record())
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    write_peers_file(path, notes())
+    path.write_text(with_checksum(json.dumps(json.loads(text_in(path)) | {name: value})))
     loaded = read_peers_file(path)
     if loaded is not None:
         assert len(bytes.fromhex(loaded.secret)) == 32

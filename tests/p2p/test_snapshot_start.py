@@ -2,7 +2,6 @@
 
 import json
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -10,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
@@ -30,6 +30,7 @@ from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.node.threads import InlineWorker
 from svcd.p2p import client as client_module
 from svcd.p2p import snapshot_start
+from svcd.p2p.chain_sync import ASKING_SECONDS
 from svcd.p2p.snapshot_download import STALL_SECONDS
 from svcd.p2p.snapshot_start import GIVE_UP_SECONDS, NOTHING_SECONDS, RETURN_SECONDS, StartMode
 from svcd.p2p.transport import FailureKind, PeerReply
@@ -45,7 +46,7 @@ from tests.p2p.memory_transport import Called, MemoryTransport
 from tests.p2p.remote_node import RemoteNode, Script, refused, silent, snapshot_of
 from tests.p2p.test_branch_push import post
 from tests.postgresql import Server
-from tests.store.damage import Damage, damage_table
+from tests.store.damage import change_last_byte, pages_of
 from tests.support import has_result, result_of
 
 MOST, DEPTH, WEEK = 4, 10, 30
@@ -310,22 +311,13 @@ def test_a_branch_with_more_work_than_the_headers_have_shown_ends_the_node(
     assert expected_errors()
 
 
-@pytest.mark.parametrize(
-    ("table", "damage"),
-    [
-        *(("snapshot_account", damage) for damage in Damage),
-        ("snapshot_chunk", Damage.PAGE),
-        ("snapshot_progress", Damage.PAGE),
-        ("snapshot_header", Damage.PAGE),
-    ],
-)
+@pytest.mark.parametrize("table", ["snapshot_account", "snapshot_chunk", "snapshot_progress", "snapshot_header"])
 def test_what_a_disk_has_damaged_is_fetched_again_and_the_node_goes_on(
     tmp_path: Path,
     transport: MemoryTransport,
     builder: ChainBuilder,
     chain: list[Block],
     table: str,
-    damage: Damage,
 ) -> None:
     node = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
     remote = archive(node, 1, chain, scripts={f"{PATH}/3": silent})
@@ -333,8 +325,7 @@ def test_what_a_disk_has_damaged_is_fetched_again_and_the_node_goes_on(
     node.run(5.0)
     assert missing_chunks(node) == (3,)
     node.close()
-    first = min(builder.accounts_after(chain[AT - 1]))
-    damage_table(node.path, table, first, damage)
+    change_last_byte(node.path, pages_of(node.path, table)[-1])
     again = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
     stops: list[None] = []
     again.node_context.threads.health.stop = lambda: stops.append(None)
@@ -347,6 +338,16 @@ def test_what_a_disk_has_damaged_is_fetched_again_and_the_node_goes_on(
     assert [text_line(event) for event in events if event["log_format"] == "{why}; it is fetched again"]
     assert stops == []
     again.close()
+
+
+def test_a_node_is_not_ready_before_it_has_the_blocks_after_the_snapshot(fresh: Node, chain: list[Block]) -> None:
+    """Their headers have been proven, so nothing may expire meanwhile, and no block be made."""
+    remote = archive(fresh, 1, chain)
+    fresh.meet(remote)
+    fresh.transport.latency[remote.endpoint] = 3.0
+    while fresh.tip.height < LENGTH:
+        assert fresh.status.unready()
+        fresh.run(0.05)
 
 
 def test_a_liar_that_was_met_first_does_not_spoil_the_snapshot(fresh: Node, chain: list[Block]) -> None:
@@ -445,7 +446,8 @@ class Webhooks:
         terms = PaymentTerms(f"order-{since}", address_of("shop", TEST_PARAMS.address_prefix), 25, 3, since)
         url = "https://shop.example.com/paid"
         request = WatchRequest(merchant="default", terms=terms, callback_url=url, host="shop.example.com", ttl_ms=1_000)
-        (outcome,) = self._opened.operations.register([request], StepContext(now=0, synced=True))
+        context = StepContext(now=0, synced=True, clock_trusted=True, arrivals_behind=0, term=0)
+        (outcome,) = self._opened.operations.register([request], context)
         return str(outcome) if isinstance(outcome, Pruned) else ""
 
     def close(self) -> None:
@@ -542,11 +544,9 @@ def test_watches_are_refused_only_while_the_state_becomes_the_chain(make_node: M
     assert (refused, prune_height(node)) == ([AT + 1, 0], 0)
 
 
-def locked() -> sqlite3.Error:
+def locked() -> apsw.Error:
     """What SQLite raises if another program has locked the file."""
-    error = sqlite3.OperationalError("database is locked")
-    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-    return error
+    return apsw.BusyError("database is locked")
 
 
 @pytest.mark.parametrize("after", [-1, 0])
@@ -595,12 +595,12 @@ def test_another_error_of_the_database_of_webhooks_is_logged_and_nothing_is_take
     make_node: MakeNode, chain: list[Block], expected_errors: Callable[..., list[LogEvent]]
 ) -> None:
     webhooks = Webhooks(Path(), "")
-    webhooks.refusal = sqlite3.DatabaseError("database disk image is malformed")
+    webhooks.refusal = apsw.CorruptError("database disk image is malformed")
     node = make_node(start=StartMode.AUTOMATIC, has_active_watch_since=webhooks.has_active_since)
     node.meet(archive(node, 1, chain))
     assert followed(node, chain)
     assert prune_height(node) == 0
-    expected_errors(sqlite3.DatabaseError)
+    expected_errors(apsw.Error)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -903,6 +903,20 @@ def test_an_outage_between_two_replies_with_headers_does_not_end_the_start(
     repairs[0]()
     assert followed(fresh, chain, within=90.0)
     assert prune_height(fresh) == AT + 1
+
+
+@pytest.mark.parametrize("ours", [0, 5])
+def test_a_claim_of_a_long_chain_without_headers_stops_no_node(
+    make_node: MakeNode, chain: list[Block], ours: int
+) -> None:
+    """While a network is young all nodes could start from a snapshot, if there were one."""
+    node = make_node(start=StartMode.AUTOMATIC)
+    node.take(*chain[:ours])
+    node.meet(boaster(node, 1, silent, work=2**60))
+    node.run(ASKING_SECONDS + 1)
+    for _ in range(70):
+        assert node.status.unready() == ""
+        node.run(1)
 
 
 def test_a_node_that_may_be_alone_ends_a_start_whose_peers_have_left(make_node: MakeNode, chain: list[Block]) -> None:

@@ -9,8 +9,8 @@ from attrs import define, evolve, field, frozen
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.interfaces import Worker
+from svcd.node.network_view import NetworkView, NoPeers
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
-from svcd.node.status import NetworkView, NoPeers
 from svcd.node.threads import InlineWorker
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.resource import PageHosts, pages_resource

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -10,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from svcd.chain.units import format_amount
 from svcd.node.fee_estimator import RECENT_BLOCKS, recent_fees, suggested_fee
-from svcd.node.status import NetworkView
+from svcd.node.network_view import NetworkView, NoPeers
 from svcd.pages import recent_blocks
 from svcd.pages.html import coins, grouped
 from svcd.pages.sources import PeerRow
@@ -18,6 +19,7 @@ from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
 from tests.chains import COIN, address_of, with_producers
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
+from tests.process_level.test_damage import spoil
 from tests.rpc.node import PARAMS, Node
 
 CHAIN = """
@@ -378,11 +380,16 @@ def test_json_links_depend_on_where_the_p2p_routes_are(open_node: Callable[..., 
 
 
 @pytest.mark.parametrize("target", ["/", "/mempool", "/search?q=x", "/nothing", "/block/0", "/wallet/", "/pay/"])
-def test_mainnet_without_verified_peers_warns_on_every_page(mainnet: Shown, target: str) -> None:
+def test_mainnet_without_peers_warns_on_every_page(mainnet: Shown, target: str) -> None:
     status = mainnet.ask(target).status
-    assert "no verified peers" in mainnet.see(target, status).visible
+    for accepted, told in (
+        (True, "alone: it makes its own chain, and nothing compares it"),
+        (False, "no verified peers"),
+    ):
+        mainnet.around.here = NoPeers(accepted).network_view()
+        assert told in mainnet.see(target, status).visible
     mainnet.around.here = NetworkView(1, 0, "")
-    assert "no verified peers" not in mainnet.see(target, status).visible
+    assert "Do not rely on this node" not in mainnet.see(target, status).visible
 
 
 def test_a_network_of_ones_own_has_its_name_and_the_letter_of_its_prefix(open_node: Callable[..., Node]) -> None:
@@ -396,9 +403,9 @@ def test_a_network_of_ones_own_has_its_name_and_the_letter_of_its_prefix(open_no
     assert re.fullmatch(r"/static/icon-f\.[0-9a-f]{16}\.svg", icon["href"])
     assert b">F</text>" in shown.ask(icon["href"]).body
     assert address in shown.see(f"/address/{address}").visible
-    assert "no verified peers" in page.visible
+    assert "it is alone" in page.visible
     shown.around.here = NetworkView(1, 0, "")
-    assert "no verified peers" not in shown.see("/").visible
+    assert "it is alone" not in shown.see("/").visible
 
 
 def test_a_node_that_is_catching_up_warns(shown: Shown) -> None:
@@ -493,3 +500,23 @@ def test_an_archive_says_nothing_of_that(shown: Shown) -> None:
     shown.node.grow(CHAIN)
     for target in ("/", f"/address/{shown.node.address('bob')}", "/reference/order-1", f"/tx/{'ab' * 32}"):
         assert "has only the blocks" not in shown.ask(target).body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [
+        ("/", "block"),
+        ("/block/1", "block_transaction"),
+        ("/tx/{txid}", "transfer_entry"),
+        ("/address/{bob}", "account_entry"),
+        ("/reference/order-1", "transfer_entry"),
+        ("/search?q=order-1", "transfer_entry"),
+    ],
+)
+def test_a_damaged_page_of_the_database_ends_the_node(
+    shown: Shown, path: str, table: str, expected_errors: Callable[..., list[Any]]
+) -> None:
+    txid = shown.node.grow(CHAIN)["b1"].transfers[0].txid.hex()
+    spoil(shown.node.path, table)
+    response = shown.ask(path.format(bob=shown.node.address("bob"), txid=txid))
+    assert (response.status, shown.node.stops, len(expected_errors())) == (503, 1, 1)

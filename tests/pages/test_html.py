@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from twisted.web.template import Tag, flattenString
 
 from svcd.chain.errors import RuleViolation
-from svcd.commerce.payment_request import FORBIDDEN_IN_LABEL
 from svcd.pages.html import (
     ago,
     amount,
@@ -22,7 +21,6 @@ from svcd.pages.html import (
     shortened,
     tag,
     utc,
-    visible,
 )
 from svcd.pages.layout import flattened
 from svcd.pages.routes import parse_typed_amount
@@ -155,24 +153,3 @@ def test_a_typed_amount_may_have_a_comma_where_it_cannot_mean_thousands(text: st
 def test_a_typed_amount_that_can_be_read_in_two_ways_is_refused(text: str) -> None:
     with pytest.raises(RuleViolation):
         parse_typed_amount(text)
-
-
-TEXTS = json.loads((VECTORS / "visible.json").read_text("utf-8"))["texts"]
-
-
-@pytest.mark.parametrize("case", TEXTS, ids=lambda case: case["name"])
-def test_texts(case: dict[str, str]) -> None:
-    assert visible(case["text"]) == case["shown"]
-
-
-@given(st.text())
-def test_no_bidi_or_invisible_character_remains(text: str) -> None:
-    shown = visible(text)
-    assert visible(shown) == shown
-    assert not set(shown) & set("\u200b\u200c\u2060\ufeff\u00ad\u3164\n")
-    assert not any(c < " " or "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069" for c in shown)
-
-
-@given(st.from_regex(f"[{FORBIDDEN_IN_LABEL}]", fullmatch=True))
-def test_characters_forbidden_in_labels_are_escaped(odd: str) -> None:
-    assert visible(f"a{odd}b") == f"a\\u{{{ord(odd):x}}}b"

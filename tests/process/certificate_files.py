@@ -1,6 +1,7 @@
 """Key and certificate of an `ssl:` endpoint, in files that a test renews."""
 
 import os
+import time
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
@@ -16,13 +17,15 @@ class CertificateFiles:
 
     def __init__(self, folder: Path, *, days: int = 90) -> None:
         folder.mkdir()
+        self.later = 0.0
+        """By how many seconds the clock of the node is ahead."""
         self.authority = make_authority("The authority of the tests")
         self.certificate, self.key = folder / "cert.pem", folder / "key.pem"
         self.signed = self.write(days=days)
 
-    def write(self, *, days: int, chain: bool = False) -> Signed:
-        """A new pair, which ends in so many days; with the authority behind it in a ``chain``."""
-        signed = self.signed = sign("localhost", "127.0.0.1", by=self.authority, days=(-1, days))
+    def write(self, *, days: int, begins: int = -1, chain: bool = False) -> Signed:
+        """A new pair, valid from and up to so many days from now; with the authority behind it in a ``chain``."""
+        signed = self.signed = sign("localhost", "127.0.0.1", by=self.authority, days=(begins, days))
         self._replace(self.certificate, signed.pem + (self.authority.pem if chain else b""))
         self.write_key(signed)
         return signed
@@ -44,7 +47,7 @@ class CertificateFiles:
         """As a node has it, which listens there."""
         endpoint = self.endpoint()
         arguments = EndpointDescription.parse(endpoint).arguments
-        return ServerCertificates({endpoint: ServerCertificate(endpoint, arguments)})
+        return ServerCertificates({endpoint: ServerCertificate(endpoint, arguments)}, lambda: time.time() + self.later)
 
     def arguments(self) -> str:
         """What an endpoint with TLS has besides its address."""

@@ -113,18 +113,64 @@ def test_an_unusable_certificate_has_one_sentence(
 
 def test_an_alarm_comes_14_and_3_days_before_the_end(files: CertificateFiles) -> None:
     certificates = files.loaded()
-    ends = the_one(certificates).loaded.ends
+    certificate = the_one(certificates)
+    ends = certificate.loaded.ends
     assert ends - time.time() == pytest.approx(90 * DAY, abs=600)
-    assert certificates.alarm(ends - 14 * DAY - 1) == ""
-    assert (
-        certificates.alarm(ends - 14 * DAY)
-        == f"the certificate {files.certificate} ends in less than 14 days: renew it"
+    assert certificate.alarm(ends - 14 * DAY - 1) == ""
+    assert certificate.alarm(ends - 14 * DAY) == (
+        f"the certificate {files.certificate} ends in less than 14 days: renew it"
     )
-    assert certificates.alarm(ends - 3 * DAY).endswith("ends in less than 3 days: renew it")
-    assert certificates.alarm(ends).endswith("has ended: clients refuse it")
+    assert certificate.alarm(ends - 3 * DAY).endswith("ends in less than 3 days: renew it")
+    files.later = 91 * DAY
+    assert certificates.alarm().endswith("has ended: clients refuse it")
     files.write(days=200)
     renew(certificates)
-    assert certificates.alarm(ends) == ""
+    assert certificates.alarm() == ""
+
+
+@pytest.mark.parametrize(
+    ("days", "begins", "why"), [(-1, -30, "has ended"), (60, 1, "is not valid yet")], ids=["ended", "not begun"]
+)
+def test_a_valid_certificate_stays_in_the_place_of_one_that_clients_refuse(
+    files: CertificateFiles, logged: Callable[[], list[str]], days: int, begins: int, why: str
+) -> None:
+    """As when the links of a program that renews certificates lead to an old pair."""
+    certificates = files.loaded()
+    before = the_one(certificates).getContext()
+    files.write(days=days, begins=begins)
+    for _ in range(3):
+        renew(certificates)
+    assert the_one(certificates).getContext() is before
+    assert logged() == [
+        "the certificate in use stays, because the new one cannot be used: "
+        f"{files.certificate} {why}, and the certificate in use is valid"
+    ]
+    with pytest.raises(CertificateError, match=why):
+        certificates.load()
+    files.later = 2 * DAY
+    renew(certificates)
+    assert (the_one(certificates).getContext() is before) == (why == "has ended"), "by then the other one has begun"
+
+
+def test_among_certificates_that_have_ended_the_newest_is_used(files: CertificateFiles) -> None:
+    """At least its key is the one that the operator means."""
+    files.write(days=-10, begins=-30)
+    certificates = files.loaded()
+    before = the_one(certificates).getContext()
+    files.write(days=-1, begins=-30)
+    renew(certificates)
+    assert the_one(certificates).getContext() is not before
+
+
+def test_a_clock_that_is_ahead_replaces_no_certificate_by_one_that_ends_earlier(files: CertificateFiles) -> None:
+    certificates = files.loaded()
+    before = the_one(certificates).getContext()
+    files.later = 91 * DAY
+    files.write(days=-1, begins=-30)
+    renew(certificates)
+    files.later = 0
+    renew(certificates)
+    assert the_one(certificates).getContext() is before
 
 
 @pytest.mark.socket

@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies
-from twisted.logger import LogEvent, Logger, LogLevel
+from twisted.logger import LogEvent, Logger, LogLevel, globalLogPublisher
 from twisted.python import log as legacy
 from twisted.python.failure import Failure
 
 from svcd.process.hangup import rotate_on_signal
 from svcd.process.logs import (
+    MAX_QUEUED,
     REPEATS,
     REPEATS_SECONDS,
     LineObserver,
+    LogThread,
     NodeLog,
     RepeatFilter,
     TerminalObserver,
@@ -319,13 +321,24 @@ def test_a_failure_is_written() -> None:
 # Where the log goes
 
 
+def test_a_failure_of_which_another_line_tells_is_left_out() -> None:
+    lines: list[str] = []
+    log = NodeLog("text", "info", lines.append)
+    log.leave_out(lambda error: isinstance(error, ValueError))
+    ours = Logger("svcd.test", observer=log.observer)
+    ours.failure("checking the alarms failed", failure())
+    ours.failure("saving failed", Failure(OSError("no")))
+    ours.info("height 7")
+    assert [line.partition("] ")[2].partition("\n")[0] for line in lines] == ["saving failed", "height 7"]
+
+
 def test_a_log_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     """It is ten files of ten megabytes at most, whoever makes the node write how much."""
     log = tmp_path / "node.log"
     opened: Any = NodeLog.opened({"logfile": str(log)}, "text", "info")
     lines = 130
     for number in range(lines):
-        opened._lines._write(f"{number} {'x' * 999_990}\n")
+        opened.thread.write(opened._file.write, f"{number} {'x' * 999_990}\n")
     opened._file.close()
     kept = sorted(tmp_path.iterdir())
     assert [path.name for path in kept] == ["node.log", *(f"node.log.{number}" for number in range(1, 10))]
@@ -353,6 +366,110 @@ def test_a_rotation_begins_a_new_file(tmp_path: Path) -> None:
         assert "in a new file" not in moved.read_text().splitlines()[-1] or name == "away"
         assert f"in a new file after {name}" in path.read_text()
     opened._file.close()
+
+
+def test_a_file_that_another_program_truncates_has_no_hole(tmp_path: Path) -> None:
+    """As logrotate does with `copytruncate`."""
+    path = tmp_path / "node.log"
+    opened: Any = NodeLog.opened({"logfile": str(path)}, "text", "info")
+    log = Logger("svcd.test", observer=opened.observer)
+    log.info("one")
+    os.truncate(path, 0)
+    log.info("two")
+    assert path.read_text().endswith("two\n")
+    assert "\0" not in path.read_text()
+    opened._file.close()
+
+
+def test_a_file_that_cannot_be_opened_again_is_tried_with_the_next_line(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "node.log"
+    path.parent.mkdir()
+    opened: Any = NodeLog.opened({"logfile": str(path)}, "text", "info")
+    path.parent.rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        opened.rotate()
+    path.parent.mkdir()
+    Logger("svcd.test", observer=opened.observer).info("again")
+    assert "again" in path.read_text()
+    opened._file.close()
+
+
+# In a thread of its own
+
+
+class Reader:
+    """Takes lines when it is let to, as the reader of a pipe."""
+
+    def __init__(self) -> None:
+        self.reads = threading.Event()
+        self.taken = threading.Semaphore(0)
+        self.lines: list[str] = []
+
+    def write(self, line: str) -> None:
+        """Wait until the line is read."""
+        assert self.reads.wait(60)
+        self.lines.append(line)
+        self.taken.release()
+
+
+def test_lines_that_nobody_reads_hold_up_nothing_and_are_counted() -> None:
+    reader, lines = Reader(), MAX_QUEUED + 5
+    node_log = NodeLog("text", "info", reader.write)
+    node_log.thread.begin()
+    for number in range(lines):
+        node_log.observer(event(f"{number}", log_level=LogLevel.critical))
+    # One is being written, and it may not have been taken from the queue before others were refused.
+    dropped = node_log.thread.dropped
+    assert dropped in (4, 5)
+    reader.reads.set()
+    for _ in range(lines - dropped):
+        assert reader.taken.acquire(timeout=60)
+    node_log.thread.flush()
+    assert [line.split()[-1] for line in reader.lines] == [str(number) for number in range(lines - dropped)]
+
+
+def test_what_was_dropped_is_told_once_lines_are_written_again() -> None:
+    thread, told = LogThread(dropped=3), list[LogEvent]()
+    thread.begin()
+    globalLogPublisher.addObserver(told.append)
+    try:
+        thread.run(lambda: None)
+        thread.run(lambda: None)
+        thread.flush()
+    finally:
+        globalLogPublisher.removeObserver(told.append)
+    assert [each["lines"] for each in told if each["log_namespace"] == LogThread._log.namespace] == [3]
+
+
+def test_a_line_that_the_system_refuses_ends_nothing() -> None:
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        if not lines and "one" in line:
+            raise OSError(28, "No space left on device")
+        lines.append(line)
+
+    node_log = NodeLog("text", "info", write)
+    node_log.thread.begin()
+    log = Logger("svcd.test", observer=node_log.observer)
+    log.info("one")
+    log.info("two")
+    node_log.thread.flush()
+    assert node_log.thread.dropped == 1
+    assert [line.split()[-1] for line in lines] == ["two"]
+
+
+def test_the_end_of_the_process_writes_what_is_left(tmp_path: Path) -> None:
+    script = (
+        "from twisted.logger import Logger\n"
+        "from svcd.process.logs import NodeLog\n"
+        "node_log = NodeLog.opened({'nodaemon': True}, 'text', 'info')\n"
+        "node_log.thread.begin()\n"
+        "log = Logger('n', observer=node_log.observer)\n"
+        "for number in range(20): log.info('line {number}', number=number)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert [line.rpartition("line ")[2] for line in done.stdout.splitlines()] == [str(number) for number in range(20)]
 
 
 def test_the_level_can_change() -> None:

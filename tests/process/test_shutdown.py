@@ -129,7 +129,7 @@ atexit.register(print, "put to rest")
 sys.stderr.write("last words")
 sys.stderr.flush()
 {missing}
-exit_now(7)
+exit_now(7, lambda: None)
 """
     assert ended(program) == (7, "", "last words")
 
@@ -138,7 +138,7 @@ def test_the_status_counts_although_the_reactor_stops_already() -> None:
     program = """
 from twisted.internet import reactor
 from svcd.process.shutdown import graceful_exit
-leave = graceful_exit(reactor)
+leave = graceful_exit(reactor, lambda: None)
 def both():
     reactor.stop()
     leave(3)
@@ -155,7 +155,7 @@ def test_any_thread_may_have_the_process_end_and_the_reactor_is_stopped_in_its_o
 import threading, time
 from twisted.internet import reactor
 from svcd.process.shutdown import graceful_exit
-leave, stop = graceful_exit(reactor), reactor.stop
+leave, stop = graceful_exit(reactor, lambda: None), reactor.stop
 def stop_in() -> None:
     print(threading.current_thread() is threading.main_thread())
     stop()
@@ -174,7 +174,7 @@ def test_an_exit_before_the_reactor_runs_takes_effect_when_it_runs() -> None:
     program = """
 from twisted.internet import reactor
 from svcd.process.shutdown import graceful_exit
-graceful_exit(reactor)(3)
+graceful_exit(reactor, lambda: None)(3)
 reactor.run()
 print("stopped")
 """

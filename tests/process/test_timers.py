@@ -9,10 +9,9 @@ from attrs import define
 from twisted.internet.base import ReactorBase
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.interfaces import milliseconds, unix_seconds
-from svcd.process.timers import ClockWatch, Periodic, use_monotonic_clock
+from svcd.process.timers import Periodic, use_monotonic_clock
 from tests.support import has_result
 
 
@@ -149,37 +148,3 @@ def test_a_clock_without_another_is_the_time_itself() -> None:
     clock = Clock()
     clock.advance(7.5)
     assert (unix_seconds(clock), milliseconds(clock)) == (7.5, 7500)
-
-
-class Settable(Clock):
-    """An even clock, and one that can be set."""
-
-    ahead = 0.0
-
-    def unix_seconds(self) -> float:
-        return float(self.seconds()) + self.ahead
-
-
-@pytest.mark.parametrize(
-    ("jump", "told"),
-    [(HOUR, "forward by 3600 s"), (-HOUR, "back by 3600 s"), (1.0, None)],
-)
-def test_a_change_of_the_clock_is_logged_once(jump: float, told: str | None) -> None:
-    clock, lines = Settable(), []
-
-    def note(event: LogEvent) -> None:
-        lines.append((event["log_level"].name, formatEvent(event)))
-
-    watch = ClockWatch(clock)
-    globalLogPublisher.addObserver(note)
-    try:
-        for _ in range(3):
-            clock.advance(5)
-            watch.check()
-        clock.ahead = jump
-        for _ in range(3):
-            watch.check()
-    finally:
-        globalLogPublisher.removeObserver(note)
-    sentence = f"the computer's clock was set {told}; block times follow the new time; timeouts are not affected"
-    assert lines == ([] if told is None else [("warn", sentence)])

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from svcd.seed_file import SeedKind, render_seed
 from tests.chains import key_of
 from tests.process_level.conftest import Nodes
 from tests.process_level.pages import run
@@ -19,7 +20,7 @@ def found(nodes: Nodes, folder: Path) -> RunningNode:
     key = folder / "anna" / "operator.key"
     key.parent.mkdir(mode=0o700)
     key.touch(mode=0o600)
-    key.write_text(f"{key_of('anna').seed.hex()}\n")
+    key.write_bytes(render_seed(key_of("anna").seed, SeedKind.BLOCK))
     run(f"svc network new fest {FAST} --defaults --producer {key_of('anna').public.hex()} 2>/dev/null", folder)
     port = free_port()
     return nodes.start(

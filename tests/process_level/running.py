@@ -131,11 +131,18 @@ def exchange(connection: HTTPConnection, method: str, target: str, body: object 
 class RunningNode:
     """`twistd -n svcd` with a data directory; the log is JSON, one event a line.
 
-    ``inside`` is what the command begins with, ``listen`` the endpoint of the public port.
+    ``inside`` is what the command begins with, ``listen`` the endpoint of the public port. ``output`` is a descriptor
+    for the log, which then does not go to a file.
     """
 
     def __init__(
-        self, data_dir: Path, port: int, *options: str, inside: Sequence[str] = (), listen: str | None = None
+        self,
+        data_dir: Path,
+        port: int,
+        *options: str,
+        inside: Sequence[str] = (),
+        listen: str | None = None,
+        output: int | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.port = port
@@ -148,7 +155,7 @@ class RunningNode:
         with self._log.open("wb") as log, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [*command, listen, "--set=log.format=json", *options],
-                stdout=log,
+                stdout=log if output is None else output,
                 stderr=errors,
                 cwd=data_dir.parent,
                 env=ENVIRONMENT,

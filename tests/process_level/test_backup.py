@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sqlite3
 import stat
 import subprocess
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from svcd.store.database import connect
 from tests.faults.conftest import confirm
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, wait_until
@@ -83,7 +83,7 @@ def test_a_backup_is_made_while_blocks_go_on_and_a_node_starts_on_it(nodes: Node
     for answer in told:
         folder = Path(answer["path"])
         assert sorted(answer["files"]) == sorted(path.name for path in folder.iterdir())
-        assert sorted(answer["files"]) == ["chain.sqlite", "mempool.sqlite", "webhooks.sqlite"]
+        assert sorted(answer["files"]) == ["chain.sqlite", "webhooks.sqlite"]
         assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
         assert svc(tmp_path, "db", "check", folder).startswith(f"{folder} is sound: {int(answer['height']) + 1} blocks")
     restored = nodes.start(*DEVNET, *hooks, name="copy-1")
@@ -103,8 +103,8 @@ def test_a_damaged_chain_is_found_rebuilt_and_used_again(nodes: Nodes, tmp_path:
     assert again.status()["hash"] == tip
     assert {event["level"] for event in again.events} == {"info"}, "nothing is missed that the check has taken up"
     again.stop()
-    with closing(sqlite3.connect(tmp_path / "data" / "chain.sqlite")) as connection, connection:
-        connection.execute("UPDATE account SET balance = balance + 1")
+    with closing(connect(tmp_path / "data" / "chain.sqlite")) as connection, connection:
+        connection.execute("UPDATE account_entry SET balance = balance + 1")
     assert "try: svc db rebuild data" in svc(tmp_path, "db", "check", "data", status=1)
     svc(tmp_path, "db", "rebuild", "data")
     svc(tmp_path, "db", "check", "data")
@@ -124,7 +124,7 @@ def test_a_merchant_hears_of_payments_after_a_backup_was_put_back(shop: Shop, tm
     shop.node.mine(1)
     shop.hears(PAID, "confirming: confirming 1")
     shop.node.kill()
-    for name in ("chain.sqlite", "mempool.sqlite", "webhooks.sqlite"):
+    for name in ("chain.sqlite", "webhooks.sqlite"):
         for part in ("", "-wal", "-shm", "-open"):
             (tmp_path / "shop" / f"{name}{part}").unlink(missing_ok=True)
         shutil.copy(tmp_path / "copy" / name, tmp_path / "shop" / name)

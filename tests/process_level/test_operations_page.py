@@ -28,7 +28,7 @@ def test_every_option_is_named() -> None:
 def test_every_file_of_the_data_directory_is_named() -> None:
     named = set(rows(section("docs/storage.md", "## Data directory")))
     source = "".join(path.read_text() for path in (ROOT / "svcd").rglob("*.py"))
-    written = set(re.findall(r'"((?:node|operator)\.\w+|(?:chain|mempool)\.sqlite|peers\.json|lock)"', source))
+    written = set(re.findall(r'"((?:node|operator)\.\w+|chain\.sqlite|mempool\.journal|peers\.json|lock)"', source))
     written |= {StateTreeFile(Path("chain.sqlite")).path.name}
     written -= set(EventType)
     assert named == written

@@ -14,6 +14,7 @@ from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.block import Block
 from svcd.chain.params import MAINNET, NetworkParams
 from svcd.config.network_file import read_network_file, render_network_file
+from svcd.seed_file import SeedKind, render_seed
 from tests.chains import ChainBuilder, key_of
 from tests.net.certificates import make_authority, sign
 from tests.process_level.conftest import Nodes
@@ -79,7 +80,7 @@ class Festival:
         made = self.svc("node", "key", "new", "--data-dir=anna", f"--password-file={self.password}")
         self.addresses["anna"] = made["address"]
         for name in MEMBERS[1:]:
-            self.private(f"{name}/operator.key", key_of(name).seed.hex() + "\n")
+            self.private(f"{name}/operator.key", render_seed(key_of(name).seed, SeedKind.BLOCK).decode())
             self.addresses[name] = self.svc("node", "key", "address", f"--data-dir={name}")["address"]
         words = ("wallet", "new", "--words-to=words", "--keyfile=before.json")
         self.addresses["customer"] = self.svc(*words)["address"]

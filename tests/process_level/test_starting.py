@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from svcd.store.database import connect
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import (
     BIN,
@@ -144,7 +144,7 @@ def test_a_database_that_cannot_be_opened_is_not_called_damaged(copied: Path) ->
 
 
 def test_a_database_of_a_newer_program(copied: Path) -> None:
-    with sqlite3.connect(copied / "chain.sqlite") as connection:
+    with connect(copied / "chain.sqlite") as connection:
         connection.execute("PRAGMA user_version = 999")
     connection.close()
     done = start(copied)
@@ -168,12 +168,26 @@ def test_a_secret_that_others_can_read(copied: Path, name: str) -> None:
     assert done.status == 1
 
 
+@pytest.mark.parametrize(("name", "kind"), [("node.key", "node key"), ("operator.key", "block key")])
+def test_a_key_with_a_changed_digit(copied: Path, name: str, kind: str) -> None:
+    """It would be another identity, or another account for the rewards."""
+    content = bytearray((copied / name).read_bytes())
+    content[20] = ord("0" if content[20] != ord("0") else "1")
+    (copied / name).write_bytes(content)
+    done = start(copied)
+    assert done.sentence == (
+        f"svcd: {copied}/{name} is damaged, because the {kind} in it does not have its checksum: restore it, or move "
+        "it away for a new key"
+    )
+    assert done.status == 1
+
+
 def test_secrets_are_made_for_their_owner_only(nodes: Nodes) -> None:
     node = nodes.start(*DEVNET, f"--operator-listen=tcp:{free_port()}:interface=127.0.0.1")
     modes = {path.name: path.stat().st_mode & 0o777 for path in node.data_dir.iterdir()}
-    for name in ("node.key", "operator.key", "operator.token"):
+    for name, size in (("node.key", 89), ("operator.key", 89), ("operator.token", 65)):
         assert modes[name] == 0o600
-        assert len((node.data_dir / name).read_text()) == 65
+        assert len((node.data_dir / name).read_text()) == size
     assert node.data_dir.stat().st_mode & 0o777 == 0o700
 
 

@@ -1,6 +1,7 @@
 """SIGTERM: no new connections, an answer for what was asked, the database closed last; and what a restart finds."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -106,6 +107,35 @@ def test_an_idle_connection_does_not_hold_it_up(nodes: Nodes) -> None:
     node.check_log()
 
 
+def fill(pipe: int) -> None:
+    """Write into a pipe, of which ``pipe`` is the end to read, until no byte more fits into it."""
+    writing = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        while os.write(writing, b"."):
+            """It fails when the pipe is full."""
+    except BlockingIOError:
+        return
+    finally:
+        os.close(writing)
+
+
+def test_a_pipe_that_its_reader_leaves_full_holds_up_neither_requests_nor_the_stop(tmp_path: Path) -> None:
+    """As a log collector that hangs."""
+    reading, writing = os.pipe()
+    node = RunningNode(tmp_path / "data", free_port(), *DEVNET, output=writing)
+    os.close(writing)
+    try:
+        node.wait_ready()
+        fill(reading)
+        assert len(node.mine(3)) == 3
+        assert node.status()["height"] == "3"
+        node.terminate()
+        assert node.wait_ended() == 0
+    finally:
+        node.kill()
+        os.close(reading)
+
+
 def test_work_that_the_operator_asked_for_is_finished(nodes: Nodes) -> None:
     node = nodes.start(*DEVNET, "--set=limits.drainSeconds=60")
     connection = LocalConnection(node.socket)
@@ -149,7 +179,7 @@ def test_a_stopped_node_leaves_its_databases_without_logs(nodes: Nodes) -> None:
         "chain.sqlite",
         "chain.sqlite-tree",
         "lock",
-        "mempool.sqlite",
+        "mempool.journal",
         "node.key",
         "operator.key",
         "peers.json",

@@ -12,6 +12,7 @@ from svcd.rpc.sites import OperatorOpenApiRoute, operator_document
 from svcd.web.routes import routes_of
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, PARAMS, Client, Node, Settings
+from tests.support import SettableClock
 from tests.web.wire import Wire
 
 CLIENT = "203.0.113.9"
@@ -20,9 +21,9 @@ READER = "198.51.100.7"
 START_SLOT = 20_000
 
 
-def present() -> Clock:
+def present() -> SettableClock:
     """A clock that shows enough slots after the genesis for every chain of a test."""
-    clock = Clock()
+    clock = SettableClock()
     clock.advance(PARAMS.slot_time(START_SLOT) // 1000)
     return clock
 

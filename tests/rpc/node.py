@@ -22,11 +22,13 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
+from svcd.node.database_health import DatabaseHealth
 from svcd.node.devnet import Devnet
 from svcd.node.mempool import Mempool
+from svcd.node.network_view import NetworkView, NoPeers
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.recipient_index import RecipientIndex
-from svcd.node.status import NetworkView, NoPeers, Status
+from svcd.node.status import Status
 from svcd.node.threads import InlineWorker
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
@@ -41,7 +43,6 @@ from svcd.rpc.payment_routes import CommerceRoutes, PaymentListRoutes
 from svcd.rpc.proof_routes import ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.rpc.statement_routes import StatementRoutes
-from svcd.store.block_deletion import BlockDeletion
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
@@ -85,6 +86,8 @@ class Shown:
     def behind(self) -> str:
         return self.around.behind
 
+    why_no_block = behind
+
 
 class NobodyThere:
     """A network on which every call fails."""
@@ -119,7 +122,12 @@ class Node:
         self.path = path
         self.builder = ChainBuilder(self.params)
         self.clock = clock
-        threads = NodeThreads(worker or InlineWorker(), InlineWorker(), 2, InlineWorker(), InlineWorker())
+        self.stops = 0
+        """How often it was to stop because a database is damaged."""
+        self.health = DatabaseHealth(self._stop)
+        threads = NodeThreads(
+            worker or InlineWorker(), InlineWorker(), 2, InlineWorker(), InlineWorker(), health=self.health
+        )
         mempool = Mempool(self.params, max_transactions=settings.max_transactions, max_bytes=1 << 20)
         opening = open_node(
             self.params, path, threads=threads, mempool=mempool, clock=clock, keep_blocks=settings.keep_blocks
@@ -133,7 +141,7 @@ class Node:
             node_id=NODE_ID,
             endpoint=settings.endpoint,
             peers=self.peers,
-            clock=clock,
+            guard=self.node_context.guard,
             trouble=lambda: self.databases.trouble,
             database=lambda: self.databases.unavailable,
         )
@@ -144,7 +152,9 @@ class Node:
             OperatorRoutes(self.status, details=lambda: {"verifierQueue": 0}, token=settings.token),
             DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
         ]
-        self.sites = SiteFactory(clock, lambda: f"e{next(errors)}", narrowed=of_network(self.params))
+        self.sites = SiteFactory(
+            clock, lambda: f"e{next(errors)}", self.health.is_damage, narrowed=of_network(self.params)
+        )
         limiter = RateLimiter(Clients(exempt=settings.exempt), settings.rates, clock)
         public = PublicSite(settings.limits, limiter)
         peers = self._peer_routes(settings) if settings.peers else []
@@ -160,12 +170,16 @@ class Node:
         )
         self.operator: Site = self.sites.operator(self.operator_routes, SiteLimits())
 
+    def _stop(self) -> None:
+        self.stops += 1
+
     def keep_from(self, height: int) -> None:
         """Delete the blocks below ``height``, as a node with `keepBlocks` does."""
-        deletion = BlockDeletion(self.node_context.chain.chainstate.store._db)
-        while deletion.delete_some(below=height, at_most=1_000).more:
-            pass
-        self.node_context.chain_manager.update_prune_height()
+        store, chain_manager = self.node_context.chain.chainstate.store, self.node_context.chain_manager
+        with store.commit():
+            store.delete_old_blocks(below=height, at_most=height)
+        chain_manager.end_shared_commit()
+        chain_manager.prune_height = store.prune_height()
 
     def _peer_routes(self, settings: Settings) -> list[object]:
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool

@@ -9,6 +9,7 @@ from attrs import evolve
 
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Transfer
+from svcd.store.mempool_journal import read_journal
 from svcd.web.rate_limits import Rate
 from tests.chains import ChainBuilder, key_of
 from tests.rpc.conftest import CLIENT, START_SLOT, public_client
@@ -191,7 +192,8 @@ def test_body_that_is_no_object(still: Client, text: bytes) -> None:
 
 
 def test_an_accepted_transfer_is_on_disk_before_the_answer(node: Node, client: Client, pay: Pay) -> None:
+    journal = node.node_context.transaction_pool.journal.path
     transfers = [pay(amount) for amount in (1, 2, 3)]
     for transfer in transfers:
         client.ok(ROUTE, body(transfer))
-        assert list(node.node_context.transaction_pool.store.rows())[-1].body == transfer.wire
+        assert list(read_journal(journal).transfers.values())[-1].wire == transfer.wire

@@ -12,8 +12,8 @@ from twisted.internet.task import Clock
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import MAX_INTEGER, canonical, tagged_hash
-from svcd.node.chainstate import LongReads
-from svcd.node.status import NetworkView
+from svcd.node.network_view import NetworkView
+from svcd.node.open_chain import LongReads
 from svcd.store.chain_store import ChainReader
 from tests.chains import COIN, key_of
 from tests.rpc.conftest import START_SLOT, public_client
@@ -59,6 +59,7 @@ def test_status_of_a_new_chain(still: Client) -> None:
             "bestKnownPeerHeight": "0",
             "syncLagBlocks": "0",
             "syncState": "synced",
+            "alone": True,
             "time": str(PARAMS.slot_time(START_SLOT)),
         }
     }
@@ -87,7 +88,7 @@ def test_status_follows_the_peers_and_the_time_while_the_chain_stands_still(
 
     assert later == {**before, "time": str(int(before["time"]) + 1500)}
     changed = {"knownPeerCount": 3, "bestKnownPeerHeight": "7", "syncLagBlocks": "7", "syncState": "catching-up"}
-    assert behind == {**later, **changed}
+    assert behind == {**later, **changed, "alone": False}
 
 
 def test_status_shows_an_endpoint_only_where_one_is_set(open_node: OpenNode, client: Client) -> None:

@@ -1,23 +1,28 @@
 """What clients are told when the disk fails under a request."""
 
+import errno
 import json
-import sqlite3
+import os
 
+import apsw
 import pytest
+from twisted.internet.defer import Deferred
 
 from svcd.chain.errors import Corrupt
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
-from svcd.store.database import DatabaseUnavailable
+from svcd.store.database import DatabaseUnavailable, DiskError
+from svcd.store.mempool_journal import read_journal
 from svcd.web.connections import SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter
-from tests.rpc.node import UNLIMITED, Node
+from tests.rpc.node import UNLIMITED, Client, Node
+from tests.support import result_of
 from tests.web.wire import Wire
 
 
-def sqlite_error(code: int) -> sqlite3.Error:
-    error = sqlite3.OperationalError("what SQLite says")
-    error.sqlite_errorcode = code
+def sqlite_error(code: int) -> apsw.Error:
+    error = apsw.exception_for(code)
+    error.args = ("what SQLite says",)
     return error
 
 
@@ -26,7 +31,12 @@ def sqlite_error(code: int) -> sqlite3.Error:
     [
         (Corrupt("the stored block has another hash"), "the node's database is damaged, and the node stops", None),
         (
-            sqlite_error(sqlite3.SQLITE_FULL),
+            sqlite_error(apsw.SQLITE_FULL),
+            "the node cannot write to its disk at present; nothing has changed, so try again later",
+            None,
+        ),
+        (
+            DiskError("No space left on device"),
             "the node cannot write to its disk at present; nothing has changed, so try again later",
             None,
         ),
@@ -65,3 +75,33 @@ def test_trouble_with_the_disk_is_told_without_an_id(
     assert (response.status, json.loads(response.body)["error"]) == (503, sentence)
     assert response.headers.get("retry-after") == seconds
     assert shown == ([error] if isinstance(error, Corrupt) else [])
+
+
+def test_a_journal_that_cannot_be_written_stops_transfers_only(
+    node: Node, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused transfer is shown nowhere, the chain goes on, and the node continues when the disk takes a write."""
+    pool, journal = node.node_context.transaction_pool, node.node_context.disks[1]
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    transfer = node.builder.transfer("alice", "bob", 1)
+    body = {"transaction": json.loads(transfer.wire)}
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", fail)
+        response = client.post("/rpc/broadcast", body)
+        assert (response.status, response.error) == (
+            503,
+            "the node cannot write to its disk at present; nothing has changed, so try again later",
+        )
+        sentence = "the mempool's journal cannot be written: No space left on device"
+        assert (journal.trouble, node.node_context.trouble) == (sentence, sentence)
+        block = node.builder.block()
+        node.take(block)
+        result_of(Deferred.fromCoroutine(journal.try_again()))
+        assert journal.trouble
+    assert (len(pool.mempool), read_journal(pool.journal.path).transfers) == (0, {})
+    result_of(Deferred.fromCoroutine(journal.try_again()))
+    assert not journal.trouble
+    assert client.ok("/rpc/broadcast", body)["state"] == "accepted"

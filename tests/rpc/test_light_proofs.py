@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
@@ -168,6 +169,22 @@ def test_a_client_that_goes_away_leaves_the_proof_to_the_next(node: Node, monkey
     worker.step()
     assert json.loads(result_of(second).body)["proof"]["tip"] == PARAMS.genesis_hash.hex()
     assert len(worker) == 0, "it was not made twice"
+
+
+def test_accounts_are_looked_up_one_at_a_time(node: Node) -> None:
+    """A block waits in the writer's queue for one of them, whether clients wait for theirs or go away."""
+    writer = Stepped()
+    context = evolve(node.node_context, chain=evolve(node.node_context.chain, writer=writer))
+    payments = PaymentLookup.subscribed(context.chain_manager, context.transaction_pool)
+    routes = ProofRoutes(context, payments, InlineWorker())
+    address = node.address("alice")
+    looking = [Deferred.fromCoroutine(routes.account(address)) for _ in range(5)]
+    looking[0].addErrback(lambda failure: failure.trap(CancelledError)).cancel()
+    for _ in looking:
+        assert len(writer) == 1
+        writer.step()
+    assert len(writer) == 0
+    assert {json.loads(result_of(each).body)["proof"]["address"] for each in looking[1:]} == {address}
 
 
 def test_proofs_have_a_rate_of_their_own(open_node: Callable[..., Node]) -> None:

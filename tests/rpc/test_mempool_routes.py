@@ -82,7 +82,7 @@ def test_a_transfer_in_a_block_is_not_listed(node: Node, client: Client, clock: 
     ("query", "sentence"),
     [
         ("?limit=0", "limit: must be a whole number from 1 to 100"),
-        ("?before=3-4", "before: must be a whole number from 0 to 9007199254740991"),
+        ("?before=3-4", 'before must be a decimal string without leading zeros, from "0" to "9007199254740991"'),
     ],
 )
 def test_pages_that_there_are_not(still: Client, still_node: Node, query: str, sentence: str) -> None:

@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from itertools import count
@@ -27,11 +26,11 @@ from svcd.config.loader import load
 from svcd.config.schema import Limits
 from svcd.limits import Limit
 from svcd.node.backups import Backups
-from svcd.node.status import NO_PEER_MET, NetworkView
+from svcd.node.network_view import NO_PEER_MET, NetworkView
 from svcd.node.threads import InlineWorker, PoolLoad
 from svcd.rpc.operator_routes import BackupRoutes, LimitsRoutes, NodeDetails, ParticipationRoutes, PeerAdminRoutes
 from svcd.rpc.sites import SiteFactory
-from svcd.store.mempool_store import FILE as MEMPOOL
+from svcd.store.database import connect
 from svcd.web.connections import SiteLimits
 from tests.chains import COIN, key_of
 from tests.node.bench import Stepped
@@ -63,7 +62,7 @@ def hashes(client: Client) -> list[str]:
 
 
 def test_ready(still_operator: Client) -> None:
-    assert still_operator.ok("/ready") == {"alarms": []}
+    assert still_operator.ok("/ready") == {"alarms": [], "alone": True}
 
 
 def test_ready_with_an_alarm_after_an_outage(node: Node, operator: Client) -> None:
@@ -71,22 +70,23 @@ def test_ready_with_an_alarm_after_an_outage(node: Node, operator: Client) -> No
     assert operator.ok("/ready") == {
         "alarms": [
             "the chain stood still for 40 slots before block 3: ask for more confirmations than usual until block 8"
-        ]
+        ],
+        "alone": True,
     }
     node.take(node.builder.block(blocks["c8"]))
-    assert operator.ok("/ready") == {"alarms": []}
+    assert operator.ok("/ready") == {"alarms": [], "alone": True}
 
 
 def test_ready_without_one_after_a_shorter_gap(node: Node, operator: Client) -> None:
     node.grow("genesis: b[1..3]\nb3 is at slot 43")
-    assert operator.ok("/ready") == {"alarms": []}
+    assert operator.ok("/ready") == {"alarms": [], "alone": True}
 
 
 def test_ready_with_an_alarm_after_a_deep_reorganisation(node: Node, operator: Client, client: Client) -> None:
     node.grow("genesis: b[1..12]")
     operator.ok("/operator/reorganise", {"depth": 12})
     sentence = "a reorganisation undid 12 blocks, from height 1 to 12: look at payments that were settled in them"
-    assert operator.ok("/ready") == {"alarms": [sentence]}
+    assert operator.ok("/ready") == {"alarms": [sentence], "alone": True}
     assert operator.ok("/operator/status")["status"]["alarms"] == {"deep-reorganisation": sentence}
     assert client.ok("/rpc/status")["status"]["syncState"] == "synced"
 
@@ -94,7 +94,7 @@ def test_ready_with_an_alarm_after_a_deep_reorganisation(node: Node, operator: C
 def test_not_ready_while_peers_move_on(node: Node, operator: Client, client: Client, clock: Clock) -> None:
     node.peers.around = NetworkView(3, 0, "", usual_height=2)
     clock.advance(599)
-    assert operator.ok("/ready") == {"alarms": []}
+    assert operator.ok("/ready") == {"alarms": [], "alone": False}
     clock.advance(1)
     assert operator.refusal("/ready", status=503) == (
         "not ready: the chain of this node has been at height 0 for 10 minutes while most peers show height 2 or more"
@@ -112,7 +112,7 @@ def test_not_ready_while_the_disk_takes_nothing(node: Node, operator: Client) ->
         result_of(Deferred.fromCoroutine(node.databases.try_disks()))
     connection.execute("PRAGMA query_only = 0")
     result_of(Deferred.fromCoroutine(node.databases.try_disks()))
-    assert operator.ok("/ready") == {"alarms": []}
+    assert operator.ok("/ready") == {"alarms": [], "alone": True}
 
 
 def test_not_ready_while_most_peers_break_the_rules(node: Node, operator: Client) -> None:
@@ -480,9 +480,9 @@ class BackupOperator:
     def __init__(self, open_node: Callable[..., Node], folder: Path, worker: Any, token: str | None = None) -> None:
         self.node = open_node()
         self.node.grow("genesis a[1..5]")
-        (chain,) = (path for path in folder.glob("*.sqlite") if path.name != MEMPOOL)
+        (chain,) = folder.glob("*.sqlite")
         self.chain = chain
-        self.backups = Backups(chain, None, worker)
+        self.backups = Backups(chain, None, worker, self.node.health)
         routes = BackupRoutes(self.backups, token=token)
         site = self.node.sites.operator([routes], SiteLimits())
         self.client = Client(site, description_of([routes]), self.node.clock, OPERATOR_SOCKET)
@@ -501,9 +501,9 @@ def test_a_backup_holds_the_chain(backup_operator: BackupOperator, tmp_path: Pat
         "path": str(tmp_path / "copy"),
         "height": "5",
         "hash": tip.hash.hex(),
-        "files": {name: str((copied.parent / name).stat().st_size) for name in (MEMPOOL, copied.name)},
+        "files": {copied.name: str(copied.stat().st_size)},
     }
-    assert {path.name for path in copied.parent.iterdir()} == {MEMPOOL, copied.name}
+    assert [path.name for path in copied.parent.iterdir()] == [copied.name]
     again = Node(copied, backup_operator.node.clock, Settings())
     assert again.node_context.chain_manager.tip == tip
     again.close()
@@ -576,7 +576,7 @@ def test_a_disk_that_does_not_take_it_is_no_bad_request(
 
 
 def test_a_copy_in_which_no_block_can_be_found_gets_no_name(backup_operator: BackupOperator, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(backup_operator.chain)) as connection, connection:
+    with closing(connect(backup_operator.chain)) as connection, connection:
         connection.execute("DELETE FROM canonical")
     with pytest.raises(Corrupt, match="has no chain in it"):
         result_of(Deferred.fromCoroutine(backup_operator.backups.make(tmp_path / "copy")))

@@ -455,7 +455,7 @@ def test_a_path_without_a_reference_is_none(still: Client) -> None:
         ({"confirmations": ""}, NO_DEPTH),
         (
             {"sinceHeight": "-1"},
-            f"sinceHeight: must be a whole number from 0 to {MAX_INTEGER}",
+            f'sinceHeight must be a decimal string without leading zeros, from "0" to "{MAX_INTEGER}"',
         ),
     ],
 )

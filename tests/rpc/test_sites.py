@@ -184,8 +184,8 @@ def test_operator_s_site_counts_no_ignored_forwarding_headers(node: Node) -> Non
         for named in ("198.51.100.7", "198.51.100.8"):
             head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: {named}\r\n\r\n"
             assert Wire(site, "10.0.0.1").send(head.encode()).response().status in (200, 404)
-    assert site.clients.untrusted.ignored == 0
-    assert not site.clients.untrusted.forwards("10.0.0.1", node.clock.seconds())
+    assert site.clients.proxies.ignored == 0
+    assert not site.clients.proxies.forwards("10.0.0.1", node.clock.seconds())
 
 
 def test_limits_are_those_that_are_set(open_node: OpenNode) -> None:

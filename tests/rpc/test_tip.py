@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
-from svcd.node.chainstate import LongReads
+from svcd.node.open_chain import LongReads
 from tests.rpc.conftest import CLIENT, present, public_client
 from tests.rpc.node import Node, Settings
 from tests.support import result_of
@@ -122,7 +122,7 @@ class Asking:
         self.node = Node(folder / "chain.sqlite", present(), Settings(), self.writer)
         manager = self.node.node_context.chain_manager
         self._reading: Any = manager.long_reads
-        manager.long_reads = LongReads(self.reader, self._reading._connection)
+        manager.long_reads = LongReads(self.reader, self._reading._connection, lambda _: None)
         self.writer.held = self.reader.held = True
         self._blocks, self._taking = iter(chains.blocks.values()), list[Deferred[Any]]()
         self._open: list[tuple[str, int, Wire]] = []

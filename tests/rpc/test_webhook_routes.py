@@ -36,6 +36,7 @@ MERCHANTS = (
     Merchant(name="default", token=TOKEN, keys=SigningKeys("s" * 32)),
     Merchant(name="books", token=BOOKS, keys=SigningKeys("b" * 32)),
 )
+HTTP_PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 OFFER = WebhookPolicy(problem="", merchants=MERCHANTS, default_ttl=86_400, max_ttl=600_000)
 Ask = Callable[..., Any]
 
@@ -223,6 +224,9 @@ def test_a_second_registration_gives_the_first(watched: Watched, client: Client)
 
     assert second.status == 201
     assert second.json["subscription"] == {**first.json["subscription"], "existing": True}
+    # The specification has one status of success for this route, and docs/http.md names it.
+    assert (first.status, second.status) == (201, 201)
+    assert "\n| 201 | a watch was registered, or exists already" in HTTP_PAGE.read_text("utf-8")
 
 
 def test_showing_and_cancelling(watched: Watched, client: Client) -> None:
@@ -283,6 +287,17 @@ def test_a_merchant_watches_only_the_recipients_that_it_may(watched: Watched) ->
         "recipient: payments to this address may not be watched with this token",
     )
     assert register(client, body_of(watched, recipient=alice)).status == 201
+
+
+@pytest.mark.parametrize("height", [7, True, None, "07", "7 ", ""])
+def test_a_height_that_is_no_string_of_digits_is_refused_with_a_sentence_that_says_so(
+    watched: Watched, client: Client, height: object
+) -> None:
+    response = register(client, body_of(watched) | {"sinceHeight": height})
+    assert (response.status, response.error) == (
+        400,
+        'sinceHeight must be a decimal string without leading zeros, from "0" to "9007199254740991"',
+    )
 
 
 def test_no_token_is_refused_before_anything_is_read(client: Client) -> None:

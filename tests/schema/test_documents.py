@@ -62,7 +62,7 @@ def objects(value: Any) -> Iterator[str]:
             yield from objects(each)
     elif isinstance(value, dict):
         if value.get("type") == "object" and value.get("properties"):
-            yield json.dumps({name: value[name] for name in ("properties", "required")}, sort_keys=True)
+            yield json.dumps({name: value.get(name) for name in ("properties", "required")}, sort_keys=True)
         for name, each in value.items():
             if name not in ("example", "examples"):
                 yield from objects(each)

@@ -128,7 +128,7 @@ class Victim:
         verified = {entry.endpoint for entry in book.verified()}
         self.share = len(verified.intersection(self._hostile)) / len(verified)
         """The attacker's part of the verified endpoints."""
-        write_peers_file(self._path, PeersFile(FORMAT, book.secret.hex(), book.entries(), [], []).record())
+        write_peers_file(self._path, PeersFile(FORMAT, book.secret.hex(), book.entries(), [], []))
 
     def outcomes(self) -> Iterator[Outcome]:
         """What the attacker has after the first start, and after each restart."""

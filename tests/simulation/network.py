@@ -53,8 +53,9 @@ SiteAnswer = tuple[PeerReply, int] | None
 class Connection(Wire):
     """A connection in memory, for one request after the other."""
 
-    def __init__(self, site: Site, peer: Any) -> None:
+    def __init__(self, site: Site, peer: Any, host: str = "node") -> None:
         self.site = site
+        self._host = host
         self._answered: Callable[[SiteAnswer], object] | None = None
         self._shape: tuple[int, int, int] | None = None
         """The status of the answer, and where its body begins and ends."""
@@ -64,7 +65,7 @@ class Connection(Wire):
     def ask(self, request: PeerRequest, answered: Callable[[SiteAnswer], object]) -> None:
         """Send a request; ``answered`` is called when the whole answer is written, or the connection is lost."""
         self._answered = answered
-        self.send(written(request))
+        self.send(written(request, self._host))
 
     def write(self, data: bytes) -> None:
         super().write(data)
@@ -95,11 +96,12 @@ class Connection(Wire):
         self._finish(None)
 
 
-def written(request: PeerRequest) -> bytes:
+def written(request: PeerRequest, host: str = "node") -> bytes:
     """A request as it goes over the line."""
     body = request.body or b""
     method = "GET" if request.body is None else "POST"
-    return f"{method} {request.path} HTTP/1.1\r\nHost: node\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    head = f"{method} {request.path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
 @define
@@ -234,7 +236,8 @@ class Network:
             connection = waiting.pop()
             if connection.open and connection.site is site:
                 return connection
-        return Connection(site, IPv4Address("TCP", trip.source.address, 40_000))
+        address = IPv4Address("TCP", trip.source.address, 40_000)
+        return Connection(site, address, trip.endpoint.partition("://")[2])
 
     def _give(self, trip: "Trip", answer: Answer) -> None:
         """Send back what somebody hostile makes of a request; silence is ended by the caller's own deadline."""
@@ -295,6 +298,7 @@ class Link:
     hostile: Hostile | None = None
     """Who it belongs to, if that is somebody hostile."""
     answered_at: Callable[[str], str] = lambda _: ""
+    is_operators: Callable[[str], bool] = lambda _: False
     _lanes: dict[tuple[str, CallKind], Lane] = field(factory=lambda: defaultdict(Lane))
     _budget: CallBudget = field(init=False)
 

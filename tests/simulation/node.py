@@ -12,12 +12,14 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import milliseconds
+from svcd.node.block_template import by_fee_rate, create_template
 from svcd.node.changes import BlockStatus
 from svcd.node.mempool import Mempool
-from svcd.node.miner import WorkSearch, by_fee_rate, create_template, next_slot
+from svcd.node.miner import next_slot
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.status import Status
 from svcd.node.threads import InlineWorker
+from svcd.node.work_search import WorkSearch
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
@@ -99,7 +101,7 @@ class SimulatedNode:
             node_id=self.key.node_id,
             endpoint=self.key.endpoint,
             peers=self.neighbours,
-            clock=life,
+            guard=node_context.guard,
             trouble=lambda: node_context.trouble,
         )
         self._site = self._make_site(node_context)
@@ -134,7 +136,7 @@ class SimulatedNode:
                 lambda _height, _time: succeed(False),
                 lambda _height: succeed(None),
             ),
-            forwards=self._clients.untrusted.forwards,
+            forwards=self._clients.proxies.forwards,
         )
 
     def _make_site(self, node_context: NodeContext) -> Site:
@@ -182,7 +184,7 @@ class SimulatedNode:
         """
         node_context, now = self.node_context, milliseconds(self.network.clock)
         slot = self.choose_slot(self.params, self.tip, now)
-        if not self.status.synced or slot is None:
+        if self.status.why_no_block or slot is None:
             return
         waiting = tuple(transfers) or by_fee_rate(node_context.transaction_pool.mempool.lines())
         proposal = create_template(

@@ -120,6 +120,8 @@ def test_a_new_node_gets_the_chain_from_archive_nodes_among_pruned_ones(
     assert late.tip.height == 0
     world.run(300)
     agree(world, world.nodes, depth=1)
+    # None of a batch is deleted in its own commit, and later two for each new block.
+    world.run(2_000)
     assert late.prune_height == (late.tip.height - KEEP_BLOCKS + 1 if keeps_few else 0)
     check_company(world)
 
@@ -135,7 +137,8 @@ def test_nodes_are_switched_from_archive_to_pruned_and_back(make_world: MakeWorl
         node.crash()
         node.keep_blocks = keep_blocks
         node.start()
-    world.run(200)
+    # One whole block less with each new one: two are deleted, and one is added.
+    world.run(1_800)
     agree(world, world.nodes, depth=1)
     assert archive.prune_height == archive.tip.height - KEEP_BLOCKS + 1
     # What was deleted comes back only with the whole chain.

@@ -5,7 +5,6 @@ A request is repeated while a node is down: a payment is signed once, and sent u
 
 import json
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
+from svcd.store.database import connect
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.described import check
 from tests.process_level.receiver import Receiver
@@ -126,7 +126,7 @@ class ManagedNode:
 
     def _size(self, name: str) -> int:
         """How large a database is, with what is in its log only."""
-        with closing(sqlite3.connect(f"file:{self.nodes.folder / self.name / name}?mode=ro", uri=True)) as connection:
+        with closing(connect(self.nodes.folder / self.name / name, writable=False)) as connection:
             ((pages,), (page_size,)) = (
                 connection.execute(f"PRAGMA {of}").fetchone() for of in ("page_count", "page_size")
             )

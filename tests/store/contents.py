@@ -1,24 +1,23 @@
 """What a database holds, table by table, so that two moments can be compared to the last byte."""
 
 import resource
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from svcd.store.account_table import AccountReader
-from svcd.store.transfer_index import INDEXES, TransferIndex
+from svcd.store.account_runs import ACCOUNTS, AccountReader
+from svcd.store.database import DatabaseConnection
+from svcd.store.transfer_index import TRANSFERS
 
 Contents = dict[str, list[tuple[object, ...]]]
 
-ENTRIES = {index.table: index for index in INDEXES}
-STATE = ["account", "canonical", "undo", "history", *ENTRIES]
+STATE = ["canonical", "undo", "history", ACCOUNTS.table, TRANSFERS.table]
 """The tables that a block changes and its undoing restores; blocks themselves and waiting transfers stay."""
 
-RUNS = {"account_run", "recent_account", *(index.runs for index in INDEXES)}
+RUNS = {ACCOUNTS.runs, TRANSFERS.runs}
 
 
-def contents(connection: sqlite3.Connection, tables: list[str] | None = None) -> Contents:
+def contents(connection: DatabaseConnection, tables: list[str] | None = None) -> Contents:
     """All rows of ``tables``, or of every table there is, in the order of their first columns.
 
     Of the accounts, what the newest run says, and of the index the rows that are not deleted; not how they are divided
@@ -28,10 +27,11 @@ def contents(connection: sqlite3.Connection, tables: list[str] | None = None) ->
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     found: Contents = {}
     for table in tables:
-        if table == "account":
+        if table == ACCOUNTS.table:
             found[table] = list(AccountReader(connection).every_account())
-        elif table in ENTRIES:
-            found[table] = sorted(TransferIndex(connection).scan(ENTRIES[table], "true", ()))
+        elif table == TRANSFERS.table:
+            live = f"{TRANSFERS.source} AND p.place >> 16 BETWEEN r.first AND r.last"
+            found[table] = sorted(connection.execute(f"SELECT p.key, p.place FROM {live}"))  # noqa: S608
         elif table not in RUNS:
             found[table] = sorted(connection.execute(f"SELECT * FROM {table}"), key=repr)  # noqa: S608
     return found

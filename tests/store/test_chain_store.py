@@ -1,11 +1,11 @@
 """Each question that the store answers, and each change that it makes (docs/storage.md)."""
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from attrs import evolve
 from hypothesis import given
@@ -15,11 +15,12 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt
 from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock, StoredTransfer
-from svcd.store.database import open_reader, open_writer
-from svcd.store.transfer_index import PAYMENTS, TransferIndex, by_recipient, by_reference, place_of
+from svcd.store.database import DatabaseConnection, open_reader, open_writer
+from svcd.store.transfer_index import address_key, payment_key, place_of, reference_key, txid_key
 from svcd.store.undo_records import pack, unpack
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.store.contents import STATE, contents, room_for_pages
+from tests.store.statements import trace
 
 NEWEST = (2**53, 0)
 
@@ -30,13 +31,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def connection(path: Path) -> Iterator[sqlite3.Connection]:
+def connection(path: Path) -> Iterator[DatabaseConnection]:
     with closing(open_writer(path)) as writer:
         yield writer
 
 
 @pytest.fixture
-def store(connection: sqlite3.Connection) -> ChainWriter:
+def store(connection: DatabaseConnection) -> ChainWriter:
     return ChainWriter(connection)
 
 
@@ -106,12 +107,12 @@ def test_a_stored_block_comes_back_whole(store: ChainWriter, chain: ChainBuilder
 def test_a_block_is_stored_once(store: ChainWriter, chain: ChainBuilder) -> None:
     block = chain.block()
     put(store, chain, block)
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(apsw.ConstraintError):
         put(store, chain, block)
 
 
 def test_a_header_that_is_not_what_was_stored_is_corrupt(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     block = chain.block()
     (stored,) = put(store, chain, block)
@@ -129,12 +130,12 @@ def test_a_header_that_is_not_what_was_stored_is_corrupt(
 
 
 def test_a_deleted_block_is_gone_with_its_transfers(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     blocks = paying(chain)
     kept, gone = put(store, chain, blocks["b2"], blocks["b1"])
     connection.execute("UPDATE block SET parent = ? WHERE id = ?", (bytes(32), kept.id))
-    assert store.delete_with_descendants(gone) == []
+    assert store.side_blocks.delete_with_descendants(gone.id, gone.point.hash) == []
     assert store.stored(gone.point.hash) is None
     assert store.bodies(gone) == []
     assert store.bodies(kept) == [transfer.wire for transfer in blocks["b2"].transfers]
@@ -142,11 +143,11 @@ def test_a_deleted_block_is_gone_with_its_transfers(
 
 
 def test_descendants_of_a_deleted_block_are_deleted(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     blocks = chain.chain("genesis: b[1..4]\nb2: c[3..5]\nb1: d2")
     stored = dict(zip(blocks, put(store, chain, *blocks.values()), strict=True))
-    gone = store.delete_with_descendants(stored["b2"])
+    gone = store.side_blocks.delete_with_descendants(stored["b2"].id, stored["b2"].point.hash)
     assert sorted(gone) == sorted(blocks[name].header.hash for name in ("b3", "b4", "c3", "c4", "c5"))
     left = {block_hash for (block_hash,) in connection.execute("SELECT hash FROM block")}
     assert left == {blocks["b1"].header.hash, blocks["d2"].header.hash}
@@ -202,7 +203,7 @@ def test_headers_are_those_of_the_canonical_chain_in_order(store: ChainWriter, c
 def test_a_height_has_one_canonical_block(store: ChainWriter, chain: ChainBuilder) -> None:
     blocks = chain.chain("genesis: b1\ngenesis: c1")
     grow(store, chain, blocks["b1"])
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(apsw.ConstraintError):
         grow(store, chain, blocks["c1"])
 
 
@@ -243,19 +244,24 @@ def test_transfers_are_paged_by_height_and_position(store: ChainWriter, chain: C
     assert places(store, "bob", before=(3, 0), limit=1) == [(1, 1)]
 
 
-def test_payments_are_indexed_by_reference_recipient_and_amount(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+def test_transfers_are_indexed_by_id_party_reference_and_payment(
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
-    grow(store, chain, *paying(chain).values())
-    alice, bob = key_of("alice").hash, key_of("bob").hash
-    assert sorted(TransferIndex(connection).scan(PAYMENTS, "true", ())) == sorted(
-        (by_reference("order-1"), by_recipient(recipient), amount, place_of(height, 0))
-        for recipient, amount, height in ((bob, 5000, 1), (alice, 7000, 2), (bob, 5000, 3))
-    )
+    blocks = paying(chain)
+    grow(store, chain, *blocks.values())
+    expected = []
+    for height, block in enumerate(blocks.values(), 1):
+        for place, transfer in enumerate(block.transfers, place_of(height, 0)):
+            keys = {txid_key(transfer.txid), address_key(transfer.sender), address_key(transfer.recipient)}
+            if transfer.reference is not None:
+                keys.add(reference_key(transfer.reference))
+                keys.add(payment_key(transfer.reference, transfer.recipient, transfer.amount))
+            expected += [(key, place) for key in keys]
+    assert sorted(connection.execute("SELECT key, place FROM transfer_entry")) == sorted(expected)
 
 
 def test_disconnecting_a_block_takes_back_all_that_connecting_wrote(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     blocks = paying(chain)
     stored = [
@@ -273,7 +279,7 @@ def test_disconnecting_a_block_takes_back_all_that_connecting_wrote(
 
 
 def test_a_missing_undo_record_is_corrupt(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     (stored,) = grow(store, chain, chain.block())
     connection.execute("DELETE FROM undo")
@@ -289,28 +295,28 @@ ACCOUNTS = {bytes([n]) * 20: Account(10 * n, n, None if n % 2 else n) for n in (
 
 
 def test_accounts_come_back(store: ChainWriter) -> None:
-    store.write_accounts(ACCOUNTS, count=4)
+    store.write_accounts(ACCOUNTS)
     assert store.accounts([*ACCOUNTS, bytes(20)]) == ACCOUNTS
     assert {key: store.account(key) for key in ACCOUNTS} == ACCOUNTS
     assert store.count_accounts() == 4
 
 
 def test_accounts_are_changed_and_removed(store: ChainWriter) -> None:
-    store.write_accounts(ACCOUNTS, count=4)
-    store.write_accounts({b"\1" * 20: Account(5, 6, 7), b"\2" * 20: None, b"\4" * 20: None}, count=3)
+    store.write_accounts(ACCOUNTS)
+    store.write_accounts({b"\1" * 20: Account(5, 6, 7), b"\2" * 20: None, b"\4" * 20: None})
     assert store.account(b"\1" * 20) == Account(5, 6, 7)
     assert store.account(b"\2" * 20) is None
     assert store.count_accounts() == 3
 
 
 def test_an_account_may_cease_to_hold_the_minimum(store: ChainWriter) -> None:
-    store.write_accounts({bytes(20): Account(5, 6, 7)}, count=1)
-    store.write_accounts({bytes(20): Account(5, 6)}, count=1)
+    store.write_accounts({bytes(20): Account(5, 6, 7)})
+    store.write_accounts({bytes(20): Account(5, 6)})
     assert store.account(bytes(20)) == Account(5, 6, None)
 
 
 def test_accounts_are_read_within_bounds(store: ChainWriter) -> None:
-    store.write_accounts(ACCOUNTS, count=4)
+    store.write_accounts(ACCOUNTS)
     rows = [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(ACCOUNTS.items())]
     assert list(store.every_account()) == rows
     assert sorted(store.account_rows([(bytes(20), b"\xff" * 20)])) == rows
@@ -346,21 +352,22 @@ def test_a_transfer_that_is_disconnected_again_survives_forgetting_the_first_tim
 # Speed
 
 
-def plans(connection: sqlite3.Connection, ask: Callable[[], object]) -> list[str]:
+def plans(connection: DatabaseConnection, ask: Callable[[], object]) -> list[str]:
     """How SQLite goes about what ``ask`` asks."""
     asked: list[str] = []
-    connection.set_trace_callback(asked.append)
+    trace(connection, asked.append)
     ask()
-    connection.set_trace_callback(None)
+    trace(connection, None)
     assert asked
     return [row[3] for statement in set(asked) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
 
 
 def test_no_question_walks_through_a_whole_table(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     blocks = paying(chain)
     *_, last = grow(store, chain, *blocks.values())
+    store.set_prune_height(1)
     txid, alice = blocks["b2"].transfers[0].txid, key_of("alice").hash
     for ask in (
         lambda: store.point(last.point.hash),
@@ -376,16 +383,19 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.transaction(txid, TEST_PARAMS),
         lambda: store.address_transactions(alice, before=NEWEST, limit=10),
         lambda: store.address_transactions_after(alice, (0, 0), limit=10),
-        lambda: store.has_received_few(("order-1", alice)),
+        lambda: store.around(("order-1", alice), 5000, since=0, counted=9, missed=9),
+        lambda: store.payments(("order-1", alice), 5000, since=0, limit=9),
+        lambda: store.under_reference("order-1", limit=9),
         lambda: store.newest_fees(10),
         lambda: store.producers(1, 2),
         lambda: store.fees_in(2),
         lambda: store.figures(last),
         lambda: store.replaced_blocks(1, limit=3),
-        lambda: store.write_accounts({bytes(20): Account(1), alice: None}, count=1),
+        lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
         lambda: store.save_disconnected(blocks["b2"].transfers[:1]),
         lambda: store.disconnect_block(last),
-        lambda: store.delete_with_descendants(last),
+        lambda: store.delete_old_blocks(below=2, at_most=2),
+        lambda: store.side_blocks.delete_with_descendants(last.id, last.point.hash),
     ):
         # The ranges of account_rows and the branches of replaced_blocks are no tables; of runs there are few.
         short = (
@@ -394,9 +404,7 @@ def test_no_question_walks_through_a_whole_table(
             "side",
             "r",
             "account_run",
-            "transaction_run",
-            "address_run",
-            "payment_run",
+            "transfer_run",
             "(subquery",
         )
         begins = tuple(f"SCAN {name}" for name in short)
@@ -405,7 +413,7 @@ def test_no_question_walks_through_a_whole_table(
 
 
 def test_the_tip_is_found_at_the_end_of_its_table(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     grow(store, chain, chain.block())
     assert not any("TEMP B-TREE" in plan for plan in plans(connection, store.tip)), "nothing is sorted"
@@ -453,7 +461,7 @@ def put_and_stop(store: ChainWriter, chain: ChainBuilder, block: Block) -> None:
 
 
 def test_a_commit_is_whole_and_an_attempt_is_a_part_of_it(
-    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+    store: ChainWriter, connection: DatabaseConnection, chain: ChainBuilder
 ) -> None:
     block, other = chain.block(producer="p"), chain.block(producer="q")
     before = contents(connection)
@@ -480,7 +488,7 @@ def test_a_snapshot_of_a_reader_sees_one_commit(store: ChainWriter, path: Path, 
         assert reader.tip() == store.tip() is not None
 
 
-def test_every_table_is_known_to_these_tests(connection: sqlite3.Connection) -> None:
+def test_every_table_is_known_to_these_tests(connection: DatabaseConnection) -> None:
     snapshots = {"snapshot_header", "snapshot_progress", "snapshot_chunk", "snapshot_account"}
     others = {"block", "block_transaction", "disconnected_transfer", "prune", "checked_producers"}
     assert contents(connection).keys() == {*STATE, *snapshots, *others}
@@ -494,7 +502,7 @@ def test_a_disk_that_takes_a_few_pages_and_no_block_takes_nothing(path: Path, st
     store.probe()
     with room_for_pages(5, path.with_name(f"{path.name}-wal")):
         for _ in range(10):
-            with pytest.raises(sqlite3.OperationalError):
+            with pytest.raises(apsw.Error):
                 store.probe()
     store.probe()
 

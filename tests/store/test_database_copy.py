@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -12,10 +11,12 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
+import apsw
 import pytest
 
+from svcd.chain.errors import Corrupt
 from svcd.store import database_copy
-from svcd.store.database import open_reader, open_writer, transaction
+from svcd.store.database import DatabaseConnection, open_reader, open_writer, transaction
 from svcd.store.database_copy import (
     PAGES,
     CopyError,
@@ -27,10 +28,11 @@ from svcd.store.database_copy import (
     sync,
 )
 from tests.process_level.test_damage import spoil
+from tests.store.damage import overwrite
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def source(tmp_path: Path) -> Iterator[DatabaseConnection]:
     """A database of about 8 MiB with the numbers 0 to 1999 and their sum."""
     with closing(open_writer(tmp_path / "chain.sqlite")) as connection:
         connection.execute("CREATE TABLE number (n INTEGER PRIMARY KEY, ballast BLOB)")
@@ -42,7 +44,7 @@ def source(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def add(connection: sqlite3.Connection, n: int) -> None:
+def add(connection: DatabaseConnection, n: int) -> None:
     connection.execute("INSERT INTO number VALUES (?, randomblob(4000))", (n,))
     connection.execute("UPDATE total SET n = n + ?", (n,))
 
@@ -56,7 +58,7 @@ def sums(path: Path) -> tuple[int, int]:
         return found, noted
 
 
-def test_a_copy_is_whole_and_the_owner_s_alone(source: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_copy_is_whole_and_the_owner_s_alone(source: DatabaseConnection, tmp_path: Path) -> None:
     sizes = copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy")
     copy = tmp_path / "copy" / "chain.sqlite"
     assert sums(copy) == (sum(range(2000)), sum(range(2000)))
@@ -66,7 +68,7 @@ def test_a_copy_is_whole_and_the_owner_s_alone(source: sqlite3.Connection, tmp_p
 
 
 def test_little_of_a_copy_waits_for_the_disk_at_any_time(
-    source: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: DatabaseConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who stops the node waits for the disk no longer than for so much, and so do those who write beside it."""
     copy, real, steps, synced = tmp_path / "copy.partial" / "chain.sqlite", os.fsync, [0], [0]
@@ -89,7 +91,7 @@ def test_little_of_a_copy_waits_for_the_disk_at_any_time(
     assert max(steps) <= 2
 
 
-def test_writes_during_a_copy_neither_show_nor_restart_it(source: sqlite3.Connection, tmp_path: Path) -> None:
+def test_writes_during_a_copy_neither_show_nor_restart_it(source: DatabaseConnection, tmp_path: Path) -> None:
     left: list[int] = []
 
     def write(pages_left: int, _total: int) -> None:
@@ -106,7 +108,7 @@ def test_writes_during_a_copy_neither_show_nor_restart_it(source: sqlite3.Connec
     assert sums(tmp_path / "chain.sqlite")[0] > sum(range(2000))
 
 
-def test_another_thread_writes_while_it_is_made(source: sqlite3.Connection, tmp_path: Path) -> None:
+def test_another_thread_writes_while_it_is_made(source: DatabaseConnection, tmp_path: Path) -> None:
     begun, done = threading.Event(), threading.Event()
 
     def keep_writing() -> None:
@@ -129,7 +131,7 @@ def test_another_thread_writes_while_it_is_made(source: sqlite3.Connection, tmp_
     assert found == noted > sum(range(2000))
 
 
-def test_the_first_of_two_is_never_newer_than_the_second(source: sqlite3.Connection, tmp_path: Path) -> None:
+def test_the_first_of_two_is_never_newer_than_the_second(source: DatabaseConnection, tmp_path: Path) -> None:
     with closing(open_writer(tmp_path / "other.sqlite")) as other:
         other.execute("CREATE TABLE seen (n INTEGER)")
 
@@ -144,7 +146,7 @@ def test_the_first_of_two_is_never_newer_than_the_second(source: sqlite3.Connect
     assert sums(tmp_path / "copy" / "chain.sqlite") == (sum(range(2000)), sum(range(2000)))
 
 
-def test_nothing_is_written_over(source: sqlite3.Connection, tmp_path: Path) -> None:
+def test_nothing_is_written_over(source: DatabaseConnection, tmp_path: Path) -> None:
     for name in ("a-file", "a-folder", "a-link"):
         path = tmp_path / name
         if name == "a-link":
@@ -165,7 +167,7 @@ def test_nothing_is_written_over(source: sqlite3.Connection, tmp_path: Path) -> 
 
 
 def test_a_folder_that_cannot_be_read_takes_a_copy(
-    source: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: DatabaseConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a letter box: whoever may write there need not see what there is. Root may read everything, so it is told."""
     box, real = tmp_path / "box", os.open
@@ -181,20 +183,36 @@ def test_a_folder_that_cannot_be_read_takes_a_copy(
     assert [path.name for path in box.iterdir()] == ["copy"]
 
 
-def test_a_damaged_source_is_not_the_fault_of_the_folder(source: sqlite3.Connection, tmp_path: Path) -> None:
-    """Nor is it copied: who looks at the finished copy before it has its name finds what is wrong."""
+def test_a_damaged_source_is_not_the_fault_of_the_folder(source: DatabaseConnection, tmp_path: Path) -> None:
     source.close()
     spoil(tmp_path / "chain.sqlite", "total")
+    with pytest.raises(Corrupt, match=r"^chain\.sqlite: a page fails its checksum$"):
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy")
+    (tmp_path / "other.sqlite").write_bytes(b"no database at all" * 1000)
+    with pytest.raises(Corrupt, match=r"^other\.sqlite: .* not a database$"):
+        copy_databases([tmp_path / "other.sqlite"], tmp_path / "copy")
+    overwrite(tmp_path / "chain.sqlite", 1, 20, b"\0")
+    with pytest.raises(Corrupt, match=r"^chain\.sqlite: .* has no page checksums"):
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy")
+    assert not list(tmp_path.glob("copy*"))
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"), [(4000, "a page fails its checksum"), (20, "{}/copy.partial/chain.sqlite has no page check")]
+)
+def test_a_damaged_copy_is_not_the_fault_of_the_source(
+    source: DatabaseConnection, tmp_path: Path, place: int, sentence: str
+) -> None:
+    """The node must not stop because of the disk of its backups."""
 
     def look(folder: Path) -> None:
-        with closing(open_reader(folder / "chain.sqlite")) as copy:
-            copy.execute("SELECT n FROM total").fetchone()
+        overwrite(folder / "chain.sqlite", 1, place, b"\xff")
+        open_reader(folder / "chain.sqlite")
 
-    with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+    with pytest.raises(NoRoom) as told:
         copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy", look=look)
-    (tmp_path / "other.sqlite").write_bytes(b"no database at all" * 1000)
-    with pytest.raises(sqlite3.DatabaseError, match="not a database"):
-        copy_databases([tmp_path / "other.sqlite"], tmp_path / "copy")
+    start = f"the databases cannot be copied to {tmp_path / 'copy'}: {sentence.format(tmp_path)}"
+    assert str(told.value).startswith(start)
     assert not list(tmp_path.glob("copy*"))
 
 
@@ -202,12 +220,12 @@ def test_a_damaged_source_is_not_the_fault_of_the_folder(source: sqlite3.Connect
     ("error", "sentence"),
     [
         (OSError(28, "full"), "{} cannot be written: no space left on device"),
-        (sqlite3.OperationalError("disk I/O error"), "the databases cannot be copied to {}: disk I/O error"),
+        (apsw.IOError("disk I/O error"), "the databases cannot be copied to {}: disk I/O error"),
         (CopyError("no"), "no"),
     ],
 )
 def test_a_failed_copy_leaves_nothing_behind(
-    source: sqlite3.Connection, tmp_path: Path, error: Exception, sentence: str
+    source: DatabaseConnection, tmp_path: Path, error: Exception, sentence: str
 ) -> None:
     before = sorted(tmp_path.iterdir())
 

@@ -1,6 +1,5 @@
 """The accounts after an earlier block are those that replaying the blocks gives, whatever later ones have changed."""
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,20 +9,19 @@ from hypothesis import strategies as st
 from svcd.chain.accounts import Account
 from svcd.chain.snapshot import pack_account
 from svcd.store import snapshot_store
-from svcd.store.account_table import AccountWriter
-from svcd.store.database import transaction
-from svcd.store.merge_policy import MergeBudget
+from svcd.store.account_runs import write_accounts
+from svcd.store.database import DatabaseConnection, transaction
 from svcd.store.snapshot_store import StateReader
+from svcd.store.sorted_runs import SortedRuns, merge_some
 from svcd.store.undo_records import pack
-from tests.store.account_runs import patched_chain
-from tests.store.test_account_table import key
+from tests.store.small_runs import SMALL_ACCOUNTS, key, patched_chain
 from tests.store.test_external_sort import nothing, small_sort
 
 Accounts = dict[bytes, Account]
 CHANGES = st.dictionaries(st.integers(0, 29), st.none() | st.integers(0, 2**53 - 1), max_size=12)
 
 
-def connected(connection: sqlite3.Connection, changes: Sequence[dict[int, int | None]]) -> list[Accounts]:
+def connected(connection: DatabaseConnection, changes: Sequence[dict[int, int | None]]) -> list[Accounts]:
     """Blocks that set accounts, or remove them, with their undo records; gives the accounts after each."""
     after: list[Accounts] = [{}]
     for height, numbers in enumerate(changes, 1):
@@ -38,7 +36,8 @@ def connected(connection: sqlite3.Connection, changes: Sequence[dict[int, int | 
             if account is not None:
                 accounts[each] = account
         with transaction(connection):
-            AccountWriter(connection, MergeBudget()).write(changed, count=len(accounts))
+            runs = SortedRuns(connection, SMALL_ACCOUNTS)
+            merge_some([runs], write_accounts(runs, changed))
             connection.execute(
                 "INSERT INTO block (id, hash, parent, height, slot, clock, work, issued, header, size) "
                 "VALUES (?, ?, x'', ?, 0, 0, zeroblob(32), 0, x'', 0)",
@@ -50,7 +49,7 @@ def connected(connection: sqlite3.Connection, changes: Sequence[dict[int, int | 
     return after
 
 
-def read(connection: sqlite3.Connection, height: int) -> bytes:
+def read(connection: DatabaseConnection, height: int) -> bytes:
     return b"".join(StateReader(connection).records(height, Path("/tmp"), nothing))
 
 

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.chain.commitment import Level
+from svcd.chain.state_tree import InnerNode, Level
 from svcd.store.state_tree_file import NoSavedTree, SavedTree, StateTreeFile
 
-TREE = SavedTree(bytes(range(32)), 7, 9, Level(2, bytearray([2, 1, 0, 2]), bytearray(range(128))))
+BELOW = InnerNode(
+    150, 5 << 20, bytes(range(32)), InnerNode(158, 5 << 20 | 8, bytes(32) + b"\1", b"n" * 32, b"m" * 32), b"o" * 32
+)
+TREE = SavedTree(
+    bytes(range(32)), 7, 9, Level(2, bytearray([2, 1, 0, 2]), bytearray(range(128)), {4: BELOW, 7: BELOW.moved(2)})
+)
 
 
 @pytest.fixture
@@ -67,8 +72,8 @@ def test_no_file_that_is_not_as_it_was_written_is_read(
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda whole: whole[:-1], "is 228 bytes long, which does not fit its contents"),
-        (lambda whole: b"svcd state tree\2" + whole[16:], "is not a state tree of this program"),
+        (lambda whole: whole[:-1], "is 666 bytes long, which does not fit its contents"),
+        (lambda whole: b"svcd state tree\1" + whole[16:], "is not a state tree of this program"),
         (lambda whole: whole[:20] + b"\xff" + whole[21:], "is damaged: its checksum is wrong"),
         (lambda whole: whole[:64] + b"\xff" + whole[65:], "does not fit its contents"),
     ],

@@ -1,6 +1,5 @@
 """The webhooks of a stopped node are moved to PostgreSQL and back, and a move that is cut off loses nothing."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +9,14 @@ from attrs import evolve
 
 from svcd.commerce.events import EVENT_RULES
 from svcd.store import postgresql, webhook_move
-from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, UncleanShutdownMarker, open_writer
+from svcd.store.database import (
+    WEBHOOKS,
+    DatabaseError,
+    DatabaseUnavailable,
+    UncleanShutdownMarker,
+    connect,
+    open_writer,
+)
 from svcd.store.postgresql import PostgresqlConnection
 from svcd.store.sql_connection import SqlConnection, SqliteConnection, mark_as_copy
 from svcd.store.webhook_events import EventStore, NewEvent
@@ -74,7 +80,7 @@ def quietly(_: int) -> Callable[[int], object]:
 
 
 def test_every_column_of_every_table_is_moved(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as file:
+    with closing(connect(path)) as file:
         tables = [name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         # What nodes that share a database tell each other is of no use to the next ones.
         assert set(tables) - set(COLUMNS) == {"lease", "node_report", "asked_again", "open_breaker"}

@@ -1,19 +1,19 @@
 """Watches and events on disk: what is found by which question, and which event comes next."""
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.commerce.events import EVENT_RULES
-from svcd.store.database import WEBHOOKS, migrations, open_writer
+from svcd.store.database import WEBHOOKS, DatabaseConnection, migrations, open_writer
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
 from svcd.store.webhook_events import BreakerRow, Delivered, EventRow, EventStore, NewEvent, WatchQueue, receiver_of
 from svcd.store.webhook_store import FollowedBlock, WatchChange, WatchRow, WebhookStore
@@ -25,7 +25,7 @@ LESS = ("payment.pending", "payment.confirming")
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def file(tmp_path: Path) -> Iterator[DatabaseConnection]:
     """What only SQLite has."""
     with closing(open_writer(tmp_path / "webhooks.sqlite", WEBHOOKS)) as connection:
         yield connection
@@ -125,7 +125,7 @@ def ids(rows: list[WatchRow]) -> list[str]:
 
 
 @pytest.mark.usefixtures("durable")
-def test_every_commit_is_on_the_disk_before_it_is_told(file: sqlite3.Connection) -> None:
+def test_every_commit_is_on_the_disk_before_it_is_told(file: DatabaseConnection) -> None:
     assert file.execute("PRAGMA synchronous").fetchone() == (2,)
     assert file.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -226,9 +226,9 @@ def test_no_question_walks_over_all_watches(connection: SqlConnection, question:
     )
 )
 def test_watches_are_counted_as_they_change(changes: list[tuple[str, int, str, str | None]]) -> None:
-    file = sqlite3.connect(":memory:", isolation_level=None)
+    file = DatabaseConnection(":memory:")
     for migration in migrations(WEBHOOKS):
-        file.executescript(migration.script)
+        file.execute(migration.script)
     watches = WebhookStore(SqliteConnection(file))
     for change, number, state, ending in changes:
         changed = row(f"w{number}", merchant=f"m{number % 2}", host=f"h{number // 2 % 2}", state=state, ending=ending)
@@ -247,21 +247,22 @@ def test_watches_are_counted_as_they_change(changes: list[tuple[str, int, str, s
     file.close()
 
 
-def test_the_count_of_watches_costs_the_same_with_many_hosts(file: sqlite3.Connection) -> None:
+def test_the_count_of_watches_costs_the_same_with_many_hosts(file: DatabaseConnection) -> None:
     watches = WebhookStore(SqliteConnection(file))
 
     def steps(identifier: str) -> int:
         """The instructions of SQLite for a watch that begins and is confirmed."""
         made = 0
 
-        def count() -> None:
+        def count() -> bool:
             nonlocal made
             made += 1
+            return False
 
         file.set_progress_handler(count, 1)
         watches.add(row(identifier))
         save(watches, row(identifier, state="confirmed"))
-        file.set_progress_handler(None, 0)
+        file.set_progress_handler(None)
         return made
 
     alone = steps("w1")
@@ -741,11 +742,11 @@ def test_pages_of_watches(watches: WebhookStore) -> None:
     assert page(reference="order-2", merchant="books") == page(reference="order-3") == ([], None)
 
 
-def test_a_disk_that_takes_a_few_pages_and_no_order_takes_nothing(tmp_path: Path, file: sqlite3.Connection) -> None:
+def test_a_disk_that_takes_a_few_pages_and_no_order_takes_nothing(tmp_path: Path, file: DatabaseConnection) -> None:
     connection = SqliteConnection(file)
     connection.probe()
     with room_for_pages(5, tmp_path / "webhooks.sqlite-wal"):
         for _ in range(5):
-            with pytest.raises(sqlite3.OperationalError):
+            with pytest.raises(apsw.Error):
                 connection.probe()
     connection.probe()

@@ -4,7 +4,6 @@ Written from docs/protocol.md alone, the plain way: after every block each root 
 """
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from struct import pack
 from typing import Any
+
+from svcd.store.database import DatabaseConnection, connect
 
 NEVER = 2**64 - 1
 """The slot since which somebody holds the minimum who does not hold it."""
@@ -233,7 +234,7 @@ def _index(books: Books, position: int, transfer: dict[str, Any], who: tuple[byt
 
 def audit(path: Path, rules: dict[str, Any]) -> Books:
     """The books of the canonical chain in the database at ``path``; raises Discrepancy where the database differs."""
-    with closing(sqlite3.connect(path)) as db:
+    with closing(connect(path)) as db:
         agree(db.execute("PRAGMA integrity_check").fetchall(), [("ok",)], "integrity of the file")
         allocated = {address_key(address): Account(int(units)) for address, units in rules["allocations"]}
         books = Books(rules, allocated, sum(account.balance for account in allocated.values()))
@@ -248,7 +249,7 @@ def audit(path: Path, rules: dict[str, Any]) -> Books:
     return books
 
 
-def _canonical(db: sqlite3.Connection) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], tuple[object, ...]]]:
+def _canonical(db: DatabaseConnection) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], tuple[object, ...]]]:
     query = (
         "SELECT b.id, b.header, c.height, b.hash, b.slot, b.clock, b.work, b.issued "
         "FROM canonical c JOIN block b ON b.id = c.block ORDER BY c.height"
@@ -277,43 +278,42 @@ def _transfer(packed: bytes) -> dict[str, Any]:
 
 _ACCOUNTS = """
     SELECT key, balance, nonce, held FROM (
-        SELECT key, balance, nonce, held, max(run) FROM (
-            SELECT 0 AS run, key, balance, nonce, held FROM account
-            UNION ALL SELECT run, key, balance, nonce, held FROM recent_account
+        SELECT key, balance, nonce, held, max(first) FROM (
+            SELECT r.first AS first, key, balance, nonce, held
+            FROM account_run r JOIN account_entry e ON e.run = r.number
         ) GROUP BY key
     ) WHERE balance NOT NULL ORDER BY key"""
 """Of each key the row of the newest run."""
 
 
-def _entries(db: sqlite3.Connection, name: str, columns: str) -> list[tuple[object, ...]]:
-    """The rows of one of the indexes that are not deleted."""
-    query = (
-        f"SELECT {columns}, place >> 16, place & 65535 FROM {name}_run r JOIN {name}_entry e "  # noqa: S608
-        "ON e.run = r.number WHERE place >> 16 BETWEEN r.first AND r.last"
-    )
-    return sorted(db.execute(query))
+def _key(kind: int, *parts: bytes) -> int:
+    """The kind in the upper two bits of a signed number, and 62 bits of the hash."""
+    hashed = int.from_bytes(sha256(b"".join(parts)).digest()[:8], "big") // 4
+    return (kind << 62) + hashed - (1 << 63)
 
 
-def _short(data: bytes, size: int = 8) -> int:
-    return int.from_bytes(data[:size], "big", signed=True)
+def _index_of(books: Books) -> list[tuple[int, ...]]:
+    """The rows that the index of transfers must have."""
+    rows = [(_key(0, txid), *place) for txid, *place in books.transactions]
+    rows += [(_key(1, key), *place) for key, *place in books.addresses]
+    for reference, recipient, amount, *place in books.payments:
+        rows.append((_key(2, reference.encode()), *place))
+        rows.append((_key(3, recipient, amount.to_bytes(8, "big"), reference.encode()), *place))
+    return sorted(rows)
 
 
-def _compare_tables(db: sqlite3.Connection, books: Books) -> None:
+def _compare_tables(db: DatabaseConnection, books: Books) -> None:
     accounts = [
         (key, account.balance, account.nonce, None if account.held == NEVER else account.held)
         for key, account in sorted(books.accounts.items())
     ]
     agree(db.execute(_ACCOUNTS).fetchall(), accounts, "accounts")
     agree(sorted(db.execute("SELECT * FROM history")), sorted(history_table(books.leaves)), "history")
-    transfers = [(_short(txid), *place) for txid, *place in books.transactions]
-    agree(_entries(db, "transaction", "txid"), sorted(transfers), "transaction_entry")
-    addresses = [(_short(key), *place) for key, *place in books.addresses]
-    agree(_entries(db, "address", "address"), sorted(addresses), "address_entry")
-    payments = [
-        (_short(sha256(reference.encode()).digest()), _short(recipient, 4), *amount_and_place)
-        for reference, recipient, *amount_and_place in books.payments
-    ]
-    agree(_entries(db, "payment", "reference, recipient, amount"), sorted(payments), "payment_entry")
+    index = db.execute(
+        "SELECT key, place >> 16, place & 65535 FROM transfer_run r JOIN transfer_entry e ON e.run = r.number "
+        "WHERE place >> 16 BETWEEN r.first AND r.last"
+    )
+    agree(sorted(index), _index_of(books), "the index")
     undo = {}
     for block_hash, data in db.execute("SELECT b.hash, u.data FROM undo u JOIN block b ON b.id = u.block"):
         records = [data[start : start + 45] for start in range(0, len(data), 45)]

@@ -25,6 +25,7 @@ from svcd.node.node_context import NodeContext, NodeThreads, open_node
 from svcd.node.threads import ThreadPoolService
 from tests.chains import TEST_PARAMS
 from tests.node.bench import LATE
+from tests.store.statements import trace
 
 
 @define
@@ -83,7 +84,7 @@ async def run(reactor: Any, batches: Path, database: Path, statement: int | None
     try:
         clock = LateClock(reactor, reactor.seconds())
         node_context = await open_node(TEST_PARAMS, database, threads=threads, mempool=mempool, clock=clock)
-        node_context.chain.chainstate.store._db.set_trace_callback(statements)
+        trace(node_context.chain.chainstate.store._db, statements)
         await import_batches(node_context, [line.split() for line in batches.read_bytes().splitlines()])
         await node_context.close()
     finally:

@@ -1,11 +1,11 @@
 """The auditor finds what he is there to find."""
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from svcd.store.database import connect
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import running
 from tests.torture.audit import Discrepancy, audit
@@ -47,13 +47,13 @@ def test_good_books(database: Path) -> None:
 @pytest.mark.parametrize(
     ("crime", "finding"),
     [
-        ("UPDATE account SET balance = balance + 1 WHERE key = (SELECT max(key) FROM account)", "accounts"),
-        ("UPDATE account SET nonce = 9 WHERE nonce = 1", "accounts"),
-        ("UPDATE account SET held = NULL", "accounts"),
-        ("DELETE FROM account WHERE nonce = 0", "accounts"),
-        ("UPDATE transaction_run SET last = last - 1 WHERE last = 3", "transaction_entry"),
-        ("UPDATE address_entry SET place = place + 7", "address_entry"),
-        ("UPDATE payment_entry SET amount = 1", "payment_entry"),
+        ("UPDATE account_entry SET balance = balance + 1 WHERE key = (SELECT max(key) FROM account_entry)", "accounts"),
+        ("UPDATE account_entry SET nonce = 9 WHERE nonce = 1", "accounts"),
+        ("UPDATE account_entry SET held = NULL", "accounts"),
+        ("DELETE FROM account_entry WHERE nonce = 0", "accounts"),
+        ("UPDATE transfer_run SET last = last - 1 WHERE last = 3", "the index"),
+        ("UPDATE transfer_entry SET place = place + 7", "the index"),
+        ("UPDATE transfer_entry SET key = key + 1 WHERE place = (SELECT max(place) FROM transfer_entry)", "the index"),
         ("DELETE FROM history WHERE level = 2", "history"),
         ("UPDATE history SET node = zeroblob(80) WHERE height = 1", "history"),
         ("DELETE FROM undo WHERE block = (SELECT max(block) FROM undo)", "undo records"),
@@ -68,7 +68,7 @@ def test_good_books(database: Path) -> None:
     ],
 )
 def test_cooked_books(database: Path, crime: str, finding: str) -> None:
-    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+    with closing(connect(database)) as db:
         db.execute(crime)
     with pytest.raises(Discrepancy, match=finding):
         audit(database, TEST_PARAMS.rules)

@@ -9,12 +9,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from attrs import evolve
 
 from svcd.chain.accounts import Account
-from svcd.store import account_table, merge_policy
-from svcd.store.account_table import AccountReader, AccountWriter
+from svcd.store import sorted_runs
+from svcd.store.account_runs import ACCOUNTS, AccountReader, write_accounts
 from svcd.store.database import open_writer, transaction
-from svcd.store.merge_policy import MergeBudget
+from svcd.store.sorted_runs import SortedRuns, merge_some
 from tests.torture.test_kill import ROOT
 
 COUNT = 2_000
@@ -35,15 +36,15 @@ def changes(commit: int) -> dict[bytes, Account | None]:
 
 def commit_for_ever(path: Path) -> None:
     """A commit for each line of the standard input, in runs that are merged all the time."""
-    account_table._SMALL_TABLE, account_table._SMALL_RUN, account_table._STEP = 8, 60, 40  # type: ignore[misc]
-    merge_policy._LEAST, merge_policy._TIMES = 0, 3  # type: ignore[misc]
+    sorted_runs._STEP, sorted_runs._LEAST = 40, 0  # type: ignore[misc]
     with closing(open_writer(path)) as connection:
         found = AccountReader(connection).account(NUMBERED)
         commit = 0 if found is None else found.balance
         while sys.stdin.readline():
             commit += 1
             with transaction(connection):
-                AccountWriter(connection, MergeBudget()).write(changes(commit), count=COUNT)
+                runs = SortedRuns(connection, evolve(ACCOUNTS, fan_in=5, small=60))
+                merge_some([runs], write_accounts(runs, changes(commit)))
             print(flush=True)
 
 

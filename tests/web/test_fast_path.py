@@ -211,7 +211,7 @@ class Connected:
 
     def seen(self) -> dict[str, Any]:
         """All that must not depend on the way."""
-        untrusted = self.site.clients.untrusted
+        untrusted = self.site.clients.proxies
         return {
             # The slow path says when the request had come, the fast path when its answer was there.
             "received": _DATE.sub(b"Date: then", self.wire.received),

@@ -81,6 +81,13 @@ def test_forgetting_keeps_those_who_owe_most() -> None:
     assert bucket.take("greedy", 1, now=2.0) > 0
 
 
+def test_of_clients_that_owe_alike_a_quarter_is_forgotten() -> None:
+    bucket = TokenBucket(Rate(per_second=1, burst=10), max_clients=100)
+    for number in range(101):
+        bucket.take(str(number), 1, 0.0)
+    assert len(bucket) == 75
+
+
 @given(
     rate=st.floats(0.1, 50),
     burst=st.integers(1, 20),
@@ -270,6 +277,15 @@ def test_header_of_a_stranger_is_ignored() -> None:
         (["6.6.6.6", "198.51.100.7, 10.0.0.2"], "198.51.100.7"),
         (["2001:db8::1"], "2001:db8::/56"),
         (["::ffff:198.51.100.7"], "198.51.100.7"),
+        # As Azure's application gateway and some others write it.
+        (["198.51.100.8:50123"], "198.51.100.8"),
+        (["[2001:db8::1]:443"], "2001:db8::/56"),
+        (["[2001:db8::1]"], "2001:db8::/56"),
+        (["6.6.6.6:1, 198.51.100.8:50123, 10.0.0.2:443"], "198.51.100.8"),
+        (["198.51.100.8:"], PROXY),
+        (["198.51.100.8:123456"], PROXY),
+        (["[198.51.100.8"], PROXY),
+        (["198.51.100.300:1"], PROXY),
         ([], PROXY),
         ([""], PROXY),
         (["10.0.0.3, 10.0.0.2"], PROXY),
@@ -286,6 +302,27 @@ def test_trusted_proxy_tells_the_last_address_that_nobody_can_forge(forwarded: l
 def test_a_request_that_is_noted_draws_from_the_same_buckets(peer: Any, forwarded: list[str]) -> None:
     clients, asking = Clients([f"{PROXY}/32"], exempt=["127.0.0.0/8", "::1"]), request(peer, *forwarded)
     assert clients.note_request(asking, 0.0) == clients.of_request(asking)
+
+
+@pytest.mark.parametrize("forwarded", ["unknown", "_gateway:80", "198.51.100.7, 198.51.100.8:", "\x1b[31m" + "x" * 900])
+def test_what_a_trusted_proxy_sends_and_nobody_can_read_is_an_alarm_for_an_hour(forwarded: str) -> None:
+    clients = Clients([f"{PROXY}/32"])
+    clients.note_request(request(PROXY, "198.51.100.7"), 0.0)
+    assert clients.proxies.alarm(0.0) == ""
+    clients.note_request(request(PROXY, forwarded), 10.0)
+    alarm = clients.proxies.alarm(3_600.0)
+    assert PROXY in alarm
+    assert ascii(forwarded.rpartition(", ")[2])[:20] in alarm
+    assert alarm.isprintable()
+    assert len(alarm) < 400
+    assert clients.proxies.alarm(3_610.0) == ""
+
+
+def test_what_strangers_write_where_a_trusted_proxy_has_named_its_client_is_no_alarm() -> None:
+    clients = Clients([f"{PROXY}/32"])
+    clients.note_request(request(PROXY, "unknown, 198.51.100.7"), 0.0)
+    clients.note_request(request("203.0.113.9", "unknown"), 0.0)
+    assert clients.proxies.alarm(0.0) == ""
 
 
 def test_a_stranger_is_under_its_limit_whatever_it_forwards() -> None:
@@ -350,7 +387,7 @@ def test_several_clients_in_an_ignored_header_make_a_proxy(peer: str) -> None:
     address = peer.removeprefix("::ffff:")
     for line, forwards in [("6.6.6.6, 198.51.100.7", False), ("198.51.100.7", False), ("198.51.100.8", True)]:
         limiter.take(request(peer, line), "read", 1)
-        assert clients.untrusted.forwards(address, 0.0) is forwards
+        assert clients.proxies.forwards(address, 0.0) is forwards
 
 
 @pytest.mark.parametrize("line", ["", "unknown", "198.51.100.7, unknown", "\xff"])
@@ -359,7 +396,7 @@ def test_a_header_without_a_client_makes_no_proxy(line: str) -> None:
     limiter = RateLimiter(clients, {"read": Rate(0, 1)}, Clock())
     for header in (line, "198.51.100.7", line):
         limiter.take(request("203.0.113.9", header), "read", 1)
-    assert not clients.untrusted.forwards("203.0.113.9", 0.0)
+    assert not clients.proxies.forwards("203.0.113.9", 0.0)
 
 
 def test_a_trusted_proxy_and_a_unix_socket_are_none() -> None:
@@ -368,5 +405,5 @@ def test_a_trusted_proxy_and_a_unix_socket_are_none() -> None:
     for peer in (PROXY, UNIXAddress(b"/run/svcd.sock")):
         for client in ("198.51.100.7", "198.51.100.8"):
             limiter.take(request(peer, client), "read", 1)
-    assert clients.untrusted.alarm(0.0) == ""
-    assert clients.untrusted.ignored == 0
+    assert clients.proxies.alarm(0.0) == ""
+    assert clients.proxies.ignored == 0

@@ -77,7 +77,7 @@ export async function parseNetwork(text) {
   must(text.length <= MAX_CHARACTERS, `a network has at most ${MAX_CHARACTERS} characters of JSON`);
   let value;
   try {
-    value = JSON.parse(text);
+    value = JSON.parse(text.replace(/^\ufeff/, ""));
   } catch {
     throw new InvalidInput("this is not JSON: give the output of svc network show --json");
   }

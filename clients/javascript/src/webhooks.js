@@ -2,7 +2,7 @@
 
 import { checkOrder, formatAmount, must, networkFor } from "./chain.js";
 import { bytesOfBase64 } from "./encodings.js";
-import { InvalidAnswer, InvalidSignature } from "./errors.js";
+import { InvalidAnswer, InvalidInput, InvalidSignature } from "./errors.js";
 import { joined, utf8 } from "./light/bytes.mjs";
 import { members, parseJson, payment } from "./members.js";
 
@@ -85,9 +85,26 @@ function parseEvent(text) {
   return event;
 }
 
-function keyBytes(given) {
-  const secret = typeof given === "string" ? given.trim() : "";
+// What nobody sees in a line, and the spaces that nobody can tell from the usual one; the node has the same rule.
+const UNSEEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]|(?! )\p{Zs}/u;
+
+/** The secret in the text of its file; a byte order mark at the beginning is no part of it. */
+function secretIn(given) {
+  const line = typeof given === "string" ? given.replace(/^\ufeff/, "").replace(/[\r\n]+$/, "") : "";
+  const unseen = UNSEEN.exec(line);
+  if (unseen !== null) {
+    const code = unseen[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    const place = `column ${[...line.slice(0, unseen.index)].length + 1}`;
+    const advice = "nobody sees it: remove it, or type the secret again";
+    throw new InvalidInput(`the signing secret must not have U+${code} in ${place}; ${advice}`);
+  }
+  const secret = line.replace(/^ +| +$/g, "");
   must(secret !== "", "the signing secret is empty");
+  return secret;
+}
+
+function keyBytes(given) {
+  const secret = secretIn(given);
   if (!secret.startsWith("whsec_")) return utf8(secret);
   const bytes = bytesOfBase64(secret.slice("whsec_".length));
   must(bytes !== null && bytes.length > 0, "a secret that begins with whsec_ continues in base64");
@@ -105,7 +122,8 @@ function header(headers, name) {
 /** Verifies the callbacks of a node.
  *
  * `secrets` is the signing secret as the node's file has it, or as `whsec_…`; while it is being rotated, both.
- * Whitespace around a secret, such as the newline of the file, does not count.
+ * Spaces around a secret, the newline of the file and a byte order mark at its beginning do not count; another
+ * character that nobody sees is refused.
  */
 export class Webhook {
   #keys;

@@ -41,8 +41,6 @@ from svcd.commerce.payment_proof import (
     parse_proof,
 )
 from svcd.commerce.payment_request import (
-    DEFAULT_CONFIRMATIONS,
-    MAX_CONFIRMATIONS,
     PaymentTerms,
     checkout_path,
     parse_label,
@@ -51,6 +49,7 @@ from svcd.commerce.payment_request import (
     parse_uri,
 )
 from svcd.light.chain_proof import ProvenChain, Unproved
+from svcd.visible_text import BadText, decoded
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,13 +112,21 @@ def proof_options(command: F) -> F:
     return proof(tip(command))
 
 
+def read_saved_response(path: Path) -> bytes:
+    """The JSON of a response in a file, as a program or an editor has saved it; raises CommandError."""
+    try:
+        return decoded(read_bounded(path, MAX_RESPONSE_BYTES)).encode("utf-8")
+    except BadText as error:
+        raise CommandError(f"{path} {error}") from None
+
+
 def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], float] = time.monotonic) -> None:
     """Check the proof and print its payment; raises CommandError or RuleViolation if it is not proved.
 
     A proof with headers alone that is consistent proves nothing without a trusted tip: its payment is printed, and
     CommandError is raised. A proof from the genesis needs none.
     """
-    answers = [read_bounded(path, MAX_RESPONSE_BYTES) for path in claim.files]
+    answers = [read_saved_response(path) for path in claim.files]
     try:
         from_genesis = genesis_proof_in(answers[0], session.meant)
     except Unproved as unproved:
@@ -327,14 +334,7 @@ def _duration(seconds: float) -> str:
 
 _REQUEST: Final = "/rpc/commerce/payment-request"
 
-_confirmations_option = click.option(
-    "--confirmations",
-    metavar="N",
-    default=str(DEFAULT_CONFIRMATIONS),
-    show_default=True,
-    callback=options.validated(options.integer(1, MAX_CONFIRMATIONS)),
-    help="Confirmations that the payment needs to be confirmed.",
-)
+_confirmations_option = options.confirmations_option("Confirmations that the payment needs to be confirmed.")
 
 
 @click.command(cls=options.NumericCommand)

@@ -16,13 +16,12 @@ from svcd.cli.operator.database import CHAIN_FILE, WEBHOOKS_FILE
 from svcd.cli.rendering import property_table
 from svcd.cli.session import Session
 from svcd.store.database_copy import partial_name
-from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 
 TIMEOUT: Final = 930.0
 """Seconds; longer than the node takes to respond, with 503 at the latest."""
 _MIB: Final = 1 << 20
 _LABEL: Final = "Copying"
-_FILES: Final = (WEBHOOKS_FILE, MEMPOOL_FILE, CHAIN_FILE)
+_FILES: Final = (WEBHOOKS_FILE, CHAIN_FILE)
 
 
 @click.command()
@@ -33,8 +32,9 @@ _FILES: Final = (WEBHOOKS_FILE, MEMPOOL_FILE, CHAIN_FILE)
 def backup(session: Session, folder: Path) -> None:
     """Copy the databases of a running node into the new folder FOLDER.
 
-    The copy is consistent, and the node continues to process blocks meanwhile. It contains the chain, the pending
-    transfers and, if they are enabled, the webhooks; it does not contain the node's keys, which are separate files.
+    The copy is consistent, and the node continues to process blocks meanwhile. It contains the chain and, if they are
+    enabled, the webhooks. It contains neither the pending transfers, which wallets and peers send again, nor the node's
+    keys, which are separate files.
     FOLDER must not exist. It is created by the node, with the node's permissions: under systemd, a node can write only
     below its own data directory. A node started with --data-dir FOLDER runs on the copy, with new keys.
 

@@ -1,13 +1,13 @@
 """`svc db` and `svc webhook move` and `restored`: the databases of a stopped node (docs/command-line.md)."""
 
 import os
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import apsw
 import click
 
 from svcd.chain.errors import Corrupt
@@ -19,10 +19,10 @@ from svcd.cli.rendering import escape, pluralize, property_table
 from svcd.cli.session import Session
 from svcd.process.datadir import CannotLock, lock_directory
 from svcd.process.privileges import UnsafeDirectory, become_owner
+from svcd.seed_file import SeedFileError, SeedKind, is_encrypted, parse_seed, read_private
 from svcd.store.chain_store import ChainWriter
 from svcd.store.database import (
     CHAIN,
-    MEMPOOL,
     WEBHOOKS,
     DatabaseError,
     DatabaseKind,
@@ -31,7 +31,8 @@ from svcd.store.database import (
     migrations,
     open_writer,
 )
-from svcd.store.mempool_store import FILE as MEMPOOL_FILE
+from svcd.store.mempool_journal import FILE as JOURNAL_FILE
+from svcd.store.mempool_journal import JOURNAL, JournalKind, read_journal
 from svcd.store.offline_database import (
     Inspector,
     copy_used,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 CHAIN_FILE: Final = "chain.sqlite"
 WEBHOOKS_FILE: Final = "webhooks.sqlite"
+KEY_FILES: Final = {"node.key": SeedKind.NODE, "operator.key": SeedKind.BLOCK}
 _BLOCKS_PER_STEP: Final = 64
 """Blocks between two updates of a progress bar."""
 
@@ -65,7 +67,7 @@ def data_dir_argument(command: F) -> F:
 @options.json_option
 @click.pass_obj
 def check(session: Session, data_dir: Path | None) -> None:
-    """Check the databases in DATA_DIR: the files, every block, and all derived data.
+    """Check the databases in DATA_DIR: the files, every block, all derived data, and the keys beside them.
 
     Every block from the genesis on is hashed and executed again, and accounts, state root, undo records and indexes
     must match the result. Where old blocks were deleted, their headers are checked, and the later blocks executed.
@@ -78,7 +80,9 @@ def check(session: Session, data_dir: Path | None) -> None:
     """
     data_dir = data_dir or Path(session.data_dir)
     with locked_database(data_dir) as path:
+        keys = _damaged_keys(path.parent)
         damaged, problems, blocks = _check(session, path)
+    problems = keys + problems
     record = {"sound": not problems, "blocks": blocks, "problems": problems}
     if not problems:
         session.print_result(record, f"{data_dir} is sound: {pluralize(blocks, 'block')} and all derived data")
@@ -87,6 +91,8 @@ def check(session: Session, data_dir: Path | None) -> None:
         session.print_result(record, "")
     for problem in problems:
         click.echo(f"wrong: {escape(problem)}", err=True)
+    if not damaged:
+        raise CommandError(f"the databases in {data_dir} are sound, and the node does not start with such a key")
     if CHAIN in damaged:
         raise CommandError(f"{data_dir} is damaged; restore a backup, or try: svc db rebuild {data_dir}")
     raise CommandError("; ".join(f"{kind.name} in {data_dir} is damaged; {kind.remedy}" for kind in damaged))
@@ -94,11 +100,10 @@ def check(session: Session, data_dir: Path | None) -> None:
 
 @click.command()
 @data_dir_argument
-@click.option("--headers", is_flag=True, help="Verify the headers: required, since nothing else can be verified yet.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Only the newest N headers.  [default: all]")
 @options.json_option
 @click.pass_obj
-def verify(session: Session, data_dir: Path | None, headers: bool, count: int | None) -> None:
+def verify(session: Session, data_dir: Path | None, count: int | None) -> None:
     """Verify the participation work of the chain in DATA_DIR again, on all cores.
 
     Position, producer's signature and participation work of each header are checked as for a header from a peer, and
@@ -107,11 +112,9 @@ def verify(session: Session, data_dir: Path | None, headers: bool, count: int | 
 
     \b
     Example:
-      svc db verify data --headers
-      svc db verify data --headers --count 20000
+      svc db verify data
+      svc db verify data --count 20000
     """
-    if not headers:
-        raise click.UsageError("--headers is required: it verifies the participation work of the headers")
     with locked_database(data_dir or Path(session.data_dir)) as path:
         result, threads = _verify(session, path, count)
     record = {
@@ -245,16 +248,17 @@ def locked_database(data_dir: Path) -> Iterator[Path]:
 
 def _preload() -> None:
     """Load lazy imports and files now: the owner of the data may not be allowed to read root's program."""
-    for kind in (CHAIN, MEMPOOL, WEBHOOKS):
+    for kind in (CHAIN, WEBHOOKS):
         migrations(kind)
     with click.progressbar(length=0, file=sys.stderr, hidden=True):
         pass
 
 
-def _check(session: Session, path: Path) -> tuple[list[DatabaseKind], list[str], int]:
-    """The damaged databases, the problems, and the number of blocks."""
-    damaged, problems = [], []
-    for name, kind in ((WEBHOOKS_FILE, WEBHOOKS), (MEMPOOL_FILE, MEMPOOL), (path.name, CHAIN)):
+def _check(session: Session, path: Path) -> tuple[list[DatabaseKind | JournalKind], list[str], int]:
+    """The damaged files, the problems, and the number of blocks."""
+    damaged: list[DatabaseKind | JournalKind] = []
+    problems: list[str] = []
+    for name, kind in ((WEBHOOKS_FILE, WEBHOOKS), (JOURNAL_FILE, JOURNAL), (path.name, CHAIN)):
         if path.with_name(name).is_file() and (found := _check_file(session, path.with_name(name), kind)):
             damaged.append(kind)
             problems += found
@@ -265,14 +269,35 @@ def _check(session: Session, path: Path) -> tuple[list[DatabaseKind], list[str],
         params, tip = network_of(reader, session.networks), reader.tip()
         blocks = 0 if tip is None else tip.height + 1
         with _block_progress(session, blocks) as step:
-            return [CHAIN], verify_chain(reader, params, step), blocks
+            wrong = verify_chain(reader, params, step)
+            return [CHAIN] if wrong else [], wrong, blocks
 
 
-def _check_file(session: Session, path: Path, kind: DatabaseKind) -> list[str]:
+def _damaged_keys(data_dir: Path) -> list[str]:
+    """What is wrong with the keys that are not encrypted."""
+    wrong = []
+    for name, kind in KEY_FILES.items():
+        try:
+            content = read_private(data_dir / name)
+            if not is_encrypted(content):
+                parse_seed(content, kind, data_dir / name)
+        except FileNotFoundError:
+            # A backup has no keys.
+            continue
+        except SeedFileError as error:
+            wrong.append(str(error))
+    return wrong
+
+
+def _check_file(session: Session, path: Path, kind: DatabaseKind | JournalKind) -> list[str]:
     if session.shows_progress:
         click.echo(f"Reading {path.name}", err=True)
+    if isinstance(kind, JournalKind):
+        # A record that a kill has cut is no damage: none of its transfers was accepted.
+        damage = read_journal(path).damage
+        return [f"{path.name} {damage}"] if damage else []
     with open_offline(path, kind) as connection:
-        return [f"{path.name}: {sentence}" for sentence in integrity(connection)]
+        return [f"{path.name}: {sentence}" for sentence in integrity(path, connection)]
 
 
 def _verify(session: Session, path: Path, newest: int | None) -> tuple[HeaderVerification, int]:
@@ -300,7 +325,7 @@ def _rebuild(session: Session, path: Path) -> tuple[ReindexResult, Path]:
                     f"{path.parent} has only blocks from height {first} on, and a rebuild executes every block from "
                     "the genesis on: restore a backup, or move the database away and the node fetches the chain again"
                 )
-            # Errors of the old file are Corrupt from here on; sqlite3.Error is an error of the new one.
+            # Errors of the old file are Corrupt from here on; apsw.Error is an error of the new one.
             with (
                 _explaining_full_disk(new, "as the old file uses"),
                 closing(open_writer(new)) as writing,
@@ -320,7 +345,7 @@ def _explaining_full_disk(new: Path, needed: str) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.Error as error:
+    except apsw.Error as error:
         if not is_disk_trouble(error):
             raise
         raise CommandError(

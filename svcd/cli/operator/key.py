@@ -1,11 +1,11 @@
 """`svc node key …`: the block key of a node, in an encrypted keyfile."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+import apsw
 import click
 
 from svcd.chain.address import decode_address, encode_address, key_hash
@@ -18,11 +18,12 @@ from svcd.cli.operator.database import CHAIN_FILE
 from svcd.cli.operator.verify_chain import network_of
 from svcd.cli.prompts import PasswordSource
 from svcd.cli.rendering import property_table
-from svcd.cli.secure_files import read_secret, read_seed, replace_file, require_absent, write_new_file
+from svcd.cli.secure_files import read_secret, read_secret_text, read_seed, replace_file, require_absent, write_new_file
 from svcd.cli.session import Session
 from svcd.keyfile import Keyfile, parse, render, seal, unseal
 from svcd.process.privileges import UnsafeDirectory, become_owner
-from svcd.store.database import open_reader
+from svcd.seed_file import SeedFileError, SeedKind, is_encrypted, parse_copy
+from svcd.store.database import DatabaseError, open_reader
 from svcd.store.offline_database import Inspector
 
 DEFAULT_FILE: Final = "operator.key"
@@ -44,7 +45,7 @@ _password_option = click.option(
 
 @click.group()
 def key() -> None:
-    """Make, encrypt or show the key that signs a node's blocks and receives their rewards.
+    """Make, encrypt, import or show the key that signs a node's blocks and receives their rewards.
 
     The node needs the password at its start: see `svc help block-key`.
 
@@ -73,12 +74,7 @@ def new(session: Session, key_file: str, password_file: Path | None) -> None:
       svc node key new --data-dir /var/lib/svcd
       svc node key new --network devnet --password-file password
     """
-    password = PasswordSource(password_file, {}, session.runtime.random).new()
-    with _key_path(session, key_file) as path:
-        require_absent(path, "--key-file")
-        sealed = _sealed(session, path, session.runtime.random(32), password)
-        write_new_file(path, render(sealed), "--key-file")
-    _print(session, sealed, key_file)
+    _write_new(session, key_file, session.runtime.random(32), password_file)
 
 
 @key.command()
@@ -107,6 +103,44 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
     _print(session, sealed, key_file)
 
 
+@key.command("import")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read the digits from a file of mode 0600 instead of asking for them.",
+)
+@options.network_option
+@_key_file_option
+@_password_option
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def import_(session: Session, source: Path | None, key_file: str, password_file: Path | None) -> None:
+    """Make the encrypted keyfile of a block key from its 64 hex digits, such as those of a copy on paper.
+
+    The digits may be in groups, and the checksum of the key (sha256:…) may follow. Without it nothing shows a wrong
+    digit, which gives another key: compare the address. An existing file is never overwritten.
+
+    \b
+    Example:
+      svc node key import --data-dir /var/lib/svcd
+      svc node key import --from digits --network devnet
+    """
+    try:
+        if source is None:
+            typed = click.prompt("The 64 hex digits of the key, and its checksum", hide_input=True, err=True)
+            copied = parse_copy(typed, SeedKind.BLOCK, "what you typed")
+        else:
+            copied = parse_copy(read_secret_text(source), SeedKind.BLOCK, str(source))
+    except SeedFileError as error:
+        raise CommandError(str(error)) from None
+    _write_new(session, key_file, copied.seed, password_file)
+    if not copied.is_checked:
+        click.echo("There was no checksum: compare the address with that of your rewards.", err=True)
+
+
 @key.command()
 @options.network_option
 @_key_file_option
@@ -125,7 +159,7 @@ def address(session: Session, key_file: str) -> None:
     """
     with _key_path(session, key_file) as path:
         content = read_secret(path)
-        if content.lstrip().startswith(b"{"):
+        if is_encrypted(content):
             keyfile = parse(content, session.networks)
             hashed = decode_address(keyfile.address, keyfile.params.address_prefix)
             found = encode_address(hashed, (session.network or keyfile.params).address_prefix)
@@ -161,11 +195,21 @@ def _network(session: Session, path: Path) -> NetworkParams:
     try:
         with closing(open_reader(chain)) as connection:
             found = network_of(Inspector(connection), session.networks)
-    except (sqlite3.Error, Corrupt) as error:
+    except (apsw.Error, Corrupt, DatabaseError) as error:
         raise CommandError(f"the network of the node cannot be read from {chain}: {error}") from None
     if session.network not in (None, found):
         raise CommandError(f"{chain} is of the network {found.name}; leave --network out, or name that one")
     return found
+
+
+def _write_new(session: Session, key_file: str, seed: bytes, password_file: Path | None) -> None:
+    """Write the new keyfile of ``seed``, and print what it is."""
+    password = PasswordSource(password_file, {}, session.runtime.random).new()
+    with _key_path(session, key_file) as path:
+        require_absent(path, "--key-file")
+        sealed = _sealed(session, path, seed, password)
+        write_new_file(path, render(sealed), "--key-file")
+    _print(session, sealed, key_file)
 
 
 def _sealed(session: Session, path: Path, seed: bytes, password: str) -> Keyfile:

@@ -7,6 +7,7 @@ import click
 
 from svcd.chain.units import format_amount, parse_amount
 from svcd.cli import options
+from svcd.cli.chain_commands import is_alone, sync_state
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
 from svcd.cli.rendering import escape, format_coins, pluralize, property_table
@@ -30,7 +31,8 @@ def status(session: Session) -> None:
       svc node status --data-dir /var/lib/svcd
     """
     response = session.operator().get("/operator/status").object("status")
-    session.print_result(response.members, object_text(response.members))
+    alone = {"syncState": sync_state(response)} if is_alone(response) else {}
+    session.print_result(response.members, object_text({**response.members, **alone}))
 
 
 @click.command(cls=options.NumericCommand)

@@ -11,15 +11,20 @@ from svcd.cli.session import Session
 
 
 @click.command("reload")
+@click.option(
+    "--trust-clock",
+    is_flag=True,
+    help="The computer's clock, which was set, is right: trust it at once, even if the configuration cannot be used.",
+)
 @options.operator_option
 @options.json_option
 @click.pass_obj
-def reload_configuration(session: Session) -> None:
+def reload_configuration(session: Session, trust_clock: bool) -> None:
     """Read the configuration and the certificates again, and apply what can change without a restart.
 
     These are the merchants with their tokens and secrets, `[limits]`, `[pages]`, the level of the log, and the
-    certificates of `ssl:` endpoints. The answer names every other setting that differs. If anything is wrong, nothing
-    changes. SIGHUP to the node's process does the same and answers in the log.
+    certificates of `ssl:` endpoints. The answer names every other setting that differs. If anything is wrong, none of
+    them changes. SIGHUP to the node's process does the same and answers in the log.
 
     A token that was removed is refused at once. A merchant that was removed loses nothing: its watches stay, and its
     events are kept for a week and sent if it is configured again.
@@ -28,11 +33,11 @@ def reload_configuration(session: Session) -> None:
     Example:
       svc node reload --data-dir /var/lib/svcd
     """
-    _reload(session)
+    _reload(session, trust_clock=trust_clock)
 
 
-def _reload(session: Session) -> None:
-    response = session.operator().post("/operator/reload", {})
+def _reload(session: Session, *, trust_clock: bool = False) -> None:
+    response = session.operator().post("/operator/reload", {"trustClock": True} if trust_clock else {})
     keys = ("added", "changed", "removed", "settings", "certificates", "left")
     session.print_result({key: response.value(key) for key in keys}, "\n".join(_lines(response)))
 

@@ -15,6 +15,7 @@ from svcd.cli.errors import CommandError
 from svcd.cli.http_client import Fetched, NodeClient, public_endpoint
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
+from svcd.visible_text import BadText, text_of
 
 PAGE: Final = "/wallet/"
 POLICY: Final = "Content-Security-Policy"
@@ -64,7 +65,11 @@ def page_check(session: Session, url: str, hashes: Path) -> None:
 def parse_hashes(data: bytes, path: Path) -> dict[str, frozenset[str]]:
     """The hashes that each name of a list may have; raises CommandError."""
     listed: defaultdict[str, set[str]] = defaultdict(set)
-    for line in data.decode("utf-8", "replace").splitlines():
+    try:
+        lines = text_of(data).splitlines()
+    except BadText as error:
+        raise CommandError(f"{path} {error}") from None
+    for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
             raise CommandError(f"{path} must have a hash of 64 hex digits, two spaces and a path in each line")

@@ -163,7 +163,10 @@ class PendingFile:
         answered = members["answered"]
         known = answered is True or answered == NodeAnswer.REFUSED.value
         answer = NodeAnswer(answered) if known else NodeAnswer.NONE
-        return PendingTransfer(parse_transfer(members["transaction"], self.params), answer)
+        transfer = parse_transfer(members["transaction"], self.params)
+        # A changed digit would be another nonce or time, by which the wallet decides whether it may pay again.
+        transfer.check_signature()
+        return PendingTransfer(transfer, answer)
 
     def _write(self, transfers: list[PendingTransfer]) -> None:
         items = [

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from svcd.cli.errors import CommandError
-from svcd.cli.secure_files import read_secret
+from svcd.cli.secure_files import read_secret_text
 from svcd.cli.wallet.mnemonic import WORDS, parse_mnemonic
 
 _WORDS_PER_LINE: Final = 4
@@ -29,10 +29,10 @@ def prompt_words() -> list[str]:
 
 def read_words(path: Path) -> list[str]:
     """The 24 words in a file that only its owner may read. Raises CommandError."""
-    try:
-        return parse_mnemonic(read_secret(path).decode("ascii"))
-    except UnicodeDecodeError:
-        raise CommandError(f"{path} must be ASCII text and contain only the {WORDS} words") from None
+    text = read_secret_text(path)
+    if not text.isascii():
+        raise CommandError(f"{path} must be ASCII text and contain only the {WORDS} words")
+    return parse_mnemonic(text)
 
 
 def show_words_once(words: list[str], random: Callable[[int], bytes]) -> None:

@@ -19,7 +19,7 @@ from svcd.cli.wallet.pending import PendingFile
 from svcd.cli.wallet.preflight import AccountView, SendRequest, fetch_account_view
 from svcd.cli.wallet.send import OutgoingPayment, send_payment, signing_options
 from svcd.cli.wallet.unlocking import load_keyfile
-from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, refund_reference
+from svcd.commerce.payment_request import refund_reference
 from svcd.keyfile import Keyfile
 
 _SIGNED: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
@@ -63,6 +63,9 @@ def _parse_already(value: str) -> int:
     callback=options.validated(_parse_already),
     help="What was refunded before, as the row 'refunded so far' shows it: with --yes required for a further refund.",
 )
+@options.confirmations_option(
+    "Confirmations that the payment needs before it is refunded: those that the order asked for."
+)
 @signing_options
 @click.pass_obj
 def refund(
@@ -70,6 +73,7 @@ def refund(
     txid: str,
     amount: int | None,
     already: int | None,
+    confirmations: int,
     fee: int | None,
     nonce: int | None,
     again: bool,
@@ -81,7 +85,7 @@ def refund(
 
     The payment and the refund are shown, and the refund is signed only after you confirm it. Its reference is
     `refund:` followed by the reference of the payment. The command warns you if anything has been refunded to the
-    sender under that reference already, or if the payment has few confirmations; with --yes it then refuses, unless
+    sender under that reference already, or if the payment has too few confirmations; with --yes it then refuses, unless
     --already states what was refunded. The fee is paid by this wallet. Ask the buyer first if the coins may have come
     from an exchange, which will not credit them.
 
@@ -104,7 +108,7 @@ def refund(
         refunded = _refunded(node, payment, outgoing.pending, besides=nonce)
         paid = _paid(node, payment)
         return [
-            *_objections_to_refund(view, payment),
+            *_objections_to_refund(view, payment, confirmations),
             *objections_to_refunded(refunded, paid, request.amount, already=already, assume_yes=yes),
         ]
 
@@ -163,14 +167,14 @@ def _rows(payment: ReceivedPayment, refunded: int) -> list[tuple[str, str]]:
     ]
 
 
-def _objections_to_refund(view: AccountView, payment: ReceivedPayment) -> list[str]:
+def _objections_to_refund(view: AccountView, payment: ReceivedPayment, confirmations: int) -> list[str]:
     """Reasons not to refund ``payment`` at present, one sentence each."""
     found = []
     if view.catching_up:
         found.append("the node is still catching up and may not know that this payment has been refunded")
-    if payment.confirmations < DEFAULT_CONFIRMATIONS:
+    if payment.confirmations < confirmations:
         found.append(
-            f"the payment has {payment.confirmations} of {DEFAULT_CONFIRMATIONS} confirmations: a reorganisation could"
+            f"the payment has {payment.confirmations} of {confirmations} confirmations: a reorganisation could"
             " undo it, and not the refund"
         )
     return found

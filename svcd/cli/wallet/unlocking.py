@@ -1,4 +1,4 @@
-"""Opens keyfiles: remembers which ones the password has verified, and encrypts older ones anew."""
+"""Opens keyfiles: remembers which ones the password has verified, and encrypts weaker ones anew."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -11,7 +11,7 @@ from svcd.cli.errors import CommandError, MissingFile
 from svcd.cli.remembered import Remembered
 from svcd.cli.secure_files import lock_file, read_bounded, read_secret, replace_file
 from svcd.cli.session import Runtime, Session
-from svcd.keyfile import MAX_FILE_BYTES, Keyfile, outdated, parse, render, seal, unseal
+from svcd.keyfile import MAX_FILE_BYTES, Keyfile, parse, render, seal, unseal
 from svcd.keyfile_errors import DamagedKeyfile, KeyfileError, UnknownNetwork
 
 _VERIFIED: Final = "verified-keyfiles"
@@ -59,19 +59,19 @@ def remember_verified(runtime: Runtime, keyfile: Keyfile) -> None:
 def unlock(runtime: Runtime, path: Path, keyfile: Keyfile, password: str) -> bytes:
     """The seed in the ``keyfile`` at ``path``; raises CommandError or KeyfileError.
 
-    An older file is encrypted anew when the command ends.
+    A file that costs less to guess than a new one is encrypted anew when the command ends.
     """
     seed = unseal(keyfile, password)
     remember_verified(runtime, keyfile)
-    if outdated(keyfile):
+    if keyfile.kdf.outdated:
         # Not before: until then the command may hold the lock on the file that is there now.
         click.get_current_context().call_on_close(_renewing(runtime, path, keyfile, password))
     return seed
 
 
 def renewed(runtime: Runtime, keyfile: Keyfile, password: str) -> Keyfile:
-    """``keyfile``, or if it is outdated the same seed encrypted anew; raises KeyfileError."""
-    if not outdated(keyfile):
+    """``keyfile``, or if its KDF is outdated the same seed encrypted anew; raises KeyfileError."""
+    if not keyfile.kdf.outdated:
         return keyfile
     return seal(unseal(keyfile, password), password, params=keyfile.params, random=runtime.random)
 
@@ -86,7 +86,10 @@ def _renewing(runtime: Runtime, path: Path, keyfile: Keyfile, password: str) -> 
                 # A symbolic link stays one, so that its target keeps the signed transfers of both.
                 replace_file(path.resolve(), render(anew))
         except (CommandError, KeyfileError) as error:
-            click.echo(f"Warning: {path} is older and was not encrypted anew: {error}.", err=True)
+            click.echo(
+                f"Warning: {path} is weaker than a new keyfile, and was not encrypted anew: {error}.",
+                err=True,
+            )
             return
         remember_verified(runtime, anew)
         click.echo(f"{path} was encrypted anew, so that guessing its password costs more.", err=True)

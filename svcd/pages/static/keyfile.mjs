@@ -1,7 +1,7 @@
 // The keyfile "svc-keyfile-v2": a seed of 32 bytes, sealed by a password (docs/keyfile.md).
 //
 // The same JSON is what the browser keeps, what people download, and what the command line reads and writes. Keyfiles
-// under Argon2id are read, but browsers cannot open them. Files of the former format are opened and sealed anew.
+// under Argon2id are read, but browsers cannot open them.
 
 import { addressOf, checkAddress } from "./address.mjs";
 import { bytesOf, hexOf, utf8 } from "./bytes.mjs";
@@ -21,11 +21,10 @@ import { canonical } from "./transaction.mjs";
  * @property {string} network the name of a built-in one, or the genesis hash of another
  * @property {{ ciphertext: string, name: string, nonce: string }} cipher
  * @property {{ iterations: number, name: string, salt: string, memory?: number, parallelism?: number }} kdf
- * @property {string} [publicKey] missing in the former format
+ * @property {string} publicKey
  */
 
 const FORMAT = "svc-keyfile-v2";
-const FORMER_FORMAT = "svc-keyfile-v1";
 const PBKDF2 = "PBKDF2-SHA-256";
 const ARGON2ID = "Argon2id";
 const CIPHER = "AES-256-GCM";
@@ -65,8 +64,7 @@ const prefixOf = ({ address }) => address.split("1")[0];
 
 /** Everything that can be read without the password: nothing of it can be changed without the password either.
  * @type {(keyfile: Omit<Keyfile, "cipher">) => Bytes} */
-function additionalData({ address, format, kdf, network, publicKey = "" }) {
-  if (format === FORMER_FORMAT) return utf8(`${address}\n${format}\n${network}`);
+function additionalData({ address, format, kdf, network, publicKey }) {
   return utf8(canonical({ address, format, kdf, network, publicKey }));
 }
 
@@ -133,10 +131,10 @@ export async function reseal(keyfile, password, newPassword, random, calibrate =
   return sealed;
 }
 
-/** Whether a new file would resist guessing or changes better, so that this one should be sealed anew.
+/** Whether a new file would resist guessing better, so that this one should be sealed anew.
  * @type {(keyfile: Keyfile) => boolean} */
-export function outdated({ format, kdf }) {
-  return format === FORMER_FORMAT || (kdf.name === PBKDF2 && kdf.iterations < MIN_ITERATIONS);
+export function outdated({ kdf }) {
+  return kdf.name === PBKDF2 && kdf.iterations < MIN_ITERATIONS;
 }
 
 /** The key in a keyfile, as keyOf gives it; throws `wrong-password`, `keyfile-argon2id` or `damaged-keyfile`.
@@ -145,7 +143,7 @@ export async function unseal(keyfile, password) {
   const seed = await seedIn(keyfile, password);
   const opened = await keyOf(seed);
   seed.fill(0);
-  const { address, publicKey = hexOf(opened.publicKey) } = keyfile;
+  const { address, publicKey } = keyfile;
   const own = (await addressOf(opened.publicKey, { prefix: prefixOf(keyfile) })) === address && hexOf(opened.publicKey) === publicKey;
   must(own, "damaged-keyfile", message("wallet-script.keyfile-not-own"));
   return opened;
@@ -186,10 +184,10 @@ function fieldsOf(text) {
   }
 }
 
-/** @type {(kdf: Keyfile["kdf"], format: string) => void} */
-function checkKdf(kdf, format) {
-  const known = kdf?.name === PBKDF2 || (kdf?.name === ARGON2ID && format === FORMAT);
-  if (!known) throw damaged(`kdf.name must be ${PBKDF2}${format === FORMAT ? ` or ${ARGON2ID}` : ""}`);
+/** @type {(kdf: Keyfile["kdf"]) => void} */
+function checkKdf(kdf) {
+  const known = kdf?.name === PBKDF2 || kdf?.name === ARGON2ID;
+  if (!known) throw damaged(`kdf.name must be ${PBKDF2} or ${ARGON2ID}`);
   const bounds = BOUNDS[kdf.name];
   exact(kdf, [...Object.keys(bounds), "name", "salt"].sort().join(), "kdf");
   for (const [cost, [least, most]] of Object.entries(bounds)) {
@@ -205,10 +203,10 @@ function checkKdf(kdf, format) {
 export async function parse(text, network) {
   if (text.length > MAX_BYTES) throw damaged(`it has more than ${MAX_BYTES} characters`);
   const value = /** @type {Keyfile} */ (fieldsOf(text));
-  const former = value?.format === FORMER_FORMAT;
-  const keyfile = exact(value, `address,cipher,format,kdf,network${former ? "" : ",publicKey"}`, "the keyfile");
-  if (!former && keyfile.format !== FORMAT) throw damaged(`its format must be ${FORMAT}`);
-  checkKdf(keyfile.kdf, keyfile.format);
+  // First: a file of another format has other members.
+  if (value?.format !== FORMAT) throw damaged(`its format must be ${FORMAT}`);
+  const keyfile = exact(value, "address,cipher,format,kdf,network,publicKey", "the keyfile");
+  checkKdf(keyfile.kdf);
   const cipher = exact(keyfile.cipher, "ciphertext,name,nonce", "cipher");
   if (cipher.name !== CIPHER) throw damaged(`cipher.name must be ${CIPHER}`);
   hex(cipher.nonce, 12, "cipher.nonce");
@@ -221,7 +219,7 @@ export async function parse(text, network) {
     throw ofOther(keyfile, network);
   }
   checkOwnAddress(keyfile, own);
-  if (keyfile.publicKey !== undefined) await checkPublicKey(keyfile.publicKey, keyfile);
+  await checkPublicKey(keyfile.publicKey, keyfile);
   // No value holds a blank, so whatever is longer than the canonical text says something twice or in another notation.
   if (text.replace(/[ \t\r\n]/g, "").length !== canonical(keyfile).length) throw damaged("it says something twice");
   if (!ours) throw ofOther(keyfile, network);

@@ -1,6 +1,6 @@
 // Judges new passwords as `svc` does (svcd/cli/passwords.py): how many bits an attacker needs who tries common ones first.
 
-/** @typedef {"short" | "repeated" | "sequential" | "common" | "guessable"} Weakness in the order of Python's */
+/** @typedef {"invisible" | "short" | "repeated" | "sequential" | "common" | "guessable"} Weakness in the order of Python's */
 /** @typedef {{ bits: number, covered: Partial<Record<Weakness, number>> }} Estimate */
 /** @typedef {{ end: number, bits: number, weakness?: Weakness }} Part of a password */
 
@@ -19,6 +19,9 @@ const SEQUENCES = [...FORWARDS, ...FORWARDS.map((sequence) => [...sequence].reve
 /** Digits and signs in the place of letters; 1 and ! are i or l. */
 const SIGNS = "@4310!$57";
 const SUBSTITUTES = ["aaeioisst", "aaelolsst"];
+
+/** A character that nobody sees, or a space that nobody can tell from the usual one (svcd/visible_text.py). */
+const UNSEEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]|(?! )\p{Zs}/u;
 
 /** The bit length of an integer above zero.
  * @type {(value: number) => number} */
@@ -99,6 +102,7 @@ export function judge(password, ranks) {
   const text = [...password.normalize("NFC")];
   const judged = text.slice(0, JUDGED);
   const { bits, covered } = estimate(judged, ranks, new Map());
+  if (UNSEEN.test(text.join(""))) return { bits, weakness: "invisible" };
   if (text.length < MIN_LENGTH) return { bits, weakness: "short" };
   if (bits >= ENOUGH) return { bits, weakness: null };
   /** @type {Weakness[]} */

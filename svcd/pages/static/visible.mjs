@@ -1,5 +1,5 @@
 // Escapes the invisible characters of untrusted text (docs/pages.md "Untrusted text").
-// svcd/pages/visible.py says the same for the pages that the server makes.
+// svcd/visible_text.py says the same for the pages that the server makes.
 
 const UNSEEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 const PICTURE = /^[^\P{So}\u2800]$/u;

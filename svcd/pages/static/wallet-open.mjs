@@ -147,7 +147,7 @@ export function wireKeyfile(app) {
   });
 }
 
-/** Seal an older keyfile as new ones are, under the same password; it stays as it is if the browser cannot store that.
+/** Seal a keyfile of fewer rounds as new ones are, under the same password; it stays as it is if the browser cannot store that.
  * @type {(app: Wallet, password: string) => Promise<void>} */
 async function renew(app, password) {
   const keyfile = await reseal(app.keyfile, password, password, random);

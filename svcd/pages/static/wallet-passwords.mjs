@@ -60,6 +60,7 @@ function problemOf(weakness, { count, least }, words) {
     return new Problem("password-short", sentence);
   }
   const sentences = {
+    invisible: () => message("wallet-script.password-invisible"),
     repeated: () => message("wallet-script.password-repeated", { words }),
     sequential: () => message("wallet-script.password-sequential", { words }),
     common: () => message("wallet-script.password-common", { words }),

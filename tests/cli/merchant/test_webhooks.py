@@ -174,7 +174,7 @@ def test_the_token_comes_from_a_private_file_or_the_environment(terminal: Termin
     assert "is open to others" in terminal.failure("webhook", "show", WATCH_ID, "--token-file", file)
     file.write_bytes(b"\xff")
     file.chmod(0o600)
-    assert "must be UTF-8 text and contain only the token" in terminal.failure(
+    assert "must be UTF-8 text; the byte at offset 0 is not" in terminal.failure(
         "webhook", "show", WATCH_ID, "--token-file", file
     )
 
@@ -494,7 +494,7 @@ def test_listen_ends_when_its_output_is_closed(listen: Listen) -> None:
     assert listening.process.stdout is not None
     listening.process.stdout.close()
     assert listening.send(encoded(event())) == 503
-    assert listening.process.wait(DEADLINE) == 1
+    assert listening.process.wait(DEADLINE) == 128 + signal.SIGPIPE
     assert "Traceback" not in listening.err()
 
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr
 from pathlib import Path
@@ -19,10 +18,11 @@ from svcd.cli.session import Session
 from svcd.commerce.webhook_database import FILE as WEBHOOKS
 from svcd.config.schema import Config
 from svcd.node.backups import Backups
+from svcd.node.database_health import DatabaseHealth
 from svcd.node.threads import InlineWorker
 from svcd.rpc.operator_routes import BackupRoutes
+from svcd.store.database import connect
 from svcd.store.database_copy import partial_name
-from svcd.store.mempool_store import FILE as MEMPOOL
 from svcd.web.connections import SiteLimits
 from tests.cli.terminal import Fixed, Terminal, site_of
 from tests.rpc.node import Node, Settings
@@ -31,7 +31,7 @@ from tests.rpc.node import Node, Settings
 @pytest.fixture
 def copying(node: Node, terminal: Terminal, tmp_path: Path) -> Node:
     """The terminal's node, with the backup route."""
-    routes = BackupRoutes(Backups(tmp_path / "chain.sqlite", None, InlineWorker()), token=None)
+    routes = BackupRoutes(Backups(tmp_path / "chain.sqlite", None, InlineWorker(), node.health), token=None)
     terminal.operator.site = node.sites.operator([*node.operator_routes, routes], SiteLimits())
     return node
 
@@ -39,11 +39,11 @@ def copying(node: Node, terminal: Terminal, tmp_path: Path) -> Node:
 def test_a_backup_can_be_opened_by_a_node(copying: Node, terminal: Terminal, clock: Clock) -> None:
     terminal.ok("node", "mine", 3)
     told = terminal.ok("node", "backup", "copy")
-    shown = dict(line.split(maxsplit=1) for line in told.out.splitlines()[:4])
+    shown = dict(line.split(maxsplit=1) for line in told.out.splitlines()[:3])
     folder = terminal.folder / "copy"
     assert shown["folder"] == str(folder), "the node is told the whole path"
     assert shown["tip"] == f"3, {copying.node_context.chain_manager.tip.hash.hex()}"
-    assert all(shown[name].endswith("iB") for name in ("chain.sqlite", "mempool.sqlite"))
+    assert shown["chain.sqlite"].endswith("iB")
     assert "The keys (operator.key, node.key) are not included" in told.out
     again = Node(folder / "chain.sqlite", clock, Settings(params=DEVNET))
     assert again.node_context.chain_manager.tip == copying.node_context.chain_manager.tip
@@ -53,7 +53,7 @@ def test_a_backup_can_be_opened_by_a_node(copying: Node, terminal: Terminal, clo
 def test_as_json(copying: Node, terminal: Terminal) -> None:
     told = json.loads(terminal.ok("node", "backup", "copy", "--json").out)
     assert told["height"] == "0"
-    assert list(told["files"]) == ["mempool.sqlite", "chain.sqlite"]
+    assert list(told["files"]) == ["chain.sqlite"]
 
 
 def test_a_refused_backup_is_reported(copying: Node, terminal: Terminal) -> None:
@@ -71,7 +71,7 @@ class Watched(Backups):
     """Backups during which something is looked at after every chunk."""
 
     def __init__(self, chain: Path, look: Callable[[], object]) -> None:
-        super().__init__(chain, None, InlineWorker())
+        super().__init__(chain, None, InlineWorker(), DatabaseHealth(lambda: None))
         self._look = look
 
     def _check_stopping(self, left: int, total: int) -> None:
@@ -103,7 +103,7 @@ class Tty(io.StringIO):
 
 def fat(chain: Path) -> None:
     """Grow a database to several times the size of a copied chunk."""
-    with closing(sqlite3.connect(chain)) as connection, connection:
+    with closing(connect(chain)) as connection, connection:
         connection.execute("CREATE TABLE months (block BLOB)")
         connection.executemany("INSERT INTO months VALUES (randomblob(1000000))", [()] * 12)
 
@@ -210,7 +210,7 @@ def test_the_file_names_match_those_of_the_node(tmp_path: Path) -> None:
     partial = partial_name(folder)
     for place in (config.data_dir, partial):
         place.mkdir()
-    for size, name in ((1, config.chain_file.name), (20, WEBHOOKS), (300, MEMPOOL)):
+    for size, name in ((1, config.chain_file.name), (20, WEBHOOKS)):
         (partial / name).write_bytes(bytes(size))
         (config.data_dir / name).write_bytes(bytes(size * 100))
-    assert copy_progress(config.data_dir, folder) == CopyProgress(copied=321, total=32100)
+    assert copy_progress(config.data_dir, folder) == CopyProgress(copied=21, total=2100)

@@ -15,7 +15,7 @@ from svcd.chain.params import DEVNET, MAINNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.keyfile import parse, unseal
 from svcd.node.chainstate import Chainstate
-from svcd.process.datadir import load_or_make
+from svcd.seed_file import SeedKind, load_or_make, render_seed
 from svcd.store.chain_store import ChainWriter
 from svcd.store.database import open_writer
 from tests.chains import FESTIVAL
@@ -33,7 +33,7 @@ def data(terminal: Terminal) -> Path:
     """The data directory of a node that has started once."""
     folder = terminal.folder / "data"
     folder.mkdir()
-    load_or_make(folder / "operator.key", lambda _: SEED)
+    load_or_make(folder / "operator.key", SeedKind.BLOCK, lambda _: SEED)
     write_password(terminal)
     return folder
 
@@ -86,7 +86,11 @@ def test_a_password_of_a_wallet_in_the_environment_is_not_taken(terminal: Termin
 
 def test_invalid_keys_are_refused(terminal: Terminal, data: Path) -> None:
     (data / "operator.key").write_text("no key\n")
-    assert "must contain only a node's key" in terminal.failure(*ENCRYPT)
+    assert "data/operator.key must contain two lines, the block key of 64" in terminal.failure(*ENCRYPT)
+    (data / "operator.key").write_text(f"{SEED.hex()}\n")
+    assert "lacks the second line, the checksum of the key: svc node key import" in terminal.failure(*ENCRYPT)
+    (data / "operator.key").write_bytes(render_seed(SEED, SeedKind.BLOCK).replace(b"1", b"2", 1))
+    assert "does not have its checksum" in terminal.failure("node", "key", "address")
     (data / "operator.key").unlink()
     assert "data/operator.key cannot be read: no such file or directory" in terminal.failure(*ENCRYPT)
 
@@ -98,6 +102,32 @@ def test_a_new_key(terminal: Terminal, data: Path) -> None:
     assert record == {"address": keyfile.address, "network": "devnet", "keyFile": "other.key"}
     assert unseal(keyfile, PASSWORD) == bytes(range(32))
     assert keyfile.params == DEVNET
+
+
+IMPORT = ("node", "key", "import", "--network", "devnet", "--password-file", "password")
+
+
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_a_key_from_paper(terminal: Terminal, is_checked: bool) -> None:
+    (terminal.folder / "data").mkdir()
+    write_password(terminal)
+    digits, checksum = render_seed(SEED, SeedKind.BLOCK).decode().split()
+    told = terminal.ok(*IMPORT, typed=f"{digits.upper()} {checksum if is_checked else ''}\n")
+    assert f"address   {ADDRESS}" in told.out
+    assert digits not in (told.out + told.err).lower()
+    assert ("There was no checksum: compare the address" in told.err) is not is_checked
+    assert unseal(parse((terminal.folder / "data" / "operator.key").read_bytes()), PASSWORD) == SEED
+    assert "exists already and is never overwritten" in terminal.failure(*IMPORT, typed=f"{digits}\n")
+
+
+def test_a_key_from_a_file_of_digits(terminal: Terminal, data: Path) -> None:
+    (data / "operator.key").rename(terminal.folder / "copy")
+    words = (*IMPORT, "--from", "copy")
+    assert terminal.ok(*words).out.startswith(f"address   {ADDRESS}")
+    copy = terminal.folder / "copy"
+    copy.write_bytes(copy.read_bytes().replace(b"1", b"2", 1))
+    assert terminal.failure(*words, "--key-file", "other.key").startswith("copy has a wrong digit, or the checksum of")
+    assert not (data / "other.key").exists()
 
 
 def test_a_folder_that_is_missing(terminal: Terminal) -> None:

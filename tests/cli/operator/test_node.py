@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from svcd.cli.operator import node as operator_node
 from svcd.cli.operator.node import object_text
 from svcd.limits import Limit
-from svcd.node.status import NO_PEER_MET, NetworkView
+from svcd.node.network_view import NO_PEER_MET, NetworkView
 from svcd.rpc.operator_routes import ON_DEMAND, LimitsRoutes, ParticipationRoutes
 from svcd.web.connections import SiteLimits
 from tests.chains import address_of, key_of

@@ -21,7 +21,8 @@ CHANGES: dict[str, object] = {
 
 
 def answering(node: Node, terminal: Terminal, answer: dict[str, object] | HttpError) -> None:
-    async def reload() -> Renderable:
+    async def reload(*, trust_clock: bool) -> Renderable:
+        assert not trust_clock
         if isinstance(answer, HttpError):
             raise answer
         return answer
@@ -41,6 +42,18 @@ def test_each_change_has_a_line(node: Node, terminal: Terminal) -> None:
         "restart the node to change [http] listen",
     ]
     assert json.loads(terminal.ok("node", "merchants", "reload", "--json").out) == CHANGES
+
+
+def test_the_operator_says_that_the_clock_is_right(node: Node, terminal: Terminal) -> None:
+    said = list[bool]()
+
+    async def reload(*, trust_clock: bool) -> Renderable:
+        said.append(trust_clock)
+        return {name: [] for name in CHANGES}
+
+    terminal.operator.site = node.sites.operator([ReloadRoutes(reload, token=None)], SiteLimits())
+    terminal.ok("node", "reload", "--trust-clock")
+    assert said == [True]
 
 
 def test_no_change(node: Node, terminal: Terminal) -> None:

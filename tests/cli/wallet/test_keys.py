@@ -10,9 +10,9 @@ import pytest
 from svcd.chain.params import DEVNET, MAINNET
 from svcd.cli.secure_files import lock_file
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
-from svcd.keyfile import ARGON2ID, Argon2id, Pbkdf2, parse, unseal
-from svcd.process.datadir import load_or_make
-from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, Terminal
+from svcd.keyfile import ARGON2ID, Argon2id, Pbkdf2, parse, render, seal, unseal
+from svcd.seed_file import SeedKind, load_or_make
+from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, SEED, Terminal
 
 KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
 WORDS = generate_mnemonic(lambda size: bytes(range(size)))
@@ -130,7 +130,7 @@ def test_import_copies_a_key_for_another_network(terminal: Terminal, wallet: Pat
 
 def test_import_reads_the_operator_key(terminal: Terminal) -> None:
     seed = bytes(range(32))
-    load_or_make(terminal.folder / "operator.key", lambda _: seed)
+    load_or_make(terminal.folder / "operator.key", SeedKind.BLOCK, lambda _: seed)
     words = ("wallet", "import", "--operator-key", "operator.key", "--network", "devnet")
     terminal.ok(*words, typed="twenty-one letters\ntwenty-one letters\n")
     keyfile = parse((terminal.folder / "wallet.json").read_bytes())
@@ -144,7 +144,7 @@ def test_import_rejects_invalid_operator_keys(terminal: Terminal, content: str) 
     words = ("wallet", "import", "--operator-key", "operator.key")
     assert terminal.failure(*words, env=KNOWN).startswith("operator.key is open to others")
     path.chmod(0o600)
-    assert "a node's key" in terminal.failure(*words, env=KNOWN)
+    assert "checksum" in terminal.failure(*words, env=KNOWN)
     assert [each.name for each in terminal.folder.iterdir()] == ["operator.key"]
 
 
@@ -294,23 +294,24 @@ def test_new_and_imported_keyfiles_are_verified(terminal: Terminal, wallet: Path
         assert terminal.ok("wallet", "address", "--keyfile", name).err == ""
 
 
-[FORMER, *_] = json.loads((Path(__file__).parents[2] / "vectors" / "wallet.json").read_text())["formerKeyfiles"]
+WEAK = render(seal(SEED, PASSWORD, params=DEVNET, random=lambda size: bytes(size), kdf=Pbkdf2(iterations=600_000)))
+"""A keyfile that costs less to guess than a new one."""
 
 
-def test_an_older_keyfile_is_encrypted_anew_when_it_is_opened(terminal: Terminal, wallet: Path) -> None:
-    wallet.write_text(FORMER["file"])
+def test_a_weak_keyfile_is_encrypted_anew_when_it_is_opened(terminal: Terminal, wallet: Path) -> None:
+    wallet.write_bytes(WEAK)
     told = terminal.ok("wallet", "address", "--verify", env=KNOWN)
     assert "wallet.json was encrypted anew" in told.err
     anew = parse(wallet.read_bytes())
     assert anew.kdf == ARGON2ID
-    assert unseal(anew, PASSWORD).hex() == FORMER["seed"]
+    assert unseal(anew, PASSWORD) == SEED
     assert stat.S_IMODE(wallet.stat().st_mode) == 0o600
     told = terminal.ok("wallet", "address", "--verify", env=KNOWN)
     assert (told.err, parse(wallet.read_bytes())) == ("", anew)
 
 
-def test_a_symbolic_link_to_an_older_keyfile_stays_one(terminal: Terminal, wallet: Path) -> None:
-    wallet.write_text(FORMER["file"])
+def test_a_symbolic_link_to_a_weak_keyfile_stays_one(terminal: Terminal, wallet: Path) -> None:
+    wallet.write_bytes(WEAK)
     link = wallet.with_name("link.json")
     link.symlink_to(wallet.name)
     told = terminal.ok("wallet", "address", "--verify", "--keyfile", "link.json", env=KNOWN)
@@ -319,16 +320,16 @@ def test_a_symbolic_link_to_an_older_keyfile_stays_one(terminal: Terminal, walle
     assert parse(wallet.read_bytes()).kdf == ARGON2ID
 
 
-def test_an_older_keyfile_in_use_stays_as_it_is(terminal: Terminal, wallet: Path) -> None:
-    wallet.write_text(FORMER["file"])
+def test_a_weak_keyfile_in_use_stays_as_it_is(terminal: Terminal, wallet: Path) -> None:
+    wallet.write_bytes(WEAK)
     with lock_file(wallet, "unused"):
         told = terminal.ok("wallet", "address", "--verify", env=KNOWN)
     assert "was not encrypted anew: another svc is using wallet.json." in told.err
-    assert wallet.read_text() == FORMER["file"]
+    assert wallet.read_bytes() == WEAK
 
 
-def test_an_older_keyfile_is_encrypted_anew_when_it_is_imported(terminal: Terminal, wallet: Path) -> None:
-    (terminal.folder / "old.json").write_text(FORMER["file"])
+def test_a_weak_keyfile_is_encrypted_anew_when_it_is_imported(terminal: Terminal, wallet: Path) -> None:
+    (terminal.folder / "old.json").write_bytes(WEAK)
     terminal.ok("wallet", "import", "--from", "old.json", "--keyfile", "new.json", env=KNOWN)
     assert parse((terminal.folder / "new.json").read_bytes()).kdf == ARGON2ID
 

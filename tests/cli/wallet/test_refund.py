@@ -184,6 +184,13 @@ def test_a_young_payment_is_refunded_only_by_decision(rich: Node, terminal: Term
     assert len(waiting(rich)) == 1
 
 
+def test_the_shop_decides_how_many_confirmations_a_refund_needs(rich: Node, terminal: Terminal) -> None:
+    txid = pay(rich, terminal, COIN, "order-1")
+    assert "has 1 of 2 conf" in terminal.failure("wallet", "refund", txid, "--confirmations", "2", "--yes", env=KNOWN)
+    refund_at_once(terminal, txid, "--confirmations", "1")
+    assert len(waiting(rich)) == 1
+
+
 def test_payments_that_cannot_be_refunded(rich: Node, terminal: Terminal, paid: str) -> None:
     assert terminal.failure("wallet", "refund", paid, "--amount", "2.00000001", env=KNOWN) == (
         "a refund cannot exceed the payment of 2 coins; give --amount 2 or less"

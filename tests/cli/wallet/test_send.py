@@ -606,7 +606,12 @@ def test_the_pending_file_is_private_and_damage_is_reported(rich: Node, terminal
     path = outbox(terminal).path
     assert path == terminal.folder / "wallet.json.outbox"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    path.write_bytes(path.read_bytes()[:50])
+    whole = path.read_bytes()
+    assert whole.count(b'"nonce":"0"') == 1
+    path.write_bytes(whole.replace(b'"nonce":"0"', b'"nonce":"1"'))
+    sentence = terminal.failure(*SEND, "--yes", env=KNOWN)
+    assert sentence.startswith(f"{path.name} is damaged: the signature of transaction")
+    path.write_bytes(whole[:50])
     sentence = terminal.failure(*SEND, "--yes", env=KNOWN)
     assert sentence.startswith(f"{path.name} is damaged: not JSON")
     path.write_text('{"format":"svc-outbox-v9","transfers":[]}')

@@ -197,6 +197,12 @@ test("whitespace around a secret does not count, and an empty secret is refused"
     assert.throws(() => new pay.Webhook([SECRET, secret]), pay.InvalidInput);
 });
 
+for (const { name, text, secret } of vectors("secret_lines").cases)
+  test(`the text of a secret's file: ${name}`, async () => {
+    if (secret === null) assert.throws(() => new pay.Webhook(text), pay.InvalidInput);
+    else await verify(text, body, headersOf(body, [secret]));
+  });
+
 test("an old callback, a changed header and a changed body are refused", async () => {
   for (const away of [-300, 0, 300]) await verify(SECRET, body, headersOf(body, [SECRET]), NOW + away);
   for (const away of [-301, 301, 1e9])

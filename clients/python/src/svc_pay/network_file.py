@@ -18,6 +18,7 @@ from svc_pay.account_proof import Leaf, state_root
 from svc_pay.chain import COIN, GREATEST, NETWORKS, Network, canonical, format_amount, key_hash_in, tagged_hash
 from svc_pay.chain_rules import ChainRules
 from svc_pay.errors import InvalidInput
+from svc_pay.visible_text import BYTE_ORDER_MARK, file_text
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
@@ -65,10 +66,8 @@ def read_network(path: str | PathLike[str]) -> Network:
     try:
         if len(content) > MAX_FILE_BYTES:
             raise InvalidInput(f"a network file has at most {MAX_FILE_BYTES} bytes")
-        text = content.decode()
+        text = file_text(content)
         return _from_toml(text) if file.suffix == ".toml" else parse_network(text)
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{file}: a network file is UTF-8 text") from None
     except InvalidInput as error:
         raise InvalidInput(f"{file}: {error}") from None
 
@@ -76,7 +75,7 @@ def read_network(path: str | PathLike[str]) -> Network:
 def parse_network(text: str) -> Network:
     """The network that `svc network show --json` has printed; raises InvalidInput."""
     try:
-        value = json.loads(text)
+        value = json.loads(text.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError):
         raise InvalidInput("this is not JSON: give the output of svc network show --json") from None
     given = _table(value, "the file", "name", "rules", "changes", "genesisHash")

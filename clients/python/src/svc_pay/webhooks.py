@@ -12,6 +12,7 @@ from svc_pay.chain import format_amount
 from svc_pay.errors import InvalidAnswer, InvalidInput, InvalidSignature
 from svc_pay.members import Members
 from svc_pay.model import Alarm, Drop, Mismatch, Order, Payment, State, Tip
+from svc_pay.visible_text import secret_in
 
 TOLERANCE_SECONDS: Final = 300
 
@@ -131,7 +132,8 @@ class Webhook:
     """Verifies the callbacks of a node.
 
     ``secrets`` is the signing secret as the node's file has it, or as ``whsec_…``; while it is being rotated, both.
-    Whitespace around a secret, such as the newline of the file, does not count.
+    Spaces around a secret, the newline of the file and a byte order mark at its beginning do not count; another
+    character that nobody sees is refused.
     """
 
     def __init__(self, secrets: str | Iterable[str], *, tolerance: int = TOLERANCE_SECONDS) -> None:
@@ -170,9 +172,7 @@ class Webhook:
 
 
 def _key(given: str) -> bytes:
-    secret = given.strip()
-    if not secret:
-        raise InvalidInput("the signing secret is empty")
+    secret = secret_in(given, "the signing secret")
     if not secret.startswith("whsec_"):
         return secret.encode()
     try:
