@@ -1,10 +1,13 @@
 """What becomes of orders and refunds, by what the node says of their payments.
 
-What is known comes in any order and more than once: from events, and from answers of the node. ``record`` stores it and
-draws the conclusions in one transaction; they follow from what is stored, so that a repetition changes nothing.
+Events, open pages and the periodic task all lead to ``look``: it asks the node, and what the node says now counts. An
+event may be old, or come twice, so that it is no more than a reason to ask. ``record`` stores the answer and draws the
+conclusions in one transaction; they follow from what is stored, so that a repetition changes nothing.
 """
 
 import logging
+import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -19,12 +22,12 @@ from pretix.base.payment import PaymentException
 from pretix.helpers import OF_SELF
 from pretix.multidomain.urlreverse import eventreverse_absolute
 from svc_pay import (
-    EVENT_NAMES, Client, Mismatch, Payment, PaymentRequest, Quote, State,
-    SvcPayError, WatchEvent,
+    EVENT_NAMES, Client, Payment, PaymentRequest, Quote, ReceivedTransfer,
+    State, SvcPayError, WatchEvent, refund_reference,
 )
 
 from .models import Attempt, Note
-from .node import network, node, text
+from .node import node, text
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +106,8 @@ def follow(client: Client, attempt: Attempt) -> None:
     """Let the node report the payment of an attempt; raises SvcPayError. The same registration twice is one."""
     event = attempt.order.event
     limit = {"ttl_seconds": REFUND_SECONDS}
-    left = None if attempt.pay_until is None else int((attempt.pay_until - now()).total_seconds())
+    # Rounded up: the node's event that the time is over must not come before it is over here.
+    left = None if attempt.pay_until is None else math.ceil((attempt.pay_until - now()).total_seconds())
     if left is not None and left > 0:
         limit = {"pay_within_seconds": max(left, 60)}
     url = eventreverse_absolute(event, "plugins:pretix_svc_pay:webhook")
@@ -114,48 +118,46 @@ def follow(client: Client, attempt: Attempt) -> None:
 
 
 def take(attempt: Attempt, event: WatchEvent) -> str:
-    """Store what a verified event says, and return what was done, in a few words for the log.
+    """Ask about the payment that a verified event concerns, and return what was done, in a few words for the log.
 
-    Raises SvcPayError if the node must send the event again, because it was needed and did not answer.
+    Raises SvcPayError if the node does not answer, so that it must send the event again.
     """
     if not attempt.recipient:
         return "pretix has shredded the refund"
     settings = attempt.order.event.get_payment_providers(cached=True)[IDENTIFIER].settings
-    terms = attempt.terms(network(settings))
-    if not event.concerns(terms):
-        return "it is about another payment"
-    if event.mismatch is not None:
-        done = note_mismatch(attempt, event.mismatch)
-        if event.mismatch.kind == "late":
+    with node(settings) as client:
+        if event.mismatch is not None and event.mismatch.kind == "late":
             # The watch has ended, and the payment may have been seen with too few confirmations.
-            with node(settings) as client:
-                follow(client, attempt)
-        return "noted" if done else "known before"
-    if event.alarm is not None:
-        return "an alarm"
-    place = (event.subscription_id, *event.place)
-    settled = event.settles(terms)
-    return record(attempt, event.payment, settled, newest=place, ended=event.name == "payment.expired")
+            follow(client, attempt)
+        return look(client, attempt)
 
 
 def look(client: Client, attempt: Attempt) -> str:
     """Ask the node about an attempt, and store what it says; raises SvcPayError."""
     for _attempt in range(3):
         attempt.refresh_from_db()
-        terms = attempt.terms(client.network)
-        payment = client.payment(terms)
-        ended = attempt.pay_until is not None and attempt.pay_until + timedelta(minutes=1) < now()
-        ended = ended and payment.state is State.UNPAID and payment.synced is True
-        done = record(attempt, payment, payment.settled, ended=ended, certain=payment.synced is True)
+        payment = client.payment(attempt.terms(client.network))
+        told = attempt.open_transfers()
+        sent, sent_back = None, {}
+        if payment.mismatches or payment.match_count > 1 or told.exists():
+            sent = client.payments(
+                attempt.recipient, reference=attempt.reference, amount=attempt.amount, since_height=attempt.since_height
+            )
+            if attempt.refund_id is None:
+                for sender in set(told.exclude(sender=None).values_list("sender", flat=True)):
+                    sent_back[sender] = sent_back_to(client, attempt, sender)
+        done = record(attempt, payment, sent, sent_back)
         if done != "overtaken":
             break
-    if payment.mismatches or payment.match_count > 1:
-        for each in client.payments(
-            attempt.recipient, reference=attempt.reference, amount=attempt.amount, since_height=attempt.since_height
-        ):
-            if each.mismatch is not None and each.canonical:
-                note_mismatch(attempt, Mismatch(each.txid, each.amount, each.mismatch, each.sender))
     return done
+
+
+def sent_back_to(client: Client, attempt: Attempt, sender: str) -> list[ReceivedTransfer]:
+    """What `svc wallet refund` has sent back to a sender under the reference of an attempt; raises SvcPayError."""
+    found = client.payments(
+        sender, reference=refund_reference(attempt.reference, ""), since_height=attempt.since_height
+    )
+    return [each for each in found if each.sender == attempt.recipient]
 
 
 def put_off(attempts, time: timedelta) -> None:
@@ -174,40 +176,52 @@ def locked(attempt: Attempt) -> Attempt:
 def record(
     attempt: Attempt,
     payment: Payment,
-    settled: bool,
-    *,
-    newest: tuple[str, int, int] | None = None,
-    ended: bool = False,
-    certain: bool = True,
+    sent: Sequence[ReceivedTransfer] | None = None,
+    sent_back: Mapping[str, Sequence[ReceivedTransfer]] | None = None,
 ) -> str:
-    """Store the state of a payment, and let it have its consequences, in one transaction.
+    """Store an answer of the node, and let it have its consequences, in one transaction.
 
-    ``newest`` is the place of the event that tells the state; without one it was asked for when the attempt was read,
-    and does not count if anything was stored since. ``ended`` says that nobody waits for the payment any more, and
-    ``certain`` that the node is in sync.
+    It was asked for when the attempt was read, and does not count if anything was stored since. ``sent`` are all
+    transfers under the reference, if they were asked for, and ``sent_back`` those back to their senders, by sender.
     """
     with transaction.atomic():
         row = locked(attempt)
-        if newest is not None:
-            if row.watch == newest[0] and newest[1:] <= row.place[1:]:
-                return "nothing new"
-            row.watch, row.epoch, row.sequence = newest
-        elif (row.place, row.look_at) != (attempt.place, attempt.look_at):
+        if row.revision != attempt.revision:
             return "overtaken"
+        row.revision += 1
+        settled = payment.settled
         state = State.CONFIRMING if payment.state is State.CONFIRMED and not settled else payment.state
         row.state, row.txid = state.value, payment.txid or row.txid
         row.depth = payment.confirmations if payment.canonical else 0
-        if certain:
-            conclude(row, settled, ended)
+        row.height = payment.block_height
+        if payment.synced is True:
+            conclude(row, settled)
+            if sent is not None:
+                note_transfers(row, sent, sent_back or {})
         row.look_at = next_look(row)
         row.save()
-    if row.notes.filter(kind="no-places").exists():
+    if row.notes.filter(kind="no-places", state=Note.OPEN).exists():
         execute_created_refunds(row.order)
     return "recorded"
 
 
 def next_look(row: Attempt) -> datetime | None:
     """When to ask again about a payment of which events may be lost; None for never."""
+    told = row.open_transfers().last()
+    moments = [next_look_at_payment(row), None if told is None else next_look_at_note(told)]
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def next_look_at_note(told: Note) -> datetime | None:
+    """When to ask whether a transfer that staff were told of has been sent back; None for never."""
+    time = now()
+    if time > told.created + LATE:
+        return None
+    return time + (timedelta(minutes=10) if time < told.created + timedelta(days=1) else timedelta(hours=6))
+
+
+def next_look_at_payment(row: Attempt) -> datetime | None:
+    """When to ask again about the payment itself; None for never."""
     time = now()
     if row.undone or row.state in (State.PENDING, State.CONFIRMING):
         return time + timedelta(minutes=1)
@@ -225,28 +239,31 @@ def next_look(row: Attempt) -> datetime | None:
 # What follows from it
 
 
-def conclude(row: Attempt, settled: bool, ended: bool) -> None:
+def conclude(row: Attempt, settled: bool) -> None:
     """Change the payment or the refund of pretix, and ``row``, by what is now known of ``row``."""
     if row.refund_id is not None:
         return conclude_refund(row, settled)
     payment = OrderPayment.objects.select_for_update(of=OF_SELF).get(pk=row.payment_id)
     payment.order = row.order
+    waits = payment.state in (OrderPayment.PAYMENT_STATE_CREATED, OrderPayment.PAYMENT_STATE_PENDING)
     if settled:
         row.was_settled = True
         settle(row, payment)
     elif row.was_settled and payment.state == OrderPayment.PAYMENT_STATE_CONFIRMED:
         undo(row, payment)
-    elif ended:
-        if payment.state in (OrderPayment.PAYMENT_STATE_CREATED, OrderPayment.PAYMENT_STATE_PENDING):
-            payment.fail(log_data={"reason": "expired"})
     elif row.state == State.UNPAID:
-        if payment.state == OrderPayment.PAYMENT_STATE_PENDING:
+        row.notes.filter(kind="late", state=Note.OPEN).update(state=Note.WITHDRAWN)
+        if waits and row.pay_until is not None and row.pay_until <= now():
+            payment.fail(log_data={"reason": "expired"})
+        elif payment.state == OrderPayment.PAYMENT_STATE_PENDING:
             # The transfer has left the mempool: the buyer may choose another way to pay again.
             payment.state = OrderPayment.PAYMENT_STATE_CREATED
             payment.save(update_fields=["state"])
     elif payment.state == OrderPayment.PAYMENT_STATE_CREATED:
         payment.state = OrderPayment.PAYMENT_STATE_PENDING
         payment.save(update_fields=["state"])
+    elif payment.state == OrderPayment.PAYMENT_STATE_FAILED:
+        note(row, "late")
 
 
 def settle(row: Attempt, payment: OrderPayment) -> None:
@@ -259,9 +276,10 @@ def settle(row: Attempt, payment: OrderPayment) -> None:
             row.undone = False
             note(row, "returned")
     else:
+        row.notes.filter(kind="late").delete()
         order = payment.order
         needed = order.pending_sum
-        late = row.notes.filter(kind="late", txid=row.txid or "")
+        is_late = payment.state == OrderPayment.PAYMENT_STATE_FAILED
         try:
             payment.confirm()
         except Quota.QuotaExceededException:
@@ -273,10 +291,10 @@ def settle(row: Attempt, payment: OrderPayment) -> None:
                 provider=payment.provider,
             )
             order.log_action("pretix.event.order.refund.created", {"local_id": refund.local_id, "provider": refund.provider})
-            late.delete()
             note(row, "no-places")
         else:
-            late.update(kind="late-taken")
+            if is_late:
+                note(row, "late-taken", state=Note.DONE)
             if payment.amount > needed:
                 note(row, "surplus")
 
@@ -311,38 +329,67 @@ def conclude_refund(row: Attempt, settled: bool) -> None:
     refund.order = row.order
     if settled:
         row.was_settled, row.undone = True, False
+        row.notes.filter(kind="refund-undone", state=Note.OPEN).update(state=Note.WITHDRAWN)
         if refund.state != OrderRefund.REFUND_STATE_DONE:
             refund.done()
+        if refund.payment is not None and refund.payment.state == OrderPayment.PAYMENT_STATE_REFUNDED:
+            asked_for = Note.objects.filter(attempt__payment=refund.payment, kind__in=("surplus", "no-places"))
+            asked_for.filter(state=Note.OPEN).update(state=Note.DONE, back_txid=row.txid, back_height=row.height)
     elif row.was_settled and not row.undone:
         row.undone = True
         note(row, "refund-undone")
 
 
-def note_mismatch(attempt: Attempt, transfer: Mismatch) -> bool:
-    """Tell staff once of a transfer that does not pay an attempt, in a transaction of its own."""
-    with transaction.atomic():
-        return note(locked(attempt), transfer.kind, transfer)
+def note_transfers(
+    row: Attempt, sent: Sequence[ReceivedTransfer], sent_back: Mapping[str, Sequence[ReceivedTransfer]]
+) -> None:
+    """Tell of the transfers that do not pay an attempt, and store what has become of those that were told."""
+    wrong = {each.txid: each for each in sent if each.canonical and each.mismatch is not None}
+    for each in wrong.values():
+        note(row, each.mismatch, each)
+    told = row.notes.filter(kind__in=Note.TRANSFERS)
+    row.open_transfers().exclude(txid__in=wrong).update(state=Note.WITHDRAWN)
+    for sender, refunds in sent_back.items():
+        owed = 0
+        for each in told.filter(sender=sender).exclude(state=Note.WITHDRAWN):
+            owed += each.amount
+            back = covering(refunds, owed)
+            if each.state == Note.OPEN and back is not None:
+                each.back_txid, each.back_height = back.txid, back.block_height
+                if back.canonical and back.confirmations >= row.confirmations:
+                    each.state = Note.DONE
+                each.save()
 
 
-def note(row: Attempt, kind: str, transfer: Mismatch | None = None) -> bool:
+def covering(refunds: Sequence[ReceivedTransfer], owed: int) -> ReceivedTransfer | None:
+    """The refund with which all that is owed has been sent back; None if less was sent."""
+    for each in sorted(refunds, key=lambda each: (not each.canonical, each.block_height or 0)):
+        owed -= each.amount
+        if owed <= 0:
+            return each
+    return None
+
+
+def note(row: Attempt, kind: str, transfer: ReceivedTransfer | None = None, *, state: str = Note.OPEN) -> bool:
     """Tell staff once: in the log of the order, by a notification, and by the date on which they follow the order up."""
     txid, amount, sender = row.txid or "", row.amount, None
     if transfer is not None:
         txid, amount, sender = transfer.txid, transfer.amount, transfer.sender
-        if kind == "late" and row.was_settled and txid == row.txid:
-            return False  # It has paid the order meanwhile, or is refunded.
-        if row.notes.count() >= MOST_NOTES:
+        if row.notes.count() >= MOST_NOTES and not row.notes.filter(kind=kind, txid=txid).exists():
             return False
-    made, created = Note.objects.get_or_create(
-        attempt=row, kind=kind, txid=txid, defaults={"amount": amount, "sender": sender}
+    made, told = Note.objects.get_or_create(
+        attempt=row, kind=kind, txid=txid, defaults={"amount": amount, "sender": sender, "state": state}
     )
-    if created:
+    if made.state == Note.WITHDRAWN:
+        made.state, told = state, True
+        made.save()
+    if told:
         order = row.order
         order.log_action(LOG_NOTE, {"kind": kind, "txid": txid, "reference": row.reference})
-        if order.custom_followup_at is None:
+        if order.custom_followup_at is None and state == Note.OPEN:
             order.custom_followup_at = now().astimezone(order.event.timezone).date()
             order.save(update_fields=["custom_followup_at"])
-    return created
+    return told
 
 
 # Refunds

@@ -40,14 +40,14 @@ class Attempt(models.Model):
     """The newest known State of the payment; confirmed only if the node was in sync."""
     depth = models.PositiveIntegerField(default=0)
     txid = models.CharField(max_length=64, null=True)
+    height = models.BigIntegerField(null=True)
+    """Of the block with the transfer; null without one."""
     was_settled = models.BooleanField(default=False)
     undone = models.BooleanField(default=False)
     """True from a reorganisation that undid a settled payment until it is settled again."""
 
-    watch = models.CharField(max_length=64, null=True)
-    """The watch of the newest event that was taken, and the event's place in it: events come twice, or late."""
-    epoch = models.BigIntegerField(default=0)
-    sequence = models.BigIntegerField(default=0)
+    revision = models.BigIntegerField(default=0)
+    """How many answers of the node were stored: one that was asked for before the newest was stored does not count."""
     asked = models.DateTimeField(default=now)
     """When an open page has made pretix ask the node."""
     look_at = models.DateTimeField(null=True, db_index=True, default=now)
@@ -61,26 +61,36 @@ class Attempt(models.Model):
         given = (self.reference, self.recipient, self.amount, self.confirmations, self.since_height)
         return Terms(*given, network=network)
 
-    @property
-    def place(self) -> tuple[str | None, int, int]:
-        """Which event was the newest when this row was read."""
-        return self.watch, self.epoch, self.sequence
+    def open_transfers(self) -> models.QuerySet:
+        """The notes about transfers besides the payment, which are still to be sent back."""
+        return self.notes.filter(kind__in=Note.TRANSFERS, state=Note.OPEN)
+
+    def wrong_amounts(self) -> models.QuerySet:
+        """The notes about other amounts than that of the attempt, which were not sent back."""
+        return self.open_transfers().exclude(kind="duplicate")
 
 
 class Note(models.Model):
-    """Something that a person must look at."""
+    """Something that a person must look at, until it is done or withdrawn."""
+
+    OPEN, DONE, WITHDRAWN = "open", "done", "withdrawn"
+    """Withdrawn if what it says no longer holds, because the chain was reorganised."""
+    TRANSFERS = ("too-little", "too-much", "duplicate")
+    """The kinds that concern a transfer besides the payment, for which a refund is proposed."""
 
     KINDS = {
         "too-little": _("Too few coins were sent. They pay nothing."),
         "too-much": _("Too many coins were sent. They pay nothing, because the amount must match exactly."),
         "duplicate": _("The same payment was made twice."),
-        "late": _("Coins were sent after the time to pay was over."),
+        "late": _("Coins were sent after the time to pay was over. Once they have their confirmations, the payment is "
+                  "accepted if there are places, and refunded otherwise."),
         "late-taken": _("Coins were sent after the time to pay was over. The payment was accepted, because there were places."),
         "surplus": _("The payment was confirmed, but the order was paid in another way or canceled before. Refund the "
                      "payment as any other."),
         "no-places": _("The payment was confirmed, but the order cannot be paid any more. A refund was created."),
         "returned": _("The payment is on the chain again, although you have processed its refund."),
-        "refund-undone": _("A reorganisation has undone the transfer of a refund that was done."),
+        "refund-undone": _("A reorganisation has undone the transfer of a refund that was done. Most such transfers are "
+                           "confirmed again within minutes: do not pay twice."),
     }
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="notes")
@@ -89,6 +99,10 @@ class Note(models.Model):
     txid = models.CharField(max_length=64)
     amount = models.BigIntegerField()
     sender = models.CharField(max_length=128, null=True)
+    state = models.CharField(max_length=16, default=OPEN)
+    back_txid = models.CharField(max_length=64, null=True)
+    """The transfer that sends the coins back; null without one."""
+    back_height = models.BigIntegerField(null=True)
 
     class Meta:
         ordering = ("pk",)

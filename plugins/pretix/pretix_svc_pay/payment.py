@@ -31,7 +31,7 @@ from .attempts import (
     IDENTIFIER, attempt_of, begin, execute_refund, follow, is_of_undone,
     new_reference,
 )
-from .models import Attempt
+from .models import Attempt, Note
 from .node import node, rates, text
 
 logger = logging.getLogger(__name__)
@@ -306,12 +306,14 @@ class SvcPay(BasePaymentProvider):
         })
         open_ = payment.state in (OrderPayment.PAYMENT_STATE_CREATED, OrderPayment.PAYMENT_STATE_PENDING)
         payable = open_ and attempt.state == "unpaid" and now() < attempt.pay_until
+        wrong = attempt.wrong_amounts() if open_ and attempt.state == "unpaid" else []
         return get_template("pretix_svc_pay/pending.html").render({
             "request": request,
             "event": self.event,
             "attempt": attempt,
             "open": open_,
             "payable": payable,
+            "wrong": [format_amount(note.amount) for note in wrong],
             "coins": format_amount(attempt.amount),
             "qr_code": qr_code(attempt.payment_uri) if payable else "",
             "order_url": self._order_url(payment.order),
@@ -363,6 +365,7 @@ class SvcPay(BasePaymentProvider):
                 "note": note,
                 "coins": format_amount(note.amount),
                 "reference": refund_reference(attempt.reference, note.txid),
+                "command": self._refund_command(attempt, note),
             }
             for note in attempt.notes.all()
         ]
@@ -379,6 +382,12 @@ class SvcPay(BasePaymentProvider):
             "due": due and not undone,
             "qr_code": qr_code(attempt.payment_uri) if due and not undone else "",
         }, request=request)
+
+    def _refund_command(self, attempt: Attempt, note: Note) -> str:
+        """How staff send back what does not pay an attempt; empty if nothing is to be sent back."""
+        if attempt.refund_id is not None or note.kind not in Note.TRANSFERS or note.sender is None:
+            return ""
+        return f"svc wallet refund {note.txid} --confirmations {attempt.confirmations}"
 
     # Refunds
 

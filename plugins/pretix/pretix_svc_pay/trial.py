@@ -4,16 +4,19 @@ from collections.abc import Iterator
 
 from django.utils.translation import gettext as _
 from svc_pay import (
-    DEFAULT_CONFIRMATIONS, ApiError, NodeUnreachable, SvcPayError,
+    DEFAULT_CONFIRMATIONS, ApiError, Client, NodeUnreachable, SvcPayError,
     Unauthorized, format_amount, order_amount,
 )
 
 from .attempts import IDENTIFIER, new_reference
-from .node import node, rates, text, webhook
+from .node import (
+    RETRY_SECONDS, TIMEOUT, network, node, open_transport, rates, text,
+    webhook,
+)
 
 
 def trials(event) -> Iterator[tuple[bool, str]]:
-    """Whether node, token, callback and rate are right, each with a sentence."""
+    """Whether node, token, callback, public URL and rate are right, each with a sentence."""
     from .payment import SvcPay
 
     provider = SvcPay(event)
@@ -31,6 +34,8 @@ def trials(event) -> Iterator[tuple[bool, str]]:
         except SvcPayError as error:
             yield False, _("The node cannot be used: {reason}").format(reason=error)
             break
+    if provider.public_node_url:
+        yield _public(provider)
     yield _rate(event, settings)
 
 
@@ -64,6 +69,22 @@ def _callback(client, provider):
     if outcome.error is not None:
         return False, _("The node cannot send events to {url}: {reason}").format(url=provider.webhook_url, reason=outcome.error)
     return True, _("The events of the node arrive, and are signed with the right secret.")
+
+
+def _public(provider):
+    url = provider.public_node_url
+    try:
+        with Client(
+            url, timeout=TIMEOUT, retry_seconds=RETRY_SECONDS, network=network(provider.settings),
+            transport=open_transport(url),
+        ) as client:
+            client.payment_request(
+                text(provider.settings, "recipient"), 100_000_000, reference=new_reference(IDENTIFIER)
+            )
+    except SvcPayError as error:
+        return False, _("The public URL {url} does not lead to a node of this network, so buyers get a button that does nothing: "
+                        "{reason}").format(url=url, reason=error)
+    return True, _("The public URL leads to a node of this network.")
 
 
 def _rate(event, settings):

@@ -92,6 +92,7 @@ class StateView(View):
         answer = JsonResponse({
             "state": attempt.state,
             "confirmations": attempt.depth,
+            "wrong": attempt.wrong_amounts().count() if attempt.state == "unpaid" else 0,
             "payment": attempt.payment.state,
             "order": order.status,
         })

@@ -11,7 +11,7 @@ from django.test.utils import setup_databases, teardown_databases
 from django.utils.timezone import now
 from django_scopes import scopes_disabled
 from pretix.base.models import Event, Item, Order, Organizer, Quota, Team, User
-from svc_pay import DEVNET
+from svc_pay import DEVNET, WatchEvent
 
 from pretix_svc_pay import signals
 from pretix_svc_pay.models import Attempt
@@ -189,6 +189,19 @@ class Callbacks:
 
     def __init__(self):
         self.lock, self.taken = Lock(), []
+
+    def last_of(self, attempt, name):
+        """The body of the last event with this name: it may still come when pretix knows from an earlier one."""
+
+        def of_it():
+            with self.lock:
+                taken = [(event, body) for event, body, _ in self.taken if isinstance(event, WatchEvent)]
+            return [
+                body for event, body in taken if event.name == name and event.payment.reference == attempt.reference
+            ]
+
+        wait_until(of_it, name)
+        return of_it()[-1]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,7 @@ from django_scopes import scope
 from pretix.base.models import Order, OrderPayment, OrderRefund, Team, User
 from pretix.base.payment import PaymentException
 from pretix.base.services.orders import _cancel_order
-from svc_pay import Client, Mismatch, NodeUnreachable, WatchEvent
+from svc_pay import Client, NodeUnreachable, ReceivedTransfer, refund_reference
 
 from pretix_svc_pay import attempts, payment as provider, signals
 from pretix_svc_pay.models import Attempt, Note
@@ -88,21 +88,10 @@ def signed(body, secret):
     }
 
 
-def last_of(callbacks, attempt, name):
-    """The body of the last event with this name."""
-    with callbacks.lock:
-        taken = list(callbacks.taken)
-    of_it = [
-        body for event, body, _ in taken
-        if isinstance(event, WatchEvent) and event.name == name and event.payment.reference == attempt.reference
-    ]
-    return of_it[-1]
-
-
 def test_the_secret_of_one_event_changes_no_payment_of_another(make_shop, devnet, callbacks):
     shop, other = make_shop(), make_shop(signing_secret=secrets.token_urlsafe(32))
     paid, open_ = shop.paid(), shop.attempt(shop.order())
-    forged = json.loads(last_of(callbacks, paid, "payment.confirmed"))
+    forged = json.loads(callbacks.last_of(paid, "payment.confirmed"))
     forged["payment"] |= {"reference": open_.reference, "recipient": open_.recipient, "amount": str(open_.amount)}
     body = json.dumps(forged).encode()
     secret = other.event.settings.payment_svc_pay_signing_secret
@@ -113,12 +102,12 @@ def test_the_secret_of_one_event_changes_no_payment_of_another(make_shop, devnet
 
 def test_many_events_at_once_pay_an_order_once(shop, devnet, callbacks):
     attempt = shop.paid()
-    body = last_of(callbacks, attempt, "payment.confirmed")
+    body = callbacks.last_of(attempt, "payment.confirmed")
     right = shop.event.settings.payment_svc_pay_signing_secret
     # As if nothing of it were known yet.
     OrderPayment.objects.filter(pk=attempt.payment_id).update(state="created")
     Order.objects.filter(pk=attempt.order_id).update(status="n")
-    Attempt.objects.filter(pk=attempt.pk).update(watch=None, epoch=0, sequence=0, state="unpaid", look_at=now())
+    Attempt.objects.filter(pk=attempt.pk).update(state="unpaid", look_at=now())
     before = attempt.order.all_logentries().filter(action_type="pretix.event.order.paid").count()
 
     def post(_):
@@ -152,7 +141,7 @@ def test_an_answer_that_is_older_than_what_is_stored_does_not_count(shop, devnet
         devnet.mine()
         older = Attempt.objects.get(pk=attempt.pk)
         assert attempts.look(client, Attempt.objects.get(pk=attempt.pk)) == "recorded"
-    assert attempts.record(older, unpaid, False) == "overtaken"
+    assert attempts.record(older, unpaid) == "overtaken"
     assert shop.states(attempt) == ("p", "confirmed")
 
 
@@ -259,6 +248,56 @@ def test_a_refund_for_an_event_without_the_plugin_waits(shop):
     assert refund.state == "transit"
 
 
+def test_a_note_ends_when_the_coins_are_sent_back(shop, devnet):
+    attempt = shop.paid()
+    txid = shop.pay(attempt)
+    devnet.mine()
+    wait_until(lambda: shop.notes(attempt) == ["duplicate"], "a note")
+    page = f"/control/event{shop.base}orders/{attempt.order.code}/"
+    assert f"svc wallet refund {txid} --confirmations 3" in shop.staff().get(page).content.decode()
+    sender = attempt.notes.get().sender
+    back = devnet.pay(sender, attempt.amount, refund_reference(attempt.reference, txid), key=ORGANIZER)
+    periodic(shop)
+    shown = shop.staff().get(page).content.decode()
+    assert "do not pay twice" in shown
+    assert f"svc wallet refund {txid}" not in shown
+    devnet.mine()
+    periodic(shop)
+    note = attempt.notes.get()
+    assert (note.state, note.back_txid) == ("done", back)
+    assert f"the transfer {back} in block {note.back_height}" in shop.staff().get(page).content.decode()
+
+
+def test_a_note_is_withdrawn_when_its_transfer_has_gone(shop, devnet):
+    attempt = shop.attempt(shop.order())
+    txid = shop.pay(attempt, attempt.amount + 1)
+    devnet.mine()
+    wait_until(lambda: shop.notes(attempt) == ["too-much"], "a note")
+    devnet.reorganise()
+    periodic(shop)
+    page = f"/control/event{shop.base}orders/{attempt.order.code}/"
+    shown = shop.staff().get(page).content.decode()
+    assert "there is nothing to do" in shown
+    assert f"svc wallet refund {txid}" not in shown
+    devnet.mine()
+    wait_until(lambda: (periodic(shop), attempt.notes.get().state)[1] == "open", "the note again")
+
+
+def test_the_note_about_an_undone_refund_ends_when_it_is_confirmed_again(shop, devnet):
+    refund = refund_of(shop.paid(), Decimal("5.00"))
+    attempts.execute_refund(refund)
+    due = refund.svc_pay_attempt
+    devnet.pay(due.recipient, due.amount, due.reference, key=ORGANIZER)
+    devnet.mine()
+    wait_until(lambda: OrderRefund.objects.get(pk=refund.pk).state == "done", "the end of the refund")
+    devnet.reorganise()
+    wait_until(lambda: shop.notes(due) == ["refund-undone"], "a note")
+    page = f"/control/event{shop.base}orders/{refund.order.code}/"
+    assert "do not pay twice" in shop.staff().get(page).content.decode()
+    devnet.mine()
+    wait_until(lambda: due.notes.get().state == "withdrawn", "the end of the note")
+
+
 def test_a_wrong_amount_for_a_refund_proposes_no_refund(shop, devnet):
     refund = refund_of(shop.paid(), Decimal("5.00"))
     attempts.execute_refund(refund)
@@ -273,10 +312,47 @@ def test_a_wrong_amount_for_a_refund_proposes_no_refund(shop, devnet):
 
 def test_transfers_of_a_stranger_fill_no_order_with_notes(shop):
     attempt = shop.attempt(shop.order())
-    for number in range(attempts.MOST_NOTES + 1):
-        transfer = Mismatch(f"{number:064x}", 1, "too-little", "somebody")
-        assert attempts.note_mismatch(attempt, transfer) is (number < attempts.MOST_NOTES)
+    sent = [
+        ReceivedTransfer(
+            txid=f"{number:064x}", sender="somebody", reference=attempt.reference, amount=1, canonical=True,
+            confirmations=1, block_height=1, mismatch="too-little",
+        )
+        for number in range(attempts.MOST_NOTES + 1)
+    ]
+    attempts.note_transfers(attempt, sent, {})
+    assert attempt.notes.count() == attempts.MOST_NOTES
     assert attempt.order.all_logentries().filter(action_type=attempts.LOG_NOTE).count() == attempts.MOST_NOTES
+
+
+def test_an_old_event_undoes_no_paid_order(shop, callbacks):
+    attempt = shop.paid()
+    body = json.loads(callbacks.last_of(attempt, "payment.confirmed"))
+    secret = shop.event.settings.payment_svc_pay_signing_secret
+    for watch in (body["subscriptionId"], secrets.token_hex(16)):
+        old = {**body, "id": secrets.token_hex(16), "event": "payment.expired", "subscriptionId": watch}
+        old["payment"] = {
+            **body["payment"], "state": "unpaid", "confirmations": 0, "canonical": False, "matchCount": 0, "txid": None,
+            "blockHash": None, "blockHeight": None, "blockTime": None,
+        }
+        old["sequence"] = body["sequence"] + 10
+        old = json.dumps(old).encode()
+        assert httpx.post(shop.webhook_url, content=old, headers=signed(old, secret)).status_code == 200
+    assert shop.states(attempt) == ("p", "confirmed")
+    assert not OrderRefund.objects.filter(order=attempt.order).exists()
+
+
+def test_an_event_waits_for_the_node(shop, devnet, callbacks, monkeypatch):
+    attempt = shop.paid()
+    body = callbacks.last_of(attempt, "payment.confirmed")
+
+    @contextmanager
+    def unreachable(settings):
+        raise NodeUnreachable("the node does not answer")
+        yield
+
+    monkeypatch.setattr(attempts, "node", unreachable)
+    secret = shop.event.settings.payment_svc_pay_signing_secret
+    assert httpx.post(shop.webhook_url, content=body, headers=signed(body, secret)).status_code == 409
 
 
 def test_a_payment_of_a_canceled_order_is_noted(shop, devnet):
@@ -300,7 +376,7 @@ def test_shredded_payments_and_refunds_name_nobody(shop, devnet, callbacks):
     devnet.pay(due.recipient, due.amount, due.reference, key=ORGANIZER)
     devnet.mine()
     wait_until(lambda: OrderRefund.objects.get(pk=refund.pk).state == "done", "the end of the refund")
-    body = last_of(callbacks, due, "payment.confirmed")
+    body = callbacks.last_of(due, "payment.confirmed")
     svc_pay = shop.event.get_payment_providers()["svc_pay"]
     svc_pay.shred_payment_info(attempt.payment)
     svc_pay.shred_payment_info(OrderRefund.objects.get(pk=refund.pk))

@@ -54,6 +54,7 @@ def test_right_settings(form):
     for sentence in (
         "The node answers, and knows the address.",
         "The node accepts the management token.",
+        "The public URL leads to a node of this network.",
         "The events of the node arrive, and are signed with the right secret.",
         "At 0.48 EUR for a coin, 1 EUR is 2.08333334 coins.",
     ):
@@ -69,6 +70,7 @@ def test_right_settings(form):
         ({"node_url": None}, "This field is required."),
         ({"node_url": "node.example"}, "the URL of a node begins with http:// or https://"),
         ({"node_url": "http://node.example"}, "the token would cross the network unencrypted"),
+        ({"public_node_url": "http://127.0.0.1:1"}, "so buyers get a button that does nothing"),
         ({"recipient": "svcd1nobody"}, "address"),
         ({"recipient": fresh_key().address(DEVNET)}, None),
         ({"rate": "0"}, "is not a rate"),

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from pretix.base.models import OrderRefund
 from pretix.base.services.orders import mark_order_expired
-from svc_pay import Client, WatchEvent, refund_reference
+from svc_pay import Client, WatchEvent, format_amount, refund_reference
 
 from pretix_svc_pay.models import Attempt
 
@@ -57,6 +57,10 @@ def test_another_amount(shop, devnet, kind, change):
     page = shop.staff().get(f"/control/event{shop.base}orders/{order.code}/").content.decode()
     assert f"svc wallet refund {txid}" in page
     assert refund_reference(attempt.reference, txid) in page
+    browser = shop.browser()
+    shown = browser.get(f"{shop.base}order/{order.code}/{order.secret}/").content.decode()
+    assert f"{format_amount(attempt.amount + change)} coins arrived; the order costs 26.04166667." in shown
+    assert "not seen yet" not in shown
     periodic(shop)
     assert shop.notes(attempt) == [kind]
 
@@ -110,6 +114,7 @@ def test_the_node_is_away(shop, make_shop, devnet):
 
 def test_a_forged_event_changes_nothing(shop, devnet, callbacks):
     paid = shop.paid()
+    callbacks.last_of(paid, "payment.confirmed")
     event, body, headers = next(each for each in callbacks.taken if each[0].name == "payment.confirmed")
     attempt = shop.attempt(shop.order())
     forged = body.replace(event.payment.reference.encode(), attempt.reference.encode())
@@ -123,6 +128,7 @@ def test_a_forged_event_changes_nothing(shop, devnet, callbacks):
 
 def test_a_replayed_event_changes_nothing(shop, devnet, callbacks):
     attempt = shop.paid()
+    callbacks.last_of(attempt, "payment.confirmed")
     devnet.reorganise()
     refunds = OrderRefund.objects.filter(payment=attempt.payment)
     wait_until(refunds.exists, "an external refund")
@@ -204,6 +210,9 @@ def test_late_and_there_are_places(hurried, other_devnet):
     other_devnet.mine()
     shop.becomes(attempt, "p", "confirmed")
     assert shop.notes(attempt) == ["late-taken"]
+    page = shop.staff().get(f"/control/event{shop.base}orders/{attempt.order.code}/").content.decode()
+    assert "The payment was accepted" in page
+    assert "svc wallet refund" not in page
 
 
 def test_late_and_there_is_no_place(hurried, other_devnet):
@@ -223,6 +232,7 @@ def test_late_and_there_is_no_place(hurried, other_devnet):
     other_devnet.mine()
     wait_until(lambda: refunds.get().state == "done", "the end of the refund")
     assert shop.states(attempt) == ("e", "refunded")
+    assert attempt.notes.get().state == "done"
 
 
 def test_german_pages(shop):
