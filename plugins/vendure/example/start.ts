@@ -24,6 +24,7 @@ async function start(): Promise<void> {
         apiOptions: {
             port: Number(PORT),
         },
+        importExportOptions: { importAssetsDir: folder },
         // A real shop has a worker for this.
         schedulerOptions: { runTasksInWorkerOnly: false },
         authOptions: {

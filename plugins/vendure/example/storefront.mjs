@@ -6,7 +6,10 @@ const PAUSE = 1000;
 const PAYMENTS = 'code state payments { state createdAt metadata }';
 /** What a buyer is told of the state of the newest payment. */
 const SENTENCES = {
-    AwaitingTransfer: () => 'Waiting for your payment.',
+    AwaitingTransfer: ({ amount, wrongAmounts }) =>
+        wrongAmounts.length > 0
+            ? `${wrongAmounts.join(' and ')} coins arrived; the order costs ${amount}. They pay nothing; ask for their refund.`
+            : 'Waiting for your payment.',
     Authorized: ({ confirmations, requiredConfirmations }) =>
         `Thank you, your payment is on its way: ${confirmations} of ${requiredConfirmations} confirmations.`,
     Settled: () => 'Your order is paid, thank you.',

@@ -5,8 +5,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const PRODUCTS = `name,slug,description,assets,facets,optionGroups,optionValues,sku,price,taxCategory,stockOnHand,trackInventory,variantAssets,variantFacets
-Teapot,teapot,A teapot,,,,,T1,12.50,standard,100,true,,
+Teapot,teapot,A teapot,teapot.svg,,,,T1,12.50,standard,100,true,,
 `;
+
+const PICTURE =
+    '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60"><path d="M15 20h50q10 20-10 35H25Q5 40 15 20z"/></svg>';
 
 const initialData: InitialData = {
     defaultLanguage: LanguageCode.en,
@@ -18,10 +21,11 @@ const initialData: InitialData = {
     collections: [],
 };
 
-/** What a new server is filled with: a shop that sells a teapot for 12.50. The list of products is written to `folder`. */
+/** What a new server is filled with: a shop that sells a teapot for 12.50. The list of products and their picture are written to `folder`. */
 export function teapotShop(folder: string): { initialData: InitialData; productsCsvPath: string } {
     const productsCsvPath = join(folder, 'products.csv');
     writeFileSync(productsCsvPath, PRODUCTS);
+    writeFileSync(join(folder, 'teapot.svg'), PICTURE);
     return { initialData, productsCsvPath };
 }
 

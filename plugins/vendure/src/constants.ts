@@ -4,3 +4,5 @@ export const loggerCtx = 'SvcPayPlugin';
 export const ROUTE = 'svc-pay';
 /** The largest body of an event, in bytes; the node sends at most a quarter of it. */
 export const BODY_LIMIT = 16_384;
+/** The code of the payment method handler. */
+export const CODE = 'svc-pay';

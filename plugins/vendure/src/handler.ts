@@ -1,5 +1,6 @@
 import { Injector, LanguageCode, PaymentMethodHandler } from '@vendure/core';
 
+import { CODE } from './constants';
 import { SvcPayService } from './svc-pay.service';
 
 let service: SvcPayService;
@@ -79,7 +80,7 @@ export const svcPayArgs = {
  * {@link SvcPayService} settles it when the payment back is confirmed.
  */
 export const svcPayHandler = new PaymentMethodHandler({
-    code: 'svc-pay',
+    code: CODE,
     description: en('Coins of a svcd node'),
     args: { ...svcPayArgs },
     init(injector: Injector) {

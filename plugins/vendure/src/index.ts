@@ -2,5 +2,5 @@ export { svcPayArgs, svcPayHandler } from './handler';
 export { SvcPayPlugin } from './plugin';
 export { svcPayFulfillmentProcess, svcPayOrderProcess, svcPayPaymentProcess } from './processes';
 export { SvcPayService } from './svc-pay.service';
-export { svcPayTask } from './task';
+export { svcPayTask, svcPayTest } from './task';
 export * from './types';

@@ -6,7 +6,7 @@ import { svcPayHandler } from './handler';
 import { svcPayFulfillmentProcess, svcPayOrderProcess, svcPayPaymentProcess } from './processes';
 import { SvcPayController } from './svc-pay.controller';
 import { SvcPayService } from './svc-pay.service';
-import { svcPayTask } from './task';
+import { svcPayTask, svcPayTest } from './task';
 import { SvcPayPluginOptions } from './types';
 
 const read = raw({ type: () => true, limit: BODY_LIMIT });
@@ -51,7 +51,7 @@ const rawBody: RequestHandler = (request, response, next) => {
         paymentOptions.process = [...(paymentOptions.process ?? []), svcPayPaymentProcess];
         orderOptions.process = [...(orderOptions.process ?? []), svcPayOrderProcess];
         shippingOptions.process = [...(shippingOptions.process ?? []), svcPayFulfillmentProcess];
-        schedulerOptions.tasks = [...(schedulerOptions.tasks ?? []), svcPayTask];
+        schedulerOptions.tasks = [...(schedulerOptions.tasks ?? []), svcPayTask, svcPayTest];
         // The signature is of the bytes of the body, so that nothing may parse them before.
         apiOptions.middleware.push({
             route: `/${ROUTE}`,

@@ -4,6 +4,7 @@ import {
     ConfigService,
     CreatePaymentErrorResult,
     CreatePaymentResult,
+    CurrencyCode,
     EventBus,
     HistoryService,
     ID,
@@ -12,6 +13,8 @@ import {
     Order,
     OrderService,
     Payment,
+    PaymentMethod,
+    PaymentMethodEvent,
     PaymentState,
     PaymentStateTransitionEvent,
     Refund,
@@ -23,11 +26,13 @@ import {
     TransactionalConnection,
     UserInputError,
 } from '@vendure/core';
-import { HistoryEntryType } from '@vendure/common/lib/generated-types';
+import { ConfigArg, HistoryEntryType } from '@vendure/common/lib/generated-types';
+import { internal_setRequestContext } from '@vendure/core/dist/api/common/request-context';
 import { PaymentStateMachine } from '@vendure/core/dist/service/helpers/payment-state-machine/payment-state-machine';
+import { Request, request } from 'express';
 import { In, Like, MoreThan } from 'typeorm';
 
-import { loggerCtx, ROUTE, SVC_PAY_OPTIONS } from './constants';
+import { CODE, loggerCtx, ROUTE, SVC_PAY_OPTIONS } from './constants';
 import { lockRows } from './lock';
 import { Client, NodePayment, PaymentRequest, Quote, RateSource, svcPay } from './svc-pay';
 import {
@@ -44,6 +49,7 @@ import {
     Seen,
     stateNotes,
     transferNotes,
+    wrongAmounts,
 } from './terms';
 import {
     Attempt,
@@ -109,6 +115,23 @@ export class SvcPayService implements OnApplicationBootstrap {
                 Logger.error(`refunds of ${order.code}: ${sentenceOf(error)}`, loggerCtx),
             );
         });
+        // Within the transaction that saves the method: what is thrown here is shown in the form, and nothing is saved.
+        this.eventBus.registerBlockingEventHandler({
+            event: PaymentMethodEvent,
+            id: 'svc-pay-settings',
+            handler: async ({ ctx, entity, type }) => {
+                if (type === 'deleted') return;
+                // The entity of the event has only what was changed.
+                const { enabled, handler } = await this.connection.getEntityOrThrow(
+                    ctx,
+                    PaymentMethod,
+                    entity.id,
+                );
+                if (!enabled || handler.code !== CODE) return;
+                const wrong = await this.wrongSetting(settingsOf(handler.args));
+                if (wrong !== null) throw new UserInputError(wrong);
+            },
+        });
     }
 
     // The nodes
@@ -117,7 +140,7 @@ export class SvcPayService implements OnApplicationBootstrap {
     private async checkOptions(): Promise<void> {
         const { serverUrl, nodes } = this.options;
         const wrong = (sentence: string) => new InternalServerError(`SvcPayPlugin: ${sentence}`);
-        if (!/^https?:\/\//.test(serverUrl) || !URL.canParse(serverUrl))
+        if (!isHttpUrl(serverUrl))
             throw wrong('serverUrl must be a URL that begins with https:// or http://');
         for (const [name, { token, signingSecret }] of Object.entries(nodes)) {
             // What comes from the environment may be missing.
@@ -132,6 +155,107 @@ export class SvcPayService implements OnApplicationBootstrap {
                 throw wrong(`the node "${name}": ${sentenceOf(error)}`);
             }
         }
+    }
+
+    /** Why nothing can be sold with these settings; null if it can. Whether there is a rate just now is not asked. */
+    private async wrongSetting(settings: SvcPaySettings): Promise<string | null> {
+        const { ApiError, NodeUnreachable, SvcPayError } = await svcPay();
+        const { node, recipient, confirmations, minutesToPay, currency, rate, rateUrl, ratePath } = settings;
+        if (this.node(node) === undefined)
+            return `The configuration of the server has no node "${node}"; it has ${Object.keys(this.options.nodes).join(', ')}.`;
+        const whole = (value: number, most: number) => Number.isInteger(value) && value >= 1 && value <= most;
+        if (!whole(confirmations, 1000)) return 'Confirmations must be a whole number from 1 to 1000.';
+        if (!whole(minutesToPay, 10_080)) return 'Minutes to pay must be a whole number from 1 to 10080.';
+        if (!whole(settings.rateMaxAge, 86_400))
+            return 'The greatest age of the rate must be a whole number of seconds from 1 to 86400.';
+        if (!Object.values<string>(CurrencyCode).includes(currency))
+            return `"${currency}" is not a currency; a currency has three capital letters, such as EUR.`;
+        if ((rate === '') === (rateUrl === '')) return 'Give either a fixed rate or the URL of a rate.';
+        if (rateUrl !== '' && ratePath === '')
+            return 'The path of the rate in the JSON is missing, such as data.rates.EUR.';
+        try {
+            await this.rateSource(settings);
+            const client = await this.client(node);
+            await client.paymentRequest({
+                recipient,
+                amount: 1n,
+                reference: newReference(PAY),
+                confirmations,
+            });
+        } catch (error) {
+            if (!(error instanceof SvcPayError)) throw error;
+            const asked =
+                error instanceof NodeUnreachable || error instanceof ApiError ? `The node "${node}": ` : '';
+            return `${asked}${error.message}`;
+        }
+        return null;
+    }
+
+    /**
+     * Tries what every enabled payment method says, and the token, callback and public URL of every node; answers with
+     * a sentence for each thing that is wrong, and one if nothing is.
+     */
+    async tryAll(): Promise<string[]> {
+        const found: string[] = [];
+        for (const name of Object.keys(this.options.nodes)) found.push(...(await this.tryNode(name)));
+        const methods = await this.connection.rawConnection
+            .getRepository(PaymentMethod)
+            .findBy({ enabled: true });
+        for (const { code, handler } of methods.filter(method => method.handler.code === CODE)) {
+            const settings = settingsOf(handler.args);
+            const wrong = (await this.wrongSetting(settings)) ?? (await this.wrongNow(settings));
+            if (wrong !== null) found.push(`The payment method ${code}: ${wrong}`);
+        }
+        for (const sentence of found) Logger.error(sentence, loggerCtx);
+        return found.length > 0
+            ? found
+            : ['Nodes, callbacks, public URLs, payment methods and rates are right.'];
+    }
+
+    /** Why buyers could not pay just now with settings that could be saved; null if they could. */
+    private async wrongNow(settings: SvcPaySettings): Promise<string | null> {
+        const { Client } = await svcPay();
+        const publicUrl = this.node(settings.node)?.publicUrl;
+        try {
+            await (await this.rateSource(settings)).rate();
+        } catch (error) {
+            return sentenceOf(error);
+        }
+        if (publicUrl === undefined) return null;
+        try {
+            const { network } = await this.client(settings.node);
+            const { recipient, confirmations } = settings;
+            const visitor = new Client(publicUrl, { network });
+            await visitor.paymentRequest({
+                recipient,
+                amount: 1n,
+                reference: newReference(PAY),
+                confirmations,
+            });
+            return null;
+        } catch (error) {
+            return `the publicUrl of its node leads buyers to no node of its network: ${sentenceOf(error)}`;
+        }
+    }
+
+    private async tryNode(name: string): Promise<string[]> {
+        const client = await this.client(name);
+        const trials: Array<[string, () => Promise<unknown>]> = [
+            ['token', () => client.watches({ limit: 1 })],
+            ['callback', () => this.tryCallback(client, name)],
+        ];
+        const found: string[] = [];
+        for (const [what, trial] of trials)
+            await trial().catch((error: unknown) =>
+                found.push(`The ${what} of the node "${name}": ${sentenceOf(error)}`),
+            );
+        return found;
+    }
+
+    private async tryCallback(client: Client, name: string): Promise<void> {
+        const { error, status } = await client.testCallback(this.callbackUrl(name));
+        if (status === 401) throw new InternalServerError('its signingSecret is not that of the node');
+        if (error !== null) throw new InternalServerError(error);
     }
 
     private node(name: string): SvcPayNode | undefined {
@@ -247,8 +371,18 @@ export class SvcPayService implements OnApplicationBootstrap {
             amount: price,
             state: 'AwaitingTransfer',
             transactionId: request.order.reference,
-            metadata: { svc: newAttempt(ctx, args.node, request, quote, watch.id, payUntil), public: shown },
+            metadata: {
+                svc: newAttempt(ctx, args.node, this.originOf(ctx), request, quote, watch.id, payUntil),
+                public: shown,
+            },
         };
+    }
+
+    private originOf({ req }: RequestContext): string {
+        const protocol = req?.get('x-forwarded-proto')?.split(',')[0] ?? req?.protocol;
+        const origin = `${protocol}://${req?.get('host')}`;
+        // Any client may send any host: one that is no URL must not stop the payment later.
+        return new URL(isHttpUrl(origin) ? origin : this.options.serverUrl).origin;
     }
 
     private async shown(
@@ -274,6 +408,7 @@ export class SvcPayService implements OnApplicationBootstrap {
             confirmations: 0,
             requiredConfirmations: order.confirmations,
             seen: 'unpaid',
+            wrongAmounts: [],
         };
     }
 
@@ -330,10 +465,18 @@ export class SvcPayService implements OnApplicationBootstrap {
         throw new InternalServerError(`payment ${paymentId} changes too often to be checked`);
     }
 
-    /** The order goes on in the channel and the language of its buyer. */
-    private async context({ channelId, languageCode }: Attempt): Promise<RequestContext> {
+    /** The order goes on in the channel and the language of its buyer, and with links to where the buyer was. */
+    private async context({ channelId, languageCode, origin }: Attempt): Promise<RequestContext> {
         const channel = await this.channelService.findOne(RequestContext.empty(), channelId);
-        return this.contextService.create({ apiType: 'admin', channelOrToken: channel, languageCode });
+        const req = requestTo(origin);
+        const ctx = await this.contextService.create({
+            apiType: 'admin',
+            channelOrToken: channel,
+            languageCode,
+            req,
+        });
+        internal_setRequestContext(req, ctx);
+        return ctx;
     }
 
     private async ask(attempt: Attempt, state: KnownState): Promise<Seen> {
@@ -384,7 +527,12 @@ export class SvcPayService implements OnApplicationBootstrap {
             askedAt: Date.now(),
             noted: [...attempt.noted, ...notes.map(note => note.key)],
         };
-        const shown = { ...(payment.metadata.public as PublicMetadata), seen: state, confirmations };
+        const shown: PublicMetadata = {
+            ...(payment.metadata.public as PublicMetadata),
+            seen: state,
+            confirmations,
+            wrongAmounts: wrongAmounts(seen),
+        };
         payment.metadata = { ...payment.metadata, svc, public: shown };
         await this.connection.getRepository(ctx, Payment).save(payment, { reload: false });
         await this.note(ctx, payment.order.id, notes);
@@ -651,6 +799,7 @@ export class SvcPayService implements OnApplicationBootstrap {
 function newAttempt(
     { channelId, languageCode }: RequestContext,
     node: string,
+    origin: string,
     { order }: PaymentRequest,
     quote: Quote,
     watch: string,
@@ -661,6 +810,7 @@ function newAttempt(
         node,
         channelId,
         languageCode,
+        origin,
         order,
         quote,
         watch,
@@ -672,6 +822,36 @@ function newAttempt(
         begunAt: now,
         askedAt: now,
         noted: [],
+    };
+}
+
+function isHttpUrl(text: string): boolean {
+    return /^https?:\/\//.test(text) && URL.canParse(text);
+}
+
+/** A request to this URL, of which Vendure makes links: there is none while an event or a task goes on with an order. */
+function requestTo(origin: string): Request {
+    const { host, protocol } = new URL(origin);
+    const made = Object.create(request) as Request;
+    made.headers = { host, 'x-forwarded-proto': protocol.replace(':', '') };
+    return made;
+}
+
+/** The settings of a payment method, as Vendure stores them. */
+function settingsOf(args: ConfigArg[]): SvcPaySettings {
+    const given = new Map(args.map(({ name, value }) => [name, value]));
+    const text = (name: keyof SvcPaySettings) => (given.get(name) ?? '').trim();
+    const number = (name: keyof SvcPaySettings) => Number(text(name));
+    return {
+        node: text('node'),
+        recipient: text('recipient'),
+        confirmations: number('confirmations'),
+        minutesToPay: number('minutesToPay'),
+        currency: text('currency'),
+        rate: text('rate'),
+        rateUrl: text('rateUrl'),
+        ratePath: text('ratePath'),
+        rateMaxAge: number('rateMaxAge'),
     };
 }
 

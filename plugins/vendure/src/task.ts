@@ -14,3 +14,16 @@ export const svcPayTask = new ScheduledTask({
     timeout: '5m',
     execute: ({ injector }) => injector.get(SvcPayService).checkAll(),
 });
+
+/**
+ * @description
+ * Tries the nodes and the payment methods once a day. The page of scheduled tasks in the dashboard runs it at any time,
+ * and shows its result: what is wrong, in a sentence each.
+ */
+export const svcPayTest = new ScheduledTask({
+    id: 'svc-pay-test',
+    description: 'Try nodes, tokens, callbacks, public URLs, payment methods and rates',
+    schedule: cron => cron.everyDayAt(4, 0),
+    timeout: '5m',
+    execute: ({ injector }) => injector.get(SvcPayService).tryAll(),
+});

@@ -134,7 +134,7 @@ export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): 
         const text =
             `A transfer of ${amountSvc} coins under the reference ${reference} does not pay this order: ` +
             `${KINDS[kind]} (from ${sender}, transfer ${txid}). Proposed refund, once it has ${confirmations} ` +
-            `confirmations: ${amountSvc} coins to ${sender}, with "svc wallet refund ${txid}".`;
+            `confirmations: ${amountSvc} coins to ${sender}, with "svc wallet refund ${txid} --confirmations ${confirmations}".`;
         return [{ key: `${kind}:${txid}`, text }];
     });
     const fresh = notes.filter(note => !attempt.noted.includes(note.key));
@@ -142,6 +142,14 @@ export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): 
     if (fresh.length <= left) return fresh;
     const text = `There are further transfers under the reference ${reference}; the explorer of the node lists them.`;
     return [...fresh.slice(0, left), { key: 'more', text }];
+}
+
+/** The coins that arrived for an attempt in another amount than its own, and pay nothing. */
+export function wrongAmounts(seen: Seen): string[] {
+    const wrong = seen.transfers.filter(
+        ({ canonical, mismatch }) => canonical && mismatch?.startsWith('too-'),
+    );
+    return wrong.map(({ amountSvc }) => amountSvc);
 }
 
 /** What the staff must know of a change of the state. */

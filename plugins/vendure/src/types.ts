@@ -61,6 +61,8 @@ export interface PublicMetadata {
     requiredConfirmations: number;
     /** What the node has said of the payment last. */
     seen: State;
+    /** The coins, each such as "2.4", that arrived in another amount than this one: they pay nothing. */
+    wrongAmounts: string[];
 }
 
 /** One attempt of a buyer to pay, as it is stored in `payment.metadata.svc`. */
@@ -70,6 +72,8 @@ export interface Attempt {
     /** The channel and the language of the buyer, in which the order goes on. */
     channelId: ID;
     languageCode: LanguageCode;
+    /** The URL at which the buyer reached Vendure, for the links that Vendure makes, as in e-mails. */
+    origin: string;
     order: StoredOrder;
     quote: Quote;
     watch: string;

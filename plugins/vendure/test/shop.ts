@@ -1,10 +1,13 @@
+import { AssetServerPlugin } from '@vendure/asset-server-plugin';
 import {
     DefaultSchedulerPlugin,
+    JobQueueService,
     mergeConfig,
     PaymentProcess,
     VendureConfig,
     VendureLogger,
 } from '@vendure/core';
+import { EmailPlugin, FileBasedTemplateLoader, orderConfirmationHandler } from '@vendure/email-plugin';
 import {
     createTestEnvironment,
     PostgresInitializer,
@@ -14,6 +17,8 @@ import {
     testConfig,
 } from '@vendure/testing';
 import gql from 'graphql-tag';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 
 import { offerCoins, teapotShop } from '../example/teapot-shop';
 import { PublicMetadata, SvcPayNode, SvcPayPlugin, svcPayTask } from '../src';
@@ -47,6 +52,7 @@ export interface AdminOrder extends ShopOrder {
     >;
 }
 
+const TEMPLATES = join(dirname(require.resolve('@vendure/email-plugin/package.json')), 'templates');
 const ORDER = 'id code state payments { id state transactionId metadata }';
 
 /** Codes of orders whose payments another plugin lets change no more. */
@@ -61,7 +67,14 @@ const log = (message: string, context?: string, trace?: string) =>
     logged.push([message, context, trace].join(' '));
 const logger: VendureLogger = { error: log, warn: log, info: log, verbose: log, debug: log };
 
-/** A real Vendure server with one product, on sql.js or another database. */
+/** E-mails, of which the plugin for them writes files. */
+export interface Mail {
+    recipient: string;
+    subject: string;
+    body: string;
+}
+
+/** A real Vendure server with one product, with the plugins that `@vendure/create` adds, on sql.js or another database. */
 export async function openShop(
     folder: string,
     port: number,
@@ -74,12 +87,21 @@ export async function openShop(
     svcPayTask.configure({ schedule: '0 0 1 1 *' });
     const config = mergeConfig(testConfig, {
         apiOptions: { port, hostname: '127.0.0.1' },
+        importExportOptions: { importAssetsDir: folder },
         logger,
         schedulerOptions: { runTasksInWorkerOnly: false },
         paymentOptions: { process: [...(testConfig.paymentOptions.process ?? []), holdingProcess] },
         ...(database && { dbConnectionOptions: database }),
         plugins: [
             DefaultSchedulerPlugin.init({ manualTriggerCheckInterval: 100 }),
+            AssetServerPlugin.init({ route: 'assets', assetUploadDir: join(folder, 'assets') }),
+            EmailPlugin.init({
+                devMode: true,
+                outputPath: join(folder, 'mails'),
+                route: 'mailbox',
+                handlers: [orderConfirmationHandler],
+                templateLoader: new FileBasedTemplateLoader(TEMPLATES),
+            }),
             SvcPayPlugin.init({ serverUrl: `http://127.0.0.1:${port}`, nodes }),
         ],
     });
@@ -91,8 +113,10 @@ export async function openShop(
         setTimeout(() => process.exit(1), 10_000).unref();
         throw error;
     }
+    await server.app.get(JobQueueService).start();
     await adminClient.asSuperAdmin();
     return new Shop(
+        folder,
         server,
         adminClient,
         () => new SimpleGraphQLClient(config, `http://127.0.0.1:${port}/shop-api`),
@@ -101,10 +125,21 @@ export async function openShop(
 
 export class Shop {
     constructor(
+        private folder: string,
         readonly server: Awaited<ReturnType<typeof createTestEnvironment>>['server'],
         readonly admin: SimpleGraphQLClient,
         private visitor: () => SimpleGraphQLClient,
     ) {}
+
+    /** The e-mails so far. */
+    mails(): Mail[] {
+        const folder = join(this.folder, 'mails');
+        if (!existsSync(folder)) return [];
+        const files = readdirSync(folder).filter(name => name.endsWith('.json'));
+        const texts = files.map(name => readFileSync(join(folder, name), 'utf8'));
+        // The last line of a file that is whole.
+        return texts.filter(text => text.endsWith('\n}')).map(text => JSON.parse(text) as Mail);
+    }
 
     async offer(code: string, settings: { [name: string]: string | number }): Promise<void> {
         await offerCoins(this.admin, { code, name: code }, settings);

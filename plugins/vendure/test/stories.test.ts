@@ -203,6 +203,10 @@ test('an order is paid, undone by a reorganisation, confirmed again, and refunde
     await node.mine(CONFIRMATIONS);
     await becomes(order, 'Settled', 'PaymentSettled');
     assert.equal((await buyer.look(order.code)).payments[0]?.metadata.public.confirmations, CONFIRMATIONS);
+    const mail = await until('an e-mail', () =>
+        Promise.resolve(shop.mails().find(each => each.subject.includes(order.code))),
+    );
+    assert.ok(mail.body.includes(`http://127.0.0.1:${port}/assets/`), mail.body);
 
     await node.reorganise(CONFIRMATIONS);
     await becomes(order, 'Undone', 'PaymentSettled');
@@ -305,6 +309,47 @@ test('what was begun goes on when the payment method is disabled', async () => {
     await shop.enable('coins', true);
 });
 
+test('settings with which nothing could be sold are not saved', async () => {
+    const { MAINNET } = await svcPay();
+    const elsewhere = await merchant.address(MAINNET);
+    const right = {
+        node: 'main',
+        recipient: merchantAddress,
+        confirmations: 2,
+        minutesToPay: 4,
+        currency: 'USD',
+    };
+    const rated = { ...right, rate: '0.50', rateMaxAge: 60 };
+    const cases: Array<[{ [name: string]: string | number }, RegExp]> = [
+        [{ node: 'mian' }, /no node "mian"; it has main/],
+        [{ recipient: merchantAddress.slice(0, -1) + 'q' }, /is mistyped/],
+        [{ recipient: elsewhere }, /network|address/],
+        [{ rate: '0,48' }, /0,48/],
+        [{ rate: '' }, /either a fixed rate or the URL/],
+        [{ rateUrl: 'https://rates.example/', ratePath: 'USD' }, /either a fixed rate or the URL/],
+        [{ rate: '', rateUrl: 'https://rates.example/' }, /path of the rate/],
+        [{ minutesToPay: 0 }, /Minutes to pay/],
+        [{ confirmations: 0 }, /Confirmations/],
+        [{ currency: 'usd' }, /three capital letters/],
+    ];
+    for (const [change, sentence] of cases)
+        await assert.rejects(shop.offer('bad', { ...rated, ...change }), sentence, JSON.stringify(change));
+    await shop.offer('good', rated);
+});
+
+test('the scheduled test says what is wrong', async () => {
+    const found = await shop.server.app.get(SvcPayService).tryAll();
+    assert.ok(
+        found.some(sentence => /token of the node "wrong"/.test(sentence)),
+        found.join('\n'),
+    );
+    assert.ok(
+        found.some(sentence => /payment method dear: /.test(sentence)),
+        found.join('\n'),
+    );
+    assert.ok(!found.some(sentence => /node "main"|payment method coins/.test(sentence)), found.join('\n'));
+});
+
 test('a rate comes from a URL, as long as it is new enough', async () => {
     const offered = async () => {
         const { payments, paymentErrorMessage } = await (await shop.buyer()).begin('live');
@@ -359,11 +404,13 @@ test('options with which nothing could be sold stop the server', async () => {
 });
 
 test('too little, too much and twice are noted with the proposed refund, once', async () => {
-    const { order, reference } = await begun();
+    const { buyer, order, reference } = await begun();
     await pay(reference, AMOUNT - 1n);
     await node.mine(1);
-    await noted(order, 'too little', '24.99999999', 'svc wallet refund');
+    await noted(order, 'too little', '24.99999999', `--confirmations ${CONFIRMATIONS}`);
     await becomes(order, 'AwaitingTransfer', 'ArrangingPayment');
+    const { wrongAmounts } = (await buyer.look(order.code)).payments[0]?.metadata.public ?? {};
+    assert.deepEqual(wrongAmounts, ['24.99999999']);
     await pay(reference, AMOUNT + 1n);
     await node.mine(1);
     await noted(order, 'too much', '25.00000001');
@@ -501,11 +548,11 @@ test('a payment that another plugin holds does not hold up the others', async ()
 
 test('paid in the last minute counts, and paid late is noted', async () => {
     const [inTime, late] = [await begun(), await begun()];
-    node.passes(180);
+    await node.passes(180);
     await pay(inTime.reference);
     await becomes(inTime.order, 'Authorized', 'PaymentAuthorized');
     // Less than 5 minutes, by which the time of a signature may be off.
-    node.passes(290);
+    await node.passes(290);
     await node.mine(1);
     await becomes(late.order, 'Cancelled', 'ArrangingPayment');
     await node.mine(CONFIRMATIONS);
