@@ -199,13 +199,15 @@ def test_a_forged_chain_is_told(tab: Tab, liar: Between) -> None:
     tab.see("#home-unproved[data-error=unproved]")
     assert "does not build on the block before it" in tab.text("#home-unproved")
 
-    # What was wrong stays wrong while nothing is proven
+    # What was wrong stays wrong while nothing is proven, also for who looks at something else meanwhile
     def refuse(path: str, node: Callable[[], Reply]) -> Reply | None:
         return Reply.json(503, {"ok": False, "error": "later"}) if path.startswith("/rpc/proof/") else None
 
     tab.forgiven.append("status of 503")
     liar.lie = refuse
+    tab.click('#navigation a[href="#receive"]')
     before = len(liar.asked)
+    tab.click('#navigation a[href="#home"]')
     wait_until(lambda: any(path.startswith("/rpc/proof/account") for path in liar.asked[before:]), "it is asked again")
     before = len(liar.asked)
     wait_until(lambda: any(path.startswith("/rpc/balance/") for path in liar.asked[before:]), "a balance is asked for")

@@ -12,6 +12,10 @@ import { message } from "./texts.mjs";
 
 const SCRIPT = "/static/light-worker.mjs";
 
+/** What is wrong with the balance of an address, from then until it is proven, whatever is looked at meanwhile.
+ * @type {Map<string, Problem>} */
+const wrong = new Map();
+
 const policy = globalThis.trustedTypes?.createPolicy("svc-worker", { createScriptURL: () => SCRIPT });
 
 /** Begin to check an account: `say` gets the quiet line, and what is wrong or null. Gives what checks a balance that
@@ -22,15 +26,17 @@ export function startChecking({ node, network, keyfile }, say) {
   /** @type {Worker | null} */
   let worker = null;
   let broken = false;
-  /** @type {Problem | null} */
-  let wrong = null;
+  const { address } = keyfile;
+  /** @type {(line: string) => void} */
+  const sayLine = (line) => say(wrong.has(address) ? "" : line, wrong.get(address) ?? null);
   /** @type {(told: Message) => void} */
   const show = ({ kind, key, values }) => {
     const text = message(key, values);
-    if (kind === "problem") wrong = new Problem("unproved", text);
-    if (kind === "checked") wrong = null;
-    say(wrong === null ? text : "", wrong);
+    if (kind === "problem") wrong.set(address, new Problem("unproved", text));
+    if (kind === "checked") wrong.delete(address);
+    sayLine(text);
   };
+  sayLine("");
   const begin = () => {
     const begun = new Worker(/** @type {string} */ (policy?.createScriptURL(SCRIPT) ?? SCRIPT), { type: "module" });
     begun.onmessage = async ({ data }) => {
@@ -54,7 +60,7 @@ export function startChecking({ node, network, keyfile }, say) {
       // A hidden page loads nothing.
       if (worker === null && document.hidden) return;
       worker ??= begin();
-      worker.postMessage({ kind: "check", network: idOf(network), address: keyfile.address, balance, nonce, tip });
+      worker.postMessage({ kind: "check", network: idOf(network), address, balance, nonce, tip });
     },
     end: () => worker?.terminate(),
   };
