@@ -86,8 +86,7 @@ export async function checkChainProof(answer, network, options = {}) {
 
 async function accountOf(answer, address, { headers, network }) {
   const proof = parseAccountProof(proofIn(answer), network);
-  const { hash, stateRoot } = headers.at(-1) ?? genesisOf(network);
-  const account = await checkAccount(proof, address, network, { hash, stateRoot });
+  const account = await checkAccount(proof, address, network, headers.at(-1) ?? genesisOf(network));
   const { balance = 0n, nonce = 0n, heldSince = null } = account ?? {};
   return {
     address,

@@ -55,8 +55,8 @@ export async function provenAccount(address, questions) {
   const { network, ask } = questions;
   const proof = parseAccountProof(proofIn(await ask(`/rpc/proof/account/${address}`)), network);
   const known = await provenBlock(proof.block, proof.height, questions);
-  const shown = { hash: known.head.hash, stateRoot: known.stateRoot };
-  return { account: await checkAccount(proof, address, network, shown), known };
+  const { hash, height } = known.head;
+  return { account: await checkAccount(proof, address, network, { hash, height, stateRoot: known.stateRoot }), known };
 }
 
 /** @type {(hash: string, height: bigint, questions: Questions) => Promise<Known>} */
@@ -84,7 +84,9 @@ async function extended({ head }, gap, hash, { ask, network }) {
   const text = await ask(`/p2p/headers?from=${head.height + 1n}&limit=${gap}`);
   const fields = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "headers", "from", "height"], "the answer");
   const reader = new ChainReader(network, [], head);
-  for (const [at, each] of elements(fields.headers, "headers").entries()) {
+  const headers = elements(fields.headers, "headers");
+  must(headers.length <= gap, `the node gives ${headers.length} headers, more than the ${gap} that were asked for`);
+  for (const [at, each] of headers.entries()) {
     const given = Object.entries(Object(each)).filter(([name]) => HEADER_FIELDS.some((field) => field === name));
     await reader.read(parseHeader(Object.fromEntries(given), `headers[${at}]`));
   }

@@ -78,6 +78,16 @@ for (const vector of vectors.chainProofs) {
   });
 }
 
+test("a proof with more than eight headers that nothing asks for is refused before any work is checked", async () => {
+  const { blocks } = vectors.devnetChain;
+  const headers = blocks.map(({ block }) => Object.fromEntries(HEADER_FIELDS.map((name) => [name, block[name]])));
+  const { genesisHash, chainId } = DEVNET;
+  const proof = { chainId, genesisHash, tip: blocks.at(-1).hash, headers, nodes: [] };
+  const read = (recent) => checkChain(parseChainProof(proof, DEVNET), DEVNET, { recent, samples: 0 });
+  assert.equal((await read(headers.length - 8)).headers.length, headers.length);
+  await assert.rejects(read(headers.length - 9), /^InvalidProof: 9 headers are there that nothing asks for/);
+});
+
 // A network with a list of producers (section 8a), whose blocks are in the vectors.
 const { rules: closedRules, rulesHash, genesisHash, story } = vectors.closedNetwork;
 const closed = { name: "closed", networkId: 1001, chainId: "SVC-CLOSED", prefix: "fest", genesisHash };
@@ -124,9 +134,11 @@ test("a change of the list is in force from its height on", async () => {
 
 for (const { why, network: name, proof, block, account, rule } of vectors.accountProofs) {
   const network = NETWORKS.find((each) => each.name === name);
-  const found = async () => checkAccount(parseAccountProof(proof, network), proof.address, network, block);
+  const shown = { ...block, height: BigInt(block.height) };
+  const found = async (told = proof) => checkAccount(parseAccountProof(told, network), proof.address, network, shown);
   test(`account: ${why}`, async () => {
     if (rule !== undefined) return assert.rejects(found(), InvalidProof);
+    await assert.rejects(found({ ...proof, height: `${shown.height + 1n}` }), /says that block .* is at height/);
     const told = await found();
     if (account === null) return assert.equal(told, null);
     assert.deepEqual([told.balance, told.nonce], [BigInt(account.balance), BigInt(account.nonce)]);

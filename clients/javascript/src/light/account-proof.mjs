@@ -59,10 +59,11 @@ function key(value, network, what) {
 
 /** The account of `address`, or null if it does not exist, after a block that a chain proof shows; throws InvalidProof.
  * @type {(proof: AccountProof, address: string, network: NetworkParams,
- *   shown: { hash: string, stateRoot: string }) => Promise<ProvenAccount | null>} */
-export async function checkAccount(proof, address, network, { hash, stateRoot }) {
+ *   shown: { hash: string, height: bigint, stateRoot: string }) => Promise<ProvenAccount | null>} */
+export async function checkAccount(proof, address, network, { hash, height, stateRoot }) {
   must(proof.key === key(address, network, "address"), "the proof is for another address");
   must(proof.block === hash, `the proof is for block ${proof.block}, not of ${hash}`);
+  must(proof.height === height, `the proof says that block ${hash} is at height ${proof.height}; it is at ${height}`);
   const { leaf, path } = proof;
   let node = new Uint8Array(32);
   if (leaf !== null) {

@@ -55,6 +55,8 @@ import { InvalidProof } from "./errors.mjs";
 const RECENT = 100;
 /** Draws in each halving of the work toward the tip. */
 const SAMPLES = 32;
+/** How many headers more a proof may show than are asked for: each costs whoever checks its work. */
+const MAX_MORE = 8;
 /** The greatest size of a proof. */
 export const MAX_PROOF_BYTES = 4 * 1024 * 1024;
 /** The salt of participation work. */
@@ -368,6 +370,7 @@ export async function checkChain(proof, network, { minimumWork = 0n, recent = RE
   const shown = new Set(headers.map(({ height }) => height));
   for (let height = lowest; height <= head.height; height += 1n)
     must(shown.has(height), `the header at height ${height} is missing; the newest ${recent} must be there`);
+  const asked = new Set();
   if (head.height > newest) {
     const total = /** @type {ShownHeader} */ (headers.at(-1)).before;
     const below = /** @type {ShownHeader} */ (headers.at(-newest)).before;
@@ -375,8 +378,11 @@ export async function checkChain(proof, network, { minimumWork = 0n, recent = RE
       const hit = headers.findLast(({ before }) => before <= drawn);
       const falls = hit !== undefined && drawn < hit.after;
       must(falls, `the header on which the draw at the work ${drawn.toString(16)} falls is missing`);
+      asked.add(hit);
     }
   }
+  const more = headers.filter((each) => each.height < lowest && !asked.has(each)).length;
+  must(more <= MAX_MORE, `${more} headers are there that nothing asks for; at most ${MAX_MORE} may be`);
   const least = minimumWork.toString(16);
   must(head.work >= minimumWork, `the chain has the work ${head.work.toString(16)}, less than the required ${least}`);
   return { head, headers };

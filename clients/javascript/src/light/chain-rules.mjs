@@ -145,8 +145,12 @@ export function issuedAfter({ allocated, initialReward, halvingBlocks }, height)
 }
 
 /** What an account proof of the genesis is checked against, which no chain proof has a header of.
- * @type {(network: NetworkParams) => { hash: string, stateRoot: string }} */
-export const genesisOf = (network) => ({ hash: network.genesisHash, stateRoot: rulesOf(network).genesisStateRoot });
+ * @type {(network: NetworkParams) => { hash: string, height: bigint, stateRoot: string }} */
+export const genesisOf = (network) => ({
+  hash: network.genesisHash,
+  height: 0n,
+  stateRoot: rulesOf(network).genesisStateRoot,
+});
 
 /** The Unix time in milliseconds at which a slot begins.
  * @type {(rules: ChainRules, slot: bigint) => bigint} */
