@@ -38,12 +38,12 @@ async function hashWasm() {
 }
 
 /** What checks work: Argon2id with the costs of participation work, and the headers that were checked before. */
-async function workOf({ argon2id, progress }) {
+async function workOf({ argon2id, progress, signal }) {
   const hash = argon2id ?? (await hashWasm());
   checkInput(typeof hash === "function", "argon2id must be the function of that name of hash-wasm");
   const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
   const evaluate = (password, memorySize) => hash({ ...fixed, password, memorySize });
-  return { evaluate, progress, checked: new Set() };
+  return { evaluate, progress, signal, checked: new Set() };
 }
 
 // The checks of texts

@@ -176,3 +176,17 @@ test("a chain ahead of the clock, and a chain with less work than before, prove 
   await assert.rejects(checkChainProof(answer, DEVNET, { minimumWork: work + 1n }), /less than the required/);
   await assert.rejects(checkChainProof(answer, DEVNET, { argon2id: async () => bytes("ff".repeat(32)) }), /its target/);
 });
+
+test("a signal ends the check of a proof between two attempts of work", async () => {
+  const { proof } = vectors.chainProofs.find(({ recent }) => recent === 100);
+  const stop = new AbortController();
+  let attempts = 0;
+  const stopping = async (given) => {
+    if (++attempts === 3) setTimeout(() => stop.abort(new Error("no longer")));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    return argon2id(given);
+  };
+  const options = { argon2id: stopping, signal: stop.signal };
+  await assert.rejects(checkChainProof(JSON.stringify({ ok: true, proof }), DEVNET, options), /no longer/);
+  assert.ok(attempts < 10, `${attempts} attempts`);
+});

@@ -405,14 +405,16 @@ async function draws(tip, { total, below, samples }) {
 
 /** Check the participation work of headers, the last one first; throws InvalidProof.
  *
- * `checked` has the hashes of the headers whose work was found to be right before, and gets those of these.
+ * `checked` has the hashes of the headers whose work was found to be right before, and gets those of these. `signal`
+ * ends the check between two headers with its reason.
  * @type {(headers: ShownHeader[], network: NetworkParams, options: { evaluate: Evaluate, checked?: Set<string>,
- *   progress?: (done: number, total: number) => void }) => Promise<void>} */
-export async function checkWork(headers, network, { evaluate, checked = new Set(), progress = () => {} }) {
+ *   progress?: (done: number, total: number) => void, signal?: AbortSignal }) => Promise<void>} */
+export async function checkWork(headers, network, { evaluate, checked = new Set(), progress = () => {}, signal }) {
   const { memoryKiB } = rulesOf(network);
   const left = headers.filter(({ hash }) => !checked.has(hash)).reverse();
   let began = performance.now();
   for (const [done, { hash, coreHash, workNonce, target }] of left.entries()) {
+    signal?.throwIfAborted();
     progress(done, left.length);
     const value = numberOf(await evaluate(joined(coreHash, bytesOfHex(workNonce)), memoryKiB));
     if (value >= target) throw new InvalidProof(`the work of block ${hash} does not reach its target`);
