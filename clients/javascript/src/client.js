@@ -13,7 +13,8 @@ import {
   networkFor,
 } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
-import { isSettled, members, parseJson, payment, rank } from "./members.js";
+import { pages, question, textOf } from "./light/answers.mjs";
+import { isSettled, members, parseJson, payment, rank, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 
 /** The greatest fee in base units that is paid on mainnet and devnet because a node suggests it. */
@@ -69,7 +70,7 @@ function refusal(status, text, retryAfter) {
   const seconds = /^[0-9]{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) : null;
   let sentence = `the answer has status ${status} and no sentence; it may be of a proxy`;
   try {
-    sentence = members(JSON.parse(text), "the answer", { error: "text" }).error;
+    sentence = shown(members(parseJson(text, "the answer"), "the answer", { error: "text" }).error);
   } catch {
     // What is no answer of a node has no sentence.
   }
@@ -80,14 +81,13 @@ function refusal(status, text, retryAfter) {
 function consensusIn(text, network) {
   const { consensus } = members(parseJson(text, "the answer"), "the answer", { consensus: "object" });
   const { genesisHash } = members(consensus, "consensus", { genesisHash: "text" });
-  const found = `its genesis hash is '${genesisHash.slice(0, 64)}', and that of ${network.name} ${network.genesisHash}`;
+  const told = shown(genesisHash.slice(0, 64));
+  const found = `its genesis hash is '${told}', and that of ${network.name} ${network.genesisHash}`;
   if (genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}: ${found}`);
   return consensus;
 }
 
 const CONSENSUS = "/rpc/consensus";
-/** How every request is sent. */
-const FIXED = { cache: "no-store", credentials: "omit", redirect: "manual" };
 const JSON_ONLY = { accept: "application/json" };
 
 function query({ recipient, amount, confirmations, sinceHeight }) {
@@ -148,7 +148,8 @@ export class Client {
 
   /** The text of a successful answer. A repeatable call is repeated if no answer came, and after a passing refusal.
    *
-   * A call with a `limit` in seconds is given up then at the latest and not repeated: its caller has a deadline.
+   * `timeout` and these `seconds` are the time of all of it: attempts, answers and pauses. A call with a `limit` in
+   * seconds is given up then at the latest and not repeated: its caller has a deadline.
    */
   async #ask(path, options = {}) {
     const { parameters = {}, body, authorized = false, repeatable = true, seconds = 0, limit = null, signal } = options;
@@ -158,42 +159,36 @@ export class Client {
     if (body !== undefined) headers["content-type"] = "application/json";
     if (authorized) headers.authorization = `Bearer ${this.#token}`;
     const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+    const time = Math.min(this.#timeout + seconds, limit ?? Infinity) * 1000;
+    const end = performance.now() + time;
+    const late = AbortSignal.timeout(Math.ceil(time));
+    const given = { ...question(signal ? AbortSignal.any([signal, late]) : late, headers), ...post };
     let paused = 0;
-    const rest = async (wait, error) => {
-      paused += wait;
-      if (paused > this.#retrySeconds) throw error;
-      await this.#sleep(wait, signal);
-    };
     for (let attempt = 0; ; attempt++) {
-      const last = !repeatable || limit !== null || attempt === ATTEMPTS - 1;
-      const late = AbortSignal.timeout(Math.ceil(Math.min(this.#timeout + seconds, limit ?? Infinity) * 1000));
-      const given = { ...FIXED, headers, ...post, signal: signal ? AbortSignal.any([signal, late]) : late };
-      let response, text;
+      let refused;
       try {
-        ({ response, text } = await this.#sent(`${path}${search && "?"}${search}`, given));
+        const { status, ok, text, retryAfter } = await this.#sent(`${path}${search && "?"}${search}`, given);
+        if (ok) return text;
+        refused = refusal(status, text, retryAfter);
+        if (!PASSING.includes(status)) throw refused;
       } catch (error) {
         signal?.throwIfAborted();
         if (error instanceof SvcPayError) throw error;
-        const lost = new NodeUnreachable(`the node does not answer: ${error.cause?.message ?? error.message}`);
-        if (last) throw lost;
-        await rest(pause(attempt), lost);
-        continue;
+        refused = new NodeUnreachable(`the node does not answer: ${error.cause?.message ?? error.message}`);
       }
-      if (response.ok) return text;
-      // A browser does not tell the status of a redirect.
-      if (response.type === "opaqueredirect" || (response.status >= 300 && response.status < 400))
-        throw new InvalidAnswer("the answer is a redirect, which no node sends and no call follows: correct the URL");
-      const refused = refusal(response.status, text, response.headers.get("retry-after"));
-      if (last || !PASSING.includes(refused.status)) throw refused;
-      await rest(refused.retryAfter ?? pause(attempt), refused);
+      const wait = refused.retryAfter ?? pause(attempt);
+      paused += wait;
+      const last = !repeatable || limit !== null || attempt === ATTEMPTS - 1;
+      if (last || paused > this.#retrySeconds || performance.now() + wait * 1000 >= end) throw refused;
+      await this.#sleep(wait, signal);
     }
   }
 
   /** The answer to a request, or, before it is known which network the node is on, the refusal to say that. */
   async #sent(target, given) {
     if (!this.#onNetwork) {
-      const told = await this.#answer(CONSENSUS, { ...FIXED, headers: JSON_ONLY, signal: given.signal });
-      if (!told.response.ok) return told;
+      const told = await this.#answer(CONSENSUS, question(given.signal, JSON_ONLY));
+      if (!told.ok) return told;
       consensusIn(told.text, this.#network);
       this.#onNetwork = true;
     }
@@ -202,7 +197,20 @@ export class Client {
 
   async #answer(target, given) {
     const response = await this.#fetch(`${this.#url}${target}`, given);
-    return { response, text: await response.text() };
+    const { status, ok, headers } = response;
+    return { status, ok, text: await textOf(response), retryAfter: headers.get("retry-after") };
+  }
+
+  /** The texts and values of the pages of a list; each begins at what the one before has as `next`. */
+  async *#pages(path, { parameters, from, form }) {
+    const following = pages();
+    for (let given = parameters; ; ) {
+      const text = await this.#ask(path, { parameters: given });
+      const answer = members(parseJson(text, "the answer"), "the answer", { next: form });
+      yield { text, answer };
+      if ((answer.next ?? null) === null) return;
+      given = { ...parameters, [from]: following(answer.next, text.length) };
+    }
   }
 
   async #object(path, name, options) {
@@ -318,26 +326,21 @@ export class Client {
     if (amount !== undefined) parameters.amountBaseUnits = integer(amount, "amount", 1n).toString();
     if (sinceHeight !== undefined) parameters.sinceHeight = integer(sinceHeight, "sinceHeight").toString();
     const found = new Map();
-    for (let after = null; ; ) {
-      const page = after === null ? parameters : { ...parameters, after };
-      const answer = parseJson(await this.#ask("/rpc/commerce/payments", { parameters: page }), "the answer");
-      const { payments, next } = members(answer, "the answer", { payments: "objects", next: "text?" });
-      for (const each of payments)
+    const paged = { parameters, from: "after", form: "text?" };
+    for await (const { answer } of this.#pages("/rpc/commerce/payments", paged))
+      for (const each of members(answer, "the answer", { payments: "objects" }).payments)
         found.set(each.txid, members(each, "a transfer", { ...TRANSFER, confirmations: "count" }));
-      if ((after = next ?? null) === null) return [...found.values()];
-    }
+    return [...found.values()];
   }
 
   /** A proof of the payment for `checkProof`: the text of one answer for each 1,000 headers. */
   async proof(order) {
     const asked = checkOrder(order, this.#network);
+    const path = `/rpc/commerce/payment/${asked.reference}/proof`;
     const answers = [];
-    for (let parameters = query(asked); ; ) {
-      answers.push(await this.#ask(`/rpc/commerce/payment/${asked.reference}/proof`, { parameters }));
-      const { next } = members(parseJson(answers.at(-1), "the answer"), "the answer", { next: "number?" });
-      if ((next ?? null) === null) return answers;
-      parameters = { ...parameters, from: next };
-    }
+    for await (const { text } of this.#pages(path, { parameters: query(asked), from: "from", form: "number?" }))
+      answers.push(text);
+    return answers;
   }
 
   /** The hash of the block at a height: the tip of a proof, if this node is trusted. */

@@ -1,17 +1,14 @@
 // What can go wrong; the message of every error is one sentence for a person.
 
-import { InvalidProof, SvcPayError } from "./light/errors.mjs";
+import { InvalidAnswer, InvalidProof, SvcPayError } from "./light/errors.mjs";
 
-export { InvalidProof, SvcPayError };
+export { InvalidAnswer, InvalidProof, SvcPayError };
 
 /** A value that this program was given does not have the required form. */
 export class InvalidInput extends SvcPayError {}
 
 /** No answer came. A request that is not repeatable may or may not have been carried out. */
 export class NodeUnreachable extends SvcPayError {}
-
-/** The answer is not one of a svcd node. */
-export class InvalidAnswer extends SvcPayError {}
 
 /** The node refused the request; the message is its sentence, `retryAfter` is in seconds or null. */
 export class ApiError extends SvcPayError {

@@ -474,9 +474,10 @@ export function signTransfer(key: Key, network: Network, draft: Draft): Promise<
 export interface ClientOptions {
   /** The management token, needed only for watches; never in a browser. */
   token?: string | null;
-  /** Seconds until a call is given up, in addition to the time of a long poll. */
+  /** Seconds until a request with its repetitions is given up, 15 by default, and the time of a long poll on top. */
   timeout?: number;
-  /** Seconds that a request may wait in all before it is repeated, 5 by default; then it rejects with the refusal. */
+  /** Seconds that a request may wait in all before it is repeated, 5 by default and at most `timeout`; then it rejects
+   * with the refusal. */
   retrySeconds?: number;
   /** Whether the token may be sent over `http://` to another computer. */
   insecureHttp?: boolean;

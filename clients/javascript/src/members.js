@@ -1,14 +1,27 @@
 // Checks the members of a node's answers; unknown ones are left alone.
 
+import { GREATEST } from "./chain.js";
 import { InvalidAnswer } from "./errors.js";
+import { formFault } from "./light/strict-json.mjs";
+
+const MAX_SHOWN = 1000;
+
+/** Text of a node for a sentence: at most 1,000 characters, and none that a terminal or a page would act on. */
+export const shown = (text) =>
+  text
+    .slice(0, MAX_SHOWN)
+    .replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+const isNumber = (value) =>
+  typeof value === "string" && /^(0|[1-9][0-9]{0,15})$/.test(value) && BigInt(value) <= GREATEST;
 
 const FORMS = {
   text: ["a string", (value) => typeof value === "string"],
   flag: ["true or false", (value) => typeof value === "boolean"],
   count: ["a whole number", (value) => Number.isSafeInteger(value) && value >= 0],
-  number: ["a decimal string", (value) => typeof value === "string" && /^(0|[1-9][0-9]{0,15})$/.test(value)],
+  number: ["a decimal string of at most 2^53 - 1", isNumber],
   object: ["an object", isObject],
   objects: ["an array of objects", (value) => Array.isArray(value) && value.every(isObject)],
   texts: ["an array of strings", (value) => Array.isArray(value) && value.every((each) => typeof each === "string")],
@@ -25,13 +38,17 @@ export function members(value, where, forms) {
   return value;
 }
 
-/** The value of a JSON text. */
+/** The value of a JSON text that every program reads in the same way. */
 export function parseJson(text, where) {
+  let value;
   try {
-    return JSON.parse(text);
+    value = JSON.parse(text);
   } catch {
     throw new InvalidAnswer(`${where} is not JSON`);
   }
+  const fault = formFault(text);
+  if (fault !== null) throw new InvalidAnswer(`${where} is not one of a node: ${shown(fault)}`);
+  return value;
 }
 
 const STATES = ["unpaid", "pending", "confirming", "confirmed"];
@@ -62,7 +79,8 @@ export function payment(value, where = "payment") {
     work: "object?",
   });
   if (found.work) members(found.work, "work", WORK);
-  if (rank(found.state) < 0) throw new InvalidAnswer(`${JSON.stringify(found.state)} is not a state of a payment`);
+  const state = shown(found.state.slice(0, 32));
+  if (rank(found.state) < 0) throw new InvalidAnswer(`'${state}' is not a state of a payment`);
   if (found.node) members(found.node, "node", { synced: "flag" });
   return found;
 }

@@ -3,7 +3,8 @@
 // Nodes know no prices. A rate that is zero, negative, not a number or too old is refused, and never replaced.
 
 import { COIN, formatAmount, GREATEST, isLoopback, must } from "./chain.js";
-import { RateRefused } from "./errors.js";
+import { InvalidAnswer, RateRefused } from "./errors.js";
+import { question, textOf } from "./light/answers.mjs";
 
 /** Seconds that a server of rates may take to answer. */
 const TIMEOUT = 5;
@@ -183,33 +184,15 @@ async function fetched(fetch, url, path) {
 
 /** The text of the answer, as no cache and no redirect has it; rejects with RateRefused. */
 async function downloaded(fetch, url) {
-  const signal = AbortSignal.timeout(TIMEOUT * 1000);
-  const headers = { accept: "application/json" };
+  const given = question(AbortSignal.timeout(TIMEOUT * 1000), { accept: "application/json" });
+  let answer, text;
   try {
-    const response = await fetch(url, { cache: "no-store", credentials: "omit", redirect: "manual", headers, signal });
-    if (response.status === 200) return await bounded(response);
-    await response.body?.cancel();
-    // A browser does not tell the status of a redirect.
-    if (response.type === "opaqueredirect" || (response.status >= 300 && response.status < 400))
-      throw new RateRefused("the server of the rate answers with a redirect, which is not followed: correct the URL");
-    throw new RateRefused(`the server of the rate answers with status ${response.status}`);
+    answer = await fetch(url, given);
+    text = await textOf(answer, MAX_BYTES);
   } catch (error) {
-    if (error instanceof RateRefused) throw error;
+    if (error instanceof InvalidAnswer) throw new RateRefused(`the server of the rate: ${error.message}`);
     throw new RateRefused(`the server of the rate does not answer: ${error.cause?.message ?? error.message}`);
   }
-}
-
-async function bounded(response) {
-  const [pieces, decoder] = [[], new TextDecoder()];
-  let size = 0;
-  for (const reader = response.body.getReader(); ; ) {
-    const { done, value } = await reader.read();
-    if (done) return pieces.join("") + decoder.decode();
-    size += value.length;
-    if (size > MAX_BYTES) {
-      await reader.cancel();
-      throw new RateRefused(`the answer of the server of the rate has more than ${MAX_BYTES} bytes`);
-    }
-    pieces.push(decoder.decode(value, { stream: true }));
-  }
+  if (answer.status !== 200) throw new RateRefused(`the server of the rate answers with status ${answer.status}`);
+  return text;
 }

@@ -81,8 +81,9 @@ test("Retry-After is respected as long as the caller waits, five seconds unless 
   const message = "no, and this is why";
   await assert.rejects(long.client.payment(ORDER), { name: "ApiError", status: 429, retryAfter: 60, message });
   assert.deepEqual(long.paused, []);
-  const asked = { fetch: async () => answers.shift()(), retrySeconds: 60, sleep: async (s) => slept.push(s) };
   const [answers, slept] = [[() => refusal(429, "60"), () => payment("unpaid")], []];
+  const patience = { timeout: 90, retrySeconds: 60 };
+  const asked = { fetch: async () => answers.shift()(), sleep: async (s) => slept.push(s), ...patience };
   await new pay.Client("http://node.example/", asked).payment(ORDER);
   assert.deepEqual(slept, [60]);
 });
@@ -179,6 +180,7 @@ test("a call of a wait is given up at the deadline, and a signal cancels a pause
       setTimeout(() => stop.abort(new Error("no longer")), 10);
       return refusal(503, "60");
     },
+    timeout: 90,
     retrySeconds: 60,
   });
   const began = performance.now();

@@ -117,8 +117,8 @@ test("the rate at a path", async () => {
 test("a server is asked once while its rate may be used, past every cache, and never again after a failure", async () => {
   const opaque = Object.defineProperties(Response.error(), { type: { value: "opaqueredirect" } });
   const failures = [
-    [new Response("", { status: 302, headers: { location: "https://elsewhere.example/" } }), /with a redirect/],
-    [opaque, /with a redirect/],
+    [new Response("", { status: 302, headers: { location: "https://elsewhere.example/" } }), /is a redirect/],
+    [opaque, /is a redirect/],
     [new Response("", { status: 500 }), /answers with status 500/],
     [new Response(null, { status: 204 }), /answers with status 204/],
     [new TypeError("fetch failed", { cause: new Error("no route") }), /does not answer: no route/],
@@ -137,7 +137,7 @@ test("a server is asked once while its rate may be used, past every cache, and n
     const [url, { signal, headers, ...options }] = calls[1];
     assert.equal(url, "https://rates.example/?key=secret");
     assert.deepEqual(options, { cache: "no-store", credentials: "omit", redirect: "manual" });
-    assert.deepEqual(headers, { accept: "application/json" });
+    assert.deepEqual(headers, { "accept-encoding": "identity", accept: "application/json" });
     assert.ok(signal instanceof AbortSignal);
   }
 });
@@ -154,7 +154,7 @@ test("a real server, and one that does not answer", { timeout: 60_000 }, async (
   const source = (path) => RateSource.url("EUR", `http://127.0.0.1:${port}${path}`, "EUR", { maxAge: 60 });
   try {
     assert.equal((await source("/rates").rate()).price, "0.5");
-    await assert.rejects(source("/moved").rate(), /with a redirect, which is not followed/);
+    await assert.rejects(source("/moved").rate(), /is a redirect, which no call follows/);
     await assert.rejects(source("/silent").rate(), /does not answer: .*timeout/);
     assert.deepEqual(requests, ["/rates", "/moved", "/silent"]);
   } finally {

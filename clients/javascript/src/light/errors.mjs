@@ -11,3 +11,6 @@ export class SvcPayError extends Error {
 
 /** A proof does not prove the payment, the account or the chain; the message says why. */
 export class InvalidProof extends SvcPayError {}
+
+/** The answer is not one of a svcd node. */
+export class InvalidAnswer extends SvcPayError {}

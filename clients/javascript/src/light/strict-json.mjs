@@ -4,8 +4,10 @@ import { InvalidProof } from "./errors.mjs";
 
 /** @typedef {Record<string, unknown>} Fields of an object, which may hold anything. */
 
-const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
 const COLON = /[ \t\r\n]*:/y;
+/** How deep objects and arrays may be in each other. */
+const MAX_DEPTH = 64;
 const GREATEST = (1n << 53n) - 1n;
 
 /** Throw InvalidProof unless `truth` holds.
@@ -24,28 +26,33 @@ export function strictJson(text, most) {
   } catch {
     throw new InvalidProof("the answer is not JSON");
   }
-  checkForms(text);
+  const fault = formFault(text, true);
+  must(fault === null, String(fault));
   return value;
 }
 
-/** Throw InvalidProof if JSON has a key twice in one object, or a number with a fraction or an exponent.
- * @type {(text: string) => void} */
-function checkForms(text) {
+/** What no program reads as another one does in a text that is JSON, or null: a key twice in one object, too deep a
+ * nesting, and, if all numbers must be `whole`, one with a fraction or an exponent.
+ * @type {(text: string, whole?: boolean) => string | null} */
+export function formFault(text, whole = false) {
   /** @type {Set<string>[]} */
   const open = [];
   for (const { 0: token, index } of text.matchAll(TOKEN)) {
-    if (token === "{" || token === "[") open.push(new Set());
-    else if (token === "}" || token === "]") open.pop();
-    else if (token[0] !== '"') must(/^(?:0|-?[1-9][0-9]*)$/.test(token), `${token.slice(0, 32)} is not a whole number`);
-    else {
+    if (token === "{" || token === "[") {
+      if (open.push(new Set()) > MAX_DEPTH) return `objects and arrays are more than ${MAX_DEPTH} deep in each other`;
+    } else if (token === "}" || token === "]") open.pop();
+    else if (token[0] !== '"') {
+      if (whole && !/^(?:0|-?[1-9][0-9]*)$/.test(token)) return `${token.slice(0, 32)} is not a whole number`;
+    } else {
       COLON.lastIndex = index + token.length;
       if (!COLON.test(text)) continue;
       const keys = /** @type {Set<string>} */ (open.at(-1));
       const key = JSON.parse(token);
-      must(!keys.has(key), `the key ${token.slice(0, 64)} occurs twice in one object`);
+      if (keys.has(key)) return `the key ${token.slice(0, 64)} occurs twice in one object`;
       keys.add(key);
     }
   }
+  return null;
 }
 
 /** The members of an object that has exactly these; throws InvalidProof.

@@ -1,0 +1,64 @@
+// What is taken of an answer of a node, or of whoever stands before it, below every call of the client and the pages.
+
+import { InvalidAnswer } from "./errors.mjs";
+
+/** The greatest answer in bytes. */
+const MAX_ANSWER = 4 * 1024 * 1024;
+/** Of a list that comes in pages: how many, and their characters together. */
+const MAX_PAGES = 1000;
+const MAX_LIST = 64 * 1024 * 1024;
+
+const PLAIN = { "accept-encoding": "identity" };
+/** Whether a program decides about compression here; in browsers they do, and the header is not even there. */
+const decides = new Request("http://localhost", { headers: PLAIN }).headers.has("accept-encoding");
+
+/** What `fetch` is given for a question, until `signal` ends it: no cache, no credentials and no redirect.
+ * @type {(signal: AbortSignal, headers?: Record<string, string>) => RequestInit} */
+export const question = (signal, headers = {}) => ({
+  cache: "no-store",
+  credentials: "omit",
+  redirect: "manual",
+  headers: decides ? { ...PLAIN, ...headers } : headers,
+  signal,
+});
+
+/** The text of an answer, of which at most so many bytes are read; rejects with InvalidAnswer if it is not plain.
+ * @type {(response: Response, most?: number) => Promise<string>} */
+export async function textOf({ status, type, headers, body }, most = MAX_ANSWER) {
+  /** @type {ReadableStreamDefaultReader<Uint8Array> | undefined} */
+  const reader = body?.getReader();
+  /** @type {(truth: boolean, sentence: string) => void} */
+  const must = (truth, sentence) => {
+    if (truth) return;
+    reader?.cancel().catch(() => {});
+    throw new InvalidAnswer(`the answer ${sentence}`);
+  };
+  // A browser does not tell the status of a redirect.
+  const stays = type !== "opaqueredirect" && !(status >= 300 && status < 400);
+  must(stays, "is a redirect, which no call follows: correct the URL");
+  const plain = !decides || (headers.get("content-encoding") ?? "identity") === "identity";
+  must(plain, "is compressed, and plain was asked for; it may be of a proxy");
+  const decoder = new TextDecoder();
+  let [text, size] = ["", 0];
+  for (let part; !(part = await reader?.read())?.done && part; ) {
+    size += part.value.length;
+    must(size <= most, `has more than ${most} bytes`);
+    text += decoder.decode(part.value, { stream: true });
+  }
+  return text + decoder.decode();
+}
+
+/** What checks where the next page of a list begins: `next`, and the characters of the page before it. Throws
+ * InvalidAnswer if that was there before, or if there are too many.
+ * @type {() => (next: string, characters: number) => string} */
+export function pages() {
+  const seen = new Set();
+  let left = MAX_LIST;
+  return (next, characters) => {
+    left -= characters;
+    const found = seen.has(next) ? "begins again" : `has more than ${MAX_PAGES} pages or ${MAX_LIST} characters`;
+    if (seen.has(next) || seen.size === MAX_PAGES || left < 0) throw new InvalidAnswer(`the list of the node ${found}`);
+    seen.add(next);
+    return next;
+  };
+}
