@@ -80,10 +80,11 @@ export function formatAmount(units) {
 
 // References and addresses
 
+export const isReference = (text) =>
+  typeof text === "string" && /^[A-Za-z0-9._:-]{1,64}$/.test(text) && !/^\.\.?$/.test(text);
+
 export function checkReference(reference) {
-  const right =
-    typeof reference === "string" && /^[A-Za-z0-9._:-]{1,64}$/.test(reference) && !/^\.\.?$/.test(reference);
-  must(right, "a reference is 1 to 64 of the characters A-Z a-z 0-9 . _ : -, and not . or ..");
+  must(isReference(reference), "a reference is 1 to 64 of the characters A-Z a-z 0-9 . _ : -, and not . or ..");
   return reference;
 }
 

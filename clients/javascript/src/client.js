@@ -7,8 +7,10 @@ import {
   checkOrder,
   checkReference,
   DEFAULT_CONFIRMATIONS,
+  formatAmount,
   integer,
   isLoopback,
+  isReference,
   must,
   networkFor,
 } from "./chain.js";
@@ -93,6 +95,26 @@ const JSON_ONLY = { accept: "application/json" };
 function query({ recipient, amount, confirmations, sinceHeight }) {
   const given = { recipient, amountBaseUnits: amount, confirmations: String(confirmations) };
   return sinceHeight === null ? given : { ...given, sinceHeight };
+}
+
+/** Text in a query, as nodes encode it. */
+const encoded = (text) =>
+  encodeURIComponent(text).replace(/[!'()*]/g, (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`);
+
+/** The payment URI of an order and its paths on a node: what a buyer pays, which no node decides. */
+function linksOf({ reference, recipient, amount, confirmations, sinceHeight }, label) {
+  const [coins, named] = [formatAmount(amount), label === null ? "" : `&label=${encoded(label)}`];
+  const paymentUri = `svc:${recipient}?amount=${coins}&ref=${reference}&confirmations=${confirmations}${named}`;
+  const terms = `recipient=${recipient}&amount=${coins}&confirmations=${confirmations}&sinceHeight=${sinceHeight}`;
+  const checkoutPath = `/pay/?reference=${encoded(reference)}&${terms}${named}`;
+  return { paymentUri, checkoutPath, walletPath: `/wallet/?pay=${encoded(paymentUri)}` };
+}
+
+/** Throws InvalidAnswer unless a record has these members: it would be about something else than was asked for. */
+function checkSame(found, expected, what) {
+  const other = Object.keys(expected).find((name) => found[name] !== expected[name]);
+  const sentence = `the node's answer is about another ${what} than the one that was asked for: ${other} differs`;
+  if (other !== undefined) throw new InvalidAnswer(sentence);
 }
 
 /** The calls of a client that only this package makes. */
@@ -224,40 +246,25 @@ export class Client {
   async paymentRequest(wanted) {
     checkNames(wanted, "recipient", "amount", "reference", "label", "confirmations");
     const { recipient, amount, reference, label, confirmations = DEFAULT_CONFIRMATIONS } = wanted;
-    networkFor(recipient, this.#network);
+    const { networkId } = networkFor(recipient, this.#network);
     const units = integer(amount, "amount", 1n).toString();
     if (reference !== undefined) checkReference(reference);
+    const named = label === undefined || (typeof label === "string" && !/\p{Cs}/u.test(label));
+    must(named, "label must be a string of whole characters");
     const body = { recipient, amountBaseUnits: units, reference, label, confirmations };
     const made = members(await this.#object("/rpc/commerce/payment-request", "payment", { body }), "payment", {
       reference: "text",
-      recipient: "text",
-      amount: "number",
-      requiredConfirmations: "count",
       sinceHeight: "number",
-      paymentUri: "text",
-      checkoutPath: "text",
-      walletPath: "text",
-      label: "text?",
       warning: "text?",
     });
-    const order = {
-      reference: made.reference,
-      recipient: made.recipient,
-      amount: made.amount,
-      confirmations: made.requiredConfirmations,
-      sinceHeight: made.sinceHeight,
-    };
-    const asked = [reference ?? made.reference, recipient, units, confirmations];
-    const same = [order.reference, order.recipient, order.amount, order.confirmations].every(
-      (each, at) => each === asked[at],
-    );
-    if (!same) throw new InvalidAnswer("the node's payment request is not the one that was asked for");
-    const { paymentUri, checkoutPath, walletPath } = made;
-    // Shops put both into their pages as links.
-    if (!paymentUri.startsWith("svc:") || !checkoutPath.startsWith("/")) {
-      throw new InvalidAnswer("the node's payment request has no payment URI, or no path of a checkout");
-    }
-    return { order, paymentUri, checkoutPath, walletPath, label: made.label ?? null, warning: made.warning ?? null };
+    if (!isReference(made.reference)) throw new InvalidAnswer("the node's payment request has no reference");
+    const given = reference ?? made.reference;
+    const order = { reference: given, recipient, amount: units, confirmations, sinceHeight: made.sinceHeight };
+    const links = linksOf(order, label || null);
+    const { confirmations: requiredConfirmations, ...terms } = order;
+    const expected = { ...terms, requiredConfirmations, networkId, label: label || undefined, ...links };
+    checkSame(made, expected, "payment request");
+    return { order, ...links, label: label || null, warning: made.warning ?? null };
   }
 
   /** What the node knows about the payment of an order now: verifies it.
@@ -274,8 +281,8 @@ export class Client {
     const parameters = { ...query(asked), ...(wait ? { wait: String(wait), state } : {}) };
     const options = { parameters, seconds: wait, signal, limit };
     const found = payment(await this.#object(`/rpc/commerce/payment/${asked.reference}`, "payment", options));
-    const same = ["reference", "recipient", "amount"].every((name) => found[name] === asked[name]);
-    if (!same) throw new InvalidAnswer("the node's answer is about another payment than the one that was asked for");
+    const { reference, recipient, amount, confirmations: requiredConfirmations } = asked;
+    checkSame(found, { reference, recipient, amount, requiredConfirmations }, "payment");
     return found;
   }
 
@@ -345,15 +352,18 @@ export class Client {
 
   /** The hash of the block at a height: the tip of a proof, if this node is trusted. */
   async blockHash(height) {
-    const block = await this.#object(`/rpc/block/${integer(height, "height")}`, "block");
-    return members(block, "block", { hash: "text" }).hash;
+    const asked = integer(height, "height").toString();
+    const block = members(await this.#object(`/rpc/block/${asked}`, "block"), "block", { hash: "text" });
+    checkSame(block, { height: asked }, "block");
+    return block.hash;
   }
 
   // Watches
 
-  async #watch(path, options = {}) {
+  async #watch(path, expected, options = {}) {
     const found = await this.#object(`/rpc/commerce/webhooks${path}`, "subscription", { authorized: true, ...options });
-    return members(found, "subscription", WATCH);
+    checkSame(members(found, "subscription", WATCH), expected, "watch");
+    return found;
   }
 
   /** Register a watch; store the order before that. The same registration again returns the same watch.
@@ -364,12 +374,14 @@ export class Client {
   async register(order, callbackUrl, { events, payWithinSeconds, ttlSeconds } = {}) {
     const { amount, sinceHeight, ...asked } = checkOrder(order, this.#network);
     const terms = { ...asked, amountBaseUnits: amount, sinceHeight: sinceHeight ?? undefined };
-    return this.#watch("", { body: { ...terms, callbackUrl, events, payWithinSeconds, ttlSeconds } });
+    const { reference, recipient, confirmations: requiredConfirmations } = asked;
+    const expected = { reference, recipient, amount, requiredConfirmations };
+    return this.#watch("", expected, { body: { ...terms, callbackUrl, events, payWithinSeconds, ttlSeconds } });
   }
 
   /** A watch with its newest events. */
   async watch(id) {
-    return this.#watch(`/${encodeURIComponent(id)}`);
+    return this.#watch(`/${encodeURIComponent(id)}`, { id });
   }
 
   /** A page of at most `limit` watches with their newest events, the newest watch first; 50 is the most.
@@ -389,14 +401,15 @@ export class Client {
 
   /** Cancel a watch; its undelivered events are dropped. */
   async cancel(id) {
-    return this.#watch(`/${encodeURIComponent(id)}/cancel`, { body: {} });
+    return this.#watch(`/${encodeURIComponent(id)}/cancel`, { id }, { body: {} });
   }
 
   /** Send an event again. This call is never repeated by itself. */
   async redeliver(id, eventId) {
     const path = `/rpc/commerce/webhooks/${encodeURIComponent(id)}/events/${encodeURIComponent(eventId)}/redeliver`;
     const event = await this.#object(path, "event", { body: {}, authorized: true, repeatable: false });
-    return members(event, "event", { id: "text", event: "text", attempts: "count" });
+    checkSame(members(event, "event", { id: "text", event: "text", attempts: "count" }), { id: eventId }, "event");
+    return event;
   }
 
   /** Send a `webhook.test` and wait for its outcome. This call is never repeated by itself. */
@@ -416,7 +429,9 @@ export class Client {
 
   /** The account of an address that was checked before. */
   async #account(address) {
-    return members(await this.#object(`/rpc/balance/${address}`, "account"), "account", ACCOUNT);
+    const account = members(await this.#object(`/rpc/balance/${address}`, "account"), "account", ACCOUNT);
+    checkSame(account, { address }, "account");
+    return account;
   }
 
   /** A transfer signed with the suggested fee and `nonce`, by default the account's next one from the node.
@@ -475,8 +490,7 @@ export class Client {
     try {
       const found = await this.#object(`/rpc/transaction/${txid}`, "transaction");
       const record = members(found, "transaction", { txid: "text", confirmations: "count" });
-      const other = "the node's answer is about another transfer than the one that was asked for";
-      if (record.txid !== txid) throw new InvalidAnswer(other);
+      checkSame(record, { txid }, "transfer");
       return Math.max(record.confirmations, 1);
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) return null;
@@ -508,9 +522,8 @@ export class Client {
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
   async broadcast({ txid, transaction }) {
     const answer = parseJson(await this.#ask("/rpc/broadcast", { body: { transaction } }), "the answer");
-    const { state, txid: read } = members(answer, "the answer", { txid: "text", state: "text" });
-    if (read !== txid) throw new InvalidAnswer("the node has read another transfer than the one that was broadcast");
-    return state;
+    checkSame(members(answer, "the answer", { txid: "text", state: "text" }), { txid }, "transfer");
+    return answer.state;
   }
 }
 

@@ -49,24 +49,88 @@ test("a question is repeated", async () => {
   }
 });
 
-function requested(member) {
-  const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 12, sinceHeight: "0" };
-  const made = { ...terms, paymentUri: "svc:", checkoutPath: "/pay/", walletPath: "/wallet/", ...member };
-  const { client } = clientOf(() => answer({ ok: true, payment: made }));
-  return client.paymentRequest({ recipient: SHOP, amount: 100n, reference: "order-1" });
+const URI = `svc:${SHOP}?amount=0.000001&ref=order:1&confirmations=12&label=Tea%20%26%20%28milk%29`;
+const REQUEST = {
+  reference: "order:1",
+  recipient: SHOP,
+  amount: "100",
+  requiredConfirmations: 12,
+  sinceHeight: "7",
+  networkId: 2,
+  label: "Tea & (milk)",
+  paymentUri: URI,
+  checkoutPath:
+    `/pay/?reference=order%3A1&recipient=${SHOP}&amount=0.000001&confirmations=12&sinceHeight=7` +
+    "&label=Tea%20%26%20%28milk%29",
+  walletPath: `/wallet/?pay=${encodeURIComponent(URI)}`,
+};
+
+function requested(member, wanted = { reference: "order:1" }) {
+  const { client } = clientOf(() => answer({ ok: true, payment: { ...REQUEST, ...member } }));
+  return client.paymentRequest({ recipient: SHOP, amount: 100n, label: "Tea & (milk)", ...wanted });
 }
 
 test("a payment request says why nobody can pay it", async () => {
   for (const [member, warning] of [[{}, null], [{ warning: "not yet" }, "not yet"]]) {
-    assert.equal((await requested(member)).warning, warning);
+    const order = { reference: "order:1", recipient: SHOP, amount: "100", confirmations: 12, sinceHeight: "7" };
+    const { label, paymentUri, checkoutPath, walletPath } = REQUEST;
+    assert.deepEqual(await requested(member), { order, paymentUri, checkoutPath, walletPath, label, warning });
   }
+  assert.equal((await requested({}, {})).order.reference, "order:1");
 });
 
-test("a link of a payment request leads to a wallet or to the node", async () => {
-  const links = [{ paymentUri: "javascript:alert(1)" }, { checkoutPath: "@other.example/" }, { checkoutPath: "" }];
-  for (const link of links) {
-    await assert.rejects(requested(link), pay.InvalidAnswer);
+test("a payment request names nobody else than the shop, and nothing else than its order", async () => {
+  const thief = "svcd1qpfr5nxm6y3nsqdtcsd9x0c9vkj3h6gtauqg9j7n";
+  const lies = [
+    { recipient: thief },
+    { reference: "order:2" },
+    { amount: "101" },
+    { requiredConfirmations: 1 },
+    { networkId: 1 },
+    { label: "Tea" },
+    { label: undefined },
+    { label: 5 },
+    { paymentUri: URI.replace(SHOP, thief) },
+    { paymentUri: `${URI}&recipient=${thief}` },
+    { paymentUri: "javascript:alert(1)" },
+    { paymentUri: null },
+    { checkoutPath: REQUEST.checkoutPath.replace(SHOP, thief) },
+    { checkoutPath: `@other.example${REQUEST.checkoutPath}` },
+    { checkoutPath: "" },
+    { walletPath: REQUEST.walletPath.replace(SHOP, thief) },
+    { sinceHeight: "8" },
+    { sinceHeight: "9007199254740992" },
+    { sinceHeight: 7 },
+  ];
+  for (const lie of lies) await assert.rejects(requested(lie), { name: "InvalidAnswer" }, JSON.stringify(lie));
+  for (const reference of ["..", "a&confirmations=1", "x".repeat(65), ""]) {
+    const paymentUri = URI.replace("order:1", reference);
+    const checkoutPath = REQUEST.checkoutPath.replace("order%3A1", encodeURIComponent(reference));
+    const links = { paymentUri, checkoutPath, walletPath: `/wallet/?pay=${encodeURIComponent(paymentUri)}` };
+    await assert.rejects(requested({ reference, ...links }, {}), { name: "InvalidAnswer" }, reference);
   }
+  for (const label of ["\ud800", 5, null]) await assert.rejects(requested({}, { label }), pay.InvalidInput);
+});
+
+test("an answer about something else than was asked for is refused", async () => {
+  const watch = { id: "svcwh_1", active: true, lastState: "unpaid", callbackUrl: "https://a.example/" };
+  const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 3 };
+  const subscription = { ...watch, ...terms, wantedEvents: [], expiresAt: "1" };
+  const other = { ...subscription, id: "svcwh_2", reference: "order-2" };
+  const account = { address: SHOP.replace("0", "2"), balance: "1", nonce: "0", pendingNonce: "0", pendingBalance: "1" };
+  const event = { id: "svcevt_2", event: "payment.confirmed", attempts: 1 };
+  const cases = [
+    [payment("unpaid", { requiredConfirmations: 2 }), (client) => client.payment(ORDER)],
+    [answer({ ok: true, account }), (client) => client.account(SHOP)],
+    [answer({ ok: true, block: { height: "2", hash: "ab" } }), (client) => client.blockHash(1n)],
+    [answer({ ok: true, subscription: other }), (client) => client.register(ORDER, "https://a.example/")],
+    [answer({ ok: true, subscription: other }), (client) => client.watch("svcwh_1")],
+    [answer({ ok: true, subscription: other }), (client) => client.cancel("svcwh_1")],
+    [answer({ ok: true, event }), (client) => client.redeliver("svcwh_1", "svcevt_1")],
+  ];
+  const message = /about another .* than the one that was asked for/;
+  for (const [told, call] of cases)
+    await assert.rejects(call(clientOf(() => told).client), { name: "InvalidAnswer", message }, String(call));
 });
 
 test("Retry-After is respected as long as the caller waits, five seconds unless it says more", async () => {

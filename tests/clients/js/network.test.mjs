@@ -145,7 +145,7 @@ test("an event is of an order on the network that is given", () => {
 
 const answer = (content, status = 200, headers = {}) => new Response(JSON.stringify(content), { status, headers });
 const consensus = (genesisHash) => () => answer({ ok: true, consensus: { genesisHash, accountMinimum: "500000" } });
-const block = (hash) => () => answer({ ok: true, block: { hash } });
+const block = (hash, height) => () => answer({ ok: true, block: { hash, height } });
 const LOST = () => {
   throw new TypeError("fetch failed");
 };
@@ -161,10 +161,10 @@ function clientOf(network, ...answers) {
 }
 
 test("a client asks its node once for its network", async () => {
-  const { client, asked } = clientOf(festival, consensus(festival.genesisHash), block("ab"), block("cd"));
+  const { client, asked } = clientOf(festival, consensus(festival.genesisHash), block("ab", "1"), block("cd", "2"));
   assert.deepEqual([await client.blockHash(1n), await client.blockHash(2n)], ["ab", "cd"]);
   assert.deepEqual(asked.map(([path]) => path), ["/rpc/consensus", "/rpc/block/1", "/rpc/block/2"]);
-  const none = clientOf(null, block("ab"));
+  const none = clientOf(null, block("ab", "1"));
   assert.equal(await none.client.blockHash(1n), "ab");
 });
 
@@ -186,7 +186,7 @@ test("a node of another network learns nothing of a call, not even the token", a
 
 test("a node that cannot say where it is is asked again, where the call may be repeated", async () => {
   const busy = () => answer({ ok: false, error: "wait" }, 503, { "retry-after": "0" });
-  const { client } = clientOf(festival, LOST, busy, consensus(festival.genesisHash), block("ab"), block("cd"));
+  const { client } = clientOf(festival, LOST, busy, consensus(festival.genesisHash), block("ab", "1"), block("cd", "2"));
   assert.deepEqual([await client.blockHash(1n), await client.blockHash(2n)], ["ab", "cd"]);
   for (const [trouble, name] of [
     [LOST, "NodeUnreachable"],

@@ -20,7 +20,7 @@ const refusal = (error, status = 400) => answer({ ok: false, error }, status);
 const account = (nonce, pendingNonce) => {
   const numbers = { balance: FUNDS, pendingBalance: FUNDS, nonce, pendingNonce };
   const texts = Object.entries(numbers).map(([name, value]) => [name, String(value)]);
-  return answer({ account: { address: SHOP, ...Object.fromEntries(texts) } });
+  return answer({ account: Object.fromEntries(texts) });
 };
 
 /** A journal that outlives its workers. */
@@ -129,6 +129,7 @@ function workerOf(world, journal, node = (call) => world.answer(call), options =
       if (!world.deaf) world.known.set(txid, transaction);
     }
     const { status, content } = await node(call);
+    if (content.account) content.account.address = path.split("/").at(-1);
     return new Response(JSON.stringify(content), { status });
   };
   const client = new pay.Client("http://node.example", { fetch, sleep: async () => {} });
@@ -160,6 +161,9 @@ test("a payout is stored before it is sent, and followed until it is deep", asyn
   assert.deepEqual([payout.state, payout.nonce, payout.problem, payout.amount], ["waiting", "0", null, "100000000"]);
   world.mine();
   assert.deepEqual((await payouts.advance()).map(({ state }) => state), ["confirming"]);
+  const other = answer({ transaction: { txid: "ab".repeat(32), confirmations: 9 } });
+  const [told] = await workerOf(world, journal, instead(world, "/rpc/transaction/", other)).advance();
+  assert.match(told.problem, /about another transfer than the one that was asked for/);
   world.mine();
   assert.deepEqual((await payouts.advance()).map(({ state }) => state), ["paid"]);
   assert.deepEqual(await payouts.advance(), []);
