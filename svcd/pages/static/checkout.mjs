@@ -1,5 +1,6 @@
 // Keeps the checkout page up to date without reloading it. All words are in the page; this shows the right ones.
 
+import { question, textOf } from "./answers.mjs";
 import { digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
 import { localTime, message, timeLeft } from "./texts.mjs";
@@ -208,9 +209,9 @@ function setText(element, text) {
  * `signal` ends the question early. Gives the view, with the node's time in Unix milliseconds as `now`.
  * @type {(path: string, options: Waiting) => Promise<View & { now: number }>} */
 async function ask(path, { wait, state, signal }) {
-  const question = wait ? `${path}&wait=${wait}&state=${state}` : path;
-  const answer = await fetch(question, { cache: "no-store", signal });
-  const body = await answer.json();
+  const target = wait ? `${path}&wait=${wait}&state=${state}` : path;
+  const answer = await fetch(target, question(signal));
+  const body = JSON.parse(await textOf(answer));
   if (answer.status === PRUNED) {
     throw new Pruned(body.pruneHeight);
   }
@@ -236,15 +237,15 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   let left = Infinity;
   let latest = "";
   let told = root.dataset.state ?? "";
-  let question = new AbortController();
+  let asking = new AbortController();
 
   /** @type {() => Promise<boolean | number>} */
   async function once() {
     const wait = plain > 0 ? 0 : Math.min(LONGEST, Math.max(1, Math.ceil(left / 1000)));
     plain = Math.max(plain - 1, 0);
-    question = new AbortController();
-    const { signal } = question;
-    const deadline = setTimeout(() => question.abort(), DEADLINE + wait * 1000);
+    asking = new AbortController();
+    const { signal } = asking;
+    const deadline = setTimeout(() => asking.abort(), DEADLINE + wait * 1000);
     let view;
     try {
       view = await asked(root.dataset.status ?? "", { wait, state: told, signal });
@@ -299,7 +300,7 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     setHidden(trouble, failures < PATIENCE);
   }
 
-  page.addEventListener("visibilitychange", () => page.hidden && question.abort());
+  page.addEventListener("visibilitychange", () => page.hidden && asking.abort());
   const poller = new Poller(once, failed, page, timers);
   poller.ask();
   return poller;

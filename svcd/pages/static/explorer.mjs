@@ -1,9 +1,12 @@
 // Says on the first page of the explorer that there are new blocks. It does not move what somebody is reading.
 
+import { question, textOf } from "./answers.mjs";
 import { Poller } from "./polling.mjs";
 import { message } from "./texts.mjs";
 
 /** @typedef {{ height: string, hash: string }} Tip */
+
+const TIMEOUT = 10_000;
 
 /** What to say when the page shows the chain up to the tip `shown` and the node's is `now`; "" for nothing.
  *
@@ -31,8 +34,8 @@ function tell(news, text) {
 
 /** @type {(news: HTMLElement) => Promise<void>} */
 async function look(news) {
-  const answer = await fetch("/rpc/status", { cache: "no-store" });
-  const { status } = await answer.json();
+  const answer = await fetch("/rpc/status", question(AbortSignal.timeout(TIMEOUT)));
+  const { status } = JSON.parse(await textOf(answer));
   const { height = "", hash = "" } = news.dataset;
   tell(news, newsOf({ height, hash }, status));
 }

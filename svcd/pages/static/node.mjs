@@ -1,6 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { coins, inCoins, wireNumber } from "./amounts.mjs";
+import { pages, question, textOf } from "./answers.mjs";
 import { builtIn, FEE_LIMIT, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -27,11 +28,13 @@ const PRUNED = 410;
 const SLOW_TIMEOUT = 60_000;
 /** How often what begins at the first block is asked for while the node deletes blocks. */
 const TRIES = 3;
+/** Entries of a page of a statement. */
+const MOST = 500;
 const STATES = ["unpaid", "pending", "confirming", "confirmed"];
 
 /** How a question is asked that must be answered within so many milliseconds.
  * @type {(timeout: number) => RequestInit} */
-const within = (timeout) => ({ cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(timeout) });
+const within = (timeout) => question(AbortSignal.timeout(timeout));
 
 /** @type {(sentence: string) => Problem} */
 const unreachable = (sentence) => new Problem("node-unreachable", sentence);
@@ -78,27 +81,30 @@ export class Node {
     this.#ready = ready;
   }
 
-  /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null, tip: string }>} */
+  /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null, tip: string, size: number }>} */
   async #ask(path, body) {
     if (body === undefined) await this.#ready();
     const options = within(TIMEOUT);
-    const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    const headers = { ...options.headers, "Content-Type": "application/json" };
+    const post = { method: "POST", headers, body: JSON.stringify(body) };
     let status;
     let tip;
+    let text;
     /** @type {Fields | null} */
     let answer;
     try {
       const response = await this.#fetch(path, body === undefined ? options : { ...options, ...post });
       status = response.status;
       tip = response.headers.get("Svc-Tip")?.split(":")[1] ?? "";
-      answer = await response.json();
+      text = await textOf(response);
+      answer = JSON.parse(text);
     } catch {
       throw unreachable(message("wallet-script.node-silent"));
     }
     if (status === 429 || status >= 500) {
       throw unreachable(message("wallet-script.node-busy", { status }));
     }
-    return { status, answer, tip };
+    return { status, answer, tip, size: text.length };
   }
 
   /** @type {(path: string, member: string) => Promise<Fields | null>} */
@@ -135,7 +141,7 @@ export class Node {
     try {
       await this.#ready();
       const response = await this.#fetch(path, within(SLOW_TIMEOUT));
-      const text = await response.text();
+      const text = await textOf(response);
       if (response.status === 200) return { text, sentence: "" };
       return { text: null, sentence: message("wallet-script.node-busy", { status: response.status }) };
     } catch {
@@ -275,17 +281,20 @@ export class Node {
   async #entries(address, from) {
     /** @type {Entry[]} */
     const entries = [];
-    /** @type {unknown} */
-    let next = "";
-    do {
-      const after = next === "" ? "" : `&after=${encodeURIComponent(String(next))}`;
-      const { status, answer } = await this.#ask(`/rpc/address/${address}/statement?limit=500${from}${after}`);
+    const following = pages();
+    for (let after = ""; ; ) {
+      const path = `/rpc/address/${address}/statement?limit=${MOST}${from}${after}`;
+      const { status, answer, size } = await this.#ask(path);
       if (status === PRUNED) return null;
-      if (status !== 200 || !Array.isArray(answer?.entries)) throw odd();
+      if (status !== 200 || !Array.isArray(answer?.entries) || answer.entries.length > MOST) throw odd();
       entries.push(...answer.entries);
-      next = answer.next;
-    } while (typeof next === "string");
-    return entries;
+      if (typeof answer.next !== "string") return entries;
+      try {
+        after = `&after=${encodeURIComponent(following(answer.next, size))}`;
+      } catch {
+        throw odd();
+      }
+    }
   }
 
   /** Whether somebody has paid in the blocks that the node has, or in the mempool: state, and the txid where there is one

@@ -1,11 +1,13 @@
 // Keeps the page of a transfer up to date: its confirmations, when it is expected in a block, and the whole page when a
 // block takes it or gives it back.
 
+import { question, textOf } from "./answers.mjs";
 import { Poller } from "./polling.mjs";
 import { message } from "./texts.mjs";
 
 /** @typedef {{ transaction?: { blockHash: string, confirmations: number }, mempool?: boolean }} Answer */
 
+const TIMEOUT = 10_000;
 const IN_A_BLOCK_EVERY = 10_000;
 /** In how many looks at a waiting transfer the page itself is asked again: only there the node says what it expects. */
 const LOOKS = 5;
@@ -24,17 +26,17 @@ function placeOf({ transaction, mempool }) {
  * @type {() => Promise<void>} */
 async function showExpected() {
   const shown = document.querySelector('[data-fill="expected"]');
-  const answer = await fetch(location.pathname, { cache: "no-store" });
+  const answer = await fetch(location.pathname, question(AbortSignal.timeout(TIMEOUT)));
   // The policy of the page forbids to parse HTML, and what is looked for is a text alone.
-  const [, text] = /data-fill="expected">([^<&]+)</.exec(await answer.text()) ?? [];
+  const [, text] = /data-fill="expected">([^<&]+)</.exec(await textOf(answer)) ?? [];
   if (shown && text && shown.textContent !== text) shown.textContent = text;
 }
 
 /** @type {(state: HTMLElement) => Promise<boolean | number>} */
 async function look(state) {
-  const answer = await fetch(`/rpc/transaction/${state.dataset.txid}`, { cache: "no-store" });
+  const answer = await fetch(`/rpc/transaction/${state.dataset.txid}`, question(AbortSignal.timeout(TIMEOUT)));
   if (answer.status !== 200 && answer.status !== 404) throw new Error(`status ${answer.status}`);
-  const { block, confirmations, gone } = placeOf(await answer.json());
+  const { block, confirmations, gone } = placeOf(JSON.parse(await textOf(answer)));
   if (gone || block !== state.dataset.block) {
     location.reload();
     return true;

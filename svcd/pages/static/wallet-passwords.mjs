@@ -1,5 +1,6 @@
 // New passwords: the lists that their judgement needs, which are loaded only when one is chosen.
 
+import { textOf } from "./answers.mjs";
 import { message } from "./texts.mjs";
 import { wordList } from "./mnemonic.mjs";
 import { Problem } from "./problem.mjs";
@@ -23,7 +24,7 @@ async function fetched(path, read) {
   try {
     const response = await fetch(path, { signal: AbortSignal.timeout(10_000) });
     if (!response.ok) throw new RangeError(`status ${response.status}`);
-    return await read(await response.text());
+    return await read(await textOf(response));
   } catch {
     throw new Problem("node-unreachable", message("wallet-script.no-word-list"));
   }

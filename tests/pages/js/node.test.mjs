@@ -179,5 +179,43 @@ test("every question goes to the node's own origin, unseen by caches and without
     return new Response("{}", { status: 500 });
   });
   await codeOf(node.account(ADDRESS));
-  assert.deepEqual(seen, [[`/rpc/balance/${ADDRESS}`, "no-store", "omit", "error"]]);
+  assert.deepEqual(seen, [[`/rpc/balance/${ADDRESS}`, "no-store", "omit", "manual"]]);
+});
+
+/** A node that answers statements so, and how often it was asked for one. */
+function stating(page) {
+  const asked = [];
+  const node = opened((devnet) => {
+    devnet.between = (path) => {
+      if (!path.includes("/statement?")) return undefined;
+      asked.push(path);
+      return new Response(page(asked.length));
+    };
+  });
+  return { node, asked };
+}
+
+test("an answer has at most 4 MiB, and none is of elsewhere", async () => {
+  const account = { balance: "1", pendingBalance: "1", nonce: "2", pendingNonce: "2" };
+  const text = JSON.stringify({ account });
+  const most = 4 * 1024 * 1024;
+  assert.equal((await answering(text.padEnd(most)).account(ADDRESS)).balance, 1n);
+  assert.equal(await codeOf(answering(text.padEnd(most + 1)).account(ADDRESS)), "node-unreachable");
+  assert.equal((await answering("x".repeat(most + 1)).text("/rpc/proof/chain")).text, null);
+  assert.equal(await codeOf(answering(text, 302).account(ADDRESS)), "node-unreachable");
+});
+
+test("a statement whose pages begin again, do not end, or have more entries than were asked for makes no sense", async () => {
+  const page = (next, entries = []) => JSON.stringify({ entries, next });
+  for (const [each, most] of [
+    [() => page("a"), 2],
+    [(at) => page(["a", "b"][at % 2]), 3],
+    [(at) => page(`${at}`), 1001],
+    [(at) => page(`${at}`).padEnd(4 * 1024 * 1024), 17],
+    [() => page(null, Array.from({ length: 501 }, () => 0)), 1],
+  ]) {
+    const { node, asked } = stating(each);
+    assert.equal(await codeOf(node.statement(ADDRESS)), "node-unreachable");
+    assert.equal(asked.length, most);
+  }
 });
