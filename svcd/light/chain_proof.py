@@ -35,6 +35,8 @@ RECENT: Final = 100
 """The newest blocks, of which every header is in the proof."""
 SAMPLES: Final = 32
 """Draws in each halving of the work toward the tip."""
+MAX_MORE: Final = 8
+"""Headers that neither the newest blocks nor a draw ask for, at most: each costs whoever checks its work."""
 MAX_PROOF_BYTES: Final = 4 * 1024 * 1024
 
 _PROOF: Final = frozenset("chainId genesisHash tip headers nodes".split())
@@ -153,14 +155,17 @@ def check_chain(
     tip, shown = reading.at.point, reading.shown
     if tip.hash != proof.tip:
         raise Unproved(f"the last block of the proof is {tip.hash.hex()}, and not its tip {proof.tip.hex()}")
-    for height in range(max(1, tip.height - recent + 1), tip.height + 1):
+    asked = set(range(max(1, tip.height - recent + 1), tip.height + 1))
+    for height in sorted(asked):
         if height not in shown:
             raise Unproved(f"the header at height {height} is missing; the newest {recent} must be there")
     if tip.height > recent:
         drawn_work = draws(
             tip.hash, total=shown[tip.height].before, below=shown[tip.height - recent + 1].before, samples=samples
         )
-        _check_draws(drawn_work, list(shown.values()))
+        asked |= _heights_drawn(drawn_work, list(shown.values()))
+    if (more := len(shown) - len(asked)) > MAX_MORE:
+        raise Unproved(f"{more} headers of the proof are ones that nothing asks for; at most {MAX_MORE} may be")
     if tip.work < minimum_work:
         raise Unproved(f"the chain has the work of {tip.work:,} hashes, less than the required {minimum_work:,}")
     return ProvenChain(tip, {height: shown[height].header for height in reversed(shown)})
@@ -282,8 +287,12 @@ def draws(tip: bytes, *, total: int, below: int, samples: int) -> list[int]:
     return drawn_work
 
 
-def _check_draws(drawn_work: Sequence[int], shown: Sequence[_Shown]) -> None:
+def _heights_drawn(drawn_work: Sequence[int], shown: Sequence[_Shown]) -> set[int]:
+    """The heights of the headers on which the draws fall; raises Unproved if one is missing."""
+    heights = set()
     for work in drawn_work:
         at = bisect_right(shown, work, key=lambda each: each.before) - 1
         if at < 0 or work >= shown[at].after:
             raise Unproved(f"the header on which the draw at the work {work:x} falls is missing")
+        heights.add(shown[at].header.height)
+    return heights

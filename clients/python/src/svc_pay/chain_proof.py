@@ -26,6 +26,8 @@ RECENT: Final = 100
 """The newest blocks, of which every header is in a proof."""
 SAMPLES: Final = 32
 """Draws in each halving of the work toward the tip."""
+MAX_MORE: Final = 8
+"""Headers that neither the newest blocks nor a draw ask for, at most: each costs whoever checks its work."""
 MAX_PROOF_BYTES: Final = 4 * 1024 * 1024
 
 _CHAIN: Final = ("tip", "headers", "nodes")
@@ -230,11 +232,14 @@ def check_chain(
     must(left == 0, f"{left} nodes of the proof belong to no gap between its headers")
     head, shown = reader.head, reader.shown
     must(head.hash == proof.tip, f"the last block of the proof is {head.hash.hex()}, and not its tip {proof.tip.hex()}")
-    for height in range(max(1, head.height - recent + 1), head.height + 1):
+    asked = set(range(max(1, head.height - recent + 1), head.height + 1))
+    for height in sorted(asked):
         must(height in shown, f"the header at height {height} is missing; the newest {recent} must be there")
     headers = tuple(shown.values())
     if head.height > recent:
-        _check_draws(head.hash, headers, below=shown[head.height - recent + 1].before, samples=samples)
+        asked |= _heights_drawn(head.hash, headers, below=shown[head.height - recent + 1].before, samples=samples)
+    more = len(shown) - len(asked)
+    must(more <= MAX_MORE, f"{more} headers of the proof are ones that nothing asks for; at most {MAX_MORE} may be")
     sentence = f"the chain has the work of {head.work:,} hashes, less than the required {minimum_work:,}"
     must(head.work >= minimum_work, sentence)
     return ReadChain(head, headers)
@@ -377,11 +382,12 @@ def _is_possible(rules: ChainRules, before: Head, node: HistoryNode, blocks: int
     return node.work >= counted * block_work(rules.target_at(lag))
 
 
-def _check_draws(tip: bytes, headers: Sequence[ShownHeader], *, below: int, samples: int) -> None:
-    """Raise InvalidProof unless the headers have the blocks on which the draws from the hash of the tip fall.
+def _heights_drawn(tip: bytes, headers: Sequence[ShownHeader], *, below: int, samples: int) -> set[int]:
+    """The heights of the headers on which the draws from the hash of the tip fall; raises InvalidProof if one misses.
 
     ``below`` is the cumulative work of the last block before the recent ones.
     """
+    heights: set[int] = set()
     total, halving = headers[-1].before, 0
     while total >> halving > total - below:
         low, high = total - (total >> halving), total - (total >> halving + 1)
@@ -391,7 +397,9 @@ def _check_draws(tip: bytes, headers: Sequence[ShownHeader], *, below: int, samp
             at = bisect_right(headers, drawn, key=lambda each: each.before) - 1
             falls = at >= 0 and drawn < headers[at].after
             must(falls, f"the header on which the draw at the work {drawn:x} falls is missing")
+            heights.add(headers[at].header.height)
         halving += 1
+    return heights
 
 
 # Participation work (section 6)
