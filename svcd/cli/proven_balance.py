@@ -71,7 +71,7 @@ def _check(proof: AccountProof, chain: ProvenChain, address: str, params: Networ
     # No proof shows the header of the genesis, whose accounts are in the rules.
     root = state_root(genesis_accounts(params).items()) if header is None else header.state_root
     height = 0 if header is None else header.height
-    account = check_account(proof, block=proof.block, state_root=root)
+    account = check_account(proof, block=proof.block, height=height, state_root=root)
     return ProvenAccount(account, height, chain.tip.height - height + 1)
 
 

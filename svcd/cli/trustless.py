@@ -158,7 +158,7 @@ class Questions:
         for url, node in self.session.nodes():
             try:
                 found = claim(node)
-                self._check_work(found.chain)
+                self.check_time_and_work(found.chain)
                 claims[url] = found
             except (CommandError, RuleViolation, Unproved) as error:
                 problems.append(Problem(url, str(error)))
@@ -188,8 +188,8 @@ class Questions:
     def _age(self, chain: ProvenChain) -> int:
         return self.session.runtime.clock.milliseconds() - self.params.slot_time(chain.tip.slot)
 
-    def _check_work(self, chain: ProvenChain) -> None:
-        """Raise RuleViolation or Unproved for a header without work, and for a tip that lies in the future."""
+    def check_time_and_work(self, chain: ProvenChain) -> None:
+        """Raise Unproved for a tip that lies in the future, and RuleViolation for a header without work."""
         if self._age(chain) < -CLOCK_TOLERANCE:
             raise Unproved("its newest block is more than five minutes ahead of this computer's clock")
         headers = [header for header in chain.headers.values() if header.hash not in self._checked]

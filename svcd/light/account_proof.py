@@ -62,13 +62,15 @@ def _parse_leaf(value: object, params: NetworkParams) -> tuple[bytes, Account]:
     return decode_address(fields["address"], params.address_prefix, "the address of leaf"), account
 
 
-def check_account(proof: AccountProof, *, block: bytes, state_root: bytes) -> Account | None:
+def check_account(proof: AccountProof, *, block: bytes, height: int, state_root: bytes) -> Account | None:
     """The account, or None if it does not exist, in the state after a block that a chain proof shows.
 
-    ``block`` is the hash of that block and ``state_root`` the one in its header. Raises Unproved.
+    ``block`` is the hash of that block, and ``state_root`` the one in its header. Raises Unproved.
     """
     if proof.block != block:
         raise Unproved(f"the proof is for block {proof.block.hex()}, not of {block.hex()}")
+    if proof.height != height:
+        raise Unproved(f"the proof says that block {block.hex()} is at height {proof.height}; it is at {height}")
     depth, key = len(proof.path), int.from_bytes(proof.key, "big")
     node = bytes(32)
     if proof.leaf is not None:

@@ -155,6 +155,12 @@ def test_a_forged_balance_does_not_convince(world: World) -> None:
     assert (text["agree"], text["refused"]) == ("1 of 2 nodes", f"{LIAR}: {sentence}")
 
 
+def test_the_proof_of_another_height_does_not_convince(world: World) -> None:
+    world.lie(lambda path, answer: "/account/" in path and answer["proof"].update(height="19"))
+    told = world.terminal.failure("balance", world.node.address("bob"), "--trustless", "--url", LIAR)
+    assert told.endswith("is at height 19; it is at 20")
+
+
 def test_the_proof_of_another_account_does_not_convince(world: World) -> None:
     client = public_client(world.node)
     other = client.get(f"/rpc/proof/account/{world.node.address('alice')}").json
@@ -269,9 +275,19 @@ def test_a_tip_that_is_undone_between_two_requests_is_asked_again(world: World) 
 
 
 def test_a_chain_from_the_future_is_refused(world: World) -> None:
-    world.terminal.clock.rightNow = DEVNET.slot_time(world.blocks["b20"].header.slot) / 1000 - 301
-    told = world.terminal.failure("balance", world.node.address("bob"), "--trustless", "--url", HONEST)
-    assert told.endswith("its newest block is more than five minutes ahead of this computer's clock")
+    save(world)
+    began = DEVNET.slot_time(world.blocks["b20"].header.slot) / 1000
+    for words in (
+        ("balance", world.node.address("bob"), "--trustless", "--url", HONEST),
+        ("verify", *world.order, "--trustless", "--url", HONEST),
+        ("verify", *world.order, "--proof", "proof.json"),
+        ("verify", "--proof", "proof.json"),
+    ):
+        world.terminal.clock.rightNow = began - 301
+        told = world.terminal.failure(*words)
+        assert told.endswith("its newest block is more than five minutes ahead of this computer's clock")
+        world.terminal.clock.rightNow = began - 299
+        world.terminal.ok(*words)
 
 
 def test_several_nodes_need_trustless(world: World) -> None:

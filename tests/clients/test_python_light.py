@@ -79,18 +79,20 @@ def test_chain_proof(vector: dict[str, Any]) -> None:
 @parametrize("accountProofs")
 def test_account_proof(vector: dict[str, Any]) -> None:
     [network] = [each for each in NETWORKS if each.name == vector["network"]]
-    block = {"block": bytes.fromhex(vector["block"]["hash"]), "state_root": bytes.fromhex(vector["block"]["stateRoot"])}
+    block = vector["block"]
+    block_hash, root, height = bytes.fromhex(block["hash"]), bytes.fromhex(block["stateRoot"]), int(block["height"])
 
-    def found() -> Any:
-        return check_account(
-            parse_account_proof(vector["proof"], network), vector["proof"]["address"], network, **block
-        )
+    def found(proof: dict[str, Any]) -> Any:
+        parsed = parse_account_proof(proof, network)
+        return check_account(parsed, proof["address"], network, block=block_hash, height=height, state_root=root)
 
     if "rule" in vector:
         with pytest.raises(InvalidProof):
-            found()
+            found(vector["proof"])
         return
-    leaf, account = found(), vector["account"]
+    with pytest.raises(InvalidProof, match=f"at height {height + 1}; it is at {height}"):
+        found({**vector["proof"], "height": str(height + 1)})
+    leaf, account = found(vector["proof"]), vector["account"]
     if account is None:
         assert leaf is None
         return

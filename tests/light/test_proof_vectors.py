@@ -91,13 +91,20 @@ def test_refusal_names_what_is_wrong(why: str) -> None:
 @parametrize("accountProofs")
 def test_account_proof(vector: dict[str, Any]) -> None:
     block = vector["block"]
-    shown = {"block": bytes.fromhex(block["hash"]), "state_root": bytes.fromhex(block["stateRoot"])}
+    block_hash, root, height = bytes.fromhex(block["hash"]), bytes.fromhex(block["stateRoot"]), int(block["height"])
     params = NETWORKS[vector["network"]]
+
+    def found(proof: dict[str, Any]) -> Account | None:
+        parsed = parse_account_proof(proof, params)
+        return check_account(parsed, block=block_hash, height=height, state_root=root)
+
     if "rule" in vector:
         with pytest.raises(Unproved):
-            check_account(parse_account_proof(vector["proof"], params), **shown)
+            found(vector["proof"])
         return
-    account = check_account(parse_account_proof(vector["proof"], params), **shown)
+    with pytest.raises(Unproved, match=f"at height {height + 1}; it is at {height}"):
+        found({**vector["proof"], "height": str(height + 1)})
+    account = found(vector["proof"])
     if vector["account"] is None:
         assert account is None
     else:

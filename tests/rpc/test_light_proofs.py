@@ -220,7 +220,7 @@ def test_every_account_and_every_absence_is_proved(
         tip = chain.headers[len(names) + 1]
         for name in {*names, "alice", "bob", "nobody", data.draw(st.text("qrstuv", min_size=1, max_size=3))}:
             proof = parse_account_proof(client.get(f"/rpc/proof/account/{node.address(name)}").json["proof"], PARAMS)
-            found = check_account(proof, block=tip.hash, state_root=tip.state_root)
+            found = check_account(proof, block=tip.hash, height=tip.height, state_root=tip.state_root)
             assert found == node.node_context.chain_manager.reader.account(key_of(name).hash)
             assert (found is None) is (name not in {*names, "alice", "bob"})
     finally:
@@ -235,7 +235,7 @@ def test_a_proof_of_another_balance_is_refused(node: Node, client: Client) -> No
     tip = node.node_context.chain_manager.reader.existing(1)
     state_root = node.node_context.chain_manager.reader.block_header(tip, PARAMS).state_root
     with pytest.raises(Unproved, match="does not lead to the stateRoot"):
-        check_account(parse_account_proof(answer, PARAMS), block=tip.point.hash, state_root=state_root)
+        check_account(parse_account_proof(answer, PARAMS), block=tip.point.hash, height=1, state_root=state_root)
 
 
 # Payments

@@ -165,9 +165,9 @@ def _verify_from_genesis(session: Session, claim: ProofClaim, proof: GenesisProo
             check_depth(claim.terms, proven.confirmations)
         if claim.tip is not None and proven.chain.tip.hash != claim.tip:
             raise Unproved(f"the proof ends in block {proven.chain.tip.hash.hex()}, not in {claim.tip.hex()}")
+        Questions(session, proof.params).check_time_and_work(proven.chain)
     except Unproved as unproved:
         raise CommandError(str(unproved)) from None
-    check_headers_work(session, proven.chain.headers.values(), proof.params)
     tip = proven.chain.tip
     height, tip_hash = str(tip.height), tip.hash.hex()
     members = {"fromGenesis": True, **_payment_members(proof, proven), "tip": {"height": height, "hash": tip_hash}}

@@ -101,14 +101,16 @@ def _key(value: object, network: Network, what: str) -> int:
 
 
 def check_account(
-    proof: AccountProof, address: str, network: Network, *, block: bytes, state_root: bytes
+    proof: AccountProof, address: str, network: Network, *, block: bytes, height: int, state_root: bytes
 ) -> Leaf | None:
     """The account of ``address``, or None if it does not exist, after a block that a chain proof shows.
 
-    ``block`` is the hash of that block and ``state_root`` the one in its header. Raises InvalidProof.
+    ``block`` is the hash of that block, and ``state_root`` the one in its header. Raises InvalidProof.
     """
     must(proof.key == key_hash_of(address, network), "the proof is for another address")
     must(proof.block == block, f"the proof is for block {proof.block.hex()}, not of {block.hex()}")
+    sentence = f"the proof says that block {block.hex()} is at height {proof.height}; it is at {height}"
+    must(proof.height == height, sentence)
     leaf, depth = proof.leaf, len(proof.path)
     node = bytes(32)
     if leaf is not None:

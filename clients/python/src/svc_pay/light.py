@@ -282,7 +282,8 @@ class _AccountQuestion(_Question[Leaf | None, ProvenAccount]):
         read = self.checks.chain(chain_answer)
         # No proof shows the header of the genesis, whose accounts are in the rules.
         root = read.headers[-1].header.state_root if read.headers else network.rules.genesis_state_root
-        leaf = check_account(proof, self._address, network, block=read.head.hash, state_root=root)
+        head = read.head
+        leaf = check_account(proof, self._address, network, block=head.hash, height=head.height, state_root=root)
         return _Claim(url, read, leaf)
 
     def result(self, content: Leaf | None, head: Head, chain: ProvenChain) -> ProvenAccount:
