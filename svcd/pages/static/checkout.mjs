@@ -210,7 +210,7 @@ function setText(element, text) {
  * @type {(path: string, options: Waiting) => Promise<View & { now: number }>} */
 async function ask(path, { wait, state, signal }) {
   const target = wait ? `${path}&wait=${wait}&state=${state}` : path;
-  const answer = await fetch(target, question(signal));
+  const answer = await fetch(target, question(signal, {}, "same-origin"));
   const body = JSON.parse(await textOf(answer));
   if (answer.status === PRUNED) {
     throw new Pruned(body.pruneHeight);

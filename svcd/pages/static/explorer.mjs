@@ -34,7 +34,7 @@ function tell(news, text) {
 
 /** @type {(news: HTMLElement) => Promise<void>} */
 async function look(news) {
-  const answer = await fetch("/rpc/status", question(AbortSignal.timeout(TIMEOUT)));
+  const answer = await fetch("/rpc/status", question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
   const { status } = JSON.parse(await textOf(answer));
   const { height = "", hash = "" } = news.dataset;
   tell(news, newsOf({ height, hash }, status));

@@ -26,7 +26,7 @@ function placeOf({ transaction, mempool }) {
  * @type {() => Promise<void>} */
 async function showExpected() {
   const shown = document.querySelector('[data-fill="expected"]');
-  const answer = await fetch(location.pathname, question(AbortSignal.timeout(TIMEOUT)));
+  const answer = await fetch(location.pathname, question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
   // The policy of the page forbids to parse HTML, and what is looked for is a text alone.
   const [, text] = /data-fill="expected">([^<&]+)</.exec(await textOf(answer)) ?? [];
   if (shown && text && shown.textContent !== text) shown.textContent = text;
@@ -34,7 +34,7 @@ async function showExpected() {
 
 /** @type {(state: HTMLElement) => Promise<boolean | number>} */
 async function look(state) {
-  const answer = await fetch(`/rpc/transaction/${state.dataset.txid}`, question(AbortSignal.timeout(TIMEOUT)));
+  const answer = await fetch(`/rpc/transaction/${state.dataset.txid}`, question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
   if (answer.status !== 200 && answer.status !== 404) throw new Error(`status ${answer.status}`);
   const { block, confirmations, gone } = placeOf(JSON.parse(await textOf(answer)));
   if (gone || block !== state.dataset.block) {

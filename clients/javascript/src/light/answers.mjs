@@ -12,11 +12,12 @@ const PLAIN = { "accept-encoding": "identity" };
 /** Whether a program decides about compression here; in browsers they do, and the header is not even there. */
 const decides = new Request("http://localhost", { headers: PLAIN }).headers.has("accept-encoding");
 
-/** What `fetch` is given for a question, until `signal` ends it: no cache, no credentials and no redirect.
- * @type {(signal: AbortSignal, headers?: Record<string, string>) => RequestInit} */
-export const question = (signal, headers = {}) => ({
+/** What `fetch` is given for a question, until `signal` ends it: no cache, no redirect, and credentials only where the
+ * browser has asked for them to show the page.
+ * @type {(signal: AbortSignal, headers?: Record<string, string>, credentials?: RequestCredentials) => RequestInit} */
+export const question = (signal, headers = {}, credentials = "omit") => ({
   cache: "no-store",
-  credentials: "omit",
+  credentials,
   redirect: "manual",
   headers: decides ? { ...PLAIN, ...headers } : headers,
   signal,
