@@ -88,9 +88,10 @@ def test_a_benchmark_explains_its_options(
 def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> None:
     wanted = [option for name in WITHOUT_WRK for option in ("--only", name)]
     command = [sys.executable, "-m", "benchmarks", "--quick", *wanted, "--json", str(tmp_path / "rows")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     found = {row["name"]: row for row in json.loads((tmp_path / "rows").read_text())}
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)
     assert list(found) == [
         "transfers connected, 2,000 accounts",
         "transfers connected, 2,000 accounts, processor time",
@@ -138,8 +139,11 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "memory for a reorganisation of 3 full blocks",
         "the same, blocks undone and connected",
     ]
-    assert all(row["figure"] > 0 and row["baseline"] != 0 for row in found.values())
-    assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)
+    # By how much one commit is longer than another may be below zero where other programs take the processor.
+    difference = found.pop("longer commit of a full block that deletes two full ones")
+    assert difference["figure"] != 0
+    assert all(row["figure"] > 0 for row in found.values())
+    assert all(row["baseline"] != 0 for row in (difference, *found.values()))
 
 
 @pytest.mark.slow
