@@ -353,6 +353,9 @@ def test_every_event_of_the_vectors_is_read() -> None:
             "node.alarm": "…",
         }
         assert event.notice == told.get(event.name)
+        if event.mismatch is not None:
+            late = replace(event, mismatch=replace(event.mismatch, kind="late", more=False)).notice
+            assert late == f"late: 0.00000001 coins from {SHOP}; unless you accept it, svc wallet refund {'ab' * 32}"
     assert set(svc_pay.EVENT_NAMES) == {event["event"] for event in events}
 
 

@@ -50,7 +50,9 @@ export function noticeOf({ alarm, mismatch }) {
   if (!mismatch) return null;
   const more = mismatch.more ? "; list the payments, for further ones are not reported" : "";
   const coins = formatAmount(mismatch.amount);
-  return `${mismatch.kind}: ${coins} coins from ${mismatch.sender}; svc wallet refund ${mismatch.txid}${more}`;
+  // A late payment is the right one, and the shop may have accepted it.
+  const choice = mismatch.kind === "late" ? "unless you accept it, " : "";
+  return `${mismatch.kind}: ${coins} coins from ${mismatch.sender}; ${choice}svc wallet refund ${mismatch.txid}${more}`;
 }
 
 function parseEvent(text) {

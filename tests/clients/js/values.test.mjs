@@ -243,6 +243,8 @@ test("every event of the vectors is read, and those of no watch", async () => {
     };
     assert.equal(pay.noticeOf(each), notices[each.event] ?? null);
   }
+  const late = pay.noticeOf({ ...events[0], mismatch: { ...mismatch, kind: "late" } });
+  assert.equal(late, `late: 0.00000001 coins from ${SHOP}; unless you accept it, svc wallet refund ab`);
   assert.deepEqual(new Set(events.map(({ event }) => event)), new Set(pay.EVENT_NAMES));
   const { id, createdAt, networkId, chainId, genesisHash } = events[0];
   for (const event of ["webhook.test", "payment.invented-later"]) {

@@ -77,7 +77,8 @@ class WatchEvent(Event):
         if wrong is None:
             return None
         coins, more = format_amount(wrong.amount), "; list the payments, for further ones are not reported"
-        refund = f"svc wallet refund {wrong.txid}"
+        # A late payment is the right one, and the shop may have accepted it.
+        refund = f"{'unless you accept it, ' if wrong.kind == 'late' else ''}svc wallet refund {wrong.txid}"
         return f"{wrong.kind}: {coins} coins from {wrong.sender}; {refund}{more if wrong.more else ''}"
 
     def concerns(self, order: Order) -> bool:
