@@ -75,6 +75,7 @@ setup(
             "axe-playwright-python>=0.1.4",
             "coverage>=7.10.6",
             "flask>=3.1",
+            "httpcore>=1.0",
             "httpx>=0.28",
             "hypothesis>=6.130.12",
             "jsonschema>=4.23",

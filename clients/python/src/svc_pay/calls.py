@@ -164,8 +164,6 @@ def ask(call: Call) -> Steps[bytes]:
             raise TypeError("a call must be sent its answer")
         if 200 <= answer.status < 300:
             return answer.body
-        if 300 <= answer.status < 400:
-            raise InvalidAnswer("the answer is a redirect, which no node sends and no call follows: correct the URL")
         error = _error(answer)
         pause = _pause(attempt) if error.retry_after is None else float(error.retry_after)
         if last or answer.status not in _SAFE:

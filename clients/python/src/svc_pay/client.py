@@ -6,6 +6,8 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from math import inf
+from time import monotonic
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, get_args
 
@@ -14,7 +16,8 @@ import httpx
 from svc_pay import calls
 from svc_pay.calls import Answer, Blocking, Call, OwnNetwork, Pause, Steps
 from svc_pay.chain import Network, is_loopback
-from svc_pay.errors import InvalidInput, NodeUnreachable, SvcPayError
+from svc_pay.errors import InvalidAnswer, InvalidInput, NodeUnreachable, SvcPayError
+from svc_pay.exchange import PLAIN, async_connections, async_exchange, connections, exchange, left
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +25,7 @@ Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
 TIMEOUT = 15.0
-"""Seconds to wait for a connection and for each part of an answer, in addition to the time of a long poll."""
+"""Seconds for a request with all its repetitions and pauses, in addition to the time of a long poll."""
 RETRY_SECONDS = 5.0
 """Seconds that a request may wait in all before it is repeated."""
 
@@ -58,32 +61,33 @@ class _Settings:
         self._timeout = timeout
         self._retry_seconds = retry_seconds
 
-    def refusal(self, pause: Pause) -> SvcPayError | None:
-        """The error to raise instead of a pause that is too long; None for any other pause."""
-        return pause.error if pause.in_all > self._retry_seconds else None
+    def until(self, call: Call) -> float:
+        """When a request that begins now is given up, by the monotonic clock."""
+        seconds = self._timeout + call.seconds
+        return monotonic() + (seconds if call.limit is None else min(seconds, call.limit))
 
-    def request(self, http: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:
+    def refusal(self, pause: Pause, until: float) -> SvcPayError | None:
+        """The error to raise instead of a pause that is too long; None for any other pause."""
+        too_long = pause.in_all > self._retry_seconds or monotonic() + pause.seconds > until
+        return pause.error if too_long else None
+
+    def request(self, http: httpx.Client | httpx.AsyncClient, call: Call, until: float) -> httpx.Request:
         """The request of a call; raises InvalidInput if it needs a token and there is none."""
-        headers = {"Accept": "application/json"}
+        headers = dict(PLAIN)
         if call.body is not None:
             headers["Content-Type"] = "application/json"
         if call.authorized:
             if self._token is None:
                 raise InvalidInput("this call needs the management token of the node; give it as token=")
             headers["Authorization"] = f"Bearer {self._token}"
-        timeout = self._timeout + call.seconds
         return http.build_request(
             call.method,
             self.url + call.path,
             params=call.query,
             content=call.body,
             headers=headers,
-            timeout=timeout if call.limit is None else min(timeout, call.limit),
+            timeout=left(until),
         )
-
-
-def _answer(response: httpx.Response) -> Answer:
-    return Answer(response.status_code, response.headers.get("retry-after"), response.content)
 
 
 def _unreachable(error: httpx.HTTPError) -> NodeUnreachable:
@@ -187,7 +191,7 @@ class Client(_Node[httpx.Client, httpx.BaseTransport]):
     """A synchronous client of one node. Every method raises a subclass of SvcPayError."""
 
     def _open(self, transport: httpx.BaseTransport | None) -> httpx.Client:
-        return httpx.Client(transport=transport)
+        return connections(transport)
 
     def close(self) -> None:
         """Close the connections."""
@@ -204,38 +208,43 @@ class Client(_Node[httpx.Client, httpx.BaseTransport]):
     def _run(self, steps: Steps[T]) -> T:
         """The result of a generator of calls."""
         outcome: _Outcome = None
+        asked, until = None, inf
         try:
             while True:
                 step, outcome = _next(steps, outcome), None
                 if isinstance(step, Call):
-                    outcome = self._ask(step)
+                    # The same one again is a repetition.
+                    asked, until = step, until if step is asked else self._settings.until(step)
+                    outcome = self._ask(step, until)
                 elif isinstance(step, OwnNetwork):
                     outcome = self.network
                 elif isinstance(step, Blocking):
                     step.run()
                 else:
-                    outcome = self._settings.refusal(step)
+                    outcome = self._settings.refusal(step, until)
                     if outcome is None:
                         time.sleep(step.seconds)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def _ask(self, call: Call) -> Answer | NodeUnreachable:
+    def _ask(self, call: Call, until: float) -> Answer | SvcPayError:
         first = self._first(call)
         if first is not None:
             # What goes wrong with it goes wrong with the call, which may be repeated.
-            told = self._send(first)
+            told = self._send(first, until)
             if not isinstance(told, Answer) or not self._knows(told):
                 return told
-        return self._send(call)
+        return self._send(call, until)
 
-    def _send(self, call: Call) -> Answer | NodeUnreachable:
-        request = self._settings.request(self._http, call)
+    def _send(self, call: Call, until: float) -> Answer | SvcPayError:
         try:
-            return _answer(self._http.send(request))
+            request = self._settings.request(self._http, call, until)
+            return exchange(self._http, request, until)
         except httpx.HTTPError as error:
             return _unreachable(error)
+        except InvalidAnswer as error:
+            return error
 
     payment_request = _blocking(calls.payment_request)
     payment = _blocking(calls.payment)
@@ -259,7 +268,7 @@ class AsyncClient(_Node[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     """An asynchronous client of one node. Every method raises a subclass of SvcPayError."""
 
     def _open(self, transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=transport)
+        return async_connections(transport)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -276,37 +285,42 @@ class AsyncClient(_Node[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     async def _run(self, steps: Steps[T]) -> T:
         """The result of a generator of calls."""
         outcome: _Outcome = None
+        asked, until = None, inf
         try:
             while True:
                 step, outcome = _next(steps, outcome), None
                 if isinstance(step, Call):
-                    outcome = await self._ask(step)
+                    # The same one again is a repetition.
+                    asked, until = step, until if step is asked else self._settings.until(step)
+                    outcome = await self._ask(step, until)
                 elif isinstance(step, OwnNetwork):
                     outcome = self.network
                 elif isinstance(step, Blocking):
                     await asyncio.to_thread(step.run)
                 else:
-                    outcome = self._settings.refusal(step)
+                    outcome = self._settings.refusal(step, until)
                     if outcome is None:
                         await asyncio.sleep(step.seconds)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    async def _ask(self, call: Call) -> Answer | NodeUnreachable:
+    async def _ask(self, call: Call, until: float) -> Answer | SvcPayError:
         first = self._first(call)
         if first is not None:
-            told = await self._send(first)
+            told = await self._send(first, until)
             if not isinstance(told, Answer) or not self._knows(told):
                 return told
-        return await self._send(call)
+        return await self._send(call, until)
 
-    async def _send(self, call: Call) -> Answer | NodeUnreachable:
-        request = self._settings.request(self._http, call)
+    async def _send(self, call: Call, until: float) -> Answer | SvcPayError:
         try:
-            return _answer(await self._http.send(request))
+            request = self._settings.request(self._http, call, until)
+            return await async_exchange(self._http, request, until)
         except httpx.HTTPError as error:
             return _unreachable(error)
+        except InvalidAnswer as error:
+            return error
 
     payment_request = _coroutine(calls.payment_request)
     payment = _coroutine(calls.payment)

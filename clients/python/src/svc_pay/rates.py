@@ -16,13 +16,14 @@ from typing import Any, Final
 import httpx
 
 from svc_pay.chain import COIN, GREATEST, format_amount, is_loopback
-from svc_pay.errors import InvalidInput, RateRefused
+from svc_pay.errors import InvalidAnswer, InvalidInput, RateRefused
+from svc_pay.exchange import PLAIN, connections, exchange
 
 Price = str | Decimal | int
 """A decimal above 0 such as ``"12.50"``; a float is refused, because it is rounded."""
 
 TIMEOUT: Final = 5.0
-"""Seconds to wait for a connection to a server of rates, for each part of its answer, and for all parts of its body."""
+"""Seconds for a connection to a server of rates and its whole answer."""
 MAX_BYTES: Final = 1 << 20
 """How long the body may be."""
 MAX_AHEAD: Final = 60
@@ -243,21 +244,12 @@ def _fetched(url: str, path: Sequence[str], open_transport: Callable[[], httpx.B
 
 def _downloaded(url: str, open_transport: Callable[[], httpx.BaseTransport] | None) -> bytes:
     """The body of the answer; raises RateRefused and httpx.HTTPError."""
-    body, end = b"", time.monotonic() + TIMEOUT
-    # Uncompressed, so that few bytes cannot become many.
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    with (
-        httpx.Client(transport=open_transport and open_transport(), timeout=TIMEOUT, follow_redirects=False) as http,
-        http.stream("GET", url, headers=headers) as response,
-    ):
-        if 300 <= response.status_code < 400:
-            raise RateRefused("the server of the rate answers with a redirect, which is not followed: correct the URL")
-        if response.status_code != 200:
-            raise RateRefused(f"the server of the rate answers with status {response.status_code}")
-        for piece in response.iter_raw():
-            body += piece
-            if len(body) > MAX_BYTES:
-                raise RateRefused(f"the answer of the server of the rate has more than {MAX_BYTES} bytes")
-            if time.monotonic() > end:
-                raise RateRefused(f"the answer of the server of the rate takes more than {TIMEOUT:g} seconds")
-    return body
+    with connections(open_transport and open_transport()) as http:
+        try:
+            request = http.build_request("GET", url, headers=PLAIN, timeout=TIMEOUT)
+            answer = exchange(http, request, time.monotonic() + TIMEOUT, most=MAX_BYTES)
+        except InvalidAnswer as error:
+            raise RateRefused(f"the server of the rate: {error}") from None
+    if answer.status != 200:
+        raise RateRefused(f"the server of the rate answers with status {answer.status}")
+    return answer.body
