@@ -4,7 +4,7 @@ Of the chains that the nodes prove, the one with the most work counts; a claim c
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Generic, TypeVar
@@ -193,7 +193,7 @@ class Questions:
         if self._age(chain) < -CLOCK_TOLERANCE:
             raise Unproved("its newest block is more than five minutes ahead of this computer's clock")
         headers = [header for header in chain.headers.values() if header.hash not in self._checked]
-        check_headers_work(self.session, headers, self.params)
+        _check_headers_work(self.session, headers, self.params)
         self._checked.update(header.hash for header in headers)
 
 
@@ -212,9 +212,8 @@ def _checked(claim: Claim[C], best: ProvenChain, check: Callable[[C, ProvenChain
     return check(claim.content, best)
 
 
-def check_headers_work(session: Session, headers: Iterable[Header], params: NetworkParams) -> None:
+def _check_headers_work(session: Session, headers: Sequence[Header], params: NetworkParams) -> None:
     """Check the work of every header on all processors, with a progress bar; raises RuleViolation."""
-    headers = list(headers)
     if not headers:
         return
     pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="work")

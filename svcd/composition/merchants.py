@@ -151,7 +151,7 @@ class MerchantServices:
                 random=secrets.token_bytes,
                 webhooks_enabled=enabled,
             ),
-            ProofRoutes(node_context, payments, self._base.pools.verifier),
+            ProofRoutes(node_context, payments),
             routes,
         ]
 

@@ -17,7 +17,6 @@ from svcd.chain_schemas import (
     CHAIN_ID,
     GENESIS_HASH,
     HASH,
-    HEADER,
     HEADER_FIELDS,
     HISTORY_NODE,
     INDEX,
@@ -28,23 +27,15 @@ from svcd.chain_schemas import (
     TRANSFER,
     WHOLE_NUMBER,
 )
-from svcd.commerce.payment import ChainTip
 from svcd.commerce.payment_lookup import PaymentLookup
-from svcd.commerce.payment_proof import (
-    MAX_HEADERS,
-    ProofData,
-    render_genesis_proof,
-    render_proof,
-)
+from svcd.commerce.payment_proof import render_proof
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.commerce.reorg_cost import ReorgCosts
 from svcd.deferreds import shielded
-from svcd.interfaces import Worker
 from svcd.light.chain_proof import HEADER_FIELDS as PROVEN_FIELDS
 from svcd.light.prover import render_account_proof, render_chain_proof, render_chain_section
 from svcd.limits import limit
 from svcd.node.node_context import NodeContext
-from svcd.rpc import fields, schemas
+from svcd.rpc import fields
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import ChainReader, PaidTransfer
@@ -53,39 +44,6 @@ from svcd.web.field_types import Hex, Int, described, or_null, with_example
 from svcd.web.rate_limits import Surcharge
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
 from svcd.web.routes import Field, Route, named_object, object_schema
-
-FROM: Final = Field(
-    "from",
-    fields.HEIGHT_TYPE,
-    "The height at which `headers` begin: the `next` of the previous answer; if omitted, they begin above the payment.",
-    default=None,
-)
-
-
-_PARENT: Final = named_object(
-    "ProofParent",
-    {
-        "slot": SLOT,
-        "clock": WHOLE_NUMBER,
-        "cumulativeWork": HASH,
-        "history": {"type": "array", "items": HISTORY_NODE},
-    },
-    about="The block before the payment's.",
-)
-_PROOF: Final = named_object(
-    "PaymentProof",
-    {
-        "chainId": CHAIN_ID,
-        "genesisHash": GENESIS_HASH,
-        "transaction": TRANSFER,
-        "index": INDEX,
-        "path": {"type": "array", "items": HASH},
-        "parent": _PARENT,
-        "header": HEADER,
-        "headers": {"type": "array", "maxItems": MAX_HEADERS, "items": HEADER},
-    },
-)
-
 
 _NETWORK: Final = {"chainId": CHAIN_ID, "genesisHash": GENESIS_HASH}
 _PATH: Final = {"type": "array", "items": HASH}
@@ -103,8 +61,8 @@ _CHAIN: Final = {
         "description": "Nodes of the history tree, which stand for the blocks between the headers.",
     },
 }
-_GENESIS_PROOF: Final = named_object(
-    "GenesisPaymentProof",
+_PAYMENT_PROOF: Final = named_object(
+    "PaymentProof",
     {
         **_NETWORK,
         "transaction": TRANSFER,
@@ -131,14 +89,12 @@ _ACCOUNT_PROOF: Final = named_object(
         "path": described(_PATH, "The hashes beside the path, from the deepest up to the root."),
     },
 )
+_NOTHING: Final = described(with_example({"type": "null"}, None), "Nothing follows: a proof is one answer.")
 TIP: Final = Field(
     "tip", Hex(32), "The block at the end of the chain to prove; the present tip if omitted.", default=None
 )
-FROM_GENESIS: Final = Field(
-    "chain",
-    Int(0, 1),
-    "1: the proof begins with the genesis block, and needs no header that its holder trusts.",
-    default=0,
+CHAIN: Final = Field(
+    "chain", Int(1, 1), "1: the chain from the genesis block is in the proof, as it is if this is omitted.", default=1
 )
 _MANY_PROOFS: Final = (
     "Asking for proofs of full blocks, or of the chain up to one old tip after another, to keep threads busy"
@@ -148,28 +104,24 @@ CACHED_PROOFS: Final = limit(4, "chain proofs that are kept, of the newest tips"
 OTHER_TIP_TOKENS: Final = limit(
     20.0, "additional cost of a chain proof of another tip, in tokens of proofsPerSecond", "tokens", _MANY_PROOFS
 )
-GENESIS_TOKENS: Final = limit(
+CHAIN_TOKENS: Final = limit(
     250.0,
-    "additional cost of a payment proof from the genesis block, in tokens of requestsPerSecond",
+    "additional cost of a payment proof, in tokens of requestsPerSecond",
     "tokens",
     _MANY_PROOFS,
 )
 
 
 class ProofRoutes(ShowsChain):
-    """Proofs of chain, accounts and payments.
-
-    ``worker`` hashes the transfers of full blocks, which takes longer than the reactor has.
-    """
+    """Proofs of chain, accounts and payments."""
 
     log = Logger()
 
-    def __init__(self, node: NodeContext, payments: PaymentLookup, worker: Worker) -> None:
+    def __init__(self, node: NodeContext, payments: PaymentLookup) -> None:
         self._chain_manager = node.chain_manager
         self._chain = node.chain
         self._params = node.chain_manager.params
         self._payments = payments
-        self._worker = worker
         self._bodies: BoundedDict[bytes, bytes] = BoundedDict(CACHED_PROOFS)
         """The answers with the chain proofs of the newest tips, by the hash of the tip."""
         self._making = DeferredLock()
@@ -243,21 +195,11 @@ class ProofRoutes(ShowsChain):
         shows_chain=True,
         cost=4,
         path_fields=(fields.REFERENCE,),
-        query_fields=(*fields.ORDER_QUERY, FROM, FROM_GENESIS),
+        query_fields=(*fields.ORDER_QUERY, CHAIN),
         with_charge=True,
-        surcharges=(Surcharge(GENESIS_TOKENS, "with `chain=1`"),),
+        surcharges=(Surcharge(CHAIN_TOKENS, "for the chain in the proof"),),
         one_of=fields.AMOUNTS,
-        answers={
-            200: object_schema(
-                {
-                    "proof": {"oneOf": [_PROOF, _GENESIS_PROOF]},
-                    "next": or_null(with_example(WHOLE_NUMBER, "5")),
-                    "work": schemas.WORK,
-                },
-                optional=["work"],
-            )
-        },
-        example={"proof": {"headers": {"height": "4"}}},
+        answers={200: object_schema({"proof": _PAYMENT_PROOF, "next": _NOTHING})},
         errors={
             404: "No block of the chain holds the payment; the sentence says whether it waits for one.",
             410: "This node has only later blocks than those in which the payment may be.",
@@ -269,24 +211,13 @@ class ProofRoutes(ShowsChain):
         reference: str,
         charge: Callable[[float], None],
         *,
-        from_: int | None,
         chain: int,
         **order: Unpack[OrderValues],
     ) -> Renderable:
         """Answer GET /rpc/commerce/payment/{reference}/proof."""
         terms = terms_from(self._params, reference, order)
-        if chain and from_ is not None:
-            raise HttpError(400, "from: a proof from the genesis is one answer; omit from, or chain=1")
-        if chain:
-            charge(GENESIS_TOKENS)
-            body, tip = await self._chain_manager.long_reads.ask(
-                lambda reader: _genesis_proof(reader, self._params, terms)
-            )
-        else:
-            excerpt, tip = await self._chain_manager.long_reads.ask(
-                lambda reader: _excerpt(reader, self._params, terms, from_)
-            )
-            body = None if excerpt is None else await self._worker.run(render_proof, self._params, excerpt)
+        charge(CHAIN_TOKENS)
+        body, tip = await self._chain_manager.long_reads.ask(lambda reader: _payment_proof(reader, self._params, terms))
         if body is None:
             self._payments.check_kept(terms)
             pending = self._payments.find(terms).pending
@@ -310,14 +241,14 @@ def _canonical(reader: ChainReader, block_hash: bytes) -> ChainPoint:
     return block.point
 
 
-def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTerms) -> tuple[bytes | None, Tip]:
+def _payment_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTerms) -> tuple[bytes | None, Tip]:
     """The whole answer, None if the chain has no payment, and the tip, all of one commit."""
     tip = reader.existing_tip()
     paid = _first_payment(reader, terms)
     if paid is None:
         return None, tip_at(tip)
     height = paid.height
-    body = render_genesis_proof(
+    body = render_proof(
         params,
         body=unpack_transfer(paid.stored),
         position=paid.position,
@@ -331,32 +262,3 @@ def _genesis_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
 def _first_payment(reader: ChainReader, terms: PaymentTerms) -> PaidTransfer | None:
     paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
     return paid[0] if paid else None
-
-
-def _excerpt(
-    reader: ChainReader, params: NetworkParams, terms: PaymentTerms, first: int | None
-) -> tuple[ProofData | None, Tip]:
-    """The data of the proof, None if the chain has no payment, and the tip, all of one commit. Raises HttpError."""
-    tip = reader.existing_tip()
-    paid = _first_payment(reader, terms)
-    if paid is None:
-        return None, tip_at(tip)
-    height = paid.height
-    begin = height + 1 if first is None else first
-    if begin <= height:
-        sentence = f"from must be above {height}, the height of the block that contains the payment"
-        raise HttpError(400, sentence, tip=tip_at(tip))
-    block = reader.existing(height)
-    headers = reader.headers(begin, limit=MAX_HEADERS)
-    following = begin + len(headers)
-    data = ProofData(
-        body=unpack_transfer(paid.stored),
-        position=paid.position,
-        bodies=reader.bodies(block),
-        parent=reader.head(reader.existing(height - 1), params),
-        header=block.header,
-        headers=headers,
-        next_height=following if following <= tip.height else None,
-        work=ReorgCosts(params, reader).of(block.point.hash, ChainTip(tip.height, tip.hash)),
-    )
-    return data, tip_at(tip)

@@ -26,7 +26,7 @@ from svcd.web.responses import too_many_requests
 
 @frozen
 class Surcharge:
-    """What some requests to a route cost more; ``when`` says which: ``with `chain=1```."""
+    """What some requests to a route cost more; ``when`` says which: ``with a `tip` before the newest block``."""
 
     tokens: float
     when: str

@@ -270,10 +270,10 @@ def test_watches_are_listed_page_after_page() -> None:
     assert (ran.result.watches, ran.result.next, ran.calls[0].query) == ((), None, {"limit": "50"})
 
 
-def test_a_proof_is_fetched_to_its_end() -> None:
-    ran = Ran(calls.proof(ORDER), [answer({"next": "1001"}), answer({"next": None})])
-    assert [call.query.get("from") for call in ran.calls] == [None, "1001"]
-    assert len(ran.result) == 2
+def test_a_proof_is_the_answer_as_it_came() -> None:
+    ran = Ran(calls.proof(ORDER), [answer({"next": None})])
+    assert [call.query.get("chain") for call in ran.calls] == ["1"]
+    assert ran.result == answer({"next": None}).body
 
 
 @pytest.mark.parametrize(

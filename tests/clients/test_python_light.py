@@ -389,7 +389,7 @@ def test_proofs_of_an_honest_node(world: World) -> None:
         assert (paid.block_height, paid.confirmations, paid.chain.work) == (3, 18, chain.work)
         assert paid.txid == world.blocks["b3"].transfers[0].txid.hex()
         assert paid.sender == world.node.address("alice")
-        proof = node.genesis_proof(order)
+        proof = node.proof(order)
         assert check_payment_proof(proof, order, now=world.now).txid == paid.txid
         assert paid.chain.fetched_bytes == len(proof)
 
@@ -456,14 +456,14 @@ def test_a_payment_that_nobody_made_does_not_convince(world: World) -> None:
 
     world.at(LIAR, world.node, claim)
     with Client(LIAR) as liar:
-        answer = liar.genesis_proof(Order("order-1", world.bob, 5_000_000))
+        answer = liar.proof(Order("order-1", world.bob, 5_000_000))
     with pytest.raises(InvalidProof, match="signature"):
         check_payment_proof(answer, Order("order-1", world.bob, 900_000_000), now=world.now)
 
 
 def test_an_order_says_what_counts(world: World) -> None:
     with Client(HONEST) as node:
-        answer = node.genesis_proof(Order("order-1", world.bob, 5_000_000))
+        answer = node.proof(Order("order-1", world.bob, 5_000_000))
     for order, sentence in (
         (Order("order-1", world.bob, 5_000_001), "the order"),
         (Order("order-2", world.bob, 5_000_000), "the order"),
@@ -494,7 +494,7 @@ def test_an_order_says_what_counts(world: World) -> None:
 def test_a_proof_that_was_changed(world: World, change: Callable[[dict[str, Any]], object], sentence: str) -> None:
     order = Order("order-1", world.bob, 5_000_000)
     with Client(HONEST) as node:
-        answer = json.loads(node.genesis_proof(order))
+        answer = json.loads(node.proof(order))
     change(answer)
     with pytest.raises(InvalidProof, match=sentence):
         check_payment_proof(json.dumps(answer).encode(), order, now=world.now)

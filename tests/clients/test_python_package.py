@@ -40,10 +40,12 @@ def test_the_changelog_names_the_version() -> None:
 PROGRAM = """
 from svc_pay import (
     DEVNET, AsyncClient, AsyncPayouts, Client, EventName, Journal, Key, Network, Order, Payment, PayoutState, Payouts,
-    ProvenPayment, Quote, RateSource, SqliteJournal, State, WatchEvent, Webhook, check_proof, order_amount,
+    Quote, RateSource, SqliteJournal, State, WatchEvent, Webhook, order_amount,
     read_network, sign_transfer,
 )
-from svc_pay.light import ProvenAccount, ProvenChain, proven_balance, proven_payment, verify_chain
+from svc_pay.light import (
+    ProvenAccount, ProvenChain, ProvenPayment, check_payment_proof, proven_balance, proven_payment, verify_chain,
+)
 
 
 def sell(node: Client, webhook: Webhook, body: bytes, headers: dict[str, str]) -> str:
@@ -53,7 +55,7 @@ def sell(node: Client, webhook: Webhook, body: bytes, headers: dict[str, str]) -
     names: list[EventName] = ["payment.confirmed"]
     node.register(order, "https://shop.example.com/paid", events=names)
     paid: Payment = node.wait_for(order, State.CONFIRMED, timeout=60)
-    proven: int = check_proof(node.proof(order), order, tip=node.block_hash(3)).confirmations
+    proven: int = check_payment_proof(node.proof(order), order, tip=node.block_hash(3)).confirmations
     event = webhook.verify(body, headers)
     if isinstance(event, WatchEvent) and event.settles(order):
         return f"{event.payment.state.value} {paid.settled} {proven} {event.place[0] + 1}"

@@ -10,8 +10,10 @@ from svcd.chain.block import Block, Header
 from svcd.chain.signature import sign
 from svcd.chain.transition import ChainHead, consensus_root, head_after, point_after
 from svcd.chain.work import effective_target, work_value
-from svcd.commerce.payment_proof import Proof, ProofData, parse_proof, render_proof
+from svcd.commerce.payment_proof import Proof, proof_in, render_proof
+from svcd.light.prover import render_chain_section
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.light.built_chain import BuiltChain
 
 PAID = """
 genesis: b[1..6]
@@ -26,35 +28,25 @@ b3 pays 4 from bob to carol
 PLACE = 2
 
 
-def excerpt_of(
-    chain: ChainBuilder, blocks: Sequence[Block], height: int, position: int, *, on_top: int | None = None
-) -> ProofData:
-    """What a node whose chain is ``blocks`` reads for a proof; ``on_top`` is how many later headers at most."""
-    block, later = blocks[height - 1], blocks[height:]
-    shown = later if on_top is None else later[:on_top]
-    return ProofData(
-        body=block.transfers[position].wire,
-        position=position,
-        bodies=[transfer.wire for transfer in block.transfers],
-        parent=chain.head_after(blocks[height - 2] if height > 1 else None),
-        header=block.header.wire(),
-        headers=[each.header.wire() for each in shown],
-        next_height=None if len(shown) == len(later) else height + len(shown) + 1,
-        work=None,
+def rendered(chain: ChainBuilder, blocks: Sequence[Block], height: int, position: int) -> bytes:
+    """The answer of a node whose chain is ``blocks`` with the proof of a transfer."""
+    section = render_chain_section(BuiltChain(chain, blocks), chain.point_after(blocks[-1]), including=[height])
+    bodies = [transfer.wire for transfer in blocks[height - 1].transfers]
+    return render_proof(
+        chain.params, body=bodies[position], position=position, bodies=bodies, height=height, chain=section
     )
 
 
 def answer_of(text: str = PAID, height: int = 3, position: int = PLACE) -> dict[str, Any]:
     """The answer with the proof of one transfer of the chain in ``text``, as an object to be changed."""
     chain = ChainBuilder()
-    blocks = list(chain.chain(text).values())
-    answer: dict[str, Any] = json.loads(render_proof(TEST_PARAMS, excerpt_of(chain, blocks, height, position)))
+    answer: dict[str, Any] = json.loads(rendered(chain, list(chain.chain(text).values()), height, position))
     return answer
 
 
-def parsed(*answers: dict[str, Any]) -> Proof:
-    """The proof in these answers."""
-    return parse_proof([json.dumps(answer).encode() for answer in answers], [TEST_PARAMS])
+def parsed(answer: dict[str, Any]) -> Proof:
+    """The proof in an answer."""
+    return proof_in(json.dumps(answer).encode(), [TEST_PARAMS])
 
 
 def sealed(header: Header, signer: str = "p") -> Header:

@@ -7,7 +7,6 @@ import pytest
 
 from svcd.chain.params import BASIS_POINTS, MAINNET
 from svcd.chain.work import effective_target
-from svcd.commerce.payment_proof import MAX_HEADERS
 from tests.commerce.proofs import answer_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "payment-proof.md").read_text(encoding="utf-8")
@@ -16,17 +15,15 @@ HIGHEST = MAINNET.multiplier_schedule[-1][1]
 
 def test_the_table_has_the_members_of_a_proof() -> None:
     rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)
-    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == list(answer_of()["proof"])
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(answer_of()["proof"])
 
 
 @pytest.mark.parametrize(
     ("sentence", "number"),
     [
-        (r"at most ([\d,]+) headers on top", MAX_HEADERS),
         (r"first target costs ([\d,]+) evaluations", 2**256 // MAINNET.initial_target),
-        (r"at the easiest target ([\d,]+),", 2**256 // effective_target(MAINNET.max_target, BASIS_POINTS)),
-        (r"or ([\d,]+) with the\s+highest multiplier", 2**256 // effective_target(MAINNET.max_target, HIGHEST)),
-        (r"which reduces the work by ([\d]+) %", round(100 - 100 * BASIS_POINTS / HIGHEST)),
+        (r"the easiest target ([\d,]+),", 2**256 // effective_target(MAINNET.max_target, BASIS_POINTS)),
+        (r"or ([\d,]+) with the highest multiplier", 2**256 // effective_target(MAINNET.max_target, HIGHEST)),
     ],
 )
 def test_numbers(sentence: str, number: int) -> None:

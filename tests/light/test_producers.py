@@ -1,44 +1,17 @@
 """Chain proofs of a network with a list of producers: what is shown must keep the list (docs/protocol.md 8a, 13)."""
 
-from collections.abc import Sequence
-
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve
 
 from svcd.chain.block import Block
-from svcd.chain.history import Node, join
 from svcd.chain.params import NetworkParams
-from svcd.chain.transition import history_leaf
 from svcd.light.chain_proof import Unproved, check_chain, parse_chain_proof
 from svcd.light.prover import network_fields, render_chain_section
 from tests.chains import ChainBuilder, with_producers
+from tests.light.built_chain import BuiltChain
 
 FOUR = with_producers("abcd")
 CHANGED = with_producers("abcd", (9, "abx"))
-
-
-@frozen
-class Chain:
-    """Blocks one on the other, as `svcd.light.prover.ProvableChain`; nobody has checked them."""
-
-    builder: ChainBuilder
-    blocks: Sequence[Block]
-
-    def _block(self, height: int) -> Block | None:
-        return self.blocks[height - 1] if height else None
-
-    def cumulative_work(self, height: int) -> int:
-        return self.builder.point_after(self._block(height)).work
-
-    def headers(self, first: int, *, limit: int) -> list[bytes]:
-        return [block.header.wire() for block in self.blocks[first - 1 : first - 1 + limit]]
-
-    def history_node(self, first: int, level: int) -> Node:
-        if level:
-            half = first + (1 << level - 1)
-            return join(self.history_node(first, level - 1), self.history_node(half, level - 1))
-        work = self.cumulative_work(first) - (self.cumulative_work(first - 1) if first else 0)
-        return history_leaf(self.builder.point_after(self._block(first)), work=work)
 
 
 def fault(params: NetworkParams, letters: str, *shown: int, checked: NetworkParams | None = None) -> str:
@@ -48,7 +21,7 @@ def fault(params: NetworkParams, letters: str, *shown: int, checked: NetworkPara
     for letter in letters:
         blocks.append(builder.block(blocks[-1] if blocks else None, producer=letter))
     tip = builder.point_after(blocks[-1])
-    section = render_chain_section(Chain(builder, blocks), tip, including=shown, recent=1, samples=0)
+    section = render_chain_section(BuiltChain(builder, blocks), tip, including=shown, recent=1, samples=0)
     with_checked = checked or params
     proof = parse_chain_proof({**network_fields(params), **section}, with_checked)
     try:

@@ -10,7 +10,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET, NETWORKS
 from svcd.chain.work import check_work
-from svcd.commerce.payment_proof import check_from_genesis, parse_genesis_proof
+from svcd.commerce.payment_proof import check, parse_proof
 from svcd.light.account_proof import check_account, parse_account_proof
 from svcd.light.chain_proof import ProvenChain, Unproved, check_chain, parse_chain_proof
 
@@ -119,9 +119,9 @@ def test_payment_from_the_genesis(vector: dict[str, Any]) -> None:
     constants = {"recent": vector["recent"], "samples": vector["samples"]}
     if "rule" in vector:
         with pytest.raises(Unproved):
-            check_from_genesis(parse_genesis_proof(vector["proof"], DEVNET), **constants)
+            check(parse_proof(vector["proof"], DEVNET), **constants)
         return
-    payment = check_from_genesis(parse_genesis_proof(vector["proof"], DEVNET), **constants)
+    payment = check(parse_proof(vector["proof"], DEVNET), **constants)
     check_all_work(payment.chain)
     assert payment.confirmations == vector["confirmations"]
 

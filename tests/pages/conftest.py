@@ -111,7 +111,7 @@ def show(
     routes = [
         ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),
         CommerceRoutes(chain_manager, payments, waiters, random=bytes, webhooks_enabled=False),
-        ProofRoutes(node.node_context, payments, InlineWorker()),
+        ProofRoutes(node.node_context, payments),
     ]
     public = PublicSite(COMMON, RateLimiter(Clients(), UNLIMITED | rates, clock))
     return Shown(

@@ -161,7 +161,7 @@ class Node:
         payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
         self.waiters = PaymentWaiters.subscribed(payments, chain_manager, transaction_pool, clock=clock)
         commerce = CommerceRoutes(chain_manager, payments, self.waiters, random=bytes, webhooks_enabled=False)
-        proofs = ProofRoutes(self.node_context, payments, InlineWorker())
+        proofs = ProofRoutes(self.node_context, payments)
         incoming = RecipientIndex.subscribed(transaction_pool)
         mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
         listed = PaymentListRoutes(chain_manager, payments, incoming)

@@ -17,11 +17,9 @@ from svcd.chain.encoding import canonical
 from svcd.chain.params import DEVNET
 from svcd.chain.work import check_work
 from svcd.commerce.payment_lookup import PaymentLookup
-from svcd.commerce.payment_proof import check_from_genesis, parse_genesis_proof
 from svcd.light.account_proof import check_account, parse_account_proof
 from svcd.light.chain_proof import ProvenChain, Unproved, check_chain, parse_chain_proof
 from svcd.light.prover import render_chain_section
-from svcd.node.threads import InlineWorker
 from svcd.rpc.proof_routes import ProofRoutes
 from svcd.web.rate_limits import Rate
 from tests.chains import key_of
@@ -161,7 +159,7 @@ def test_a_client_that_goes_away_leaves_the_proof_to_the_next(node: Node, monkey
     ask = chain_manager.long_reads.ask
     monkeypatch.setattr(chain_manager.long_reads, "ask", lambda query: worker.run(lambda: result_of(ask(query))))
     payments = PaymentLookup.subscribed(chain_manager, node.node_context.transaction_pool)
-    routes = ProofRoutes(node.node_context, payments, InlineWorker())
+    routes = ProofRoutes(node.node_context, payments)
     first, second = (Deferred.fromCoroutine(routes.chain(lambda _: None, tip=None)) for _ in range(2))
     first.addErrback(lambda failure: failure.trap(CancelledError))
     first.cancel()
@@ -176,7 +174,7 @@ def test_accounts_are_looked_up_one_at_a_time(node: Node) -> None:
     writer = Stepped()
     context = evolve(node.node_context, chain=evolve(node.node_context.chain, writer=writer))
     payments = PaymentLookup.subscribed(context.chain_manager, context.transaction_pool)
-    routes = ProofRoutes(context, payments, InlineWorker())
+    routes = ProofRoutes(context, payments)
     address = node.address("alice")
     looking = [Deferred.fromCoroutine(routes.account(address)) for _ in range(5)]
     looking[0].addErrback(lambda failure: failure.trap(CancelledError)).cancel()
@@ -236,35 +234,6 @@ def test_a_proof_of_another_balance_is_refused(node: Node, client: Client) -> No
     state_root = node.node_context.chain_manager.reader.block_header(tip, PARAMS).state_root
     with pytest.raises(Unproved, match="does not lead to the stateRoot"):
         check_account(parse_account_proof(answer, PARAMS), block=tip.point.hash, height=1, state_root=state_root)
-
-
-# Payments
-
-
-def test_a_payment_is_proved_from_the_genesis(node: Node, client: Client) -> None:
-    node.grow("genesis: b[1..130]\nb3 pays 5000 from alice to bob for order-1\nb3 pays 7 from carol to bob")
-    path = f"/rpc/commerce/payment/order-1/proof?recipient={node.address('bob')}&amountBaseUnits=5000"
-    answer = client.get(f"{path}&chain=1").json
-    proof = parse_genesis_proof(answer["proof"], PARAMS)
-    proven = check_from_genesis(proof)
-    for header in proven.chain.headers.values():
-        check_work(header, PARAMS)
-    assert (answer["next"], proven.confirmations, proof.transfer.amount) == (None, 128, 5000)
-    assert client.get(f"{path}&chain=0").body == client.get(path).body
-    assert (
-        client.refusal(f"{path}&chain=1&from=9")
-        == "from: a proof from the genesis is one answer; omit from, or chain=1"
-    )
-    absent = client.get(f"{path.replace('order-1', 'order-2')}&chain=1")
-    assert (absent.status, "the mempool has none either" in absent.error) == (404, True)
-
-
-def test_a_payment_proof_from_the_genesis_costs_much(open_node: Callable[..., Node]) -> None:
-    node = open_node(rates={**UNLIMITED, "read": Rate(8, 8)})
-    node.grow("genesis: b1\nb1 pays 5000 from alice to bob for order-1")
-    path = f"/rpc/commerce/payment/order-1/proof?recipient={node.address('bob')}&amountBaseUnits=5000"
-    client = public_client(node)
-    assert [client.get(f"{path}&chain=1").status for _ in range(2)] == [200, 429]
 
 
 def test_an_account_that_holds_says_since_when(node: Node, client: Client) -> None:

@@ -96,7 +96,7 @@ def test_every_route_announces_the_errors_it_may_answer(document: dict[str, Any]
         (
             "get",
             "/rpc/commerce/payment/{reference}/proof",
-            "4 requests of the rate `read`; with `chain=1`, as 250 more.",
+            "4 requests of the rate `read`; for the chain in the proof, as 250 more.",
         ),
         (
             "get",

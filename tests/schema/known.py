@@ -59,8 +59,6 @@ class Known:
             query.pop("amountBaseUnits", None)
         if path == "/rpc/commerce/payments" and query.keys() & {"amount", "amountBaseUnits"}:
             query["reference"] = PAID
-        if path.endswith("/proof"):
-            query.pop("from", None)
         if path == "/rpc/commerce/webhooks":
             query.pop("after", None)
 

@@ -154,7 +154,7 @@ def test_client_of_openapi_python_client_sells_something(nodes: Nodes, generated
     received = call("payments.get_rpc_commerce_payments", recipient=shop)
     assert [each.reference for each in received.payments] == ["order-1"]
     proof = call("payments.get_rpc_commerce_payment_reference_proof", "order-1", recipient=shop, amount=PRICE).proof
-    assert proof.header.height == paid.block_height
+    assert proof.height == paid.block_height
     missing = call("chain.get_rpc_block_height", 10**6)
     assert isinstance(missing, models.ApiError)
     assert missing.error.startswith("there is no block 1000000 yet")

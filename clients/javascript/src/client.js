@@ -223,15 +223,15 @@ export class Client {
     return { status, ok, text: await textOf(response), retryAfter: headers.get("retry-after") };
   }
 
-  /** The texts and values of the pages of a list; each begins at what the one before has as `next`. */
-  async *#pages(path, { parameters, from, form }) {
+  /** The pages of a list; each begins after what the one before has as `next`. */
+  async *#pages(path, parameters) {
     const following = pages();
     for (let given = parameters; ; ) {
       const text = await this.#ask(path, { parameters: given });
-      const answer = members(parseJson(text, "the answer"), "the answer", { next: form });
-      yield { text, answer };
+      const answer = members(parseJson(text, "the answer"), "the answer", { next: "text?" });
+      yield answer;
       if ((answer.next ?? null) === null) return;
-      given = { ...parameters, [from]: following(answer.next, text.length) };
+      given = { ...parameters, after: following(answer.next, text.length) };
     }
   }
 
@@ -333,21 +333,16 @@ export class Client {
     if (amount !== undefined) parameters.amountBaseUnits = integer(amount, "amount", 1n).toString();
     if (sinceHeight !== undefined) parameters.sinceHeight = integer(sinceHeight, "sinceHeight").toString();
     const found = new Map();
-    const paged = { parameters, from: "after", form: "text?" };
-    for await (const { answer } of this.#pages("/rpc/commerce/payments", paged))
+    for await (const answer of this.#pages("/rpc/commerce/payments", parameters))
       for (const each of members(answer, "the answer", { payments: "objects" }).payments)
         found.set(each.txid, members(each, "a transfer", { ...TRANSFER, confirmations: "count" }));
     return [...found.values()];
   }
 
-  /** A proof of the payment for `checkProof`: the text of one answer for each 1,000 headers. */
+  /** A proof of the payment, for `checkPaymentProof` of `svc-pay/light`. */
   async proof(order) {
     const asked = checkOrder(order, this.#network);
-    const path = `/rpc/commerce/payment/${asked.reference}/proof`;
-    const answers = [];
-    for await (const { text } of this.#pages(path, { parameters: query(asked), from: "from", form: "number?" }))
-      answers.push(text);
-    return answers;
+    return this.#ask(`/rpc/commerce/payment/${asked.reference}/proof`, { parameters: { ...query(asked), chain: "1" } });
   }
 
   /** The hash of the block at a height: the tip of a proof, if this node is trusted. */

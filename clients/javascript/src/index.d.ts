@@ -403,27 +403,6 @@ export interface CallbackTest {
   milliseconds: number;
 }
 
-// Proofs
-
-export interface ProvenPayment {
-  txid: string;
-  sender: string;
-  blockHash: string;
-  blockHeight: string;
-  /** Blocks from the block of the transfer to the trusted tip, including both. */
-  confirmations: number;
-}
-
-/** The payment of `order` that the answers of a node prove; rejects with InvalidProof.
- *
- * `tip` is the hash of the last block in the proof, from a node other than the one that made the proof.
- */
-export function checkProof(
-  answers: readonly string[],
-  order: Order,
-  trusted: { tip: string } & OnNetwork,
-): Promise<ProvenPayment>;
-
 // Keys and transfers
 
 /** An Ed25519 key that signs transfers. */
@@ -517,8 +496,8 @@ export class Client {
     recipient: string,
     options?: { reference?: string; amount?: Units; sinceHeight?: Units },
   ): Promise<ReceivedTransfer[]>;
-  /** A proof of the payment for `checkProof`: the text of one answer for each 1,000 headers. */
-  proof(order: Order): Promise<string[]>;
+  /** A proof of the payment, for `checkPaymentProof` of `svc-pay/light`. */
+  proof(order: Order): Promise<string>;
   /** The hash of the block at a height: the tip of a proof, if this node is trusted. */
   blockHash(height: Units): Promise<string>;
   /** Register a watch; store the order before that. The same registration again returns the same watch.

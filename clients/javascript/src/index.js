@@ -31,7 +31,6 @@ export {
 export { isSettled } from "./members.js";
 export { parseNetwork } from "./network-file.js";
 export { Payouts } from "./payouts.js";
-export { checkProof } from "./proof.js";
 export { orderAmount, RateSource } from "./rates.js";
 export { Key, signTransfer } from "./wallet.js";
 export { concerns, EVENT_NAMES, isWatchEvent, noticeOf, settles, Webhook } from "./webhooks.js";

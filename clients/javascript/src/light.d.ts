@@ -112,5 +112,10 @@ export function checkAccountProof(
   chainAnswer: string,
   options?: OrderOptions,
 ): Promise<ProvenAccount>;
-/** The payment that the answer of `GET /rpc/commerce/payment/{reference}/proof?chain=1` proves. */
-export function checkPaymentProof(answer: string, order: Order, options?: OrderOptions): Promise<ProvenPayment>;
+/** The payment that a proof proves: the answer of `GET /rpc/commerce/payment/{reference}/proof`, which `proof` of a
+ * client resolves to. With `tip`, the hash of a block that you trust, the proof must end in that block. */
+export function checkPaymentProof(
+  answer: string,
+  order: Order,
+  options?: OrderOptions & { tip?: string },
+): Promise<ProvenPayment>;

@@ -155,17 +155,24 @@ export async function paymentIn(proof, order, network, demands) {
   return { read, payment: { txid, sender, blockHash: header.hash, blockHeight: `${height}`, confirmations } };
 }
 
-async function paymentOf(answer, order, network, context) {
+async function paymentOf(answer, order, network, { tip, ...context }) {
   const { read, payment } = await paymentIn(proofIn(answer, ["next"]), order, network, demandsOf(context));
+  const last = read.head.hash;
+  must(tip === undefined || last === tip.toLowerCase(), `the proof ends in block ${last}, not in ${tip}`);
   return { ...payment, ...(await workChecked(read, network, context)), bytes: answer.length };
 }
 
-/** The payment of `order` that the answer of `GET /rpc/commerce/payment/{reference}/proof?chain=1` proves; rejects with
- * InvalidProof. `network` is that of the recipient, and must be given unless it is mainnet or devnet. */
-export async function checkPaymentProof(answer, order, { network, ...options } = {}) {
+/** The payment of `order` that a proof proves, to which `proof` of a client resolves; rejects with InvalidProof.
+ *
+ * With `tip`, the hash of a block that you trust, the proof must end in that block. `network` is that of the recipient,
+ * and must be given unless it is mainnet or devnet.
+ */
+export async function checkPaymentProof(answer, order, { network, tip, ...options } = {}) {
   const asked = checkOrder(order, network);
   const of = networkFor(asked.recipient, network);
-  const { headers: _, ...payment } = await paymentOf(answer, asked, of, await contextOf(options));
+  const isHash = tip === undefined || (typeof tip === "string" && /^[0-9a-fA-F]{64}$/.test(tip));
+  checkInput(isHash, "tip must be the hash of a block, 64 hex digits");
+  const { headers: _, ...payment } = await paymentOf(answer, asked, of, { tip, ...(await contextOf(options)) });
   return payment;
 }
 

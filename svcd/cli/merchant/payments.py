@@ -1,8 +1,7 @@
 """`svc pay-request`, `svc verify` and `svc confirmations` (docs/payments.md)."""
 
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,10 +11,7 @@ from attrs import evolve, frozen
 from click.core import ParameterSource
 
 from svcd.chain.address import encode_address
-from svcd.chain.block import Header
 from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse
@@ -24,21 +20,15 @@ from svcd.cli.payment_status import payment_status
 from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
-from svcd.cli.trustless import Claim, Questions, check_headers_work, format_work, network_of
+from svcd.cli.trustless import Claim, Questions, format_work, network_of
 from svcd.commerce.payment_proof import (
-    GenesisProof,
     Proof,
     ProvenPayment,
     check,
     check_depth,
-    check_from_genesis,
     check_payment,
-    check_terms,
-    check_tip,
-    expected_evaluations,
-    genesis_proof_in,
-    parse_genesis_proof,
     parse_proof,
+    proof_in,
 )
 from svcd.commerce.payment_request import (
     PaymentTerms,
@@ -53,37 +43,19 @@ from svcd.visible_text import BadText, decoded
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_DURATIONS: Final = (("year", 31_557_600), ("day", 86_400), ("hour", 3_600), ("minute", 60))
-
 
 @frozen
 class ProofClaim:
-    """The payment to be proved, and the files of its proof."""
+    """The payment to be proved, and the file with its proof."""
 
-    files: tuple[Path, ...]
-    """A node's responses that contain the proof, in order."""
+    file: Path
+    """A node's response that contains the proof."""
     terms: PaymentTerms | None
     """The terms that the payment must meet; None for any payment."""
-    tip: bytes | None
-    """The hash of a trusted block, in which the proof must end; a proof from the genesis needs none."""
-    minimum_work: int | None = None
-    """The work, in hashes, that the chain of a proof from the genesis must have; None for any work."""
-
-
-@frozen
-class ForgeryCost:
-    """The work needed to forge the headers of a proof."""
-
-    evaluations: int
-    """Expected evaluations of Argon2id."""
-    memory_kib: int
-    """Memory of each evaluation."""
-    per_second: float
-    """Evaluations per second on this computer, as just measured."""
-
-    def __str__(self) -> str:
-        rate = f"at {self.per_second:,.0f} per second on this computer: {_duration(self.evaluations / self.per_second)}"
-        return f"{self.evaluations:,} evaluations of Argon2id with {self.memory_kib} KiB on average; {rate}"
+    tip: bytes | None = None
+    """The hash of a trusted block, in which the proof must end; None for any."""
+    minimum_work: int = 0
+    """The work, in hashes, that the chain of the proof must have."""
 
 
 def _block_hash(text: str) -> bytes:
@@ -99,15 +71,13 @@ def proof_options(command: F) -> F:
         "--tip",
         metavar="HASH",
         callback=options.validated(_block_hash),
-        help="The hash of the last block of the proof, from a node that you trust; not needed for a proof fetched with"
-        " chain=1.",
+        help="The hash of the block in which the proof must end, from a node that you trust.",
     )
     proof = click.option(
         "--proof",
         type=click.Path(path_type=Path),
-        multiple=True,
         metavar="FILE",
-        help="Check the proof in FILE instead of asking a node; repeat it for each response that continues the proof.",
+        help="Check the proof in FILE instead of asking a node.",
     )
     return proof(tip(command))
 
@@ -120,58 +90,32 @@ def read_saved_response(path: Path) -> bytes:
         raise CommandError(f"{path} {error}") from None
 
 
-def verify_proof(session: Session, claim: ProofClaim, *, seconds: Callable[[], float] = time.monotonic) -> None:
-    """Check the proof and print its payment; raises CommandError or RuleViolation if it is not proved.
-
-    A proof with headers alone that is consistent proves nothing without a trusted tip: its payment is printed, and
-    CommandError is raised. A proof from the genesis needs none.
-    """
-    answers = [read_saved_response(path) for path in claim.files]
+def verify_proof(session: Session, claim: ProofClaim) -> None:
+    """Check the proof and print its payment; raises CommandError or RuleViolation if it is not proved."""
     try:
-        from_genesis = genesis_proof_in(answers[0], session.meant)
-    except Unproved as unproved:
-        raise CommandError(str(unproved)) from None
-    if from_genesis is not None:
-        _verify_from_genesis(session, claim, from_genesis)
-        return
-    if claim.minimum_work is not None:
-        raise CommandError(
-            "the proof does not begin with the genesis block, so its chain has no work to compare with"
-            " --minimum-work; fetch the proof with chain=1"
-        )
-    proof = _load_and_check(claim, answers, session.meant)
-    start = seconds()
-    check_headers_work(session, proof.headers, proof.params)
-    elapsed = max(seconds() - start, 0.001)
-    cost = ForgeryCost(expected_evaluations(proof), proof.params.memory_kib, len(proof.headers) / elapsed)
-    anchored = claim.tip is not None
-    session.print_result(_as_json(proof, cost, anchored=anchored), _as_text(proof, cost, anchored=anchored))
-    if not anchored:
-        raise CommandError(
-            "the proof is consistent but not anchored: anyone who spends that work can forge one. Give --tip with the"
-            f" hash of block {proof.last.height}, taken from a node that you trust"
-        )
-
-
-def _verify_from_genesis(session: Session, claim: ProofClaim, proof: GenesisProof) -> None:
-    """Check a proof from the genesis and print its payment; raises CommandError or RuleViolation."""
-    if len(claim.files) > 1:
-        raise CommandError("a proof from the genesis is one answer; give --proof once")
-    try:
+        proof = proof_in(read_saved_response(claim.file), session.meant)
         if claim.terms is not None:
-            check_payment(claim.terms, proof.params, proof.transfer, height=proof.height)
-        proven = check_from_genesis(proof, minimum_work=claim.minimum_work or 0)
+            check_payment(claim.terms, proof)
+        proven = check(proof, minimum_work=claim.minimum_work)
         if claim.terms is not None:
             check_depth(claim.terms, proven.confirmations)
-        if claim.tip is not None and proven.chain.tip.hash != claim.tip:
-            raise Unproved(f"the proof ends in block {proven.chain.tip.hash.hex()}, not in {claim.tip.hex()}")
+        tip = proven.chain.tip
+        if claim.tip is not None and tip.hash != claim.tip:
+            raise Unproved(
+                f"the proof ends in block {tip.hash.hex()} at height {tip.height}, not in {claim.tip.hex()};"
+                " ask a node that you trust for the block at that height, or fetch the proof again"
+            )
         Questions(session, proof.params).check_time_and_work(proven.chain)
     except Unproved as unproved:
         raise CommandError(str(unproved)) from None
-    tip = proven.chain.tip
     height, tip_hash = str(tip.height), tip.hash.hex()
-    members = {"fromGenesis": True, **_payment_members(proof, proven), "tip": {"height": height, "hash": tip_hash}}
     not_shown = _proof_not_shown(anchored=claim.tip is not None)
+    members = {
+        **_payment_members(proof, proven),
+        "tip": {"height": height, "hash": tip_hash},
+        "work": str(tip.work),
+        "notShown": not_shown,
+    }
     rows = [
         ("payment", "proved on a chain from the genesis"),
         *_payment_rows(proof, proven),
@@ -180,7 +124,7 @@ def _verify_from_genesis(session: Session, claim: ProofClaim, proof: GenesisProo
         ("work", format_work(tip.work)),
         ("not shown", not_shown),
     ]
-    session.print_result({**members, "work": str(tip.work), "notShown": not_shown}, property_table(rows))
+    session.print_result(members, property_table(rows))
 
 
 def _proof_not_shown(*, anchored: bool) -> str:
@@ -192,12 +136,9 @@ def _proof_not_shown(*, anchored: bool) -> str:
     )
 
 
-def _payment_members(proof: GenesisProof, proven: ProvenPayment) -> dict[str, object]:
-    return _proved_members(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
-
-
-def _proved_members(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> dict[str, object]:
+def _payment_members(proof: Proof, proven: ProvenPayment) -> dict[str, object]:
     """What --json prints of a proved payment."""
+    params, transfer, block = proof.params, proof.transfer, proven.chain.headers[proof.height]
     reference = {} if transfer.reference is None else {"reference": transfer.reference}
     return {
         "chainId": params.chain_id,
@@ -209,16 +150,13 @@ def _proved_members(params: NetworkParams, transfer: Transfer, block: Header, co
         "blockHash": block.hash.hex(),
         "blockHeight": str(block.height),
         "blockTime": str(params.slot_time(block.slot)),
-        "confirmations": confirmations,
+        "confirmations": proven.confirmations,
     }
 
 
-def _payment_rows(proof: GenesisProof, proven: ProvenPayment) -> list[tuple[str, str]]:
-    return _proved_rows(proof.params, proof.transfer, proven.chain.headers[proof.height], proven.confirmations)
-
-
-def _proved_rows(params: NetworkParams, transfer: Transfer, block: Header, confirmations: int) -> list[tuple[str, str]]:
+def _payment_rows(proof: Proof, proven: ProvenPayment) -> list[tuple[str, str]]:
     """The rows of the table of a proved payment."""
+    params, transfer, block = proof.params, proof.transfer, proven.chain.headers[proof.height]
     return [
         ("network", params.chain_id),
         ("txid", transfer.txid.hex()),
@@ -228,7 +166,7 @@ def _proved_rows(params: NetworkParams, transfer: Transfer, block: Header, confi
         ("sender", encode_address(transfer.sender, params.address_prefix)),
         ("block", f"{block.height}, {block.hash.hex()}"),
         ("block time", format_time(params.slot_time(block.slot))),
-        ("confirmations", str(confirmations)),
+        ("confirmations", str(proven.confirmations)),
     ]
 
 
@@ -262,7 +200,7 @@ def verify_trustless(session: Session, terms: PaymentTerms, minimum_work: int) -
     session.print_result(members, property_table(table))
 
 
-Shown = tuple[GenesisProof, ProvenPayment]
+Shown = tuple[Proof, ProvenPayment]
 
 
 def _claim_payment(questions: Questions, node: NodeClient, terms: PaymentTerms) -> Claim[Shown]:
@@ -275,61 +213,16 @@ def _claim_payment(questions: Questions, node: NodeClient, terms: PaymentTerms) 
         if error.status not in _ABSENT:
             raise
         return Claim(questions.chain(node), None, str(error))
-    proof = parse_genesis_proof(shown, questions.params)
-    proven = check_from_genesis(proof, minimum_work=questions.minimum_work)
+    proof = parse_proof(shown, questions.params)
+    proven = check(proof, minimum_work=questions.minimum_work)
     return Claim(proven.chain, (proof, proven))
 
 
 def _on_chain(terms: PaymentTerms, shown: Shown, chain: ProvenChain) -> Shown:
     """The payment with its depth below the tip of ``chain``, which has its block; raises Unproved."""
     proof, proven = shown
-    check_payment(terms, proof.params, proof.transfer, height=proof.height)
+    check_payment(terms, proof)
     return proof, evolve(proven, confirmations=chain.tip.height - proof.height + 1)
-
-
-def _load_and_check(claim: ProofClaim, answers: list[bytes], networks: Iterable[NetworkParams]) -> Proof:
-    """The proof in the files, checked except for its work; raises CommandError."""
-    try:
-        proof = parse_proof(answers, networks)
-        if claim.terms is not None:
-            check_terms(claim.terms, proof)
-        if claim.tip is not None:
-            check_tip(claim.tip, proof)
-        check(proof)
-    except Unproved as unproved:
-        raise CommandError(str(unproved)) from None
-    return proof
-
-
-def _as_json(proof: Proof, cost: ForgeryCost, *, anchored: bool) -> dict[str, object]:
-    last = proof.last
-    return {
-        "anchored": anchored,
-        **_proved_members(proof.params, proof.transfer, proof.block, proof.confirmations),
-        "tip": {"height": str(last.height), "hash": last.hash.hex()},
-        "evaluations": str(cost.evaluations),
-    }
-
-
-def _as_text(proof: Proof, cost: ForgeryCost, *, anchored: bool) -> str:
-    last = proof.last
-    verdict = "proved, if the tip is on the chain" if anchored else "not proved: the tip is not a trusted one"
-    return property_table(
-        [
-            ("payment", verdict),
-            *_proved_rows(proof.params, proof.transfer, proof.block, proof.confirmations),
-            ("tip", f"{last.height}, {last.hash.hex()}"),
-            ("tip time", format_time(proof.params.slot_time(last.slot))),
-            ("to forge", str(cost)),
-        ]
-    )
-
-
-def _duration(seconds: float) -> str:
-    for name, size in _DURATIONS:
-        if seconds >= size:
-            return f"{seconds / size:,.1f} {name}s"
-    return f"{seconds:.1f} seconds"
 
 
 _REQUEST: Final = "/rpc/commerce/payment-request"
@@ -482,7 +375,7 @@ def verify(
     amount: int | None,
     confirmations: int,
     since_height: int | None,
-    proof: tuple[Path, ...],
+    proof: Path | None,
     tip: bytes | None,
     *,
     trustless: bool,
@@ -500,20 +393,20 @@ def verify(
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --confirmations 30 --json
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --trustless
-      svc verify --proof proof.json --tip 8b545f7362fd5e49a0c45fd8c51ccefcb631692bdb78c964fbd089cbecae10dd
+      svc verify --proof proof.json
     """
     options.check_one_node(session, trustless=trustless)
     terms = None
     if reference is not None and recipient is not None and amount is not None:
         terms = PaymentTerms(reference, recipient, amount, confirmations, since_height)
-    if proof:
+    if proof is not None:
         if trustless:
             raise click.UsageError("--trustless asks nodes, and --proof asks none; give one of them")
         if terms is None and reference is not None:
             raise click.UsageError("give REFERENCE, RECIPIENT and AMOUNT, or none of them")
         if terms is None and (since_height is not None or _is_given("confirmations")):
             raise click.UsageError("--confirmations and --since-height need REFERENCE, RECIPIENT and AMOUNT")
-        verify_proof(session, ProofClaim(proof, terms, tip, minimum_work))
+        verify_proof(session, ProofClaim(proof, terms, tip, minimum_work or 0))
         return
     if terms is None:
         raise click.UsageError("REFERENCE, RECIPIENT and AMOUNT are needed to ask a node")

@@ -1,4 +1,4 @@
-// Payment proofs that begin with the genesis block (docs/protocol.md 13): what a file proves, without any node.
+// Payment proofs (docs/protocol.md 13): what a file proves, without any node.
 
 import { addressOf } from "./address.mjs";
 import { hexOf, joined, sha256 } from "./bytes.mjs";
@@ -47,7 +47,7 @@ const TRANSFER = [
   "signature",
 ];
 
-/** The payment that the text of an answer with `chain=1` proves; throws InvalidProof.
+/** The payment that the text of an answer proves; throws InvalidProof.
  * @type {(text: string, tools: Tools) => Promise<ProvenPayment>} */
 export async function provenPayment(text, { evaluate, progress, clock, own }) {
   const { ok, proof, next } = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "proof", "next"], "the answer");

@@ -7,7 +7,7 @@ import pytest
 
 from svcd.chain.params import DEVNET
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, request_record
-from tests.cli.merchant.test_proof import BOB, TIP, WHOLE
+from tests.cli.merchant.test_proof import BOB, WHOLE
 from tests.cli.terminal import ADDRESS, OTHER, Fixed, Terminal, site_of
 from tests.cli.test_chain_commands import rows
 from tests.rpc.node import Node
@@ -219,21 +219,21 @@ def test_a_response_for_other_terms_is_rejected(
 @pytest.mark.parametrize("terms", [("order-1", BOB, "0.05", "--confirmations", 4), ()], ids=["all", "none"])
 def test_a_proof_is_checked_without_a_node(terminal: Terminal, terms: tuple[str, ...]) -> None:
     (terminal.folder / "proof.json").write_bytes(WHOLE)
-    told = rows(terminal.ok("verify", *terms, "--proof", "proof.json", "--tip", TIP.hex()).out)
+    told = rows(terminal.ok("verify", *terms, "--proof", "proof.json").out)
     assert (told["reference"], told["confirmations"]) == ("order-1", "4")
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("order-2", BOB, "0.05"), "the transfer in the proof has the reference the reference order-1, not order-2"),
+        (("order-2", BOB, "0.05"), "the transfer in the proof has the reference order-1, not order-2"),
         (("order-1", BOB, "0.05"), "the proof shows 4 confirmations and 12 are required"),
         (("order-1", BOB, "0.05", "--since-height", 3), "only block 3 and later ones count"),
     ],
 )
 def test_a_proof_of_another_payment_fails(terminal: Terminal, words: tuple[Any, ...], sentence: str) -> None:
     (terminal.folder / "proof.json").write_bytes(WHOLE)
-    assert sentence in terminal.failure("verify", *words, "--proof", "proof.json", "--tip", TIP.hex())
+    assert sentence in terminal.failure("verify", *words, "--proof", "proof.json")
 
 
 # svc confirmations

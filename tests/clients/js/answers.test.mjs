@@ -146,9 +146,6 @@ test("a list that begins again, or does not end, is refused", async () => {
     const client = clientOf((_, response) => response.end(each(requests.length)));
     await assert.rejects(client.payments(SHOP), { name: "InvalidAnswer", message });
     assert.ok(requests.length <= most, `${requests.length} pages`);
-    if (most !== 2) continue;
-    const proof = clientOf((_, response) => response.end(JSON.stringify({ ok: true, next: "5" })));
-    await assert.rejects(proof.proof(ORDER), { name: "InvalidAnswer", message });
   }
 });
 

@@ -31,8 +31,7 @@ await assert.rejects(provenPayment(node, { ...order, reference: "another" }), { 
 const get = async (path) => (await fetch(url + path)).text();
 const answers = [await get(`/rpc/proof/account/${recipient}`), await get("/rpc/proof/chain")];
 assert.equal((await checkAccountProof(answers[0], recipient, answers[1])).balance, account.balance);
-const query = `recipient=${recipient}&amountBaseUnits=${amount}&chain=1`;
-const proof = await get(`/rpc/commerce/payment/${reference}/proof?${query}`);
+const proof = await node.proof(order);
 assert.equal((await checkPaymentProof(proof, order)).txid, payment.txid);
 
 // The liar alone is not believed, and one honest node beside it is enough

@@ -58,7 +58,6 @@ from svc_pay.model import (
 )
 from svc_pay.network_file import parse_network, read_network
 from svc_pay.payouts import AsyncPayouts, Payout, Payouts, PayoutState
-from svc_pay.proof import ProvenPayment, check_proof
 from svc_pay.rates import Price, Quote, Rate, RateSource, order_amount
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
 from svc_pay.webhooks import EVENT_NAMES, Event, EventName, WatchEvent, Webhook
@@ -107,7 +106,6 @@ __all__ = [
     "PayoutState",
     "Payouts",
     "Price",
-    "ProvenPayment",
     "Quote",
     "Rate",
     "RateRefused",
@@ -128,7 +126,6 @@ __all__ = [
     "Webhook",
     "Work",
     "check_address",
-    "check_proof",
     "format_amount",
     "network_of",
     "order_amount",

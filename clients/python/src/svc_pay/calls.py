@@ -333,20 +333,8 @@ def payments(
             return list(found.values())
 
 
-def proof(order: Order) -> Steps[list[bytes]]:
-    """A proof of the payment for :func:`svc_pay.check_proof`: one answer for each 1,000 headers."""
-    answers: list[bytes] = []
-    query = order.query()
-    while True:
-        answers.append((yield from ask(get(f"/rpc/commerce/payment/{order.reference}/proof", query))))
-        following = Members.of(answers[-1], "the answer").number_or_none("next")
-        if following is None:
-            return answers
-        query = {**query, "from": str(following)}
-
-
-def genesis_proof(order: Order) -> Steps[bytes]:
-    """A proof of the payment from the genesis block on, for :func:`svc_pay.light.check_payment_proof`: one answer."""
+def proof(order: Order) -> Steps[bytes]:
+    """A proof of the payment, for :func:`svc_pay.light.check_payment_proof`."""
     return (yield from ask(get(f"/rpc/commerce/payment/{order.reference}/proof", {**order.query(), "chain": "1"})))
 
 

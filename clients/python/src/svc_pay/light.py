@@ -4,6 +4,7 @@ Of several nodes the one that proves the chain with the most work wins, so that 
 Argon2id comes from argon2-cffi, which the extra ``light`` installs. A check takes all processors for some seconds.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from time import time
 from typing import Any, Final, Generic, TypeVar
 
 from svc_pay.account_proof import Leaf, check_account, parse_account_proof
-from svc_pay.calls import Blocking, Steps, ask, genesis_proof, get
+from svc_pay.calls import Blocking, Steps, ask, get
+from svc_pay.calls import proof as proof_of
 from svc_pay.chain import Network, check_address, check_number, network_of
 from svc_pay.chain_proof import (
     MAX_PROOF_BYTES,
@@ -31,7 +33,7 @@ from svc_pay.client import AsyncClient, Client
 from svc_pay.errors import ApiError, InvalidAnswer, InvalidInput, InvalidProof, SvcPayError
 from svc_pay.members import Members
 from svc_pay.model import Order
-from svc_pay.proof import ProvenPayment, check_terms, check_transfer
+from svc_pay.proof import check_terms, check_transfer
 from svc_pay.strict_json import decimal, elements, exact_fields, hex_bytes, must, strict_json, whole
 
 T = TypeVar("T")
@@ -48,6 +50,7 @@ _TRANSFER: Final = tuple(
     "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
 )
 _MAX_PATH: Final = 64
+_HASH: Final = re.compile("[0-9a-fA-F]{64}")
 _ABSENT: Final = (404, 410)
 
 
@@ -102,9 +105,15 @@ class ProvenAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class PaymentFromGenesis(ProvenPayment):
-    """A payment whose confirmations are counted to the tip of a chain from the genesis block."""
+class ProvenPayment:
+    """A payment on a chain from the genesis block."""
 
+    txid: str
+    sender: str
+    block_hash: str
+    block_height: int
+    confirmations: int
+    """Blocks from the block of the transfer to the tip of the chain, including both."""
     chain: ProvenChain
 
 
@@ -301,7 +310,7 @@ class _Payment:
     block: ShownHeader
 
 
-class _PaymentQuestion(_Question[_Payment, PaymentFromGenesis]):
+class _PaymentQuestion(_Question[_Payment, ProvenPayment]):
     """Is an order paid?"""
 
     def __init__(self, checks: _Checks, order: Order) -> None:
@@ -310,7 +319,7 @@ class _PaymentQuestion(_Question[_Payment, PaymentFromGenesis]):
 
     def claim(self, url: str | None) -> Steps[_Claim[_Payment]]:
         try:
-            answer = yield from genesis_proof(self._order)
+            answer = yield from proof_of(self._order)
         except ApiError as error:
             if error.status not in _ABSENT:
                 raise
@@ -321,11 +330,13 @@ class _PaymentQuestion(_Question[_Payment, PaymentFromGenesis]):
         self.checks.fetched += len(answer)
         return (yield from _threaded(lambda: self.check(url, answer)))
 
-    def check(self, url: str | None, answer: bytes) -> _Claim[_Payment]:
-        """What an answer proves; raises InvalidProof."""
+    def check(self, url: str | None, answer: bytes, *, tip: str | None = None) -> _Claim[_Payment]:
+        """What an answer proves, and that its chain ends in ``tip``, the hash of a block; raises InvalidProof."""
         checks = self.checks
         proof = _proof_in(answer, "next")
         read, payment = payment_in(proof, checks.network, minimum_work=checks.minimum_work)
+        last = read.head.hash.hex()
+        must(tip is None or last == tip.lower(), f"the proof ends in block {last}, not in {tip}")
         return _Claim(url, checks.checked(read), payment)
 
     def confirm(self, content: _Payment, head: Head) -> None:
@@ -335,10 +346,10 @@ class _PaymentQuestion(_Question[_Payment, PaymentFromGenesis]):
         except InvalidAnswer as error:
             raise InvalidProof(f"this is not a proof: {error}") from None
 
-    def result(self, content: _Payment, head: Head, chain: ProvenChain) -> PaymentFromGenesis:
+    def result(self, content: _Payment, head: Head, chain: ProvenChain) -> ProvenPayment:
         block, height = content.block.hash.hex(), content.block.header.height
         sender = content.transaction.text("senderAddress")
-        return PaymentFromGenesis(content.txid.hex(), sender, block, height, head.height - height + 1, chain)
+        return ProvenPayment(content.txid.hex(), sender, block, height, head.height - height + 1, chain)
 
 
 def payment_in(
@@ -444,16 +455,25 @@ def check_account_proof(
 
 
 def check_payment_proof(
-    answer: bytes, order: Order, *, minimum_work: int = 0, now: int | None = None, progress: Progress | None = None
-) -> PaymentFromGenesis:
-    """The payment of ``order`` that a proof from the genesis block proves; raises InvalidProof.
+    answer: bytes,
+    order: Order,
+    *,
+    tip: str | None = None,
+    minimum_work: int = 0,
+    now: int | None = None,
+    progress: Progress | None = None,
+) -> ProvenPayment:
+    """The payment of ``order`` that a proof proves; raises InvalidProof.
 
-    ``answer`` is what ``Client.genesis_proof`` returns, and the other arguments are those of
-    :func:`check_chain_proof`. The order decides how many confirmations are enough.
+    ``answer`` is what ``Client.proof`` returns. With ``tip``, the hash of a block that you trust, the proof must end in
+    that block. The other arguments are those of :func:`check_chain_proof`. The order decides how many confirmations are
+    enough.
     """
+    if tip is not None and not (isinstance(tip, str) and _HASH.fullmatch(tip)):
+        raise InvalidInput("tip must be the hash of a block, 64 hex digits")
     question = _PaymentQuestion(_checks(order.network, minimum_work, now, progress), order)
     question.checks.fetched += len(answer)
-    question.take(question.check(None, answer))
+    question.take(question.check(None, answer, tip=tip))
     return question.answer()
 
 
@@ -530,7 +550,7 @@ def proven_payment(
     minimum_work: int = 0,
     now: int | None = None,
     progress: Progress | None = None,
-) -> PaymentFromGenesis:
+) -> ProvenPayment:
     """The payment of an order on the chain with the most work; raises SvcPayError.
 
     A node that does not have the payment must prove its chain too, so that none with less work hides it. The last
@@ -573,7 +593,7 @@ async def async_proven_payment(
     minimum_work: int = 0,
     now: int | None = None,
     progress: Progress | None = None,
-) -> PaymentFromGenesis:
+) -> ProvenPayment:
     """See :func:`proven_payment`; checks run in a thread, which calls ``progress``."""
     checks = _checks(order.network, minimum_work, now, progress)
     return await _asked_async(nodes, _PaymentQuestion(checks, order))
