@@ -100,7 +100,7 @@ class World:
             waiting = {number(self.known[txid], "nonce") for txid in self.pool}
             while pending in waiting:
                 pending += 1
-            return account(len(self.included), pending)
+            return account(len(self.included), pending, call.path.rsplit("/", 1)[1])
         if call.path.startswith("/rpc/transaction/"):
             return self.record(call.path.rsplit("/", 1)[1])
         if call.path.startswith("/rpc/mempool/"):
@@ -146,9 +146,9 @@ class World:
         return answer({"txid": txid, "state": "accepted"})
 
 
-def account(nonce: int, pending_nonce: int) -> Answer:
+def account(nonce: int, pending_nonce: int, address: str = OWN) -> Answer:
     numbers = {"balance": FUNDS, "pendingBalance": FUNDS, "nonce": nonce, "pendingNonce": pending_nonce}
-    return answer({"account": {"address": OWN, **{name: str(value) for name, value in numbers.items()}}})
+    return answer({"account": {"address": address, **{name: str(value) for name, value in numbers.items()}}})
 
 
 def steps_of(world: World, journal: svc_pay.Journal, **given: Any) -> PayoutSteps:

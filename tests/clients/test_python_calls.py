@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from svc_pay.calls import Answer, Call, OwnNetwork, Pause, Steps
 from svc_pay.client import _Settings
 
 SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
+THIEF = "svcd1qwv5rncn0lmw4h7ny97sugyxaamll6rc3xzlfeq"
 ORDER = Order("order-1", SHOP, 100, 3)
 LOST = svc_pay.NodeUnreachable("the node does not answer: it was lost")
 
@@ -89,22 +91,95 @@ def test_a_question_is_repeated(trouble: Any) -> None:
     assert isinstance(ran.error, svc_pay.NodeUnreachable | svc_pay.ApiError)
 
 
-@pytest.mark.parametrize(("member", "warning"), [({}, None), ({"warning": "not yet"}, "not yet")])
-def test_a_payment_request_says_why_nobody_can_pay_it(member: dict[str, str], warning: str | None) -> None:
-    made = {"reference": "order-1", "recipient": SHOP, "amount": "100", "requiredConfirmations": 12, "sinceHeight": "0"}
-    made |= {"paymentUri": "svc:", "checkoutPath": "/pay/", "walletPath": "/wallet/"} | member
-    ran = Ran(calls.payment_request(SHOP, 100, reference="order-1"), [answer({"ok": True, "payment": made})])
-    assert ran.result.warning == warning
+def request_of(**changes: object) -> Answer:
+    """A node's payment request for 1.5 coins, named "Tea & cake"."""
+    made = {"reference": "order-1", "recipient": SHOP, "amount": "150000000", "requiredConfirmations": 12}
+    made |= {"networkId": 2, "sinceHeight": "7", "label": "Tea & cake"}
+    made["paymentUri"] = f"svc:{SHOP}?amount=1.5&ref=order-1&confirmations=12&label=Tea%20%26%20cake"
+    terms = f"reference=order-1&recipient={SHOP}&amount=1.5&confirmations=12&sinceHeight=7"
+    made["checkoutPath"] = f"/pay/?{terms}&label=Tea%20%26%20cake"
+    made["walletPath"] = f"/wallet/?pay={quote(str(made['paymentUri']), safe='')}"
+    return answer({"ok": True, "payment": made | changes})
+
+
+def requested(given: Answer, *, reference: str | None = "order-1") -> Ran:
+    return Ran(calls.payment_request(SHOP, 150_000_000, reference=reference, label="Tea & cake"), [given])
+
+
+@pytest.mark.parametrize("warning", [None, "not yet"])
+@pytest.mark.parametrize("reference", [None, "order-1"])
+def test_a_payment_request_says_why_nobody_can_pay_it(reference: str | None, warning: str | None) -> None:
+    made = requested(request_of(warning=warning), reference=reference).result
+    assert (made.warning, made.order.since_height, made.label) == (warning, 7, "Tea & cake")
+    assert (made.order.reference, made.order.amount, made.order.confirmations) == ("order-1", 150_000_000, 12)
+    assert made.payment_uri.endswith("&label=Tea%20%26%20cake")
 
 
 @pytest.mark.parametrize(
-    "link", [{"paymentUri": "javascript:alert(1)"}, {"checkoutPath": "@other.example/"}, {"checkoutPath": ""}]
+    "lie",
+    [
+        {"paymentUri": "javascript:alert(1)"},
+        {"paymentUri": f"svc:{THIEF}?amount=1.5&ref=order-1&confirmations=12&label=Tea%20%26%20cake"},
+        {"checkoutPath": "@other.example/"},
+        {"checkoutPath": f"/pay/?reference=order-1&recipient={THIEF}&amount=1.5&confirmations=12&sinceHeight=7"},
+        {"walletPath": "/wallet/"},
+        {"recipient": THIEF},
+        {"amount": "1"},
+        {"amount": 150_000_000},
+        {"reference": "order-2"},
+        {"requiredConfirmations": 1},
+        {"requiredConfirmations": 12.0},
+        {"networkId": 1},
+        {"label": "Coffee"},
+        {"label": None},
+        {"sinceHeight": 7},
+    ],
 )
-def test_a_link_of_a_payment_request_leads_to_a_wallet_or_to_the_node(link: dict[str, str]) -> None:
-    made = {"reference": "order-1", "recipient": SHOP, "amount": "100", "requiredConfirmations": 12, "sinceHeight": "0"}
-    made |= {"paymentUri": "svc:", "checkoutPath": "/pay/", "walletPath": "/wallet/"} | link
-    ran = Ran(calls.payment_request(SHOP, 100, reference="order-1"), [answer({"ok": True, "payment": made})])
+def test_a_node_changes_nothing_of_a_payment_request(lie: dict[str, object]) -> None:
+    assert isinstance(requested(request_of(**lie)).error, svc_pay.InvalidAnswer)
+
+
+@pytest.mark.parametrize("reference", ["..", "a b", "a" * 65, ""])
+def test_a_node_makes_up_only_references_that_are_some(reference: str) -> None:
+    given = request_of(reference=reference)
+    assert isinstance(requested(given, reference=None).error, svc_pay.InvalidAnswer)
+
+
+@pytest.mark.parametrize(
+    ("steps", "member", "content"),
+    [
+        (lambda: calls.payment(ORDER), "payment", {**json.loads(payment("unpaid").body)["payment"], "amount": "99"}),
+        (lambda: calls.account(SHOP), "account", {"address": THIEF}),
+        (lambda: calls.block_hash(7), "block", {"height": "8", "hash": "ab"}),
+        (lambda: calls.watch("svcwh_1"), "subscription", {"id": "svcwh_2"}),
+        (lambda: calls.cancel("svcwh_1"), "subscription", {"id": "svcwh_2"}),
+        (lambda: calls.register(ORDER, "https://a/"), "subscription", {"reference": "order-2"}),
+        (lambda: calls.redeliver("svcwh_1", "svcev_1"), "event", {"id": "svcev_2"}),
+    ],
+)
+def test_an_answer_about_something_else_is_refused(steps: Callable[[], Steps[Any]], member: str, content: Any) -> None:
+    ran = Ran(steps(), [answer({"ok": True, member: content})])
     assert isinstance(ran.error, svc_pay.InvalidAnswer)
+    assert "than the one that was asked for" in str(ran.error)
+
+
+def endless(following: Callable[[int], str], size: int = 0) -> svc_pay.SvcPayError | None:
+    steps = calls.payments(SHOP)
+    next(steps)
+    try:
+        steps.send(None)
+        for number in range(2000):
+            page = answer({"payments": [], "next": following(number)})
+            steps.send(Answer(200, None, page.body + b" " * size))
+    except svc_pay.SvcPayError as error:
+        return error
+    return None
+
+
+def test_a_list_without_end_is_an_error() -> None:
+    assert "begins again" in str(endless(lambda number: f"{number % 3}"))
+    assert "more than 1000 pages" in str(endless(str))
+    assert "or 67108864 bytes" in str(endless(str, 4 * 1024 * 1024))
 
 
 def test_calls_go_through_the_transport_that_is_given() -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -309,9 +310,11 @@ def test_a_nonce_that_another_program_has_used_is_for_a_person_to_decide(world: 
 
 
 def test_pages_without_end_are_an_error(world: World, worker: Worker) -> None:
+    numbers = count()
+
     def node(call: Call) -> Answer:
         if call.path.startswith("/rpc/address/"):
-            return answer({"transactions": [], "next": "more"})
+            return answer({"transactions": [], "next": f"{next(numbers)}"})
         return account(1, 1) if call.path.startswith("/rpc/balance/") else world.answer(call)
 
     with pytest.raises(svc_pay.InvalidAnswer, match="more than 1000 pages"):

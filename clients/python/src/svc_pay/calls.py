@@ -61,6 +61,9 @@ _FEES: Final = 100
 _ATTEMPTS: Final = 4
 _UNSYNCED_WAIT: Final = 2
 _RETRY_WAIT: Final = 2
+_MAX_PAGES: Final = 1000
+_MAX_LIST: Final = 64 * 1024 * 1024
+"""Bytes of a list that comes in pages."""
 _SECONDS: Final = re.compile("[0-9]{1,6}")
 _SAFE: Final = frozenset((502, 503, 504, 429))
 
@@ -228,15 +231,66 @@ def payment_request(
     if label is not None:
         body["label"] = label
     call = post("/rpc/commerce/payment-request", body, repeatable=True, authorized=False)
-    made = yield from _object(call, "payment", lambda members: PaymentRequest.parse(members, network))
-    order = made.order
-    asked = (recipient, amount, reference or order.reference, confirmations)
-    if (order.recipient, order.amount, order.reference, order.confirmations) != asked:
-        raise InvalidAnswer("the node's payment request is not the one that was asked for")
-    if not made.payment_uri.startswith("svc:") or not made.checkout_path.startswith("/"):
-        # Shops put both into their pages as links.
-        raise InvalidAnswer("the node's payment request has no payment URI, or no path of a checkout")
-    return made
+
+    def made(members: Members) -> PaymentRequest:
+        given = members.text("reference") if reference is None else reference
+        order = Order(given, recipient, amount, confirmations, members.number("sinceHeight"), network)
+        request = PaymentRequest.of(order, label or None, members.text_or_none("warning"))
+        expected: dict[str, object] = {
+            "reference": order.reference,
+            "recipient": order.recipient,
+            "amount": str(order.amount),
+            "requiredConfirmations": order.confirmations,
+            "networkId": network.network_id,
+            "label": request.label,
+            "paymentUri": request.payment_uri,
+            "checkoutPath": request.checkout_path,
+            "walletPath": request.wallet_path,
+        }
+        _check_same(members, expected, "payment request")
+        return request
+
+    return (yield from _object(call, "payment", made))
+
+
+def _check_same(members: Members, expected: Mapping[str, object], what: str) -> None:
+    """Raise InvalidAnswer unless a record has these members: it would be about something else than was asked for."""
+    for name, value in expected.items():
+        found = members.raw.get(name)
+        if type(found) is not type(value) or found != value:
+            raise InvalidAnswer(
+                f"the node's answer is about another {what} than the one that was asked for: {name} differs"
+            )
+
+
+def _same(call: Call, name: str, expected: Mapping[str, object], what: str, parse: Callable[[Members], T]) -> Steps[T]:
+    """What the member ``name`` of the answer is about, if that is what was asked for."""
+
+    def checked(members: Members) -> T:
+        _check_same(members, expected, what)
+        return parse(members)
+
+    return _object(call, name, checked)
+
+
+class Pages:
+    """Where the next page of a list begins. A node decides how many there are; here it does not."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._left = _MAX_LIST
+
+    def follow(self, following: str | None, body: bytes) -> str | None:
+        """``following`` of a page; raises InvalidAnswer if the list begins again, or is too long."""
+        self._left -= len(body)
+        if following is None:
+            return None
+        if following in self._seen:
+            raise InvalidAnswer("the list of the node begins again")
+        if len(self._seen) == _MAX_PAGES or self._left < 0:
+            raise InvalidAnswer(f"the list of the node has more than {_MAX_PAGES} pages or {_MAX_LIST} bytes")
+        self._seen.add(following)
+        return following
 
 
 def payment(order: Order, *, wait: int = 0, state: State | None = None) -> Steps[Payment]:
@@ -254,10 +308,17 @@ def _payment(order: Order, *, wait: int, state: State | None, limit: float | Non
             raise InvalidInput("with wait, give the last known state: the answer comes when it changes")
         query |= {"wait": str(wait), "state": state.value}
     call = get(f"/rpc/commerce/payment/{order.reference}", query, seconds=wait, limit=limit)
-    found = yield from _object(call, "payment", Payment.parse)
-    if (found.reference, found.recipient, found.amount) != (order.reference, order.recipient, order.amount):
-        raise InvalidAnswer("the node's answer is about another payment than the one that was asked for")
-    return found
+    return (yield from _same(call, "payment", _terms(order), "payment", Payment.parse))
+
+
+def _terms(order: Order) -> Mapping[str, object]:
+    """The members of a record about an order that say which one it is."""
+    return {
+        "reference": order.reference,
+        "recipient": order.recipient,
+        "amount": str(order.amount),
+        "requiredConfirmations": order.confirmations,
+    }
 
 
 def wait_for(order: Order, state: State = State.CONFIRMED, *, timeout: float | None = None) -> Steps[Payment]:
@@ -324,11 +385,12 @@ def payments(
         query["sinceHeight"] = str(check_number(since_height, "since_height"))
     found: dict[str, ReceivedTransfer] = {}
     after: str | None = None
+    pages = Pages()
     while True:
-        page = query if after is None else {**query, "after": after}
-        answer = Members.of((yield from ask(get("/rpc/commerce/payments", page))), "the answer")
+        body = yield from ask(get("/rpc/commerce/payments", query if after is None else {**query, "after": after}))
+        answer = Members.of(body, "the answer")
         found |= {each.txid: each for each in map(ReceivedTransfer.parse, answer.objects("payments"))}
-        after = answer.text_or_none("next")
+        after = pages.follow(answer.text_or_none("next"), body)
         if after is None:
             return list(found.values())
 
@@ -370,12 +432,13 @@ def register(
         body["payWithinSeconds"] = pay_within_seconds
     if ttl_seconds is not None:
         body["ttlSeconds"] = ttl_seconds
-    return _object(post("/rpc/commerce/webhooks", body, repeatable=True), "subscription", Watch.parse)
+    call = post("/rpc/commerce/webhooks", body, repeatable=True)
+    return _same(call, "subscription", _terms(order), "watch", Watch.parse)
 
 
 def watch(watch_id: str) -> Steps[Watch]:
     """A watch with its newest events."""
-    return _object(get(_watch_path(watch_id), authorized=True), "subscription", Watch.parse)
+    return _same(get(_watch_path(watch_id), authorized=True), "subscription", {"id": watch_id}, "watch", Watch.parse)
 
 
 def watches(
@@ -401,13 +464,14 @@ def watches(
 
 def cancel(watch_id: str) -> Steps[Watch]:
     """Cancel a watch; its undelivered events are dropped."""
-    return _object(post(f"{_watch_path(watch_id)}/cancel", {}, repeatable=True), "subscription", Watch.parse)
+    call = post(f"{_watch_path(watch_id)}/cancel", {}, repeatable=True)
+    return _same(call, "subscription", {"id": watch_id}, "watch", Watch.parse)
 
 
 def redeliver(watch_id: str, event_id: str) -> Steps[Delivery]:
     """Send an event again. This call is never repeated by itself."""
     path = f"{_watch_path(watch_id)}/events/{quote(event_id, safe='')}/redeliver"
-    return _object(post(path, {}, repeatable=False), "event", Delivery.parse)
+    return _same(post(path, {}, repeatable=False), "event", {"id": event_id}, "event", Delivery.parse)
 
 
 def test_callback(callback_url: str) -> Steps[CallbackTest]:
@@ -431,7 +495,7 @@ def account(address: str) -> Steps[Account]:
 
 def account_of(address: str) -> Steps[Account]:
     """The account of an address whose network was checked before."""
-    return _object(get(f"/rpc/balance/{address}"), "account", Account.parse)
+    return _same(get(f"/rpc/balance/{address}"), "account", {"address": address}, "account", Account.parse)
 
 
 def sign(
@@ -525,12 +589,15 @@ def confirmations(txid: str) -> Steps[int | None]:
     return max(record.count("confirmations"), 1)
 
 
-def transfers_of(address: str, *, waiting: bool, before: str | None) -> Steps[tuple[list[Members], str | None]]:
+def transfers_of(
+    address: str, *, waiting: bool, before: str | None, pages: Pages
+) -> Steps[tuple[list[Members], str | None]]:
     """A page of the transfers from or to an address, in the mempool or on the chain, the newest first."""
     path = f"/rpc/mempool/{address}" if waiting else f"/rpc/address/{address}/transactions"
     query = {"limit": "100"} if before is None else {"limit": "100", "before": before}
-    answer = Members.of((yield from ask(get(path, query))), "the answer")
-    return answer.objects("transactions"), answer.text_or_none("next")
+    body = yield from ask(get(path, query))
+    answer = Members.of(body, "the answer")
+    return answer.objects("transactions"), pages.follow(answer.text_or_none("next"), body)
 
 
 def broadcast(transfer: SignedTransfer) -> Steps[str]:
@@ -545,4 +612,4 @@ def broadcast(transfer: SignedTransfer) -> Steps[str]:
 def block_hash(height: int) -> Steps[str]:
     """The hash of the block at a height: the tip of a proof, if this node is trusted."""
     call = get(f"/rpc/block/{check_number(height, 'height')}")
-    return _object(call, "block", lambda block: block.text("hash"))
+    return _same(call, "block", {"height": str(height)}, "block", lambda block: block.text("hash"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from svc_pay.chain import (
     MAX_CONFIRMATIONS,
@@ -14,6 +14,7 @@ from svc_pay.chain import (
     check_amount,
     check_number,
     check_reference,
+    format_amount,
     network_of,
 )
 from svc_pay.errors import InvalidAnswer
@@ -108,24 +109,20 @@ class PaymentRequest:
         return f"{node.rstrip('/')}{self.checkout_path}{query and '&'}{query}"
 
     @classmethod
-    def parse(cls, members: Members, network: Network) -> "PaymentRequest":
-        """From the member `payment` of an answer of a node of ``network``."""
-        order = Order(
-            members.text("reference"),
-            members.text("recipient"),
-            members.number("amount"),
-            members.count("requiredConfirmations"),
-            members.number("sinceHeight"),
-            network,
-        )
-        return cls(
-            order=order,
-            payment_uri=members.text("paymentUri"),
-            checkout_path=members.text("checkoutPath"),
-            wallet_path=members.text("walletPath"),
-            label=members.text_or_none("label"),
-            warning=members.text_or_none("warning"),
-        )
+    def of(cls, order: Order, label: str | None, warning: str | None = None) -> "PaymentRequest":
+        """That of an order: what a buyer pays, and where, is decided by the shop and by no node.
+
+        The forms are those of docs/wallets.md, "References and payment links", and of docs/pages.md of svcd.
+        """
+        coins = format_amount(order.amount)
+        named = "" if label is None else f"&label={quote(label, safe='')}"
+        uri = f"svc:{order.recipient}?amount={coins}&ref={order.reference}&confirmations={order.confirmations}{named}"
+        query = {"reference": order.reference, "recipient": order.recipient, "amount": coins}
+        query |= {"confirmations": str(order.confirmations)}
+        if order.since_height is not None:
+            query["sinceHeight"] = str(order.since_height)
+        checkout = f"/pay/?{urlencode(query, quote_via=quote, safe='')}{named}"
+        return cls(order, uri, checkout, f"/wallet/?pay={quote(uri, safe='')}", label, warning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,6 @@ _WINDOW: Final = 16
 """Nonces of an account that a mempool holds."""
 _ATTEMPTS: Final = 3
 """Transfers of one payout that are sent at once, if the node refuses the newest."""
-_PAGES: Final = 1000
 _FIELDS: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
 _NODE: Final = (ApiError, NodeUnreachable, InvalidAnswer)
 
@@ -341,8 +340,9 @@ class PayoutSteps:
     def _signed_with(self, nonce: int, *, waiting: bool) -> Steps[tuple[str, int] | None]:
         """Txid and confirmations of a transfer with this nonce that the key has signed, as the node shows it."""
         before: str | None = None
-        for _ in range(_PAGES):
-            records, before = yield from calls.transfers_of(self._address, waiting=waiting, before=before)
+        pages = calls.Pages()
+        while True:
+            records, before = yield from calls.transfers_of(self._address, waiting=waiting, before=before, pages=pages)
             for record in records:
                 transfer = self._own(record)
                 if transfer is not None and nonce_of(transfer) == nonce:
@@ -351,7 +351,6 @@ class PayoutSteps:
                     return None
             if before is None:
                 return None
-        raise InvalidAnswer(f"the node lists more than {_PAGES} pages of transfers")
 
     def _own(self, record: Members) -> SignedTransfer | None:
         """The transfer in a record, if this key has signed it."""
