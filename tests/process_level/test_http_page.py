@@ -12,7 +12,7 @@ import pytest
 
 from svcd.config.schema import Limits
 from svcd.p2p.routes import BODY_CAPS
-from svcd.rpc.proof_routes import GENESIS_TOKENS, OTHER_TIP_TOKENS
+from svcd.rpc.proof_routes import CHAIN_TOKENS, OTHER_TIP_TOKENS
 from svcd.web.connections import DEFAULT_BODY_CAP
 from svcd.web.rate_limits import LOOKUP_TOKENS
 from svcd.web.routes import MAX_QUERY_FIELDS
@@ -92,7 +92,7 @@ def test_limits_are_those_of_the_node() -> None:
     rows = dict(re.findall(r"^\| ([a-z -]+[a-z]) \| (.+) \|$", TEXT, re.MULTILINE))
     burst, lookup = limits.burst_seconds, 1 + LOOKUP_TOKENS
     shown = {
-        "reading requests": (limits.requests_per_second, limits.requests_per_second * burst, GENESIS_TOKENS),
+        "reading requests": (limits.requests_per_second, limits.requests_per_second * burst, CHAIN_TOKENS),
         "proofs of chain and accounts": (limits.proofs_per_second, limits.proofs_per_second * burst, OTHER_TIP_TOKENS),
         "broadcasts": (limits.broadcasts_per_second, limits.broadcasts_per_second * burst, lookup),
         "requests between nodes": (limits.peer_posts_per_second, limits.peer_posts_per_second * burst, lookup),
