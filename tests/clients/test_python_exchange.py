@@ -5,6 +5,7 @@ import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
 
@@ -167,3 +168,19 @@ def test_no_proxy_is_taken_from_the_environment(
     with pytest.raises(svc_pay.NodeUnreachable):
         ask("http://127.0.0.1:1", timeout=SOON)
     assert hostile.heads == []
+
+
+def test_threads_that_share_a_client_do_not_wait_for_each_other(hostile: Hostile) -> None:
+    """A shop answers its buyers in threads; the server answers none before it has all of their questions."""
+    together = threading.Barrier(20, timeout=DEADLINE)
+    body = b'{"ok": false, "error": "no such account"}'
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+    def served(connection: socket.socket) -> None:
+        together.wait()
+        connection.sendall(head + body)
+
+    hostile.serve = served
+    with Client(hostile.url, timeout=DEADLINE) as client, ThreadPoolExecutor(together.parties) as threads:
+        asked = [threads.submit(client.account, ADDRESS) for _ in range(together.parties)]
+        assert {type(each.exception()) for each in asked} == {svc_pay.NotFound}

@@ -71,8 +71,14 @@ class _Transport(httpx.HTTPTransport):
     def __init__(self) -> None:
         trusted = httpx.create_ssl_context()
         super().__init__(verify=trusted, trust_env=False)
-        # httpx has no other way to hand in what connects.
-        self._pool = httpcore.ConnectionPool(ssl_context=trusted, network_backend=_Backend())
+        # httpx has no other way to hand in what connects. The numbers are its own; those of httpcore are lower.
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=trusted,
+            max_connections=100,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=_Backend(),
+        )
 
 
 def connections(transport: httpx.BaseTransport | None) -> httpx.Client:
