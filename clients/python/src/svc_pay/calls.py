@@ -236,11 +236,8 @@ def payment_request(
         given = members.text("reference") if reference is None else reference
         order = Order(given, recipient, amount, confirmations, members.number("sinceHeight"), network)
         request = PaymentRequest.of(order, label or None, members.text_or_none("warning"))
-        expected: dict[str, object] = {
-            "reference": order.reference,
-            "recipient": order.recipient,
-            "amount": str(order.amount),
-            "requiredConfirmations": order.confirmations,
+        expected = {
+            **_terms(order),
             "networkId": network.network_id,
             "label": request.label,
             "paymentUri": request.payment_uri,
@@ -580,13 +577,14 @@ def check_recipient(
 
 def confirmations(txid: str) -> Steps[int | None]:
     """How many confirmations a transfer has, at least 1; None if no block of the chain has it."""
+    call = get(f"/rpc/transaction/{txid}")
     try:
-        record = Members.of((yield from ask(get(f"/rpc/transaction/{txid}"))), "the answer").object("transaction")
+        count = yield from _same(
+            call, "transaction", {"txid": txid}, "transfer", lambda one: one.count("confirmations")
+        )
     except NotFound:
         return None
-    if record.text("txid") != txid:
-        raise InvalidAnswer("the node's answer is about another transfer than the one that was asked for")
-    return max(record.count("confirmations"), 1)
+    return max(count, 1)
 
 
 def transfers_of(
@@ -604,8 +602,7 @@ def broadcast(transfer: SignedTransfer) -> Steps[str]:
     """Hand a signed transfer to the network; ``accepted``, or ``known`` if the node had it. Safe to repeat."""
     call = post("/rpc/broadcast", {"transaction": transfer.transaction}, repeatable=True, authorized=False)
     answer = Members.of((yield from ask(call)), "the answer")
-    if answer.text("txid") != transfer.txid:
-        raise InvalidAnswer("the node has read another transfer than the one that was broadcast")
+    _check_same(answer, {"txid": transfer.txid}, "transfer")
     return answer.text("state")
 
 

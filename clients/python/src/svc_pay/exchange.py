@@ -101,7 +101,6 @@ def exchange(http: httpx.Client, request: httpx.Request, until: float, *, most: 
     """
     token = _until.set(until)
     try:
-        left(until)
         response = http.send(request, stream=True)
         try:
             _check(response)
