@@ -199,7 +199,7 @@ def test_a_forged_chain_is_told(tab: Tab, liar: Between) -> None:
     tab.see("#home-unproved[data-error=unproved]")
     assert "does not build on the block before it" in tab.text("#home-unproved")
 
-    # What was wrong stays wrong while nothing is proven, also for who looks at something else meanwhile
+    # What was wrong stays wrong while nothing is proven, also after another view
     def refuse(path: str, node: Callable[[], Reply]) -> Reply | None:
         return Reply.json(503, {"ok": False, "error": "later"}) if path.startswith("/rpc/proof/") else None
 

@@ -12,7 +12,7 @@ import { message } from "./texts.mjs";
 
 const SCRIPT = "/static/light-worker.mjs";
 
-/** What is wrong with the balance of an address, from then until it is proven, whatever is looked at meanwhile.
+/** What is wrong with the balance of an address, until the balance is proven, whichever view is shown meanwhile.
  * @type {Map<string, Problem>} */
 const wrong = new Map();
 

@@ -1,4 +1,4 @@
-// What is taken of an answer of a node, or of whoever stands before it, below every call of the client and the pages.
+// The limits of an answer of a node, or of a proxy in front of it, below all calls of the client and of the pages.
 
 import { InvalidAnswer } from "./errors.mjs";
 

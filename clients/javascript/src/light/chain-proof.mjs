@@ -55,7 +55,7 @@ import { InvalidProof } from "./errors.mjs";
 const RECENT = 100;
 /** Draws in each halving of the work toward the tip. */
 const SAMPLES = 32;
-/** How many headers more a proof may show than are asked for: each costs whoever checks its work. */
+/** How many headers more a proof may show than are asked for: each costs the checker an attempt of work. */
 const MAX_MORE = 8;
 /** The greatest size of a proof. */
 export const MAX_PROOF_BYTES = 4 * 1024 * 1024;

@@ -27,7 +27,7 @@ RECENT: Final = 100
 SAMPLES: Final = 32
 """Draws in each halving of the work toward the tip."""
 MAX_MORE: Final = 8
-"""Headers that neither the newest blocks nor a draw ask for, at most: each costs whoever checks its work."""
+"""Headers that neither the newest blocks nor a draw ask for, at most: each costs the checker an attempt of work."""
 MAX_PROOF_BYTES: Final = 4 * 1024 * 1024
 
 _CHAIN: Final = ("tip", "headers", "nodes")

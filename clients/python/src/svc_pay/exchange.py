@@ -1,8 +1,8 @@
-"""One exchange over HTTP: what this package believes of a server, below all calls of both clients and of rates.
+"""One request and its answer over HTTP: the limits of both clients and of rates, below all of their calls.
 
-A server, or whoever stands before it, decides about every byte of an answer. So an exchange ends at a moment that is
-given, an answer has a greatest size, which no compression gets around, no redirect is followed, and neither a proxy nor
-a password is taken from the environment. Only certificates are found as in other programs, with ``SSL_CERT_FILE``.
+A server, or a proxy in front of it, chooses every byte of an answer. So an exchange has a deadline, and an answer has a
+maximum size and is not compressed; no redirect is followed, and neither a proxy nor a password is taken from the
+environment. Trusted certificates are found as in other programs: ``SSL_CERT_FILE`` may name them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from svc_pay.calls import Answer
 from svc_pay.errors import InvalidAnswer
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
-"""Bytes of the greatest answer."""
+"""Bytes of an answer, at most."""
 PLAIN: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
 """The headers of every request: the answer is JSON, and not compressed."""
 
@@ -30,7 +30,7 @@ def left(until: float, most: float | None = None) -> float:
     """The seconds until ``until`` by the monotonic clock, at most ``most``; raises httpx.ReadTimeout if it is past."""
     seconds = until - monotonic()
     if seconds <= 0:
-        raise httpx.ReadTimeout("it has taken longer than it may")
+        raise httpx.ReadTimeout("the answer has taken too long")
     return seconds if most is None else min(seconds, most)
 
 
@@ -132,7 +132,7 @@ async def async_exchange(http: httpx.AsyncClient, request: httpx.Request, until:
             finally:
                 await response.aclose()
     except TimeoutError:
-        raise httpx.ReadTimeout("it has taken longer than it may") from None
+        raise httpx.ReadTimeout("the answer has taken too long") from None
     return body.of(response)
 
 
