@@ -66,7 +66,7 @@ def test_bodies_that_are_never_completed(nodes: Nodes, attackers: int, forwarded
             begin(stack, node, PROXY if forwarded else address, address if forwarded else None)
         assert statuses(node, forwarded=forwarded) == SERVED
     assert node.measured("svcd_http_bodies_evicted_total", site="public") > 0
-    lines = [event["message"] for event in node.events if "dropped to make room" in event["message"]]
+    lines = [event["message"] for event in node.logged("dropped to make room")]
     assert 1 <= len(lines) <= 1 + (time.monotonic() - began) / LOG_SECONDS
     assert "127.5.0." in lines[0]
 

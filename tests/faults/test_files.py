@@ -84,9 +84,11 @@ def test_a_journal_of_the_waiting_transfers_that_is_overwritten(nodes: Nodes) ->
     whole[len(whole) // 2] ^= 0x10
     journal.write_bytes(whole)
     node = nodes.start()
-    (warning,) = [event["message"] for event in node.events if event["level"] == "warn"]
-    assert warning.startswith(f"{journal} is damaged in 1 place, ")
-    assert warning.endswith(" bytes in all: the transfers there are lost, unless wallets and peers send them again")
+    (warning,) = node.logged(f"{journal} is damaged in 1 place, ")
+    assert warning["level"] == "warn"
+    assert warning["message"].endswith(
+        " bytes in all: the transfers there are lost, unless wallets and peers send them again"
+    )
     assert len(node.ok(node.get("/p2p/transactions"))["transactions"]) == 2
     node.stop()
     journal.write_bytes(bytes(64) + journal.read_bytes())
@@ -148,10 +150,11 @@ def test_a_log_of_the_chain_that_is_removed_while_the_node_is_off(shop: Shop) ->
     log.unlink()
     shop.start()
     assert shop.node.status()["height"] == "1"
-    (warning,) = [event["message"] for event in shop.node.events if event["level"] == "warn"]
-    assert warning == (
+    (warning,) = shop.node.logged(f"{log} is missing ")
+    assert (warning["level"], warning["message"]) == (
+        "warn",
         f"{log} is missing although the last run did not shut down cleanly: the newest blocks are lost with it, and "
-        "are fetched again"
+        "are fetched again",
     )
     # Alone, it can fetch them from nobody: another block takes its place, and the merchant hears of that.
     shop.node.mine(1)

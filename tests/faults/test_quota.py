@@ -51,8 +51,10 @@ def test_a_quota_that_stops_the_webhooks_only(shop: Shop) -> None:
     sentence = "the webhooks' database cannot be written: disk I/O error"
     assert shop.node.operator("/ready").error == f"not ready: {sentence}"
     assert shop.node.ok(shop.node.operator("/operator/status"))["status"]["alarms"] == {"disk": sentence}
-    wait_until(lambda: f"alarm disk: {sentence}" in shop.node.output, "an alarm in the log")
-    assert loud(shop.node) == ["the webhooks' database cannot be written: disk I/O error. Events follow once it can"]
+    assert shop.node.logged(f"alarm disk: {sentence}")
+    line = f"{sentence}. Events follow once it can"
+    assert shop.node.logged(line)
+    assert loud(shop.node) == [line]
     shop.node.mine(1)
     assert shop.state(order["request"]) == "confirming 1 of 3", "the chain goes on"
     assert shop.ask("POST", f"/rpc/commerce/webhooks/{order['watch']}/cancel", {}).error == REFUSED

@@ -21,7 +21,7 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.web.routes import Route
 from tests.process_level.conftest import DEVNET as OPTIONS
 from tests.process_level.conftest import Nodes, nodes
-from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode, exchange, free_port, wait_until
+from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode, exchange, free_port
 
 __all__ = ["nodes"]
 
@@ -125,7 +125,7 @@ def owe_callbacks(node: RunningNode, public: Door, operator: Door) -> None:
         wire = sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET).wire
         assert public.send("POST", "/rpc/broadcast", b'{"transaction":' + wire + b"}", TOKEN) == 200
     assert operator.send("POST", "/operator/mine", b'{"blocks": 2}', operator.token) == 200
-    wait_until(lambda: "callbacks to " in node.output, "a line about the receiver")
+    assert node.logged("callbacks to ")
 
 
 def secrets_of(folder: Path) -> list[str]:
@@ -182,7 +182,7 @@ def test_the_password_of_the_database_is_told_to_nobody(nodes: Nodes) -> None:
         [BIN / "svc", "--data-dir", node.data_dir, "node", "status"], env=ENVIRONMENT, capture_output=True, text=True
     )
     assert "does not answer" in told.stdout + told.stderr
-    wait_until(lambda: "webhooks begin when their database answers" in node.output, "a line about the database")
+    assert node.logged("webhooks begin when their database answers")
     assert MARK not in told.stdout + told.stderr + node.output
     node.terminate()
     node.wait_ended()

@@ -87,7 +87,7 @@ def test_limits_and_webhooks_are_those_of_the_configuration(nodes: Nodes) -> Non
 def test_the_port_for_health_checks_serves_nothing_else(nodes: Nodes) -> None:
     port = free_port()
     node = nodes.start("--network=devnet", "--set=participation.alone=false", f"--set=operator.healthListen=tcp:{port}")
-    assert any(event["message"] == f"listening on tcp:{port}" for event in node.events)
+    assert [event["message"] for event in node.logged(f"listening on tcp:{port}")] == [f"listening on tcp:{port}"]
 
     def asked(method: str, target: str) -> tuple[int, bytes]:
         connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
@@ -120,7 +120,7 @@ def test_a_deep_reorganisation_raises_an_alarm_and_one_line(nodes: Nodes) -> Non
     node.ok(node.operator("/operator/reorganise", {"depth": 12}))
     (alarm,) = node.ok(node.operator("/ready"))["alarms"]
     assert alarm.startswith("a reorganisation undid 12 blocks, from height 2 to 13: ")
-    assert [event["level"] for event in node.events if alarm in event["message"]] == ["warn"]
+    assert [event["level"] for event in node.logged(alarm)] == ["warn"]
 
 
 def test_a_node_that_talks_to_no_others(nodes: Nodes) -> None:

@@ -184,6 +184,18 @@ class RunningNode:
         """The log's events; every line of it must be one, but for the last while it is being written."""
         return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
+    def logged(self, part: str) -> list[dict[str, Any]]:
+        """Wait for an event whose message has ``part``, and return all of them.
+
+        A thread writes the log: an answer of the node may come before the line about what was asked for.
+        """
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events if part in event["message"]]
+
+        wait_until(lambda: bool(found()), f"a line with {part!r} in the log")
+        return found()
+
     # Asking
 
     def connection(self) -> HTTPConnection:

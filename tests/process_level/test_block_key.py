@@ -216,7 +216,7 @@ def test_a_node_earns_and_sweeps(nodes: Nodes, data: Path) -> None:
     node.mine(2)
     wait_until(lambda: node.measured("svcd_sweep_transfers_total") == 1, "a sweep")
     txid = sweep(node)["lastTxid"]
-    (line,) = [event for event in node.events if event["message"].startswith("sweeping ")]
+    (line,) = node.logged("sweeping ")
     assert txid in line["message"]
     node.kill()
 

@@ -44,9 +44,10 @@ def test_a_node_that_starts_calls_others_at_once(nodes: Nodes) -> None:
     def seconds_to_meet(name: str) -> float:
         joining = nodes.start(*DEVNET, f'--set=p2p.seeds=["http://127.0.0.1:{port}"]', name=name)
         wait_until(lambda: peers(joining) == 1, "the other node")
-        (met,) = [event["time"] for event in joining.events if event["message"].startswith("met ")]
-        listens = max(event["time"] for event in joining.events if event["message"].startswith("listening on "))
-        return (datetime.fromisoformat(met) - datetime.fromisoformat(listens)).total_seconds()
+        (met,) = joining.logged(f" at http://127.0.0.1:{port}")
+        assert met["message"].startswith("met ")
+        listens = max(event["time"] for event in joining.logged("listening on "))
+        return (datetime.fromisoformat(met["time"]) - datetime.fromisoformat(listens)).total_seconds()
 
     # A busy machine may be slow once, but not each time.
     assert any(seconds_to_meet(f"second-{number}") < 0.9 for number in range(4))
@@ -57,7 +58,7 @@ def test_a_node_under_another_url_than_it_names_is_not_kept(nodes: Nodes) -> Non
     nodes.start(*DEVNET, f"--set=http.publicUrl=http://127.0.0.1:{named}", name="first", port=seed)
     options = (*DEVNET, f'--set=p2p.seeds=["http://127.0.0.1:{seed}"]')
     joining = nodes.start(*options, name="second")
-    wait_until(lambda: "answers and names as its endpoint" in joining.output, "a word about the URL")
+    assert joining.logged("answers and names as its endpoint")
     assert peers(joining) == 0
 
 

@@ -87,7 +87,7 @@ def test_certificates_limits_and_the_level_change_without_a_restart(nodes: Nodes
     ]
     assert certificate_of(port) == files.signed.pem.decode()
     alarm = f"the certificate {files.certificate} ends in less than 14 days: renew it"
-    wait_until(lambda: alarm in node.output, "the alarm of the certificate")
+    assert node.logged(alarm)
     assert 429 in [exchange(node.connection(), "GET", "/rpc/consensus").status for _ in range(20)]
 
     files.certificate.write_text("no certificate")
@@ -97,7 +97,7 @@ def test_certificates_limits_and_the_level_change_without_a_restart(nodes: Nodes
     assert "must be a key and its certificate in PEM" in refused.stderr
     assert certificate_of(port) == files.signed.pem.decode()
     os.kill(node.process.pid, signal.SIGUSR1)
-    wait_until(lambda: "SIGUSR1: the node does not write the log" in node.output, "the answer to SIGUSR1")
+    assert node.logged("SIGUSR1: the node does not write the log")
     # The log has the warning of the alarm.
     node.terminate()
     assert node.wait_ended() == 0
@@ -128,7 +128,7 @@ def test_merchants_change_without_a_restart(nodes: Nodes) -> None:
     configured.hang_up()
     wait_until(lambda: configured.status(NEW) == 401, "the removal of a merchant")
     assert (configured.status(OLD), configured.status(MUSIC)) == (401, 200)
-    assert "removed books (active webhooks, which continue: 1; webhooks with events" in configured.node.output
+    assert configured.node.logged("removed books (active webhooks, which continue: 1; webhooks with events")
 
     (configured.folder / "books-token").chmod(0o644)
     configured.write(configured.merchant("books"), configured.merchant("music", "tokenfile = 7"))
@@ -138,7 +138,7 @@ def test_merchants_change_without_a_restart(nodes: Nodes) -> None:
     assert "did you mean tokenFile?" in refused.stderr
     configured.write(configured.merchant("books"))
     configured.hang_up()
-    wait_until(lambda: "is open to others (mode 0644)" in configured.node.output, "the refusal in the log")
+    assert configured.node.logged("is open to others (mode 0644)")
     assert (configured.status(NEW), configured.status(MUSIC)) == (401, 200)
 
     (configured.folder / "books-token").chmod(0o600)

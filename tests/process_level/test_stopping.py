@@ -202,7 +202,7 @@ def test_asked_twice_it_stops_once(nodes: Nodes) -> None:
         wait_until(lambda: not accepts(node.port), "a closed port")
         node.terminate()
         node.process.send_signal(signal.SIGINT)
-        wait_until(lambda: "stopping already" in node.output, "a line that says so")
+        assert node.logged("stopping already")
         assert node.process.poll() is None
         client.sendall(b"}")
         assert client.recv(4096).startswith(b"HTTP/1.1 400 ")

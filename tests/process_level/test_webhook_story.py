@@ -389,7 +389,7 @@ def test_two_merchants_of_one_node(shop: Shop, certificate: Signed, tmp_path: Pa
         shop.node.mine(1)
         wait_until(lambda: shop.receiver.names[-1] == "confirming: confirming 2", "the second block")
         unheard = len(books.events)
-        assert shop.node.output.count("the configuration has no merchant books") == 1
+        assert len(shop.node.logged("the configuration has no merchant books")) == 1
         shop.node.stop()
         assert len(books.events) == unheard
         shop.options = (*shop.options, shop.books(new_secret, BOOKS_SECRET))
