@@ -14,7 +14,6 @@ import {
   must,
 } from "./chain.js";
 import { questionsOf } from "./client.js";
-import { verifySignature } from "./ed25519.js";
 import { bytesOfSize } from "./encodings.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, PayoutRefused } from "./errors.js";
 import {
@@ -30,6 +29,7 @@ import {
   validOf,
 } from "./ledger.js";
 import { hexOf } from "./light/bytes.mjs";
+import { verify } from "./light/ed25519.mjs";
 import { signTransfer } from "./wallet.js";
 
 /** Nonces of an account that a mempool holds. */
@@ -365,7 +365,7 @@ export class Payouts {
     const formed = signed !== null && senderPublicKey === hexOf(this.#key.publicKey) && NUMBER.test(nonce);
     if (!formed || typeof nonce !== "string" || Object.values(fields).includes(undefined)) return null;
     const transfer = await transferOf({ ...fields, signature }, this.#network);
-    const right = await verifySignature(this.#key.publicKey, bytesOfSize(transfer.txid, 32), signed);
+    const right = await verify(this.#key.publicKey, bytesOfSize(transfer.txid, 32), signed);
     return right ? transfer : null;
   }
 }

@@ -1,10 +1,10 @@
 // The transfer of a payment proof: its signature, and its path into its block (docs/payment-proof.md).
 
 import { addressOf, txidOf } from "./chain.js";
-import { verifySignature } from "./ed25519.js";
 import { bytesOfSize } from "./encodings.js";
 import { InvalidProof } from "./errors.js";
 import { hexOf, joined, sha256 } from "./light/bytes.mjs";
+import { verify } from "./light/ed25519.mjs";
 import { members } from "./members.js";
 
 const MAX_PATH = 64;
@@ -37,7 +37,7 @@ export async function checkTransfer(proof, network) {
   const sender = await addressOf(publicKey, network);
   must(transaction.senderAddress === sender, "senderAddress is not the address of senderPublicKey");
   const txid = await txidOf(transaction, network);
-  const signed = await verifySignature(publicKey, txid, signature);
+  const signed = await verify(publicKey, txid, signature);
   must(signed, "the signature of the transfer is not its sender's");
   const steps = path.map((step) => bytesOfSize(step, 32));
   must(steps.length <= MAX_PATH && !steps.includes(null), `path must be an array of at most ${MAX_PATH} hashes`);

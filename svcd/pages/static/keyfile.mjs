@@ -5,7 +5,7 @@
 
 import { addressOf, checkAddress } from "./address.mjs";
 import { bytesOf, hexOf, utf8 } from "./bytes.mjs";
-import { keyOf } from "./ed25519.mjs";
+import { pairOf } from "./ed25519.mjs";
 import { idOf, NETWORKS } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -40,6 +40,15 @@ const [, MAX_ITERATIONS] = BOUNDS[PBKDF2].iterations;
 /** Rounds by which the computer's speed is measured. */
 const PROBE = 200_000;
 const MAX_BYTES = 4096;
+
+/** Throw `no-ed25519` unless this browser can sign with the key of a seed. */
+export async function checkSupport() {
+  try {
+    await pairOf(new Uint8Array(32).fill(1));
+  } catch {
+    throw new Problem("no-ed25519", message("wallet-script.no-ed25519"));
+  }
+}
 
 /** @type {(password: string, salt: Bytes, iterations: number, use: KeyUsage) => Promise<CryptoKey>} */
 async function cipherKey(password, salt, iterations, use) {
@@ -88,7 +97,7 @@ export const seal = (seed, password, network, random, iterations) =>
 async function sealAs(seed, password, network, random, iterations) {
   const salt = random(16);
   const nonce = random(12);
-  const { publicKey } = await keyOf(seed);
+  const { publicKey } = await pairOf(seed);
   const readable = {
     address: await addressOf(publicKey, network),
     format: FORMAT,
@@ -137,11 +146,11 @@ export function outdated({ kdf }) {
   return kdf.name === PBKDF2 && kdf.iterations < MIN_ITERATIONS;
 }
 
-/** The key in a keyfile, as keyOf gives it; throws `wrong-password`, `keyfile-argon2id` or `damaged-keyfile`.
+/** The key in a keyfile, as pairOf gives it; throws `wrong-password`, `keyfile-argon2id` or `damaged-keyfile`.
  * @type {(keyfile: Keyfile, password: string) => Promise<Key>} */
 export async function unseal(keyfile, password) {
   const seed = await seedIn(keyfile, password);
-  const opened = await keyOf(seed);
+  const opened = await pairOf(seed);
   seed.fill(0);
   const { address, publicKey } = keyfile;
   const own = (await addressOf(opened.publicKey, { prefix: prefixOf(keyfile) })) === address && hexOf(opened.publicKey) === publicKey;

@@ -4,6 +4,7 @@ import { addressOf } from "./address.mjs";
 import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof } from "./chain-proof.mjs";
 import { rulesOf, slotTime } from "./chain-rules.mjs";
+import { verify } from "./ed25519.mjs";
 import { keyOf } from "./key-hash.mjs";
 import { builtIn } from "./networks.mjs";
 import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.mjs";
@@ -133,21 +134,8 @@ async function checkedTxid(transfer, network) {
   const own = transfer.senderAddress === (await addressOf(key, network));
   must(own, "senderAddress is not the address of senderPublicKey");
   const txid = await txidOf(transfer, network);
-  must(await isSigned(key, txid, bytesOfHex(transfer.signature)), "the signature of the transfer is not its sender's");
+  must(await verify(key, txid, bytesOfHex(transfer.signature)), "the signature of the transfer is not its sender's");
   return txid;
-}
-
-/** Whether a signature is that of a public key over a message; false, too, for a key that is none.
- * @type {(publicKey: Bytes, message: Bytes, signature: Bytes) => Promise<boolean>} */
-async function isSigned(publicKey, message, signature) {
-  try {
-    const key = await crypto.subtle.importKey("raw", publicKey, "Ed25519", false, ["verify"]);
-    return await crypto.subtle.verify("Ed25519", key, signature, message);
-  } catch (problem) {
-    // What a browser without Ed25519 throws says nothing of the proof.
-    if (problem instanceof DOMException && problem.name === "NotSupportedError") throw problem;
-    return false;
-  }
 }
 
 /** The root to which an audit path leads (RFC 6962 section 2.1.1); null if its length is wrong.

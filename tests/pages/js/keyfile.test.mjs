@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
-import { checkSupport, keyOf } from "../../../svcd/pages/static/ed25519.mjs";
-import { calibrated, outdated, parse, render, reseal, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
+import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { calibrated, checkSupport, outdated, parse, render, reseal, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -16,12 +16,12 @@ test("keys are made in browsers that refuse what WebKitGTK 2.50 and Firefox 140 
   });
   context.mock.method(subtle, "exportKey", () => Promise.reject(new DOMException("no", "OperationError")));
   await checkSupport();
-  const { publicKey } = await keyOf(new Uint8Array(32));
+  const { publicKey } = await pairOf(new Uint8Array(32));
   assert.equal(hexOf(publicKey), "3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29");
   // The first byte of the SHA-512 of this seed is zero.
   const seed = bytesOf("a874154c8ac260b08363f7016ff0f83e9b1ffdb1e373314ff9a6db6fb56dd5e5");
   const expected = "4f39f30b3da4dbae90d60e4d73acccc6ee032bb6a22e5bcbc38c6c8946207286";
-  assert.equal(hexOf((await keyOf(seed)).publicKey), expected);
+  assert.equal(hexOf((await pairOf(seed)).publicKey), expected);
   context.mock.method(subtle, "importKey", () => Promise.reject(new DOMException("no", "NotSupportedError")));
   assert.equal(await codeOf(checkSupport()), "no-ed25519");
 });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { addressOf } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
-import { keyOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
 import {
   bip39Seed,
   firstKey,
@@ -37,7 +37,7 @@ for (const { words, stretched, seed, publicKey, address } of wallets) {
     assert.equal(hexOf(await bip39Seed(words.split(" "))), stretched);
     const made = await seedOfWords(words.split(" "));
     assert.equal(hexOf(made), seed);
-    const key = await keyOf(made);
+    const key = await pairOf(made);
     assert.equal(hexOf(key.publicKey), publicKey);
     for (const [name, expected] of Object.entries(address)) {
       assert.equal(await addressOf(key.publicKey, NETWORKS[name]), expected);

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { checkAddress, addressOf } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf } from "../../../svcd/pages/static/bytes.mjs";
 import { RULES as RULES_OF } from "../../../svcd/pages/static/chain-rules.mjs";
-import { keyOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
 import { InvalidProof } from "../../../svcd/pages/static/errors.mjs";
 import { checkGiven, genesisIn } from "../../../svcd/pages/static/genesis.mjs";
 import { parse, render, reseal, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
@@ -176,7 +176,7 @@ test("the fragment of a founder's link", () => {
 });
 
 test("addresses and payment links have the prefix of the network", async () => {
-  const { publicKey } = await keyOf(SEED);
+  const { publicKey } = await pairOf(SEED);
   const address = await addressOf(publicKey, own);
   assert.match(address, /^fest1q[a-z0-9]{38}$/);
   checkAddress(address, own);

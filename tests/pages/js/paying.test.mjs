@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { addressOf } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf } from "../../../svcd/pages/static/bytes.mjs";
-import { keyOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
 import { hasFallen, linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
@@ -14,7 +14,7 @@ import { codeOf, vectors } from "./vectors.mjs";
 const COIN = 100_000_000n;
 const BOB = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
 const network = NETWORKS.devnet;
-const key = await keyOf(bytesOf(vectors("svc_protocol").networks.devnet.keys[0].seed));
+const key = await pairOf(bytesOf(vectors("svc_protocol").networks.devnet.keys[0].seed));
 const sender = await addressOf(key.publicKey, network);
 const signer = { key, sender };
 

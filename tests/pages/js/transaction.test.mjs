@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
-import { keyOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { canonical, signTransfer, transferOf, txidOf } from "../../../svcd/pages/static/transaction.mjs";
 import { vectors } from "./vectors.mjs";
@@ -31,7 +31,7 @@ for (const [name, { keys, transactions }] of Object.entries(vectors("svc_protoco
     });
 
     test(`${what}: txid and signature`, async () => {
-      const signed = await signTransfer(draftOf(vector.transaction), await keyOf(bytesOf(seed)), network);
+      const signed = await signTransfer(draftOf(vector.transaction), await pairOf(bytesOf(seed)), network);
       assert.equal(signed.txid, vector.txid);
       assert.deepEqual(signed.transfer, vector.transaction);
     });
@@ -44,12 +44,12 @@ for (const [name, { keys, transactions }] of Object.entries(vectors("svc_protoco
 }
 
 test("the private key cannot be read out again", async () => {
-  const { privateKey } = await keyOf(new Uint8Array(32));
+  const { privateKey } = await pairOf(new Uint8Array(32));
   assert.equal(privateKey.extractable, false);
 });
 
 for (const { seed, publicKey } of vectors("svc_protocol").networks.devnet.keys) {
   test(`the public key of seed ${seed.slice(0, 8)}`, async () => {
-    assert.equal(hexOf((await keyOf(bytesOf(seed))).publicKey), publicKey);
+    assert.equal(hexOf((await pairOf(bytesOf(seed))).publicKey), publicKey);
   });
 }
