@@ -11,33 +11,15 @@ import {
   txidOf,
 } from "./chain.js";
 import { ImpossibleAmount, InvalidInput } from "./errors.js";
-import { hexOf, joined, sha256, utf8 } from "./light/bytes.mjs";
+import { hexOf } from "./light/bytes.mjs";
 import { pairOf, sign } from "./light/ed25519.mjs";
-
-const WORD_COUNT = 24;
-
-async function hmacSha512(key, message) {
-  const imported = await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-512" }, false, ["sign"]);
-  return new Uint8Array(await crypto.subtle.sign("HMAC", imported, message));
-}
+import { faultIn, seedOfWords, WORD_COUNT, wordsIn } from "./light/mnemonic.mjs";
 
 async function checkWords(words) {
   must(words.length === WORD_COUNT, `a wallet has ${WORD_COUNT} words, not ${words.length}`);
   const { WORDS } = await import("./words.js");
-  const places = words.map((word) => WORDS.indexOf(word));
-  const bits = places.reduce((sum, place) => (sum << 11n) | BigInt(Math.max(place, 0)), 0n);
-  const entropy = Uint8Array.from({ length: 32 }, (_, at) => Number((bits >> BigInt(8 * (32 - at))) & 255n));
-  const fitting = !places.includes(-1) && (await sha256(entropy))[0] === Number(bits & 255n);
+  const fitting = (await faultIn(words, WORDS)) === null;
   must(fitting, "these words do not fit together: one is wrong, or two have changed places");
-}
-
-async function seedOfWords(words) {
-  const password = await crypto.subtle.importKey("raw", utf8(words.join(" ")), "PBKDF2", false, ["deriveBits"]);
-  const parameters = { name: "PBKDF2", hash: "SHA-512", salt: utf8("mnemonic"), iterations: 2048 };
-  const seed = new Uint8Array(await crypto.subtle.deriveBits(parameters, password, 512));
-  const master = await hmacSha512(utf8("ed25519 seed"), seed);
-  const path = Uint8Array.of(0x80, 0, 0, 0);
-  return (await hmacSha512(master.slice(32), joined(Uint8Array.of(0), master.slice(0, 32), path))).slice(0, 32);
 }
 
 /** An Ed25519 key that signs transfers; its private part cannot be read out again. */
@@ -63,10 +45,7 @@ export class Key {
 
   /** The key of 24 words: BIP-39 without a passphrase, then SLIP-0010 at m/0'. */
   static async fromWords(text) {
-    const words = text
-      .toLowerCase()
-      .split(/[\s,]+/)
-      .filter((word) => word !== "");
+    const words = wordsIn(text);
     await checkWords(words);
     return Key.fromSeed(await seedOfWords(words));
   }

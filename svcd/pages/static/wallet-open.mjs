@@ -3,9 +3,10 @@
 import { message } from "./texts.mjs";
 import { byId, download, element, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { calibrated, outdated, parse, render, reseal, seal, unseal } from "./keyfile.mjs";
-import { readWords, seedOfWords, WORD_COUNT, wordsOf } from "./mnemonic.mjs";
+import { seedOfWords, WORD_COUNT, wordsOf } from "./mnemonic.mjs";
 import { must, Problem } from "./problem.mjs";
 import { checkPassword, fetchWordList, random } from "./wallet-passwords.mjs";
+import { readWords } from "./words.mjs";
 
 /** @import { Keyfile } from "./keyfile.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */

@@ -2,8 +2,8 @@
 
 import { textOf } from "./answers.mjs";
 import { message } from "./texts.mjs";
-import { wordList } from "./mnemonic.mjs";
 import { Problem } from "./problem.mjs";
+import { wordList } from "./words.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Weakness } from "./passwords.mjs" */

@@ -4,15 +4,9 @@ import { test } from "node:test";
 import { addressOf } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
 import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
-import {
-  bip39Seed,
-  firstKey,
-  readWords,
-  seedOfWords,
-  wordList,
-  wordsOf,
-} from "../../../svcd/pages/static/mnemonic.mjs";
+import { bip39Seed, firstKey, seedOfWords, wordsOf } from "../../../svcd/pages/static/mnemonic.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
+import { readWords, wordList } from "../../../svcd/pages/static/words.mjs";
 import { codeOf, listText, problemOf, vectors } from "./vectors.mjs";
 
 const { bip39, slip0010, wallets, sameWords, invalidWords } = vectors("wallet");
