@@ -6,15 +6,12 @@ import { checksum, KEY_SYMBOLS, SYMBOLS } from "./light/bech32.mjs";
 import { hexOf, sha256, taggedHash, utf8 } from "./light/bytes.mjs";
 import { RULES } from "./light/chain-rules.mjs";
 import { keyOf } from "./light/key-hash.mjs";
+import { GREATEST, unitsOf, wireNumber } from "./light/units.mjs";
 
-/** Base units of one coin. */
-export const COIN = 100_000_000n;
 /** The smallest fee of a transfer on mainnet and devnet, in base units. */
 export const MINIMUM_FEE = 10_000n;
 /** How many confirmations an order requires that does not say. */
 export const DEFAULT_CONFIRMATIONS = 12;
-/** The greatest number on the wire, 2^53 − 1. */
-export const GREATEST = 9_007_199_254_740_991n;
 
 export const MAINNET = Object.freeze({
   name: "mainnet",
@@ -56,8 +53,7 @@ export function checkNetwork(network) {
 
 /** The BigInt of a bigint or a decimal string in a range; a number is refused, because it may have been rounded. */
 export function integer(value, name, least = 0n, greatest = GREATEST) {
-  const decimal = typeof value === "string" && /^(0|[1-9][0-9]{0,15})$/.test(value);
-  const given = typeof value === "bigint" || decimal ? BigInt(value) : null;
+  const given = typeof value === "bigint" ? value : wireNumber(value);
   const form = `${name} must be a bigint or a string of digits from ${least} to ${greatest}`;
   must(given !== null && given >= least && given <= greatest, form);
   return given;
@@ -65,17 +61,9 @@ export function integer(value, name, least = 0n, greatest = GREATEST) {
 
 /** The base units of a decimal number of coins such as "25" or "0.5". */
 export function parseAmount(coins) {
-  const match = typeof coins === "string" && coins.length <= 32 && /^(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?$/.exec(coins);
-  must(match, "an amount of coins is a decimal such as 25 or 0.5, with at most 8 decimal places");
-  return integer(BigInt(match[1]) * COIN + BigInt((match[2] ?? "").padEnd(8, "0")), "amount", 1n);
-}
-
-/** The shortest decimal number of coins of base units: "25", "0.5". */
-export function formatAmount(units) {
-  const given = BigInt(units);
-  const size = given < 0n ? -given : given;
-  const rest = (size % COIN).toString().padStart(8, "0").replace(/0+$/, "");
-  return `${given < 0n ? "-" : ""}${size / COIN}${rest && "."}${rest}`;
+  const units = unitsOf(coins);
+  must(units !== null, "an amount of coins is a decimal such as 25 or 0.5, with at most 8 decimal places");
+  return integer(units, "amount", 1n);
 }
 
 // References and addresses

@@ -7,7 +7,6 @@ import {
   checkOrder,
   checkReference,
   DEFAULT_CONFIRMATIONS,
-  formatAmount,
   integer,
   isLoopback,
   isReference,
@@ -16,6 +15,7 @@ import {
 } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
 import { pages, question, textOf } from "./light/answers.mjs";
+import { formatAmount } from "./light/units.mjs";
 import { isSettled, members, parseJson, payment, rank, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 

@@ -2,13 +2,11 @@
 
 export {
   checkAddress,
-  COIN,
   DEFAULT_CONFIRMATIONS,
   DEVNET,
   MAINNET,
   MINIMUM_FEE,
   NETWORKS,
-  formatAmount,
   networkOf,
   parseAmount,
   refundReference,
@@ -28,6 +26,7 @@ export {
   SvcPayError,
   WaitTimeout,
 } from "./errors.js";
+export { COIN, formatAmount } from "./light/units.mjs";
 export { isSettled } from "./members.js";
 export { parseNetwork } from "./network-file.js";
 export { Payouts } from "./payouts.js";

@@ -1,8 +1,8 @@
 // Checks the members of a node's answers; unknown ones are left alone.
 
-import { GREATEST } from "./chain.js";
 import { InvalidAnswer } from "./errors.js";
 import { formFault } from "./light/strict-json.mjs";
+import { wireNumber } from "./light/units.mjs";
 
 const MAX_SHOWN = 1000;
 
@@ -14,14 +14,11 @@ export const shown = (text) =>
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-const isNumber = (value) =>
-  typeof value === "string" && /^(0|[1-9][0-9]{0,15})$/.test(value) && BigInt(value) <= GREATEST;
-
 const FORMS = {
   text: ["a string", (value) => typeof value === "string"],
   flag: ["true or false", (value) => typeof value === "boolean"],
   count: ["a whole number", (value) => Number.isSafeInteger(value) && value >= 0],
-  number: ["a decimal string of at most 2^53 - 1", isNumber],
+  number: ["a decimal string of at most 2^53 - 1", (value) => wireNumber(value) !== null],
   object: ["an object", isObject],
   objects: ["an array of objects", (value) => Array.isArray(value) && value.every(isObject)],
   texts: ["an array of strings", (value) => Array.isArray(value) && value.every((each) => typeof each === "string")],

@@ -3,9 +3,10 @@
 // The genesis hash follows from the rules (docs/protocol.md 5), and a text whose rules give another one than it says is
 // refused: so everything that is computed from the rules belongs to the network whose hash a user was given.
 
-import { GREATEST, keyIn, must, NETWORKS } from "./chain.js";
+import { keyIn, must, NETWORKS } from "./chain.js";
 import { InvalidInput, InvalidProof } from "./errors.js";
 import { networkOfRules } from "./light/network-rules.mjs";
+import { GREATEST, wireNumber } from "./light/units.mjs";
 
 const MAX_CHARACTERS = 4 * 1024 * 1024;
 const HASH = /^[0-9a-f]{64}$/;
@@ -56,10 +57,9 @@ function whole(value, what, [least, greatest]) {
 }
 
 function decimal(value, what, least = 1n) {
-  const right = typeof value === "string" && /^(?:0|[1-9][0-9]{0,15})$/.test(value);
-  const sentence = `${what} must be a string of digits from ${least} to ${GREATEST}`;
-  must(right && BigInt(value) >= least && BigInt(value) <= GREATEST, sentence);
-  return BigInt(value);
+  const number = wireNumber(value);
+  must(number !== null && number >= least, `${what} must be a string of digits from ${least} to ${GREATEST}`);
+  return number;
 }
 
 const pairOf = (value) => (Array.isArray(value) && value.length === 2 ? value : [null, null]);

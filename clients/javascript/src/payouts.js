@@ -30,6 +30,7 @@ import {
 } from "./ledger.js";
 import { hexOf } from "./light/bytes.mjs";
 import { verify } from "./light/ed25519.mjs";
+import { wireNumber } from "./light/units.mjs";
 import { signTransfer } from "./wallet.js";
 
 /** Nonces of an account that a mempool holds. */
@@ -37,7 +38,6 @@ const WINDOW = 16n;
 /** Transfers of one payout that are sent at once, if the node refuses the newest. */
 const ATTEMPTS = 3;
 const PAGES = 1000;
-const NUMBER = /^(0|[1-9][0-9]{0,15})$/;
 
 const ofNode = (error) =>
   error instanceof ApiError || error instanceof NodeUnreachable || error instanceof InvalidAnswer;
@@ -362,8 +362,8 @@ export class Payouts {
       record;
     const fields = { version, networkId, type, senderPublicKey, senderAddress, nonce, fee, timestamp, payload };
     const signed = bytesOfSize(signature, 64);
-    const formed = signed !== null && senderPublicKey === hexOf(this.#key.publicKey) && NUMBER.test(nonce);
-    if (!formed || typeof nonce !== "string" || Object.values(fields).includes(undefined)) return null;
+    const formed = signed !== null && senderPublicKey === hexOf(this.#key.publicKey) && wireNumber(nonce) !== null;
+    if (!formed || Object.values(fields).includes(undefined)) return null;
     const transfer = await transferOf({ ...fields, signature }, this.#network);
     const right = await verify(this.#key.publicKey, bytesOfSize(transfer.txid, 32), signed);
     return right ? transfer : null;

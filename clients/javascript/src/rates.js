@@ -2,9 +2,10 @@
 //
 // Nodes know no prices. A rate that is zero, negative, not a number or too old is refused, and never replaced.
 
-import { COIN, formatAmount, GREATEST, isLoopback, must } from "./chain.js";
+import { isLoopback, must } from "./chain.js";
 import { InvalidAnswer, RateRefused } from "./errors.js";
 import { question, textOf } from "./light/answers.mjs";
+import { COIN, formatAmount, GREATEST } from "./light/units.mjs";
 
 /** Seconds that a server of rates may take to answer. */
 const TIMEOUT = 5;

@@ -1,9 +1,10 @@
 // Verifies callbacks (docs/webhook-reference.md "Signatures", https://www.standardwebhooks.com) and reads their events.
 
-import { checkOrder, formatAmount, must, networkFor } from "./chain.js";
+import { checkOrder, must, networkFor } from "./chain.js";
 import { bytesOfBase64 } from "./encodings.js";
 import { InvalidAnswer, InvalidInput, InvalidSignature } from "./errors.js";
 import { joined, utf8 } from "./light/bytes.mjs";
+import { formatAmount } from "./light/units.mjs";
 import { members, parseJson, payment } from "./members.js";
 
 const TOLERANCE_SECONDS = 300;

@@ -19,12 +19,6 @@
  */
 /** @typedef {Network & { name: NetworkName }} BuiltIn */
 
-/** One coin in base units. */
-export const COIN = 100_000_000n;
-
-/** The greatest number on the wire, 2^53 − 1. */
-export const GREATEST = 9_007_199_254_740_991n;
-
 /** The greatest fee that is paid because a node suggests it, in minimum fees. */
 export const FEE_LIMIT = 100n;
 

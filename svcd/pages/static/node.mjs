@@ -1,10 +1,11 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
-import { coins, inCoins, wireNumber } from "./amounts.mjs";
+import { coins, inCoins } from "./amounts.mjs";
 import { pages, question, textOf } from "./answers.mjs";
 import { builtIn, FEE_LIMIT, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
+import { wireNumber } from "./units.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /** @import { Entry } from "./statement-csv.mjs" */

@@ -1,10 +1,10 @@
 // What a person must know before signing, from values alone.
 
 import { coins } from "./amounts.mjs";
-import { GREATEST } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { passedOver, secondOf, signedBefore } from "./signed.mjs";
 import { localTime, message } from "./texts.mjs";
+import { GREATEST } from "./units.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /** @import { Account, Found, View } from "./node.mjs" */

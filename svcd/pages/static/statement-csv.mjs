@@ -1,6 +1,6 @@
 // The history of an address as CSV, with the columns of `svc export` (docs/command-line.md).
 
-import { formatAmount, wireNumber } from "./amounts.mjs";
+import { formatAmount, wireNumber } from "./units.mjs";
 
 /** @typedef {Record<string, unknown> & { type: string }} Entry of a statement (docs/http.md). */
 

@@ -1,9 +1,9 @@
 // What all views of the wallet do with the page. Text goes in as text: nothing here makes HTML out of strings.
 
-import { formatAmount } from "./amounts.mjs";
 import { digitNodes } from "./digits.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
+import { formatAmount } from "./units.mjs";
 import { visible } from "./visible.mjs";
 
 /** The element of the page with this id, which is of this kind; throws a TypeError if there is none.

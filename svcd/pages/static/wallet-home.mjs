@@ -1,13 +1,14 @@
 // The views of an open wallet that only look: balance, receiving, history.
 
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
-import { coins, wireNumber } from "./amounts.mjs";
+import { coins } from "./amounts.mjs";
 import { hasFallen } from "./paying.mjs";
 import { startChecking } from "./wallet-checking.mjs";
 import { underWay } from "./review.mjs";
 import { statementCsv } from "./statement-csv.mjs";
 import { Poller } from "./polling.mjs";
 import { aboutTime, message } from "./texts.mjs";
+import { wireNumber } from "./units.mjs";
 import { visible } from "./visible.mjs";
 
 /** @import { TransferRecord } from "./node.mjs" */

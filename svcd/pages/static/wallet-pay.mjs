@@ -3,11 +3,12 @@
 import { message } from "./texts.mjs";
 import { byId, element, judged, moment, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
-import { coins, formatAmount, typedAmount } from "./amounts.mjs";
+import { coins, typedAmount } from "./amounts.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { spendable } from "./review.mjs";
+import { formatAmount } from "./units.mjs";
 import { checkReference, isLink } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 import { Scanning } from "./wallet-scan.mjs";

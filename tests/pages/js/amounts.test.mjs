@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { coins, formatAmount, inCoins, parseAmount, typedAmount, wireNumber } from "../../../svcd/pages/static/amounts.mjs";
+import { coins, inCoins, parseAmount, typedAmount } from "../../../svcd/pages/static/amounts.mjs";
+import { formatAmount, wireNumber } from "../../../svcd/pages/static/units.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
 const READ = [

@@ -1,5 +1,7 @@
 // What the rules of a network say about headers (docs/protocol.md 1 and 5 to 9), for clients that check proofs.
 
+import { GREATEST } from "./units.mjs";
+
 /** @typedef {"mainnet" | "devnet"} NetworkName */
 /**
  * @typedef {object} NetworkParams as far as the checks need them.
@@ -25,7 +27,7 @@
  * @property {bigint} maxTarget
  * @property {bigint} minTarget
  * @property {bigint} initialReward base units
- * @property {bigint} halvingBlocks 0 if the reward never halves; it ends before more than MAX_SUPPLY would exist
+ * @property {bigint} halvingBlocks 0 if the reward never halves; it ends before more than 2^53 − 1 would exist
  * @property {bigint} allocated base units that exist from the beginning
  * @property {bigint} minimumFee of a transfer, in base units
  * @property {readonly number[]} multipliers of the schedule, in basis points
@@ -94,8 +96,6 @@ export const producersAt = ({ producers = [], changes = [] }, height) =>
 export const LIMIT = 1n << 256n;
 
 const RADIX = 65_536n;
-/** The most base units that can exist, 2^53 − 1. */
-const MAX_SUPPLY = (1n << 53n) - 1n;
 
 /** The lesser of two.
  * @type {(one: bigint, other: bigint) => bigint} */
@@ -135,7 +135,7 @@ export const effectiveTarget = (baseTarget, multiplier) =>
  * @type {(rules: ChainRules, height: bigint) => bigint} */
 export function issuedAfter({ allocated, initialReward, halvingBlocks }, height) {
   if (halvingBlocks === 0n) {
-    const rewarded = initialReward > 0n ? (MAX_SUPPLY - allocated) / initialReward : 0n;
+    const rewarded = initialReward > 0n ? (GREATEST - allocated) / initialReward : 0n;
     return allocated + initialReward * lesser(height, rewarded);
   }
   let issued = allocated;

@@ -1,6 +1,7 @@
 // JSON in which each value has exactly one form (docs/protocol.md 2), as proofs have it.
 
 import { InvalidProof } from "./errors.mjs";
+import { GREATEST, wireNumber } from "./units.mjs";
 
 /** @typedef {Record<string, unknown>} Fields of an object, which may hold anything. */
 
@@ -8,7 +9,6 @@ const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
 const COLON = /[ \t\r\n]*:/y;
 /** How deep objects and arrays may be in each other. */
 const MAX_DEPTH = 64;
-const GREATEST = (1n << 53n) - 1n;
 
 /** Throw InvalidProof unless `truth` holds.
  * @type {(truth: unknown, sentence: string) => asserts truth} */
@@ -76,9 +76,9 @@ export function elements(value, what) {
 /** The number in a decimal string of at most 2^53 − 1; throws InvalidProof.
  * @type {(value: unknown, what: string) => bigint} */
 export function decimal(value, what) {
-  const right = typeof value === "string" && /^(?:0|[1-9][0-9]{0,15})$/.test(value);
-  must(right && BigInt(value) <= GREATEST, `${what} must be a decimal string from 0 to ${GREATEST}`);
-  return BigInt(value);
+  const number = wireNumber(value);
+  must(number !== null, `${what} must be a decimal string from 0 to ${GREATEST}`);
+  return number;
 }
 
 /** An integer of JSON from 0 on; throws InvalidProof.
