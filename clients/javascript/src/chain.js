@@ -1,11 +1,11 @@
 // Networks, addresses, amounts and references (docs/protocol.md 1 to 4).
 
-import { bytesOfSize, canonical } from "./encodings.js";
 import { InvalidInput } from "./errors.js";
-import { checksum, KEY_SYMBOLS, SYMBOLS } from "./light/bech32.mjs";
-import { hexOf, sha256, taggedHash, utf8 } from "./light/bytes.mjs";
+import { SYMBOLS } from "./light/bech32.mjs";
+import { hexOf, sha256, utf8 } from "./light/bytes.mjs";
 import { RULES } from "./light/chain-rules.mjs";
 import { keyOf } from "./light/key-hash.mjs";
+import { isReference } from "./light/transaction.mjs";
 import { GREATEST, unitsOf, wireNumber } from "./light/units.mjs";
 
 /** The smallest fee of a transfer on mainnet and devnet, in base units. */
@@ -68,9 +68,6 @@ export function parseAmount(coins) {
 
 // References and addresses
 
-export const isReference = (text) =>
-  typeof text === "string" && /^[A-Za-z0-9._:-]{1,64}$/.test(text) && !/^\.\.?$/.test(text);
-
 export function checkReference(reference) {
   must(isReference(reference), "a reference is 1 to 64 of the characters A-Z a-z 0-9 . _ : -, and not . or ..");
   return reference;
@@ -81,15 +78,6 @@ export async function refundReference(reference, txid) {
   if (reference === null) return `refund:${txid.slice(0, 32)}`;
   if (reference.length <= 57) return `refund:${reference}`;
   return `refund:${reference.slice(0, 40)}.${hexOf(await sha256(utf8(reference))).slice(0, 16)}`;
-}
-
-/** The address of a 32-byte Ed25519 public key. */
-export async function addressOf(publicKey, network) {
-  const hash = BigInt(`0x${hexOf(await taggedHash("svc/address/v1", publicKey)).slice(0, 40)}`);
-  const symbolAt = (place) => Number((hash >> BigInt(160 - 5 * place)) & 31n);
-  const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) => symbolAt(place));
-  const all = [...symbols, ...checksum(network.prefix, symbols)];
-  return `${network.prefix}1${all.map((symbol) => SYMBOLS[symbol]).join("")}`;
 }
 
 /** Whether a text has the form of an address with a prefix, whose checksum may be wrong. */
@@ -145,12 +133,6 @@ export function checkOrder(order, network) {
     confirmations,
     sinceHeight: sinceHeight === null ? null : integer(sinceHeight, "sinceHeight").toString(),
   };
-}
-
-/** The 32-byte txid of a transfer, signed or not: what its sender signs. */
-export function txidOf(transaction, network) {
-  const { signature: _, ...unsigned } = transaction;
-  return taggedHash("svc/tx/v2", bytesOfSize(network.genesisHash, 32), utf8(canonical(unsigned)));
 }
 
 /** Whether the hostname of a URL is this computer. */

@@ -9,12 +9,12 @@ import {
   DEFAULT_CONFIRMATIONS,
   integer,
   isLoopback,
-  isReference,
   must,
   networkFor,
 } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
 import { pages, question, textOf } from "./light/answers.mjs";
+import { isReference } from "./light/transaction.mjs";
 import { formatAmount } from "./light/units.mjs";
 import { isSettled, members, parseJson, payment, rank, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";

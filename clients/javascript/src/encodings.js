@@ -1,4 +1,4 @@
-// Hex and base64 of others, of which nothing is known, and canonical JSON.
+// Hex and base64 of others, of which nothing is known.
 
 import { bytesOf } from "./light/bytes.mjs";
 
@@ -10,12 +10,4 @@ export const bytesOfSize = (hex, size) =>
 export function bytesOfBase64(text) {
   if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text)) return null;
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-}
-
-/** Canonical JSON (RFC 8785) of objects, ASCII strings and integers. */
-export function canonical(value) {
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  const members = Object.keys(value).sort();
-  return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(",")}}`;
 }

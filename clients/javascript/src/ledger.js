@@ -1,8 +1,8 @@
 // The payouts that the entries of a journal describe: no input and output.
 
-import { txidOf } from "./chain.js";
 import { JournalError, PayoutRefused } from "./errors.js";
 import { hexOf } from "./light/bytes.mjs";
+import { txidOf } from "./light/transaction.mjs";
 
 const FUTURE_MILLISECONDS = 600_000n;
 const MARGIN_MILLISECONDS = 3_600_000n;

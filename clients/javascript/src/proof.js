@@ -1,10 +1,11 @@
 // The transfer of a payment proof: its signature, and its path into its block (docs/payment-proof.md).
 
-import { addressOf, txidOf } from "./chain.js";
 import { bytesOfSize } from "./encodings.js";
 import { InvalidProof } from "./errors.js";
 import { hexOf, joined, sha256 } from "./light/bytes.mjs";
 import { verify } from "./light/ed25519.mjs";
+import { addressOf } from "./light/key-hash.mjs";
+import { txidOf } from "./light/transaction.mjs";
 import { members } from "./members.js";
 
 const MAX_PATH = 64;

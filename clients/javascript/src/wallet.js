@@ -1,19 +1,11 @@
 // Keys from 24 words or a seed, and signed transfers (docs/wallets.md). A shop's server needs none of this.
 
-import {
-  addressOf,
-  checkAddress,
-  checkNames,
-  checkNetwork,
-  checkReference,
-  integer,
-  must,
-  txidOf,
-} from "./chain.js";
+import { checkAddress, checkNames, checkNetwork, checkReference, integer, must } from "./chain.js";
 import { ImpossibleAmount, InvalidInput } from "./errors.js";
-import { hexOf } from "./light/bytes.mjs";
 import { pairOf, sign } from "./light/ed25519.mjs";
+import { addressOf } from "./light/key-hash.mjs";
 import { faultIn, seedOfWords, WORD_COUNT, wordsIn } from "./light/mnemonic.mjs";
+import { signedTransfer } from "./light/transaction.mjs";
 
 async function checkWords(words) {
   must(words.length === WORD_COUNT, `a wallet has ${WORD_COUNT} words, not ${words.length}`);
@@ -90,20 +82,12 @@ export async function signTransfer(key, network, draft) {
   checkNames(draft, "recipient", "amount", "nonce", "fee", "reference", "timestamp");
   const { recipient, amount, nonce, fee = minimumFee, reference = null, timestamp = BigInt(Date.now()) } = draft;
   const content = {
-    version: 2,
-    networkId: network.networkId,
-    type: 1,
-    senderPublicKey: hexOf(key.publicKey),
-    senderAddress: await key.address(network),
-    nonce: integer(nonce, "nonce").toString(),
-    fee: integer(fee, "fee", minimumFee).toString(),
-    timestamp: integer(timestamp, "timestamp").toString(),
-    payload: {
-      recipient: checkAddress(recipient, network),
-      amount: integer(amount, "amount", 1n).toString(),
-      ...(reference === null ? {} : { paymentReference: checkReference(reference) }),
-    },
+    recipient: checkAddress(recipient, network),
+    reference: reference === null ? null : checkReference(reference),
+    amount: integer(amount, "amount", 1n),
+    fee: integer(fee, "fee", minimumFee),
+    nonce: integer(nonce, "nonce"),
+    timestamp: integer(timestamp, "timestamp"),
   };
-  const txid = await txidOf(content, network);
-  return { txid: hexOf(txid), transaction: { ...content, signature: hexOf(await key.sign(txid)) } };
+  return signedTransfer(content, key.publicKey, (message) => key.sign(message), network);
 }

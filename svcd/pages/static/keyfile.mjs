@@ -3,13 +3,14 @@
 // The same JSON is what the browser keeps, what people download, and what the command line reads and writes. Keyfiles
 // under Argon2id are read, but browsers cannot open them.
 
-import { addressOf, checkAddress } from "./address.mjs";
+import { checkAddress } from "./address.mjs";
 import { bytesOf, hexOf, utf8 } from "./bytes.mjs";
+import { canonical } from "./canonical-json.mjs";
 import { pairOf } from "./ed25519.mjs";
+import { addressOf } from "./key-hash.mjs";
 import { idOf, NETWORKS } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
-import { canonical } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Key } from "./ed25519.mjs" */

@@ -4,14 +4,16 @@
 // asks again, be it by a double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is
 // always safe. What may be signed after a refusal is in signed.mjs.
 
+import { sign } from "./ed25519.mjs";
 import { placeOf } from "./node.mjs";
 import { alreadySigned, judge, needsBalance, spendable } from "./review.mjs";
 import { DEEP } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { countedAs, holderOf, isUnsettled, MARGIN, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
 import { message } from "./texts.mjs";
-import { signTransfer } from "./transaction.mjs";
+import { signedTransfer } from "./transaction.mjs";
 
+/** @import { Bytes } from "./bytes.mjs" */
 /** @import { Key } from "./ed25519.mjs" */
 /** @import { Network } from "./networks.mjs" */
 /** @import { Account, Node, Place, View } from "./node.mjs" */
@@ -169,7 +171,9 @@ export class Paying {
       if (second !== null) throw alreadySigned(second);
       const { recipient, amount, reference } = intent;
       const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
-      const { txid, transfer } = await signTransfer(draft, key, network);
+      const { privateKey, publicKey } = key;
+      const signing = (/** @type {Bytes} */ content) => sign(privateKey, content);
+      const { txid, transaction: transfer } = await signedTransfer(draft, publicKey, signing, network);
       const { id, confirmations: wanted, label, returnUrl = null, until = null } = intent;
       const about = { id, txid, transfer, wanted, label, returnUrl, until, signedAt };
       const before = earlier === null ? [] : signedOf(earlier);

@@ -1,14 +1,13 @@
 // Payment proofs (docs/protocol.md 13): what a file proves, without any node.
 
-import { addressOf } from "./address.mjs";
 import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof } from "./chain-proof.mjs";
 import { rulesOf, slotTime } from "./chain-rules.mjs";
 import { verify } from "./ed25519.mjs";
-import { keyOf } from "./key-hash.mjs";
+import { addressOf, keyOf } from "./key-hash.mjs";
 import { builtIn } from "./networks.mjs";
 import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./strict-json.mjs";
-import { txidOf } from "./transaction.mjs";
+import { REFERENCE, txidOf } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Demands, Evaluate, Head, ShownHeader } from "./chain-proof.mjs" */
@@ -118,7 +117,7 @@ function transferIn(value, network, slot) {
   const isAddress = typeof recipient === "string" && keyOf(recipient, network.prefix) !== null;
   must(isAddress, `recipient is not an address of ${network.name}`);
   must(decimal(amount, "amount") > 0n, "amount must be greater than 0");
-  const isReference = typeof paymentReference === "string" && /^[A-Za-z0-9._:-]{1,64}$/.test(paymentReference);
+  const isReference = typeof paymentReference === "string" && REFERENCE.test(paymentReference);
   must(named.length === 0 || isReference, "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -");
   const time = slotTime(rules, slot);
   const [oldest, newest] = [time - 1000n * rules.transactionPastSeconds, time + 1000n * rules.transactionFutureSeconds];

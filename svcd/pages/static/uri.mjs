@@ -5,6 +5,7 @@ import { parseAmount } from "./amounts.mjs";
 import { readFragment } from "./fragment.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
+import { isReference } from "./transaction.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /**
@@ -30,8 +31,7 @@ const UNSHOWABLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u
 /** Throw `reference` unless `text` can be asked for as the reference of a payment.
  * @type {(text: string) => void} */
 export function checkReference(text) {
-  const right = /^[A-Za-z0-9._:-]{1,64}$/.test(text) && text !== "." && text !== "..";
-  must(right, "reference", message("wallet-script.reference"));
+  must(isReference(text), "reference", message("wallet-script.reference"));
 }
 
 /** @type {(text: string) => number} */

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import * as pay from "../../../clients/javascript/src/index.js";
-import { canonical } from "../../../clients/javascript/src/encodings.js";
+import { canonical } from "../../../clients/javascript/src/light/canonical-json.mjs";
 import { issuedAfter, producersAt } from "../../../clients/javascript/src/light/chain-rules.mjs";
 
 const vectors = (name) => JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8"));

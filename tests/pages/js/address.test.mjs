@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { addressOf, checkAddress } from "../../../svcd/pages/static/address.mjs";
+import { checkAddress } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf } from "../../../svcd/pages/static/bytes.mjs";
+import { addressOf } from "../../../svcd/pages/static/key-hash.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 

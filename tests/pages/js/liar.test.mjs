@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { addressOf } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf } from "../../../svcd/pages/static/bytes.mjs";
 import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { addressOf } from "../../../svcd/pages/static/key-hash.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
 import { linkId, Paying } from "../../../svcd/pages/static/paying.mjs";

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { addressOf } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
 import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
 import { bip39Seed, firstKey, seedOfWords, wordsOf } from "../../../svcd/pages/static/mnemonic.mjs";
+import { addressOf } from "../../../svcd/pages/static/key-hash.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { readWords, wordList } from "../../../svcd/pages/static/words.mjs";
 import { codeOf, listText, problemOf, vectors } from "./vectors.mjs";

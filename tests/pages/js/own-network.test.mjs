@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { checkAddress, addressOf } from "../../../svcd/pages/static/address.mjs";
+import { checkAddress } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf } from "../../../svcd/pages/static/bytes.mjs";
 import { RULES as RULES_OF } from "../../../svcd/pages/static/chain-rules.mjs";
 import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
 import { InvalidProof } from "../../../svcd/pages/static/errors.mjs";
 import { checkGiven, genesisIn } from "../../../svcd/pages/static/genesis.mjs";
 import { parse, render, reseal, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
+import { addressOf } from "../../../svcd/pages/static/key-hash.mjs";
 import { idOf, NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
 import { networkOfRules } from "../../../svcd/pages/static/network-rules.mjs";

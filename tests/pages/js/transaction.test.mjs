@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
-import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { canonical } from "../../../svcd/pages/static/canonical-json.mjs";
+import { pairOf, sign } from "../../../svcd/pages/static/ed25519.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
-import { canonical, signTransfer, transferOf, txidOf } from "../../../svcd/pages/static/transaction.mjs";
+import { contentOf, signedTransfer, txidOf } from "../../../svcd/pages/static/transaction.mjs";
 import { vectors } from "./vectors.mjs";
 
 const draftOf = ({ payload, fee, nonce, timestamp }) => ({
@@ -25,15 +26,16 @@ for (const [name, { keys, transactions }] of Object.entries(vectors("svc_protoco
 
     test(`${what}: the canonical text`, async () => {
       assert.equal(
-        canonical(await transferOf(draftOf(vector.transaction), bytesOf(senderPublicKey), network)),
+        canonical(await contentOf(draftOf(vector.transaction), bytesOf(senderPublicKey), network)),
         vector.canonical,
       );
     });
 
     test(`${what}: txid and signature`, async () => {
-      const signed = await signTransfer(draftOf(vector.transaction), await pairOf(bytesOf(seed)), network);
-      assert.equal(signed.txid, vector.txid);
-      assert.deepEqual(signed.transfer, vector.transaction);
+      const { privateKey, publicKey } = await pairOf(bytesOf(seed));
+      const signing = (message) => sign(privateKey, message);
+      const signed = await signedTransfer(draftOf(vector.transaction), publicKey, signing, network);
+      assert.deepEqual(signed, { txid: vector.txid, transaction: vector.transaction });
     });
 
     test(`${what}: the txid does not cover the signature`, async () => {

@@ -3,6 +3,7 @@
 // there, so a client that has them from a node believes the node for these.
 
 import { bytesOf, hexOf, joined, sha256, taggedHash, utf8 } from "./bytes.mjs";
+import { canonical } from "./canonical-json.mjs";
 import { keyOf } from "./key-hash.mjs";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
 
@@ -85,15 +86,6 @@ export async function networkOfRules(rules, changes) {
       changes: changesIn(changes, producers, prefix),
     },
   };
-}
-
-/** Canonical JSON (RFC 8785) of what rules hold: arrays, objects with ASCII keys, strings and integers.
- * @type {(value: unknown) => string} */
-function canonical(value) {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  const members = Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1));
-  return `{${members.map(([name, each]) => `${JSON.stringify(name)}:${canonical(each)}`).join(",")}}`;
 }
 
 /** @type {(value: unknown) => unknown[]} */
