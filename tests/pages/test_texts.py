@@ -189,7 +189,9 @@ DEVELOPERS = re.compile(r"\b(?:RangeError|damaged|exact|hex)\(.*$|class(?:Name)?
 """What stands before a literal that is not for buyers: faults of the program, and details of a damaged file."""
 DETAILS = {
     f"{name}.mjs"
-    for name in "account-proof answers argon2 chain-proof light-node network-rules payment-proof strict-json".split()
+    for name in (
+        "account-proof answers argon2 chain-proof light-node network-rules payment-proof proof-file strict-json".split()
+    )
 }
 """They say in English what is wrong with an answer or a proof; the pages say it in a sentence of their own."""
 NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519"}

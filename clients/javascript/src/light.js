@@ -6,26 +6,10 @@ import { checkNames, checkNetwork, checkOrder, must as checkInput, networkFor } 
 import { Client, questionsOf } from "./client.js";
 import { ApiError, InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
 import { checkAccount, parseAccountProof } from "./light/account-proof.mjs";
-import { checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, WORK_SALT } from "./light/chain-proof.mjs";
-import { genesisOf, slotTime } from "./light/chain-rules.mjs";
-import { decimal, elements, exactFields, hex, must, strictJson, whole } from "./light/strict-json.mjs";
-import { checkTransfer } from "./proof.js";
-
-/** How far the newest block may be in the future of the own clock, in milliseconds. */
-const AHEAD = 300_000n;
-const TRANSFER = [
-  "version",
-  "networkId",
-  "type",
-  "senderPublicKey",
-  "senderAddress",
-  "nonce",
-  "fee",
-  "timestamp",
-  "payload",
-  "signature",
-];
-const MAX_PATH = 64;
+import { checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, tipTime, WORK_SALT } from "./light/chain-proof.mjs";
+import { genesisOf } from "./light/chain-rules.mjs";
+import { provenTransfer } from "./light/payment-proof.mjs";
+import { exactFields, must, strictJson } from "./light/strict-json.mjs";
 
 // Argon2id
 
@@ -61,9 +45,7 @@ function proofIn(answer, rest = []) {
 
 async function workChecked(read, network, { work, now }) {
   const { head, headers } = read;
-  const time = slotTime(network.rules, head.slot);
-  const ahead = "the newest block is more than five minutes in the future of this computer's clock";
-  must(time <= BigInt(now) + AHEAD, ahead);
+  const time = tipTime(network, head.slot, now);
   const before = work.checked.size;
   await checkWork(headers, network, work);
   const { hash, height, slot } = head;
@@ -108,51 +90,28 @@ export async function checkAccountProof(answer, address, chainAnswer, { network:
   return { ...(await accountOf(answer, address, { headers, network })), ...chain, bytes: answer.length + chain.bytes };
 }
 
-/** Throws InvalidProof unless a transfer has the form of its network, and may be in a block of this slot. */
-function checkForm(transaction, network, slot) {
-  const fields = exactFields(transaction, TRANSFER, "transaction");
-  const { version, networkId, type, nonce, fee, timestamp, payload } = fields;
-  const constants = version === 2 && networkId === network.networkId && type === 1;
-  must(constants, `the transaction is not a transfer of ${network.chainId}`);
-  hex(fields.senderPublicKey, 32, "senderPublicKey");
-  hex(fields.signature, 64, "signature");
-  decimal(nonce, "nonce");
-  const { minimumFee, transactionPastSeconds, transactionFutureSeconds } = network.rules;
-  must(decimal(fee, "fee") >= minimumFee, `fee must be at least ${minimumFee}`);
-  const named = Object.hasOwn(payload ?? {}, "paymentReference") ? ["paymentReference"] : [];
-  exactFields(payload, ["recipient", "amount", ...named], "payload");
-  const time = slotTime(network.rules, slot);
-  const [oldest, newest] = [time - 1000n * transactionPastSeconds, time + 1000n * transactionFutureSeconds];
-  const signedAt = decimal(timestamp, "timestamp");
-  must(oldest <= signedAt && signedAt <= newest, `timestamp must be from ${oldest} to ${newest} in this block`);
+/** The transfer in the member `proof` of an answer; rejects with InvalidInput where the platform cannot check it. */
+async function transferIn(proof, network, demands) {
+  try {
+    return await provenTransfer(proof, network, demands);
+  } catch (error) {
+    if (error.name !== "NotSupportedError") throw error;
+    throw new InvalidInput("this platform has no Ed25519 in WebCrypto; use Node.js 20 or a newer browser");
+  }
 }
 
 /** The payment of `order` in the member `proof` of an answer; `demands` are those of a check of a chain. */
 export async function paymentIn(proof, order, network, demands) {
-  const names = ["chainId", "genesisHash", "transaction", "index", "path", "height", "chain"];
-  const fields = exactFields(proof, names, "proof");
-  const { chainId, genesisHash, transaction } = fields;
-  const section = exactFields(fields.chain, ["tip", "headers", "nodes"], "chain");
-  const [index, height] = [whole(fields.index, "index"), decimal(fields.height, "height")];
-  const path = elements(fields.path, "path").map((step, at) => hex(step, 32, `path[${at}]`));
-  must(path.length <= MAX_PATH, `path must be an array of at most ${MAX_PATH} hashes`);
-  const read = await checkChain(parseChainProof({ chainId, genesisHash, ...section }, network), network, demands);
-  const header = read.headers.find((each) => each.height === height);
-  must(header, `the chain section does not show the block at height ${height}`);
-  checkForm(transaction, network, header.slot);
-  const { recipient, amount, paymentReference = null } = transaction.payload;
-  const pays =
-    paymentReference === order.reference &&
-    recipient === order.recipient &&
-    decimal(amount, "amount") === BigInt(order.amount);
+  const { transfer, ...read } = await transferIn(proof, network, demands);
+  const { txid, sender, recipient, amount, reference, blockHash, height } = transfer;
+  const pays = reference === order.reference && recipient === order.recipient && amount === BigInt(order.amount);
   must(pays, "the transfer does not have the reference, the recipient and the amount of the order");
-  const { txid, sender } = await checkTransfer({ transaction, header, index, path }, network);
   const since = order.sinceHeight === null || height >= BigInt(order.sinceHeight);
   must(since, `the payment is in a block below ${order.sinceHeight}, where payments do not count`);
-  const confirmations = Number(read.head.height - height) + 1;
+  const confirmations = Number(transfer.confirmations);
   const deep = confirmations >= order.confirmations;
   must(deep, `the proof shows ${confirmations} confirmations, and the order requires ${order.confirmations}`);
-  return { read, payment: { txid, sender, blockHash: header.hash, blockHeight: `${height}`, confirmations } };
+  return { read, payment: { txid, sender, blockHash, blockHeight: `${height}`, confirmations } };
 }
 
 async function paymentOf(answer, order, network, { tip, ...context }) {

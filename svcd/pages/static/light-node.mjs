@@ -1,8 +1,8 @@
 // What a node proves of an account, from the genesis hash or from the newest block that was proven before.
 
 import { checkAccount, parseAccountProof } from "./account-proof.mjs";
-import { ChainReader, checkChain, checkWork, HEADER_FIELDS, MAX_PROOF_BYTES, parseChainProof, parseHeader } from "./chain-proof.mjs";
-import { genesisOf, rulesOf, slotTime } from "./chain-rules.mjs";
+import { ChainReader, checkChain, checkWork, HEADER_FIELDS, MAX_PROOF_BYTES, parseChainProof, parseHeader, tipTime } from "./chain-proof.mjs";
+import { genesisOf } from "./chain-rules.mjs";
 import { elements, exactFields, must, strictJson } from "./strict-json.mjs";
 import { InvalidProof } from "./errors.mjs";
 import { NETWORKS } from "./networks.mjs";
@@ -24,7 +24,6 @@ import { networkOfRules } from "./network-rules.mjs";
 
 /** So many blocks on top of the known one are read from headers; for more, a proof of the whole chain is smaller. */
 const FEW = 400n;
-const AHEAD = 300_000n;
 
 /** The node gives no answer that says something of proofs. */
 export class Unanswered extends Error {}
@@ -96,8 +95,7 @@ async function extended({ head }, gap, hash, { ask, network }) {
 
 /** @type {(read: ReadChain, questions: Questions) => Promise<Known>} */
 async function checked({ head, headers }, { network, evaluate, progress, clock }) {
-  const time = slotTime(rulesOf(network), head.slot);
-  must(time <= BigInt(clock()) + AHEAD, "the newest block is more than five minutes in the future");
+  tipTime(network, head.slot, clock());
   await checkWork(headers, network, { evaluate, progress });
   const { stateRoot } = headers.at(-1) ?? genesisOf(network);
   return { head, stateRoot };

@@ -4,7 +4,7 @@ import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
 import { WORK_SALT } from "./chain-proof.mjs";
 import { networkOfRules } from "./network-rules.mjs";
-import { provenPayment } from "./payment-proof.mjs";
+import { provenPayment } from "./proof-file.mjs";
 import { InvalidProof } from "./errors.mjs";
 
 /** @import { Asked, Told } from "./proof.mjs" */

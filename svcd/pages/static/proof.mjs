@@ -3,7 +3,7 @@
 import { grouped } from "./digits.mjs";
 import { localTime } from "./texts.mjs";
 
-/** @import { ProvenPayment } from "./payment-proof.mjs" */
+/** @import { ProvenPayment } from "./proof-file.mjs" */
 /** @typedef {{ kind: "progress", done: number, total: number } | { kind: "proven", payment: ProvenPayment, amount: string }
  *   | { kind: "refused" | "failed", reason: string }} Told by the worker. */
 

@@ -89,6 +89,12 @@ for (const { what, of, at, to } of proof.refused) {
   });
 }
 
+test("where WebCrypto has no Ed25519 a proof is neither good nor bad", async (context) => {
+  const missing = () => Promise.reject(new DOMException("no", "NotSupportedError"));
+  context.mock.method(crypto.subtle, "importKey", missing);
+  await assert.rejects(prove(proof), { name: "InvalidInput", message: /no Ed25519 in WebCrypto/ });
+});
+
 test("what is no proof is refused", async () => {
   for (const text of ["", "[]", "[".repeat(1e5), '{"proof":{}}', '{"proof":{"chainId":"\\ud800"}}'])
     await assert.rejects(checkPaymentProof(text, proof.order, { argon2id }), pay.InvalidProof);

@@ -7,30 +7,32 @@ import { argon2id } from "../../../svcd/pages/static/argon2.mjs";
 import { checkWork, WORK_SALT } from "../../../svcd/pages/static/chain-proof.mjs";
 import { InvalidProof } from "../../../svcd/pages/static/errors.mjs";
 import { networkOfRules } from "../../../svcd/pages/static/network-rules.mjs";
-import { paymentIn, provenPayment } from "../../../svcd/pages/static/payment-proof.mjs";
+import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
+import { provenTransfer } from "../../../svcd/pages/static/payment-proof.mjs";
+import { provenPayment } from "../../../svcd/pages/static/proof-file.mjs";
 import { vectors } from "./vectors.mjs";
 
 const { paymentProofs } = vectors("svc_protocol");
+const { devnet } = NETWORKS;
 const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
 const evaluate = (password, memorySize) => argon2id({ ...fixed, password, memorySize });
 
 for (const { why, proof, confirmations, rule, recent, samples } of paymentProofs)
   test(`payment: ${why}`, async () => {
-    const found = () => paymentIn(proof, { recent, samples });
+    const found = () => provenTransfer(proof, devnet, { recent, samples });
     if (rule !== undefined) return assert.rejects(found(), InvalidProof);
-    const { payment, network, headers } = await found();
-    await checkWork(headers, network, { evaluate });
+    const { transfer, head, headers } = await found();
+    await checkWork(headers, devnet, { evaluate });
     const { recipient, amount, paymentReference = null } = proof.transaction.payload;
-    assert.equal(payment.confirmations, BigInt(confirmations));
-    assert.deepEqual([payment.recipient, payment.amount, payment.reference], [recipient, BigInt(amount), paymentReference]);
-    assert.deepEqual([payment.sender, payment.height], [proof.transaction.senderAddress, BigInt(proof.height)]);
-    assert.equal(payment.head.hash, proof.chain.tip);
+    assert.equal(transfer.confirmations, BigInt(confirmations));
+    assert.deepEqual([transfer.recipient, transfer.amount, transfer.reference], [recipient, BigInt(amount), paymentReference]);
+    assert.deepEqual([transfer.sender, transfer.height], [proof.transaction.senderAddress, BigInt(proof.height)]);
+    assert.equal(head.hash, proof.chain.tip);
   });
 
 const [whole] = paymentProofs;
 const changes = [
-  ["another network", (proof) => (proof.chainId = "SVC-MAINNET"), /its genesis differs/],
-  ["an unknown network", (proof) => (proof.chainId = "SVC"), /unknown network/],
+  ["another network", (proof) => (proof.chainId = "SVC-MAINNET"), /must be for SVC-DEVNET/],
   ["an unknown member", (proof) => (proof.note = 1), /unknown member/],
   ["a fee below the least", (proof) => (proof.transaction.fee = "9999"), /fee must be/],
   ["a timestamp of another time", (proof) => (proof.transaction.timestamp = "1"), /timestamp must be/],
@@ -48,7 +50,7 @@ for (const [what, change, sentence] of changes)
   test(`refused: ${what}`, async () => {
     const proof = structuredClone(whole.proof);
     change(proof);
-    const found = paymentIn(proof, { recent: whole.recent, samples: whole.samples });
+    const found = provenTransfer(proof, devnet, { recent: whole.recent, samples: whole.samples });
     await assert.rejects(found, (problem) => problem instanceof InvalidProof && sentence.test(problem.message));
   });
 
@@ -57,6 +59,13 @@ test("a file is an answer of a node", async () => {
   const texts = ["", "{}", "[]", '{"ok":true}', JSON.stringify({ ok: false, error: "no" })];
   texts.push(JSON.stringify({ ok: true, proof: whole.proof, next: "7" }), JSON.stringify(whole.proof));
   for (const text of texts) await assert.rejects(provenPayment(text, tools), InvalidProof, text);
+});
+
+test("a proof of a built-in network needs no genesis hash", async () => {
+  const text = JSON.stringify(vectors("payment_proof").answer);
+  const tools = { evaluate, progress: () => {}, clock: Date.now };
+  const { chainId, ownGenesis, txid } = await provenPayment(text, tools);
+  assert.deepEqual([chainId, ownGenesis, txid], ["SVC-DEVNET", null, vectors("payment_proof").proven.txid]);
 });
 
 const festival = vectors("own_network");
@@ -70,8 +79,6 @@ test("a payment on the network of the node, by its rules", async () => {
   assert.deepEqual([payment.chainId, payment.ownGenesis], ["FESTIVAL", festival.network.genesisHash]);
   assert.deepEqual([payment.reference, payment.amount, payment.height], ["order-1", 5_000_000n, 3n]);
   assert.deepEqual([payment.confirmations, payment.head.hash], [10n, festival.paymentProof.proof.chain.tip]);
-  const { payment: onDevnet } = await paymentIn(whole.proof, whole, await networkOf());
-  assert.deepEqual([onDevnet.chainId, onDevnet.ownGenesis], ["SVC-DEVNET", null]);
 });
 
 test("a payment on another network than that of the node", async () => {

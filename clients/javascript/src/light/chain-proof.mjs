@@ -13,6 +13,7 @@ import {
   nextTarget,
   producersAt,
   rulesOf,
+  slotTime,
   targetAt,
 } from "./chain-rules.mjs";
 import { keyOf } from "./key-hash.mjs";
@@ -51,6 +52,8 @@ import { InvalidProof } from "./errors.mjs";
 /** @typedef {(password: Bytes, memoryKiB: number) => Promise<Uint8Array>} Evaluate Argon2id with the salt and the costs
  * of section 1: its 32 bytes. */
 
+/** How far the newest block may be in the future of the own clock, in milliseconds. */
+const AHEAD = 300_000n;
 /** The newest blocks, of which every header is in a proof. */
 const RECENT = 100;
 /** Draws in each halving of the work toward the tip. */
@@ -401,6 +404,16 @@ async function draws(tip, { total, below, samples }) {
     }
   }
   return drawn;
+}
+
+/** When the slot of the newest block began, in Unix milliseconds; throws InvalidProof if that is more than five minutes
+ * after `now`.
+ * @type {(network: NetworkParams, slot: bigint, now: number) => bigint} */
+export function tipTime(network, slot, now) {
+  const time = slotTime(rulesOf(network), slot);
+  const ahead = "the newest block is more than five minutes in the future of this computer's clock";
+  must(time <= BigInt(now) + AHEAD, ahead);
+  return time;
 }
 
 /** Check the participation work of headers, the last one first; throws InvalidProof.
