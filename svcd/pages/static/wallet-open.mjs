@@ -3,24 +3,25 @@
 import { message } from "./texts.mjs";
 import { byId, download, element, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { calibrated, outdated, parse, render, reseal, seal, unseal } from "./keyfile.mjs";
-import { seedOfWords, WORD_COUNT, wordsOf } from "./mnemonic.mjs";
 import { must, Problem } from "./problem.mjs";
-import { checkPassword, fetchWordList, random } from "./wallet-passwords.mjs";
+import { checkPassword, fetchWords, random } from "./wallet-passwords.mjs";
 import { readWords } from "./words.mjs";
 
 /** @import { Keyfile } from "./keyfile.mjs" */
+/** @import { Mnemonic } from "./words.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
 
 const QUESTIONS = 3;
 const MAX_FILE = 65_536;
 
-/** Places of the words that are asked for: different ones, in their order, none of which can be foreseen.
- * @type {() => number[]} */
-function questions() {
+/** Places of the words that are asked for, of so many: different ones, in their order, none of which can be foreseen.
+ * @type {(count: number) => number[]} */
+function questions(count) {
   /** @type {Set<number>} */
   const places = new Set();
-  // Of 256 values the last 16 would make some places more likely than others.
-  while (places.size < QUESTIONS) for (const byte of random(1)) if (byte < 240) places.add(byte % WORD_COUNT);
+  // The last of 256 values would make some places more likely than others.
+  const fair = 256 - (256 % count);
+  while (places.size < QUESTIONS) for (const byte of random(1)) if (byte < fair) places.add(byte % count);
   return [...places].sort((one, other) => one - other);
 }
 
@@ -42,6 +43,8 @@ export async function tellStorage(where, kept) {
 /** The words of a wallet that is being made, from their first sight to the sealed keyfile. */
 export class Creating {
   #app;
+  /** @type {Mnemonic | null} */
+  #mnemonic = null;
   /** @type {string[]} */
   #words = [];
   /** @type {number[]} */
@@ -61,8 +64,9 @@ export class Creating {
 
   /** Make new words and show them. */
   async begin() {
-    const list = await fetchWordList();
-    this.#words = await wordsOf(random(32), list);
+    const { list, mnemonic } = await fetchWords();
+    this.#mnemonic = mnemonic;
+    this.#words = await mnemonic.wordsOf(random(32), list);
     this.#showWords();
   }
 
@@ -81,7 +85,7 @@ export class Creating {
 
   #quiz() {
     byId("words").replaceChildren();
-    this.#places = questions();
+    this.#places = questions(this.#words.length);
     this.#places.forEach((place, index) => {
       const field = byId(`quiz-${index + 1}`, HTMLInputElement);
       field.value = "";
@@ -102,18 +106,20 @@ export class Creating {
   }
 
   async #bring() {
-    this.#words = await readWords(byId("import-words", HTMLTextAreaElement).value, await fetchWordList());
+    const { list, mnemonic } = await fetchWords();
+    this.#mnemonic = mnemonic;
+    this.#words = await readWords(byId("import-words", HTMLTextAreaElement).value, list, mnemonic);
     byId("import-words", HTMLTextAreaElement).value = "";
     show("password");
   }
 
   async #seal() {
-    const words = this.#words;
+    const [words, mnemonic] = [this.#words, /** @type {Mnemonic} */ (this.#mnemonic)];
     const password = byId("new-password", HTMLInputElement).value;
     const again = byId("new-password-again", HTMLInputElement).value;
     await checkPassword(password);
     must(password === again, "password-mismatch", message("wallet-script.passwords-differ"));
-    const seed = await seedOfWords(words);
+    const seed = await mnemonic.seedOfWords(words);
     const keyfile = await seal(seed, password, this.#app.network, random, await calibrated());
     seed.fill(0);
     const key = await unseal(keyfile, password);

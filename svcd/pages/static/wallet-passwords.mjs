@@ -3,9 +3,9 @@
 import { textOf } from "./answers.mjs";
 import { message } from "./texts.mjs";
 import { Problem } from "./problem.mjs";
-import { wordList } from "./words.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
+/** @import { Mnemonic } from "./words.mjs" */
 /** @import { Weakness } from "./passwords.mjs" */
 
 const ADVISED_WORDS = 6;
@@ -30,15 +30,15 @@ async function fetched(path, read) {
   }
 }
 
-/** The word list of BIP-39; throws `node-unreachable`.
+/** The word list of BIP-39 and the module that reads words; throws `node-unreachable`.
  *
- * What judges passwords is loaded with it: not every browser loads a script again after a failure, and a person who has
+ * What judges passwords is loaded with them: not every browser loads a script again after a failure, and a person who has
  * written down words must not be stopped at the password.
- * @type {() => Promise<string[]>} */
-export const fetchWordList = () =>
+ * @type {() => Promise<{ list: string[], mnemonic: Mnemonic }>} */
+export const fetchWords = () =>
   fetched(PATHS.words, async (text) => {
-    await import("./passwords.mjs");
-    return wordList(text);
+    const [mnemonic] = await Promise.all([import("./mnemonic.mjs"), import("./passwords.mjs")]);
+    return { list: await mnemonic.wordList(text), mnemonic };
   });
 
 /** Throw `password-short` or `password-weak` if a new password is easy to guess.
@@ -49,7 +49,7 @@ export async function checkPassword(password) {
     return { ...judge(password, ranksIn(text)), least: MIN_LENGTH };
   });
   if (weakness === null) return;
-  const list = await fetchWordList();
+  const { list } = await fetchWords();
   const words = Array.from(new Uint16Array(random(2 * ADVISED_WORDS).buffer), (value) => list[value % list.length]);
   throw problemOf(weakness, { count: [...password.normalize("NFC")].length, least }, words.join(" "));
 }

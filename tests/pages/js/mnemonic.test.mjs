@@ -3,10 +3,11 @@ import { test } from "node:test";
 
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
 import { pairOf } from "../../../svcd/pages/static/ed25519.mjs";
-import { bip39Seed, firstKey, seedOfWords, wordsOf } from "../../../svcd/pages/static/mnemonic.mjs";
+import * as mnemonic from "../../../svcd/pages/static/mnemonic.mjs";
+import { bip39Seed, firstKey, seedOfWords, wordList, wordsOf } from "../../../svcd/pages/static/mnemonic.mjs";
 import { addressOf } from "../../../svcd/pages/static/key-hash.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
-import { readWords, wordList } from "../../../svcd/pages/static/words.mjs";
+import { readWords } from "../../../svcd/pages/static/words.mjs";
 import { codeOf, listText, problemOf, vectors } from "./vectors.mjs";
 
 const { bip39, slip0010, wallets, sameWords, invalidWords } = vectors("wallet");
@@ -15,7 +16,7 @@ const list = await wordList(listText());
 for (const { entropy, words, passphrase, seed } of bip39) {
   test(`BIP-39: ${words.slice(0, 30)}…`, async () => {
     assert.equal((await wordsOf(bytesOf(entropy), list)).join(" "), words);
-    assert.deepEqual(await readWords(words, list), words.split(" "));
+    assert.deepEqual(await readWords(words, list, mnemonic), words.split(" "));
     assert.equal(hexOf(await bip39Seed(words.split(" "), passphrase)), seed);
   });
 }
@@ -40,15 +41,15 @@ for (const { words, stretched, seed, publicKey, address } of wallets) {
 }
 
 for (const { name, typed } of sameWords) {
-  test(`the same words: ${name}`, async () => assert.equal((await readWords(typed, list)).join(" "), wallets[1].words));
+  test(`the same words: ${name}`, async () => assert.equal((await readWords(typed, list, mnemonic)).join(" "), wallets[1].words));
 }
 
 for (const { name, words } of invalidWords) {
-  test(`refused: ${name}`, async () => assert.equal(await codeOf(() => readWords(words, list)), "words"));
+  test(`refused: ${name}`, async () => assert.equal(await codeOf(() => readWords(words, list, mnemonic)), "words"));
 }
 
 test("the word that is wrong is named", async () => {
-  const { sentence } = await problemOf(() => readWords(wallets[1].words.replace("dutch", "duch"), list));
+  const { sentence } = await problemOf(() => readWords(wallets[1].words.replace("dutch", "duch"), list, mnemonic));
   assert.match(sentence, /^Word 4, “duch”/);
 });
 

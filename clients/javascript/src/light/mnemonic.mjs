@@ -1,13 +1,22 @@
 // Twenty-four words for a key: BIP-39 (English, no passphrase), then SLIP-0010 for Ed25519 at m/0'.
 
-import { joined, sha256, utf8 } from "./bytes.mjs";
+import { hexOf, joined, sha256, utf8 } from "./bytes.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 
 /** How many words stand for a wallet. */
 export const WORD_COUNT = 24;
 const ENTROPY_BYTES = 32;
+/** Of bip-0039/english.txt in the repository of the BIPs: another list derives other keys. */
+const LIST_SHA256 = "2f5eed53a4727b4bf8880d8f3f199efc90e58503646d9ff8eff3a2ed3b24dbda";
 const ROUNDS = 2048;
+
+/** The words of the list's text, one on each line; rejects with RangeError if it is not the published list.
+ * @type {(text: string) => Promise<string[]>} */
+export async function wordList(text) {
+  if (hexOf(await sha256(utf8(text))) !== LIST_SHA256) throw new RangeError("not the word list of BIP-39");
+  return text.trim().split("\n");
+}
 
 /** The 24 words of a list for 32 bytes of entropy; rejects with RangeError for another number of bytes.
  * @type {(entropy: Bytes, list: string[]) => Promise<string[]>} */
