@@ -3,32 +3,18 @@
 import { InvalidInput } from "./errors.js";
 import { SYMBOLS } from "./light/bech32.mjs";
 import { hexOf, sha256, utf8 } from "./light/bytes.mjs";
-import { RULES } from "./light/chain-rules.mjs";
 import { keyOf } from "./light/key-hash.mjs";
+import { NETWORKS as BUILT_IN } from "./light/networks.mjs";
 import { isReference } from "./light/transaction.mjs";
 import { GREATEST, unitsOf, wireNumber } from "./light/units.mjs";
 
 /** The smallest fee of a transfer on mainnet and devnet, in base units. */
-export const MINIMUM_FEE = 10_000n;
+export const MINIMUM_FEE = BUILT_IN.mainnet.rules.minimumFee;
 /** How many confirmations an order requires that does not say. */
 export const DEFAULT_CONFIRMATIONS = 12;
 
-export const MAINNET = Object.freeze({
-  name: "mainnet",
-  networkId: 1,
-  chainId: "SVC-MAINNET",
-  prefix: "svc",
-  genesisHash: "162757d6c59dd9e5ae5b82bd4501e1a8e5eb9ca709bc64eb520ce4707169d227",
-  rules: RULES.mainnet,
-});
-export const DEVNET = Object.freeze({
-  name: "devnet",
-  networkId: 2,
-  chainId: "SVC-DEVNET",
-  prefix: "svcd",
-  genesisHash: "3259c9ccf88c6586b6cae763e14a0f96b6db181f372df00e01776e855de4e444",
-  rules: RULES.devnet,
-});
+export const MAINNET = BUILT_IN.mainnet;
+export const DEVNET = BUILT_IN.devnet;
 /** The networks that are built in. */
 export const NETWORKS = Object.freeze([MAINNET, DEVNET]);
 

@@ -9,20 +9,20 @@ import {
   DEFAULT_CONFIRMATIONS,
   integer,
   isLoopback,
+  MINIMUM_FEE,
   must,
   networkFor,
 } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
 import { pages, question, textOf } from "./light/answers.mjs";
+import { FEE_LIMIT } from "./light/networks.mjs";
 import { isReference } from "./light/transaction.mjs";
 import { formatAmount } from "./light/units.mjs";
 import { isSettled, members, parseJson, payment, rank, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 
 /** The greatest fee in base units that is paid on mainnet and devnet because a node suggests it. */
-export const MAXIMUM_FEE = 1_000_000n;
-/** How many times the least fee of a network is paid because a node suggests it, unless a caller says how much. */
-const FEES = 100n;
+export const MAXIMUM_FEE = FEE_LIMIT * MINIMUM_FEE;
 
 const TIMEOUT = 15;
 const ATTEMPTS = 4;
@@ -464,7 +464,7 @@ export class Client {
   async #suggestedFee({ rules: { minimumFee } }, maximumFee) {
     const fees = members(await this.#object("/rpc/fees", "fees"), "fees", { suggestedFee: "number" });
     const fee = BigInt(fees.suggestedFee);
-    const most = BigInt(maximumFee ?? FEES * minimumFee);
+    const most = BigInt(maximumFee ?? FEE_LIMIT * minimumFee);
     const much = `the node suggests a fee of ${fee} base units, more than maximumFee ${most}`;
     if (fee > most) throw new InvalidAnswer(much);
     return fee > minimumFee ? fee : minimumFee;

@@ -4,11 +4,12 @@
 // under Argon2id are read, but browsers cannot open them.
 
 import { checkAddress } from "./address.mjs";
+import { idOf } from "./built-in.mjs";
 import { bytesOf, hexOf, utf8 } from "./bytes.mjs";
 import { canonical } from "./canonical-json.mjs";
 import { pairOf } from "./ed25519.mjs";
 import { addressOf } from "./key-hash.mjs";
-import { idOf, NETWORKS } from "./networks.mjs";
+import { NETWORKS } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 

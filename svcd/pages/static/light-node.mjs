@@ -10,12 +10,12 @@ import { networkOfRules } from "./network-rules.mjs";
 
 /** @import { ProvenAccount } from "./account-proof.mjs" */
 /** @import { Evaluate, Head, ReadChain } from "./chain-proof.mjs" */
-/** @import { NetworkName, NetworkParams } from "./chain-rules.mjs" */
+/** @import { Network, NetworkName } from "./networks.mjs" */
 /** @typedef {{ head: Head, stateRoot: string }} Known the newest block that was proven, to be stored. */
 /**
  * @typedef {object} Questions to a node.
  * @property {(path: string) => Promise<string>} ask for the text of an answer; throws Unanswered
- * @property {NetworkParams} network
+ * @property {Network} network
  * @property {Known | null} known
  * @property {Evaluate} evaluate
  * @property {(done: number, total: number) => void} progress
@@ -37,7 +37,7 @@ function proofIn(text) {
 
 /** The network that a keyfile calls `id`. A node is asked for the rules of one that is not built in, which must give the
  * genesis hash `id`, and believed for the changes of its producers; throws InvalidProof or Unanswered.
- * @type {(id: string, ask: Questions["ask"]) => Promise<NetworkParams>} */
+ * @type {(id: string, ask: Questions["ask"]) => Promise<Network>} */
 export async function networkCalled(id, ask) {
   if (Object.hasOwn(NETWORKS, id)) return NETWORKS[/** @type {NetworkName} */ (id)];
   const answer = strictJson(await ask("/rpc/rules"), MAX_PROOF_BYTES);

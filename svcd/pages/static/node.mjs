@@ -2,7 +2,8 @@
 
 import { coins, inCoins } from "./amounts.mjs";
 import { pages, question, textOf } from "./answers.mjs";
-import { builtIn, FEE_LIMIT, NETWORKS } from "./networks.mjs";
+import { builtIn } from "./built-in.mjs";
+import { FEE_LIMIT, NETWORKS, slotTime } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
 import { wireNumber } from "./units.mjs";
@@ -165,7 +166,7 @@ export class Node {
     const height = numberIn(status, "height");
     const first = (this.#first = numberIn(status, "pruneHeight"));
     const syncing = status.syncState !== "synced";
-    const tipTime = network.genesisTime + Number(numberIn(status, "slot")) * network.slotSeconds * 1000;
+    const tipTime = Number(slotTime(network.rules, numberIn(status, "slot")));
     return { network, height, first, tip: String(status.hash), tipTime, syncing, time: Number(numberIn(status, "time")) };
   }
 
@@ -193,11 +194,12 @@ export class Node {
   async network() {
     // Both at once: on a slow line each question costs most of a second.
     const [{ network }, consensus] = await Promise.all([this.view(), this.#get("/rpc/consensus", "consensus")]);
+    const { minimumFee, accountMinimum } = network.rules;
     const same =
       consensus?.genesisHash === network.genesisHash &&
-      consensus.minimumFee === network.minimumFee.toString() &&
-      consensus.accountMinimum === network.accountMinimum.toString();
-    const [fee, least] = [network.minimumFee, network.accountMinimum].map(coins);
+      consensus.minimumFee === minimumFee.toString() &&
+      consensus.accountMinimum === accountMinimum.toString();
+    const [fee, least] = [minimumFee, accountMinimum].map(coins);
     const sentence = message("wallet-script.rules-other", { network: network.name, fee, least });
     must(same, "wrong-network", sentence);
     this.#network = network;
@@ -220,7 +222,7 @@ export class Node {
   async fee() {
     const fee = numberIn(await this.#get("/rpc/fees", "fees"), "suggestedFee");
     // Both built-in networks have the same minimum.
-    const { minimumFee } = this.#network ?? NETWORKS.mainnet;
+    const { minimumFee } = (this.#network ?? NETWORKS.mainnet).rules;
     const [least, most] = [minimumFee, FEE_LIMIT * minimumFee];
     const sentence = message("wallet-script.fee-unreasonable", { fee: coins(fee), least: coins(least), most: coins(most) });
     must(fee >= least && fee <= most, "fee", sentence);
@@ -242,8 +244,8 @@ export class Node {
     const { network, first } = await this.view();
     if (first === 0n) return null;
     const { first: height, found } = await this.#fromFirst((each) => `/rpc/block/${each}`, "block");
-    const time = network.genesisTime + Number(numberIn(found, "slot")) * network.slotSeconds * 1000;
-    return { height, time, newest: time + network.futureSeconds * 1000 };
+    const time = Number(slotTime(network.rules, numberIn(found, "slot")));
+    return { height, time, newest: time + 1000 * Number(network.rules.transactionFutureSeconds) };
   }
 
   /** Confirmed transfers of an address, the newest first, and where the next page begins or null.

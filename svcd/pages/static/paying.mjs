@@ -7,7 +7,6 @@
 import { sign } from "./ed25519.mjs";
 import { placeOf } from "./node.mjs";
 import { alreadySigned, judge, needsBalance, spendable } from "./review.mjs";
-import { DEEP } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { countedAs, holderOf, isUnsettled, MARGIN, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
 import { message } from "./texts.mjs";
@@ -74,6 +73,8 @@ export function linkId(sender, { recipient, amount, reference }) {
   return `link ${sender} ${recipient} ${amount ?? "any"} ${reference}`;
 }
 
+/** From this number of confirmations on, nobody expects a reorganisation to take a payment back. */
+const DEEP = 100;
 /** @type {PaymentState[]} */
 const DEPTHS = ["signed", "pending", "confirming", "confirmed"];
 
@@ -310,7 +311,7 @@ export class Paying {
     if (pendingNonce > own) {
       return new Problem("nonce-stale", message("wallet-script.nonce-waits"));
     }
-    if (this.#clock() - payment.signedAt > this.#network.lifetime) {
+    if (this.#clock() - payment.signedAt > 1000 * Number(this.#network.rules.transactionPastSeconds)) {
       return new Problem("expired", message("wallet-script.expired"));
     }
     return null;

@@ -1,12 +1,12 @@
 // The file of a payment proof: an answer of a node (docs/payment-proof.md), checked without any node.
 
 import { checkWork, MAX_PROOF_BYTES, tipTime } from "./chain-proof.mjs";
-import { builtIn } from "./networks.mjs";
+import { builtIn } from "./built-in.mjs";
 import { provenTransfer } from "./payment-proof.mjs";
 import { exactFields, must, strictJson } from "./strict-json.mjs";
 
 /** @import { Evaluate, Head } from "./chain-proof.mjs" */
-/** @import { NetworkParams } from "./chain-rules.mjs" */
+/** @import { Network } from "./networks.mjs" */
 /** @import { ProvenTransfer } from "./payment-proof.mjs" */
 /**
  * @typedef {ProvenTransfer & { chainId: string, ownGenesis: string | null, head: Head, time: number }} ProvenPayment
@@ -14,7 +14,7 @@ import { exactFields, must, strictJson } from "./strict-json.mjs";
  * tip, whose slot began at `time`, in Unix milliseconds.
  */
 /** @typedef {{ evaluate: Evaluate, progress: (done: number, total: number) => void, clock: () => number,
- *   own?: NetworkParams }} Tools with Argon2id, the time in Unix milliseconds, and a network that is not built in. */
+ *   own?: Network }} Tools with Argon2id, the time in Unix milliseconds, and a network that is not built in. */
 
 /** The payment that the text of an answer proves, on a built-in network or on `own`; throws InvalidProof.
  * @type {(text: string, tools: Tools) => Promise<ProvenPayment>} */

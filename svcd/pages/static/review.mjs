@@ -1,6 +1,7 @@
 // What a person must know before signing, from values alone.
 
 import { coins } from "./amounts.mjs";
+import { blockSeconds } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { passedOver, secondOf, signedBefore } from "./signed.mjs";
 import { localTime, message } from "./texts.mjs";
@@ -40,7 +41,7 @@ const LONG = 20;
 
 /** How old the newest block may be, in milliseconds.
  * @type {(network: Network) => number} */
-const oldAfter = ({ blockSeconds }) => Math.max(OLD_TIP, LONG * 1000 * blockSeconds);
+const oldAfter = (network) => Math.max(OLD_TIP, LONG * 1000 * blockSeconds(network));
 
 /** What transfers that were signed here and are in no block yet will take from the balance, in base units.
  * @type {(payments: Pick<Payment, "state" | "transfer">[]) => bigint} */
@@ -66,7 +67,8 @@ export function spendable({ balance, pendingBalance }, own, id = null) {
 
 /** Whether the recipient's balance must be known: the amount alone is less than each account must have.
  * @type {(intent: Pick<Judged, "recipient" | "amount">, sender: string, network: Network) => boolean} */
-export const needsBalance = ({ recipient, amount }, sender, { accountMinimum }) => recipient !== sender && amount < accountMinimum;
+export const needsBalance = ({ recipient, amount }, sender, { rules }) =>
+  recipient !== sender && amount < rules.accountMinimum;
 
 /** Judge an intent by what is known.
  *
@@ -78,7 +80,7 @@ export const needsBalance = ({ recipient, amount }, sender, { accountMinimum }) 
  * @type {(intent: Judged, known: Known) => Judgement} */
 export function judge(intent, known) {
   const { network, time, tipTime } = known.view;
-  const { accountMinimum: least, minimumFee } = network;
+  const { accountMinimum: least, minimumFee } = network.rules;
   const toSelf = intent.recipient === known.sender;
   const { fee, available } = known;
   const total = intent.amount + fee;

@@ -42,7 +42,8 @@ export function haveSameSigned(one, other) {
 
 /** Until when a block may take a transfer, by the clock of this device, in Unix milliseconds.
  * @type {(signed: Signed, network: Network) => number} */
-const lastTime = ({ transfer }, { lifetime }) => Number(transfer.timestamp) + lifetime + MARGIN;
+const lastTime = ({ transfer }, { rules }) =>
+  Number(BigInt(transfer.timestamp) + 1000n * rules.transactionPastSeconds) + MARGIN;
 
 /** Whether a block may still take a transfer, by the clock of this device.
  * @type {(signed: Signed, now: number, network: Network) => boolean} */

@@ -1,6 +1,6 @@
 // Has the balance that the node names checked against the chain, in a worker that is loaded only for that.
 
-import { idOf } from "./networks.mjs";
+import { idOf } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 

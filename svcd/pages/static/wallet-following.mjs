@@ -2,6 +2,7 @@
 
 import { byId, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins } from "./amounts.mjs";
+import { blockSeconds } from "./built-in.mjs";
 import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
@@ -10,6 +11,7 @@ import { message, timeLeft } from "./texts.mjs";
 import { returnUrlOf } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 
+/** @import { Network } from "./networks.mjs" */
 /** @import { Payment, PaymentState } from "./paying.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
 
@@ -33,12 +35,12 @@ const BADGES = {
   signed: ["warn", "wallet-script.badge-signed"],
 };
 
-/** @type {(payment: Payment, blockSeconds: number) => string} */
-function sentence({ state, confirmations: done, wanted: count }, blockSeconds) {
+/** @type {(payment: Payment, network: Network) => string} */
+function sentence({ state, confirmations: done, wanted: count }, network) {
   if (state === "signed") return message("wallet-script.signed");
   if (state === "refused") return message("wallet-script.refused");
   if (state === "confirmed") return message("wallet-script.confirmed", { done, count });
-  const left = timeLeft((count - done) * blockSeconds);
+  const left = timeLeft((count - done) * blockSeconds(network));
   if (state === "pending") return message("wallet-script.pending", { left, done, count });
   return message("wallet-script.confirming", { left, done, count });
 }
@@ -169,7 +171,7 @@ export class Following {
     write(badge, message(words));
     const where = byId("payment-state");
     Object.assign(where.dataset, { state, confirmations, wanted });
-    write(where, sentence(payment, this.#app.network.blockSeconds));
+    write(where, sentence(payment, this.#app.network));
     const fall = newsOfFall(payment);
     write(byId("payment-fallen"), fall);
     byId("payment-fallen").hidden = fall === "";

@@ -2,6 +2,7 @@
 
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins } from "./amounts.mjs";
+import { blockSeconds } from "./built-in.mjs";
 import { hasFallen } from "./paying.mjs";
 import { startChecking } from "./wallet-checking.mjs";
 import { underWay } from "./review.mjs";
@@ -172,7 +173,7 @@ export function enterHome(app) {
       const leaving = underWay(payments);
       say(byId("home-waiting"), leaving === 0n ? "" : message("wallet-script.on-the-way-out", { amount: coins(leaving) }));
       const coming = arriving(waiting, own);
-      say(byId("home-incoming"), coming === 0n ? "" : message("wallet-script.more-arriving", { amount: coins(coming), time: aboutTime(app.network.blockSeconds) }));
+      say(byId("home-incoming"), coming === 0n ? "" : message("wallet-script.more-arriving", { amount: coins(coming), time: aboutTime(blockSeconds(app.network)) }));
       say(byId("home-open-what"), open === null ? "" : openPayment(open.amount));
       byId("home-open").hidden = open === null;
       const latest = latestOf(payments, waiting, transfers).slice(0, LATEST);
@@ -243,7 +244,7 @@ export function enterReceive(app) {
       const coming = arriving(waiting, address);
       const sentences = [
         arrived > 0n && message("wallet-script.arrived", { amount: coins(arrived) }),
-        coming > 0n && message("wallet-script.are-arriving", { amount: coins(coming), time: aboutTime(network.blockSeconds) }),
+        coming > 0n && message("wallet-script.are-arriving", { amount: coins(coming), time: aboutTime(blockSeconds(network)) }),
       ];
       say(byId("receive-arriving"), sentences.filter(Boolean).join(" "));
       showMissing(missing);

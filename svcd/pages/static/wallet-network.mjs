@@ -2,7 +2,7 @@
 
 import { coins } from "./amounts.mjs";
 import { checkGiven, genesisIn } from "./genesis.mjs";
-import { builtIn } from "./networks.mjs";
+import { builtIn } from "./built-in.mjs";
 import { byId, judged, onSubmit, show, write } from "./wallet-dom.mjs";
 
 /** @import { Network } from "./networks.mjs" */
@@ -10,14 +10,14 @@ import { byId, judged, onSubmit, show, write } from "./wallet-dom.mjs";
 
 /** Show the name of the network, its icon and its least fee.
  * @type {(network: Network) => void} */
-export function showNetwork({ name, chainId, prefix, minimumFee }) {
+export function showNetwork({ name, chainId, prefix, rules }) {
   const badge = byId("network");
   badge.hidden = false;
   badge.classList.add(name === "devnet" ? "warn" : "accent");
   write(badge, name === "mainnet" ? "Mainnet" : name === "devnet" ? "Devnet" : name);
   byId("review-network").className = badge.className;
   write(byId("review-network"), badge.textContent ?? "");
-  write(byId("send-fee"), coins(minimumFee));
+  write(byId("send-fee"), coins(rules.minimumFee));
   if (builtIn(chainId)) return;
   // The node draws one for each letter; the page has that of svcd, so that it is the same page everywhere.
   const icon = `/static/icon-${prefix[0]}.svg`;

@@ -117,8 +117,9 @@ export class Spending {
       node.fee(),
       paying.of(keyfile.address),
     ]);
-    const all = spendable(account, own) - fee - network.accountMinimum;
-    const sentence = message("wallet-script.nothing-to-send", { fee: coins(fee), least: coins(network.accountMinimum) });
+    const { accountMinimum: least } = network.rules;
+    const all = spendable(account, own) - fee - least;
+    const sentence = message("wallet-script.nothing-to-send", { fee: coins(fee), least: coins(least) });
     must(all > 0n, "insufficient", sentence);
     byId("send-amount", HTMLInputElement).value = formatAmount(all);
     tell(byId("send-amount-error"), null);

@@ -28,7 +28,7 @@ test("the network of the vectors", () => {
   for (const [height, listed] of own.producers) assert.deepEqual(producersAt(read, BigInt(height)), listed);
   for (const rule of ["slotSeconds", "slotsPerBlock", "halfLifeSlots", "gapCapSlots", "halvingBlocks"])
     assert.equal(read[rule], BigInt(rules[rule]), rule);
-  for (const rule of ["genesisTime", "initialReward", "minimumFee", "transactionPastSeconds", "transactionFutureSeconds"])
+  for (const rule of ["accountMinimum", "genesisTime", "initialReward", "minimumFee", "transactionPastSeconds", "transactionFutureSeconds"])
     assert.equal(read[rule], BigInt(rules[rule]), rule);
   for (const rule of ["initialTarget", "maxTarget", "minTarget"]) assert.equal(read[rule], BigInt(`0x${rules[rule]}`), rule);
   for (const rule of ["memoryKiB", "maxBlockTransactions"]) assert.equal(read[rule], rules[rule], rule);

@@ -4,7 +4,8 @@
 import { createInterface } from "node:readline";
 
 import { parseNetwork } from "../../../clients/javascript/src/index.js";
-import { issuedAfter, producersAt, slotTime, targetAt } from "../../../clients/javascript/src/light/chain-rules.mjs";
+import { issuedAfter, producersAt, targetAt } from "../../../clients/javascript/src/light/chain-rules.mjs";
+import { slotTime } from "../../../clients/javascript/src/light/networks.mjs";
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { text, heights, lag } = JSON.parse(line);

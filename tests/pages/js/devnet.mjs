@@ -5,7 +5,9 @@ import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { txidOf } from "../../../svcd/pages/static/transaction.mjs";
 
 export const NOW = 1_795_170_187_000;
-const { networkId, chainId, genesisHash, genesisTime } = NETWORKS.devnet;
+const { networkId, chainId, genesisHash, rules } = NETWORKS.devnet;
+const genesisTime = Number(rules.genesisTime);
+const slotMilliseconds = 1000 * Number(rules.slotSeconds);
 const refusal = (error) => [400, { ok: false, error }];
 
 export class Devnet {
@@ -57,7 +59,7 @@ export class Devnet {
     this.chain.clear();
   }
 
-  #slot = () => Math.floor((this.now - genesisTime) / (1000 * NETWORKS.devnet.slotSeconds));
+  #slot = () => Math.floor((this.now - genesisTime) / slotMilliseconds);
 
   #confirmations = ({ blockHeight }) => (blockHeight ? this.height - Number(blockHeight) + 1 : 0);
 
@@ -90,7 +92,7 @@ export class Devnet {
   }
 
   #statement(from, after) {
-    const began = genesisTime + 1000 * this.firstSlot * NETWORKS.devnet.slotSeconds;
+    const began = genesisTime + this.firstSlot * slotMilliseconds;
     if (this.status.pruneHeight !== "0" && from !== began) return this.#gone();
     const kept = this.entries.filter(({ height }) => this.#here(Number(height)));
     return [200, { entries: kept.slice(after, after + 2), next: after + 2 < kept.length ? `${after + 2}` : null }];

@@ -98,8 +98,8 @@ function deleting(times) {
 test("the first block is asked for again, if it is deleted after the status, and the status once", async () => {
   const { devnet, node } = deleting(2);
   const { height, time, newest } = await node.firstBlock();
-  const { futureSeconds } = NETWORKS.devnet;
-  assert.deepEqual([height, time, newest], [8n, NOW, NOW + 1000 * futureSeconds]);
+  const future = 1000 * Number(NETWORKS.devnet.rules.transactionFutureSeconds);
+  assert.deepEqual([height, time, newest], [8n, NOW, NOW + future]);
   assert.deepEqual(devnet.asked, ["/rpc/status", "/rpc/block/6", "/rpc/block/7", "/rpc/block/8"]);
   assert.equal(await codeOf(deleting(-1).node.firstBlock()), "node-unreachable", "not for ever");
   assert.equal(await opened().firstBlock(), null);

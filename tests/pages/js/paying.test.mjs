@@ -264,7 +264,7 @@ test("a payment whose nonce another has taken was not paid, if the node has all 
   devnet.mine();
   assert.equal((await paying.look(payment)).problem.code, "pruned");
   // On this network a block may be ten years older than its transfers.
-  const later = { ...payment, signedAt: payment.signedAt + 1_000 * NETWORKS.devnet.futureSeconds + DAY };
+  const later = { ...payment, signedAt: payment.signedAt + 1_000 * Number(NETWORKS.devnet.rules.transactionFutureSeconds) + DAY };
   assert.equal((await paying.look(later)).problem.code, "nonce-stale");
 });
 

@@ -5,7 +5,7 @@ import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, bytesOfNumber, checkNetwork } from "./chain-proof.mjs";
 import { decimal, elements, exactFields, hex, must } from "./strict-json.mjs";
 
-/** @import { NetworkParams } from "./chain-rules.mjs" */
+/** @import { Network } from "./networks.mjs" */
 /** @typedef {{ balance: bigint, nonce: bigint, heldSince: bigint | null }} ProvenAccount in base units, and a slot. */
 /**
  * @typedef {object} AccountProof of which only the form is checked.
@@ -20,7 +20,7 @@ const KEY_BITS = 160;
 const NEVER_HELD = (1n << 64n) - 1n;
 
 /** The account proof in the member `proof` of an answer; throws InvalidProof.
- * @type {(value: unknown, network: NetworkParams) => AccountProof} */
+ * @type {(value: unknown, network: Network) => AccountProof} */
 export function parseAccountProof(value, network) {
   const names = ["chainId", "genesisHash", "height", "hash", "address", "leaf", "path"];
   const fields = exactFields(value, names, "proof");
@@ -36,7 +36,7 @@ export function parseAccountProof(value, network) {
   };
 }
 
-/** @type {(value: unknown, network: NetworkParams) => { key: bigint, account: ProvenAccount }} */
+/** @type {(value: unknown, network: Network) => { key: bigint, account: ProvenAccount }} */
 function parseLeaf(value, network) {
   const fields = exactFields(value, ["address", "balance", "nonce", "heldSince"], "leaf");
   const { address, balance, nonce, heldSince } = fields;
@@ -50,7 +50,7 @@ function parseLeaf(value, network) {
   };
 }
 
-/** @type {(value: unknown, network: NetworkParams, what: string) => bigint} */
+/** @type {(value: unknown, network: Network, what: string) => bigint} */
 function key(value, network, what) {
   const found = typeof value === "string" ? keyOf(value, network.prefix) : null;
   must(found !== null, `${what} is not an address of ${network.name}`);
@@ -58,7 +58,7 @@ function key(value, network, what) {
 }
 
 /** The account of `address`, or null if it does not exist, after a block that a chain proof shows; throws InvalidProof.
- * @type {(proof: AccountProof, address: string, network: NetworkParams,
+ * @type {(proof: AccountProof, address: string, network: Network,
  *   shown: { hash: string, height: bigint, stateRoot: string }) => Promise<ProvenAccount | null>} */
 export async function checkAccount(proof, address, network, { hash, height, stateRoot }) {
   must(proof.key === key(address, network, "address"), "the proof is for another address");

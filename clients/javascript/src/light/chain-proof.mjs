@@ -12,16 +12,15 @@ import {
   LIMIT,
   nextTarget,
   producersAt,
-  rulesOf,
-  slotTime,
   targetAt,
 } from "./chain-rules.mjs";
 import { keyOf } from "./key-hash.mjs";
+import { slotTime } from "./networks.mjs";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
 import { InvalidProof } from "./errors.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
-/** @import { ChainRules, NetworkParams } from "./chain-rules.mjs" */
+/** @import { ChainRules, Network } from "./networks.mjs" */
 /** @typedef {{ digest: string, work: bigint, slot: bigint, clock: bigint }} HistoryNode whose digest is 64 hex. */
 /**
  * @typedef {object} Header as far as proofs have it; the other fields follow from the chain before it.
@@ -84,7 +83,7 @@ const TURN = 50;
 // Parsing
 
 /** The chain proof in the member `proof` of an answer; throws InvalidProof.
- * @type {(value: unknown, network: NetworkParams) => ChainProof} */
+ * @type {(value: unknown, network: Network) => ChainProof} */
 export function parseChainProof(value, network) {
   const fields = exactFields(value, ["chainId", "genesisHash", "tip", "headers", "nodes"], "proof");
   checkNetwork(fields, network);
@@ -92,7 +91,7 @@ export function parseChainProof(value, network) {
 }
 
 /** Throw InvalidProof unless a proof is of a network.
- * @type {(fields: Record<string, unknown>, network: NetworkParams) => void} */
+ * @type {(fields: Record<string, unknown>, network: Network) => void} */
 export function checkNetwork({ chainId, genesisHash }, network) {
   must(chainId === network.chainId, `the proof is for another network; it must be for ${network.chainId}`);
   const same = hex(genesisHash, 32, "genesisHash") === network.genesisHash;
@@ -212,13 +211,13 @@ export class ChainReader {
   head;
 
   /** Begins at the genesis, or above `head`, a block that was proven before.
-   * @param {NetworkParams} network
+   * @param {Network} network
    * @param {HistoryNode[]} nodes over the blocks between the headers
    * @param {Head} [head] */
   constructor(network, nodes, head) {
     const genesis = { digest: network.genesisHash, work: 0n, slot: 0n, clock: 0n };
     this.#network = network;
-    this.#rules = rulesOf(network);
+    this.#rules = network.rules;
     this.#nodes = [...nodes];
     this.head = head ?? { hash: network.genesisHash, height: 0n, slot: 0n, clock: 0n, work: 0n, mountains: [genesis] };
   }
@@ -362,7 +361,7 @@ function isPossible(rules, before, { slot, clock, work }, blocks) {
 }
 
 /** All that a proof shows, but the work of its headers; throws InvalidProof.
- * @type {(proof: ChainProof, network: NetworkParams, demands?: Demands) => Promise<ReadChain>} */
+ * @type {(proof: ChainProof, network: Network, demands?: Demands) => Promise<ReadChain>} */
 export async function checkChain(proof, network, { minimumWork = 0n, recent = RECENT, samples = SAMPLES } = {}) {
   const reader = new ChainReader(network, proof.nodes);
   for (const header of proof.headers) await reader.read(header);
@@ -408,9 +407,9 @@ async function draws(tip, { total, below, samples }) {
 
 /** When the slot of the newest block began, in Unix milliseconds; throws InvalidProof if that is more than five minutes
  * after `now`.
- * @type {(network: NetworkParams, slot: bigint, now: number) => bigint} */
+ * @type {(network: Network, slot: bigint, now: number) => bigint} */
 export function tipTime(network, slot, now) {
-  const time = slotTime(rulesOf(network), slot);
+  const time = slotTime(network.rules, slot);
   const ahead = "the newest block is more than five minutes in the future of this computer's clock";
   must(time <= BigInt(now) + AHEAD, ahead);
   return time;
@@ -420,10 +419,10 @@ export function tipTime(network, slot, now) {
  *
  * `checked` has the hashes of the headers whose work was found to be right before, and gets those of these. `signal`
  * ends the check between two headers with its reason.
- * @type {(headers: ShownHeader[], network: NetworkParams, options: { evaluate: Evaluate, checked?: Set<string>,
+ * @type {(headers: ShownHeader[], network: Network, options: { evaluate: Evaluate, checked?: Set<string>,
  *   progress?: (done: number, total: number) => void, signal?: AbortSignal }) => Promise<void>} */
 export async function checkWork(headers, network, { evaluate, checked = new Set(), progress = () => {}, signal }) {
-  const { memoryKiB } = rulesOf(network);
+  const { memoryKiB } = network.rules;
   const left = headers.filter(({ hash }) => !checked.has(hash)).reverse();
   let began = performance.now();
   for (const [done, { hash, coreHash, workNonce, target }] of left.entries()) {

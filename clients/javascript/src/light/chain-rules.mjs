@@ -2,90 +2,7 @@
 
 import { GREATEST } from "./units.mjs";
 
-/** @typedef {"mainnet" | "devnet"} NetworkName */
-/**
- * @typedef {object} NetworkParams as far as the checks need them.
- * @property {string} name in RULES, or another if it has its own rules
- * @property {number} networkId
- * @property {string} chainId
- * @property {string} prefix of addresses
- * @property {string} genesisHash
- * @property {ChainRules} [rules] of a network that is not in RULES
- */
-/** @typedef {{ height: bigint, producers: readonly string[] }} ProducerChange another list from a height on. */
-/**
- * @typedef {object} ChainRules of a network, in which slots, heights, amounts and targets are whole numbers.
- * @property {string} rulesHash 64 hex
- * @property {string} genesisStateRoot 64 hex
- * @property {bigint} genesisTime Unix milliseconds
- * @property {bigint} slotSeconds
- * @property {bigint} slotsPerBlock
- * @property {bigint} halfLifeSlots
- * @property {bigint} gapCapSlots
- * @property {number} memoryKiB of one Argon2id evaluation
- * @property {bigint} initialTarget
- * @property {bigint} maxTarget
- * @property {bigint} minTarget
- * @property {bigint} initialReward base units
- * @property {bigint} halvingBlocks 0 if the reward never halves; it ends before more than 2^53 − 1 would exist
- * @property {bigint} allocated base units that exist from the beginning
- * @property {bigint} minimumFee of a transfer, in base units
- * @property {readonly number[]} multipliers of the schedule, in basis points
- * @property {number} maxBlockTransactions
- * @property {bigint} transactionPastSeconds
- * @property {bigint} transactionFutureSeconds
- * @property {readonly string[]} [producers] the addresses that may make blocks; everybody may where there are none
- * @property {readonly ProducerChange[]} [changes] of the producers, by ascending height
- */
-
-const COMMON = {
-  genesisTime: 1_793_491_200_000n,
-  minTarget: 1n << 160n,
-  initialReward: 2_000_000_000n,
-  minimumFee: 10_000n,
-  multipliers: Object.freeze([10_000, 10_200, 10_400, 10_700, 11_000]),
-  maxBlockTransactions: 2_000,
-  transactionPastSeconds: 86_400n,
-};
-
-/** The rules of each network, whose producers are not listed: everybody may make blocks.
- * @type {Readonly<Record<NetworkName, ChainRules>>} */
-export const RULES = Object.freeze({
-  mainnet: Object.freeze({
-    ...COMMON,
-    rulesHash: "c0ab3a203897968413099c4fa07afaf3054e5b98dd622765be52d4d7cb7f51ba",
-    genesisStateRoot: "0000000000000000000000000000000000000000000000000000000000000000",
-    slotSeconds: 10n,
-    slotsPerBlock: 6n,
-    halfLifeSlots: 720n,
-    gapCapSlots: 120n,
-    memoryKiB: 8_192,
-    initialTarget: 1n << 242n,
-    maxTarget: 1n << 244n,
-    halvingBlocks: 2_100_000n,
-    allocated: 0n,
-    transactionFutureSeconds: 600n,
-  }),
-  devnet: Object.freeze({
-    ...COMMON,
-    rulesHash: "6daf3cce2ccf26b409502e7ae6397add69b9828d4c2c8cfcc5495e9ea639c599",
-    genesisStateRoot: "12a2b68ea36fb0777a06cce1443e55f845e1770aaffa9cdbdc0fa91c6e938e70",
-    slotSeconds: 1n,
-    slotsPerBlock: 2n,
-    halfLifeSlots: 60n,
-    gapCapSlots: 10n,
-    memoryKiB: 1_024,
-    initialTarget: 1n << 252n,
-    maxTarget: 1n << 254n,
-    halvingBlocks: 10_000n,
-    allocated: 100_000_000_000_000n,
-    transactionFutureSeconds: 315_360_000n,
-  }),
-});
-
-/** The rules of a network.
- * @type {(network: NetworkParams) => ChainRules} */
-export const rulesOf = ({ name, rules }) => rules ?? RULES[/** @type {NetworkName} */ (name)];
+/** @import { ChainRules, Network } from "./networks.mjs" */
 
 /** The addresses that may make the block at a height; none if everybody may (section 8a).
  * @type {(rules: ChainRules, height: bigint) => readonly string[]} */
@@ -145,13 +62,9 @@ export function issuedAfter({ allocated, initialReward, halvingBlocks }, height)
 }
 
 /** What an account proof of the genesis is checked against, which no chain proof has a header of.
- * @type {(network: NetworkParams) => { hash: string, height: bigint, stateRoot: string }} */
+ * @type {(network: Network) => { hash: string, height: bigint, stateRoot: string }} */
 export const genesisOf = (network) => ({
   hash: network.genesisHash,
   height: 0n,
-  stateRoot: rulesOf(network).genesisStateRoot,
+  stateRoot: network.rules.genesisStateRoot,
 });
-
-/** The Unix time in milliseconds at which a slot begins.
- * @type {(rules: ChainRules, slot: bigint) => bigint} */
-export const slotTime = ({ genesisTime, slotSeconds }, slot) => genesisTime + slot * slotSeconds * 1000n;

@@ -8,7 +8,7 @@ import { keyOf } from "./key-hash.mjs";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
-/** @import { ChainRules, NetworkParams, ProducerChange } from "./chain-rules.mjs" */
+/** @import { Network, ProducerChange } from "./networks.mjs" */
 /** @typedef {{ key: bigint, balance: bigint }} Allocation an account of the genesis, by its key hash. */
 
 const RULES = [
@@ -43,7 +43,7 @@ const KEY_BITS = 160n;
  *
  * The caller compares its genesis hash, which is computed from the rules alone. Bounds of the rules are not checked:
  * a network file with rules out of bounds is refused by svcd.
- * @type {(rules: unknown, changes: unknown) => Promise<NetworkParams & { rules: ChainRules }>} */
+ * @type {(rules: unknown, changes: unknown) => Promise<Network>} */
 export async function networkOfRules(rules, changes) {
   const fields = exactFields(rules, RULES, "rules");
   const rulesHash = await taggedHash("svc/rules/v1", utf8(canonical(fields)));
@@ -78,6 +78,7 @@ export async function networkOfRules(rules, changes) {
       halvingBlocks: count("halvingBlocks"),
       allocated: allocations.reduce((sum, { balance }) => sum + balance, 0n),
       minimumFee: amount("minimumFee"),
+      accountMinimum: amount("accountMinimum"),
       multipliers: elements(fields.multiplierSchedule, "multiplierSchedule").map(multiplierIn),
       maxBlockTransactions: whole(fields.maxBlockTransactions, "maxBlockTransactions"),
       transactionPastSeconds: count("transactionPastSeconds"),

@@ -2,15 +2,15 @@
 
 import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, checkChain, parseChainProof } from "./chain-proof.mjs";
-import { rulesOf, slotTime } from "./chain-rules.mjs";
 import { verify } from "./ed25519.mjs";
 import { addressOf, keyOf } from "./key-hash.mjs";
+import { slotTime } from "./networks.mjs";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
 import { REFERENCE, txidOf } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Demands, Head, ShownHeader } from "./chain-proof.mjs" */
-/** @import { NetworkParams } from "./chain-rules.mjs" */
+/** @import { Network } from "./networks.mjs" */
 /** @import { Transfer } from "./transaction.mjs" */
 /**
  * @typedef {object} ProvenTransfer
@@ -41,7 +41,7 @@ const TRANSFER = [
 
 /** The transfer in the member `proof` of an answer, the tip, and the headers whose work is not checked yet; throws
  * InvalidProof, or NotSupportedError where the platform has no Ed25519.
- * @type {(value: unknown, network: NetworkParams, demands?: Demands) =>
+ * @type {(value: unknown, network: Network, demands?: Demands) =>
  *   Promise<{ transfer: ProvenTransfer, head: Head, headers: ShownHeader[] }>} */
 export async function provenTransfer(value, network, demands = {}) {
   const fields = exactFields(value, PROOF, "proof");
@@ -75,7 +75,7 @@ export async function provenTransfer(value, network, demands = {}) {
 }
 
 /** A transfer that has the form of its network, and may be in a block of this slot; throws InvalidProof.
- * @type {(value: unknown, network: NetworkParams, slot: bigint) => Transfer} */
+ * @type {(value: unknown, network: Network, slot: bigint) => Transfer} */
 function transferIn(value, network, slot) {
   const fields = exactFields(value, TRANSFER, "transaction");
   const constants = fields.version === 2 && fields.networkId === network.networkId && fields.type === 1;
@@ -83,7 +83,7 @@ function transferIn(value, network, slot) {
   hex(fields.senderPublicKey, 32, "senderPublicKey");
   hex(fields.signature, 64, "signature");
   decimal(fields.nonce, "nonce");
-  const rules = rulesOf(network);
+  const { rules } = network;
   must(decimal(fields.fee, "fee") >= rules.minimumFee, `fee must be at least ${rules.minimumFee}`);
   const named = Object.hasOwn(Object(fields.payload), "paymentReference") ? ["paymentReference"] : [];
   const payload = exactFields(fields.payload, ["recipient", "amount", ...named], "payload");
@@ -101,7 +101,7 @@ function transferIn(value, network, slot) {
 }
 
 /** The txid of a transfer that its sender has signed; throws InvalidProof.
- * @type {(transfer: Transfer, network: NetworkParams) => Promise<Bytes>} */
+ * @type {(transfer: Transfer, network: Network) => Promise<Bytes>} */
 async function checkedTxid(transfer, network) {
   const key = bytesOfHex(transfer.senderPublicKey);
   const own = transfer.senderAddress === (await addressOf(key, network));
