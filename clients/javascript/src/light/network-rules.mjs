@@ -11,7 +11,8 @@ import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.
 /** @import { Network, ProducerChange } from "./networks.mjs" */
 /** @typedef {{ key: bigint, balance: bigint }} Allocation an account of the genesis, by its key hash. */
 
-const RULES = [
+/** The names of all rules. */
+export const RULES = [
   "chainId",
   "networkId",
   "addressPrefix",
@@ -122,7 +123,8 @@ function changesIn(value, producers, prefix) {
     return { height: decimal(fields.height, "height"), producers: producersIn(fields.producers, prefix) };
   });
   const listed = [producers, ...changes.map((change) => change.producers)].every(({ length }) => length > 0);
-  must(listed || changes.length === 0, "changes must replace a list of producers by another that is not empty");
+  const replace = "changes may only replace a list of producers by another one that is not empty";
+  must(listed || changes.length === 0, replace);
   const ascend = changes.every(({ height }, at) => height > (changes[at - 1]?.height ?? 0n));
   must(ascend, "the heights of changes must ascend from 1 on");
   return changes;
