@@ -5,13 +5,11 @@ import { SYMBOLS } from "./light/bech32.mjs";
 import { hexOf, sha256, utf8 } from "./light/bytes.mjs";
 import { keyOf } from "./light/key-hash.mjs";
 import { NETWORKS as BUILT_IN } from "./light/networks.mjs";
-import { isReference } from "./light/transaction.mjs";
+import { DEFAULT_CONFIRMATIONS, isDepth, isReference } from "./light/orders.mjs";
 import { GREATEST, unitsOf, wireNumber } from "./light/units.mjs";
 
 /** The smallest fee of a transfer on mainnet and devnet, in base units. */
 export const MINIMUM_FEE = BUILT_IN.mainnet.rules.minimumFee;
-/** How many confirmations an order requires that does not say. */
-export const DEFAULT_CONFIRMATIONS = 12;
 
 export const MAINNET = BUILT_IN.mainnet;
 export const DEVNET = BUILT_IN.devnet;
@@ -102,6 +100,11 @@ export function keyIn(address, prefix, name) {
   return key;
 }
 
+export function checkConfirmations(count) {
+  must(isDepth(count), "confirmations must be an integer from 1 to 1000");
+  return count;
+}
+
 /** An order with every value checked, as strings and numbers that JSON can store.
  *
  * `network` is that of the recipient, and must be given unless it is mainnet or devnet.
@@ -110,13 +113,11 @@ export function checkOrder(order, network) {
   must(typeof order === "object" && order !== null, "an order is an object");
   const { reference, recipient, amount, confirmations = DEFAULT_CONFIRMATIONS, sinceHeight = null } = order;
   networkFor(recipient, network);
-  const counts = Number.isInteger(confirmations) && confirmations >= 1 && confirmations <= 1000;
-  must(counts, "confirmations must be an integer from 1 to 1000");
   return {
     reference: checkReference(reference),
     recipient,
     amount: integer(amount, "amount", 1n).toString(),
-    confirmations,
+    confirmations: checkConfirmations(confirmations),
     sinceHeight: sinceHeight === null ? null : integer(sinceHeight, "sinceHeight").toString(),
   };
 }

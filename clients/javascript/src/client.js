@@ -6,7 +6,6 @@ import {
   checkNetwork,
   checkOrder,
   checkReference,
-  DEFAULT_CONFIRMATIONS,
   integer,
   isLoopback,
   MINIMUM_FEE,
@@ -16,7 +15,7 @@ import {
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
 import { pages, question, textOf } from "./light/answers.mjs";
 import { FEE_LIMIT } from "./light/networks.mjs";
-import { isReference } from "./light/transaction.mjs";
+import { DEFAULT_CONFIRMATIONS, isReference } from "./light/orders.mjs";
 import { formatAmount } from "./light/units.mjs";
 import { isSettled, members, parseJson, payment, rank, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";

@@ -2,7 +2,6 @@
 
 export {
   checkAddress,
-  DEFAULT_CONFIRMATIONS,
   DEVNET,
   MAINNET,
   MINIMUM_FEE,
@@ -26,6 +25,7 @@ export {
   SvcPayError,
   WaitTimeout,
 } from "./errors.js";
+export { DEFAULT_CONFIRMATIONS } from "./light/orders.mjs";
 export { COIN, formatAmount } from "./light/units.mjs";
 export { isSettled } from "./members.js";
 export { parseNetwork } from "./network-file.js";

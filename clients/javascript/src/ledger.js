@@ -2,25 +2,21 @@
 
 import { JournalError, PayoutRefused } from "./errors.js";
 import { hexOf } from "./light/bytes.mjs";
-import { txidOf } from "./light/transaction.mjs";
+import { MARGIN, txidOf, voidAt } from "./light/transaction.mjs";
 
 const FUTURE_MILLISECONDS = 600_000n;
-const MARGIN_MILLISECONDS = 3_600_000n;
 
 export const nonceOf = ({ transaction }) => BigInt(transaction.nonce);
 export const feeOf = ({ transaction }) => BigInt(transaction.fee);
 /** How old a transfer can be at the time of its block, in milliseconds. */
 const lifetime = ({ rules }) => 1000n * rules.transactionPastSeconds;
 
-/** From when on no block at its time can include a transfer (docs/protocol.md 4), in Unix milliseconds. */
-const voidAt = ({ transaction }, network) => BigInt(transaction.timestamp) + lifetime(network);
-
 /** From when on another nonce may be used, in Unix milliseconds: clocks of blocks and of this computer differ. */
-export const givenUpAt = (transfer, network) => voidAt(transfer, network) + MARGIN_MILLISECONDS;
+export const givenUpAt = ({ transaction }, network) => voidAt(transaction, network) + MARGIN;
 
 /** Whether a transfer has to be signed again at `now`: its time is over, or it is dated into the future. */
-export function isVoid(transfer, now, network) {
-  const left = voidAt(transfer, network) - now;
+export function isVoid({ transaction }, now, network) {
+  const left = voidAt(transaction, network) - now;
   return left <= 0n || left > lifetime(network) + FUTURE_MILLISECONDS;
 }
 

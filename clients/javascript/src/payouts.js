@@ -6,10 +6,10 @@
 
 import {
   checkAddress,
+  checkConfirmations,
   checkNames,
   checkNetwork,
   checkReference,
-  DEFAULT_CONFIRMATIONS,
   integer,
   must,
 } from "./chain.js";
@@ -30,6 +30,7 @@ import {
 } from "./ledger.js";
 import { hexOf } from "./light/bytes.mjs";
 import { verify } from "./light/ed25519.mjs";
+import { DEFAULT_CONFIRMATIONS } from "./light/orders.mjs";
 import { wireNumber } from "./light/units.mjs";
 import { signTransfer } from "./wallet.js";
 
@@ -75,14 +76,12 @@ export class Payouts {
   constructor(node, journal, key, network, options = {}) {
     checkNames(options, "confirmations", "maximumFee", "now");
     const { confirmations = DEFAULT_CONFIRMATIONS, maximumFee = null, now = Date.now } = options;
-    const counts = Number.isInteger(confirmations) && confirmations >= 1 && confirmations <= 1000;
-    must(counts, "confirmations must be an integer from 1 to 1000");
     this.#node = node;
     this.#ask = questionsOf(node);
     this.#journal = journal;
     this.#key = key;
     this.#network = checkNetwork(network);
-    this.#depth = confirmations;
+    this.#depth = checkConfirmations(confirmations);
     this.#maximumFee = maximumFee === null ? null : integer(maximumFee, "maximumFee");
     this.#clock = now;
   }

@@ -5,7 +5,7 @@ import { ImpossibleAmount, InvalidInput } from "./errors.js";
 import { pairOf, sign } from "./light/ed25519.mjs";
 import { addressOf } from "./light/key-hash.mjs";
 import { faultIn, seedOfWords, WORD_COUNT, wordsIn } from "./light/mnemonic.mjs";
-import { signedTransfer } from "./light/transaction.mjs";
+import { possibleAmounts, signedTransfer } from "./light/transaction.mjs";
 
 async function checkWords(words) {
   must(words.length === WORD_COUNT, `a wallet has ${WORD_COUNT} words, not ${words.length}`);
@@ -53,14 +53,10 @@ export class Key {
   }
 }
 
-/** Throws ImpossibleAmount unless both accounts have at least `minimum` base units after a transfer.
- *
- * `available` is the sender's balance without what its waiting transfers spend, `received` the recipient's
- * (docs/protocol.md 4 and 12).
- */
-export function checkMinimum(amount, { minimum, fee, available, received }) {
-  const most = available - fee - minimum;
-  const least = received < minimum ? minimum - received : 1n;
+/** Throws ImpossibleAmount unless both accounts have at least `minimum` base units after a transfer. */
+export function checkMinimum(amount, known) {
+  const { minimum, fee, available } = known;
+  const { least, most } = possibleAmounts(known);
   if (least <= amount && amount <= most) return;
   if (most < 1n) {
     const needs = `it has ${available} base units, needs ${fee} for the fee, and must keep ${minimum}`;

@@ -8,9 +8,9 @@ import { sign } from "./ed25519.mjs";
 import { placeOf } from "./node.mjs";
 import { alreadySigned, judge, needsBalance, spendable } from "./review.mjs";
 import { must, Problem } from "./problem.mjs";
-import { countedAs, holderOf, isUnsettled, MARGIN, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
+import { countedAs, holderOf, isUnsettled, nextNonce, nonceAgain, nonceOf, secondOf, signedOf } from "./signed.mjs";
 import { message } from "./texts.mjs";
-import { signedTransfer } from "./transaction.mjs";
+import { MARGIN, signedTransfer, voidAt } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Key } from "./ed25519.mjs" */
@@ -298,7 +298,7 @@ export class Paying {
   async #maybeDeleted(payment, { nonce }) {
     if (nonce <= nonceOf(payment)) return null;
     const first = await this.#node.firstBlock();
-    if (first === null || payment.signedAt > first.newest + MARGIN) return null;
+    if (first === null || payment.signedAt > first.newest + Number(MARGIN)) return null;
     return new Problem("pruned", message("wallet-script.pruned", { height: first.height }));
   }
 
@@ -311,7 +311,7 @@ export class Paying {
     if (pendingNonce > own) {
       return new Problem("nonce-stale", message("wallet-script.nonce-waits"));
     }
-    if (this.#clock() - payment.signedAt > 1000 * Number(this.#network.rules.transactionPastSeconds)) {
+    if (this.#clock() > voidAt(payment.transfer, this.#network)) {
       return new Problem("expired", message("wallet-script.expired"));
     }
     return null;

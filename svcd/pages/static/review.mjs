@@ -5,6 +5,7 @@ import { blockSeconds } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { passedOver, secondOf, signedBefore } from "./signed.mjs";
 import { localTime, message } from "./texts.mjs";
+import { possibleAmounts } from "./transaction.mjs";
 import { GREATEST } from "./units.mjs";
 
 /** @import { Network } from "./networks.mjs" */
@@ -83,6 +84,8 @@ export function judge(intent, known) {
   const { accountMinimum: least, minimumFee } = network.rules;
   const toSelf = intent.recipient === known.sender;
   const { fee, available } = known;
+  const received = known.received ?? least;
+  const { least: needed, most } = possibleAmounts({ minimum: least, fee, available, received });
   const total = intent.amount + fee;
   const paid = known.paid === null || known.paid.state === "unpaid" ? null : known.paid;
   const warnings = [];
@@ -111,8 +114,8 @@ export function judge(intent, known) {
       time >= intent.until &&
       new Problem("link-expired", message("wallet-script.link-expired")),
     total > GREATEST && new Problem("amount", message("wallet-script.amount-total")),
-    total + least > available && insufficient(intent, total + least - available, least),
-    known.received !== null && known.received + intent.amount < least && tooLittle(known.received, least),
+    intent.amount > most && insufficient(intent, intent.amount - most, least),
+    intent.amount < needed && tooLittle(received, least),
   ];
   return {
     fee,

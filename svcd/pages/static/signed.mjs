@@ -5,6 +5,7 @@
 
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
+import { MARGIN, voidAt } from "./transaction.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /** @import { Account } from "./node.mjs" */
@@ -12,9 +13,6 @@ import { localTime, message } from "./texts.mjs";
 /** @import { Transfer } from "./transaction.mjs" */
 /** @typedef {{ txid: string, transfer: Transfer }} Signed */
 /** @typedef {{ id: string, recipient: string, amount: bigint, reference: string | null }} Terms of an intent. */
-
-// Milliseconds. The clocks of this device and of whoever makes the blocks may differ; `svc wallet` waits as long.
-export const MARGIN = 60 * 60 * 1000;
 
 /** Everything that was signed for the intent of a payment, the one that counts first.
  * @type {(payment: Pick<Payment, "txid" | "transfer" | "earlier">) => Signed[]} */
@@ -42,8 +40,7 @@ export function haveSameSigned(one, other) {
 
 /** Until when a block may take a transfer, by the clock of this device, in Unix milliseconds.
  * @type {(signed: Signed, network: Network) => number} */
-const lastTime = ({ transfer }, { rules }) =>
-  Number(BigInt(transfer.timestamp) + 1000n * rules.transactionPastSeconds) + MARGIN;
+const lastTime = ({ transfer }, network) => Number(voidAt(transfer, network) + MARGIN);
 
 /** Whether a block may still take a transfer, by the clock of this device.
  * @type {(signed: Signed, now: number, network: Network) => boolean} */

@@ -3,9 +3,9 @@
 import { checkAddress } from "./address.mjs";
 import { parseAmount } from "./amounts.mjs";
 import { readFragment } from "./fragment.mjs";
+import { DEFAULT_CONFIRMATIONS, isDepth, isReference } from "./orders.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
-import { isReference } from "./transaction.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /**
@@ -19,7 +19,6 @@ import { isReference } from "./transaction.mjs";
 
 const MAX_URI = 2048;
 const MAX_LABEL = 80;
-const DEFAULT_CONFIRMATIONS = 12;
 const MAX_RETURN_URL = 1024;
 const RETURN_URL = /^https:\/\/([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::[0-9]{1,5})?)(?:[/?#][!#-;=?-[\]_a-z~]*)?$/;
 const UNTIL = /^until=(?:0|[1-9][0-9]{0,14})$/;
@@ -36,7 +35,7 @@ export function checkReference(text) {
 
 /** @type {(text: string) => number} */
 function confirmationsOf(text) {
-  const right = /^[1-9][0-9]{0,3}$/.test(text) && Number(text) <= 1000;
+  const right = /^[1-9][0-9]{0,3}$/.test(text) && isDepth(Number(text));
   must(right, "confirmations", message("wallet-script.link-confirmations"));
   return Number(text);
 }

@@ -8,6 +8,7 @@ import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { spendable } from "./review.mjs";
+import { possibleAmounts } from "./transaction.mjs";
 import { formatAmount } from "./units.mjs";
 import { checkReference, isLink } from "./uri.mjs";
 import { visible } from "./visible.mjs";
@@ -118,7 +119,8 @@ export class Spending {
       paying.of(keyfile.address),
     ]);
     const { accountMinimum: least } = network.rules;
-    const all = spendable(account, own) - fee - least;
+    const available = spendable(account, own);
+    const { most: all } = possibleAmounts({ minimum: least, fee, available, received: least });
     const sentence = message("wallet-script.nothing-to-send", { fee: coins(fee), least: coins(least) });
     must(all > 0n, "insufficient", sentence);
     byId("send-amount", HTMLInputElement).value = formatAmount(all);

@@ -14,7 +14,8 @@ import { Node } from "../../../svcd/pages/static/node.mjs";
 import { networkOfRules } from "../../../svcd/pages/static/network-rules.mjs";
 import { ownNetwork } from "../../../svcd/pages/static/own-network.mjs";
 import { judge, needsBalance } from "../../../svcd/pages/static/review.mjs";
-import { isUnsettled, MARGIN } from "../../../svcd/pages/static/signed.mjs";
+import { isUnsettled } from "../../../svcd/pages/static/signed.mjs";
+import { MARGIN } from "../../../svcd/pages/static/transaction.mjs";
 import { parseUri } from "../../../svcd/pages/static/uri.mjs";
 import { Devnet } from "./devnet.mjs";
 import { codeOf, problemOf, vectors } from "./vectors.mjs";
@@ -226,7 +227,7 @@ test("a payment is judged by fee, minimum and lifetime of the network", () => {
   assert.equal(judge(INTENT, { ...KNOWN, fee: 20_001n }).warnings[0].code, "fee-raised");
   assert.deepEqual([499_999n, 500_000n].map((amount) => needsBalance({ ...INTENT, amount }, "alice", own)), [true, false]);
   const refused = { state: "refused", txid: "a", transfer: { timestamp: "0" } };
-  const last = 3_600_000 + MARGIN;
+  const last = 3_600_000 + Number(MARGIN);
   assert.deepEqual([last, last + 1].map((now) => isUnsettled(refused, now, own)), [true, false]);
 });
 

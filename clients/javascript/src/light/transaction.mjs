@@ -1,11 +1,11 @@
-// Transfers: content, txid, signature and reference (docs/protocol.md 4, docs/wallets.md "How a transfer is made").
+// Transfers: content, txid, signature, time and amounts (docs/protocol.md 4, docs/wallets.md "How a transfer is made").
 
 import { bytesOf, hexOf, taggedHash, utf8 } from "./bytes.mjs";
 import { canonical } from "./canonical-json.mjs";
 import { addressOf } from "./key-hash.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
-/** @typedef {{ networkId: number, genesisHash: string, prefix: string }} Place as far as transfers need a network. */
+/** @import { Network } from "./networks.mjs" */
 /** @typedef {{ recipient: string, amount: string, paymentReference?: string }} Payload */
 /**
  * @typedef {object} Draft
@@ -25,19 +25,15 @@ import { addressOf } from "./key-hash.mjs";
 /** The form of a reference in a transfer. */
 export const REFERENCE = /^[A-Za-z0-9._:-]{1,64}$/;
 
-/** Whether a payment can be asked for under a reference: . and .. are no part of a path.
- * @type {(text: unknown) => text is string} */
-export const isReference = (text) => typeof text === "string" && REFERENCE.test(text) && !/^\.\.?$/.test(text);
-
 /** The 32 bytes of the txid of a transfer, signed or not: they are what the sender signs.
- * @type {(transfer: Unsigned & { signature?: string }, network: Pick<Place, "genesisHash">) => Promise<Bytes>} */
+ * @type {(transfer: Unsigned & { signature?: string }, network: Pick<Network, "genesisHash">) => Promise<Bytes>} */
 export function txidOf(transfer, network) {
   const { signature: _, ...content } = transfer;
   return taggedHash("svc/tx/v2", bytesOf(network.genesisHash), utf8(canonical(content)));
 }
 
 /** The nine fields of an unsigned transfer.
- * @type {(draft: Draft, publicKey: Bytes, network: Place) => Promise<Unsigned>} */
+ * @type {(draft: Draft, publicKey: Bytes, network: Network) => Promise<Unsigned>} */
 export async function contentOf(draft, publicKey, network) {
   const reference = draft.reference === null ? {} : { paymentReference: draft.reference };
   return {
@@ -55,10 +51,27 @@ export async function contentOf(draft, publicKey, network) {
 
 /** The signed transfer of the key whose signatures `sign` makes, and the hex of its txid, which does not cover the
  * signature: some platforms randomise it.
- * @type {(draft: Draft, publicKey: Bytes, sign: (message: Bytes) => Promise<Bytes>, network: Place) =>
+ * @type {(draft: Draft, publicKey: Bytes, sign: (message: Bytes) => Promise<Bytes>, network: Network) =>
  *   Promise<{ txid: string, transaction: Transfer }>} */
 export async function signedTransfer(draft, publicKey, sign, network) {
   const content = await contentOf(draft, publicKey, network);
   const txid = await txidOf(content, network);
   return { txid: hexOf(txid), transaction: { ...content, signature: hexOf(await sign(txid)) } };
 }
+
+/** By how many milliseconds the clocks of this device and of whoever makes the blocks may differ. */
+export const MARGIN = 3_600_000n;
+
+/** From when on no block at its time can include a transfer, in Unix milliseconds.
+ * @type {(transfer: Pick<Transfer, "timestamp">, network: Pick<Network, "rules">) => bigint} */
+export const voidAt = ({ timestamp }, { rules }) => BigInt(timestamp) + 1000n * rules.transactionPastSeconds;
+
+/** The least and the most base units that a transfer may move, so that both accounts have the account minimum after it.
+ *
+ * `available` is the sender's balance without what its waiting transfers spend, `received` the recipient's.
+ * @type {(known: { minimum: bigint, fee: bigint, available: bigint, received: bigint }) =>
+ *   { least: bigint, most: bigint }} */
+export const possibleAmounts = ({ minimum, fee, available, received }) => ({
+  least: received < minimum ? minimum - received : 1n,
+  most: available - fee - minimum,
+});
