@@ -57,6 +57,15 @@ function countIn(record, name) {
   return count;
 }
 
+/** A module that is loaded when it is needed; throws `node-unreachable`.
+ * @template T
+ * @param {Promise<T>} loading
+ * @returns {Promise<T>} */
+export const loaded = (loading) =>
+  loading.catch(() => {
+    throw unreachable(message("wallet-script.node-silent"));
+  });
+
 /** The place of a transfer in the chain, from a record of it.
  * @type {(record: Fields) => Place} */
 export const placeOf = (record) => ({
@@ -181,10 +190,8 @@ export class Node {
     const told = await this.#ask("/rpc/rules");
     const unknown = message("wallet-script.chain-unknown", { chain: quoted(chainId) });
     must(this.#read("rules", told)?.chainId === chainId, "wrong-network", unknown);
-    const loading = import("./own-network.mjs").catch(() => {
-      throw unreachable(message("wallet-script.node-silent"));
-    });
-    const network = await (await loading).ownNetwork(/** @type {Fields} */ (told.answer));
+    const { ownNetwork } = await loaded(import("./own-network.mjs"));
+    const network = await ownNetwork(/** @type {Fields} */ (told.answer));
     if (network === null) throw odd();
     return network;
   }

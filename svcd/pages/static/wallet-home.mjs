@@ -3,10 +3,10 @@
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins } from "./amounts.mjs";
 import { blockSeconds } from "./built-in.mjs";
+import { loaded } from "./node.mjs";
 import { hasFallen } from "./paying.mjs";
 import { startChecking } from "./wallet-checking.mjs";
 import { underWay } from "./review.mjs";
-import { statementCsv } from "./statement-csv.mjs";
 import { Poller } from "./polling.mjs";
 import { aboutTime, message } from "./texts.mjs";
 import { wireNumber } from "./units.mjs";
@@ -332,6 +332,7 @@ export function enterHistory(app) {
 /** Hand all changes of the balance to the person as a file.
  * @type {(app: Wallet) => Promise<void>} */
 async function exportHistory({ node, keyfile: { address } }) {
+  const { statementCsv } = await loaded(import("./statement-csv.mjs"));
   const { entries, first } = await node.statement(address);
   const begins = first === 0n ? "" : `-from-block-${first}`;
   download(`${address.slice(0, 14)}-history${begins}.csv`, statementCsv(entries), "text/csv");
