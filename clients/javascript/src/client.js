@@ -16,7 +16,7 @@ import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } fr
 import { pages, question, textOf } from "./light/answers.mjs";
 import { FEE_LIMIT } from "./light/networks.mjs";
 import { DEFAULT_CONFIRMATIONS, isReference } from "./light/orders.mjs";
-import { formatAmount } from "./light/units.mjs";
+import { formatAmount, GREATEST } from "./light/units.mjs";
 import { isSettled, members, parseJson, payment, rank, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 
@@ -48,7 +48,15 @@ const sleepFor = (seconds, signal) =>
     signal?.addEventListener("abort", stop, { once: true });
   });
 
-const TRANSFER = { txid: "text", sender: "text", reference: "text?", amount: "number", canonical: "flag" };
+const TRANSFER = {
+  txid: "text",
+  sender: "text",
+  reference: "text?",
+  amount: "number",
+  canonical: "flag",
+  confirmations: "count",
+  blockHeight: "number?",
+};
 const WATCH = {
   id: "text",
   active: "flag",
@@ -116,6 +124,20 @@ function checkSame(found, expected, what) {
   if (other !== undefined) throw new InvalidAnswer(sentence);
 }
 
+/** The host of a URL in the one form that hosts have; null if it has none. */
+const hostOf = (url) => (URL.canParse(url) ? new URL(url).hostname : null);
+/** The same of a name, or of an IP address without brackets. */
+const literal = (host) => hostOf(`http://${host.includes(":") ? `[${host}]` : host}`) ?? host;
+
+/** An id of a node, which becomes a part of a path. */
+function idOf(id, prefix, what) {
+  const right = typeof id === "string" && id.startsWith(prefix) && /^[0-9a-f]{32}$/.test(id.slice(prefix.length));
+  must(right, `the id of ${what} is ${prefix} and 32 lower-case hex characters`);
+  return id;
+}
+
+const watchPath = (id) => `/rpc/commerce/webhooks/${idOf(id, "svcwh_", "a watch")}`;
+
 /** The calls of a client that only this package makes. */
 export let questionsOf;
 
@@ -169,20 +191,20 @@ export class Client {
 
   /** The text of a successful answer. A repeatable call is repeated if no answer came, and after a passing refusal.
    *
-   * `timeout` and these `seconds` are the time of all of it: attempts, answers and pauses. A call with a `limit` in
-   * seconds is given up then at the latest and not repeated: its caller has a deadline.
+   * `timeout` and these `seconds` are the time of all of it: attempts, answers and pauses, unless it ends at `end`, in
+   * milliseconds of the monotonic clock. A call with a `limit` in seconds is given up then at the latest and not
+   * repeated: its caller has a deadline.
    */
   async #ask(path, options = {}) {
     const { parameters = {}, body, authorized = false, repeatable = true, seconds = 0, limit = null, signal } = options;
+    const { end = performance.now() + Math.min(this.#timeout + seconds, limit ?? Infinity) * 1000 } = options;
     must(!authorized || this.#token !== null, "this call needs the management token of the node; give it as token");
     const search = new URLSearchParams(parameters).toString();
     const headers = { ...JSON_ONLY };
     if (body !== undefined) headers["content-type"] = "application/json";
     if (authorized) headers.authorization = `Bearer ${this.#token}`;
     const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
-    const time = Math.min(this.#timeout + seconds, limit ?? Infinity) * 1000;
-    const end = performance.now() + time;
-    const late = AbortSignal.timeout(Math.ceil(time));
+    const late = AbortSignal.timeout(Math.max(Math.ceil(end - performance.now()), 0));
     const given = { ...question(signal ? AbortSignal.any([signal, late]) : late, headers), ...post };
     let paused = 0;
     for (let attempt = 0; ; attempt++) {
@@ -222,15 +244,16 @@ export class Client {
     return { status, ok, text: await textOf(response), retryAfter: headers.get("retry-after") };
   }
 
-  /** The pages of a list; each begins after what the one before has as `next`. */
-  async *#pages(path, parameters) {
+  /** The pages of a list, all of them within `timeout`; each begins at what the one before has as `next`. */
+  async *#pages(path, parameters, cursor = "after") {
     const following = pages();
+    const end = performance.now() + this.#timeout * 1000;
     for (let given = parameters; ; ) {
-      const text = await this.#ask(path, { parameters: given });
+      const text = await this.#ask(path, { parameters: given, end });
       const answer = members(parseJson(text, "the answer"), "the answer", { next: "text?" });
       yield answer;
       if ((answer.next ?? null) === null) return;
-      given = { ...parameters, after: following(answer.next, text.length) };
+      given = { ...parameters, [cursor]: following(answer.next, text.length) };
     }
   }
 
@@ -333,8 +356,12 @@ export class Client {
     if (sinceHeight !== undefined) parameters.sinceHeight = integer(sinceHeight, "sinceHeight").toString();
     const found = new Map();
     for await (const answer of this.#pages("/rpc/commerce/payments", parameters))
-      for (const each of members(answer, "the answer", { payments: "objects" }).payments)
-        found.set(each.txid, members(each, "a transfer", { ...TRANSFER, confirmations: "count" }));
+      for (const each of members(answer, "the answer", { payments: "objects" }).payments) {
+        checkSame(members(each, "a transfer", TRANSFER), reference === undefined ? {} : { reference }, "transfer");
+        const early = BigInt(each.blockHeight ?? GREATEST) < BigInt(sinceHeight ?? 0n);
+        if (early) throw new InvalidAnswer(`the node lists a transfer of block ${each.blockHeight}, below sinceHeight`);
+        found.set(each.txid, each);
+      }
     return [...found.values()];
   }
 
@@ -355,7 +382,7 @@ export class Client {
   // Watches
 
   async #watch(path, expected, options = {}) {
-    const found = await this.#object(`/rpc/commerce/webhooks${path}`, "subscription", { authorized: true, ...options });
+    const found = await this.#object(path, "subscription", { authorized: true, ...options });
     checkSame(members(found, "subscription", WATCH), expected, "watch");
     return found;
   }
@@ -370,12 +397,13 @@ export class Client {
     const terms = { ...asked, amountBaseUnits: amount, sinceHeight: sinceHeight ?? undefined };
     const { reference, recipient, confirmations: requiredConfirmations } = asked;
     const expected = { reference, recipient, amount, requiredConfirmations };
-    return this.#watch("", expected, { body: { ...terms, callbackUrl, events, payWithinSeconds, ttlSeconds } });
+    const body = { ...terms, callbackUrl, events, payWithinSeconds, ttlSeconds };
+    return this.#watch("/rpc/commerce/webhooks", expected, { body });
   }
 
   /** A watch with its newest events. */
   async watch(id) {
-    return this.#watch(`/${encodeURIComponent(id)}`, { id });
+    return this.#watch(watchPath(id), { id });
   }
 
   /** A page of at most `limit` watches with their newest events, the newest watch first; 50 is the most.
@@ -390,17 +418,21 @@ export class Client {
     const parameters = Object.fromEntries(Object.entries(given).filter(([, value]) => (value ?? null) !== null));
     const answer = parseJson(await this.#ask("/rpc/commerce/webhooks", { parameters, authorized: true }), "the answer");
     const { subscriptions, next } = members(answer, "the answer", { subscriptions: "objects", next: "text?" });
-    return { watches: subscriptions.map((each) => members(each, "subscription", WATCH)), next: next ?? null };
+    const chosen = { reference, lastState: state, host: host && literal(host) };
+    const expected = Object.fromEntries(Object.entries(chosen).filter(([, value]) => (value ?? null) !== null));
+    for (const each of subscriptions)
+      checkSame({ ...members(each, "subscription", WATCH), host: hostOf(each.callbackUrl) }, expected, "watch");
+    return { watches: subscriptions, next: next ?? null };
   }
 
   /** Cancel a watch; its undelivered events are dropped. */
   async cancel(id) {
-    return this.#watch(`/${encodeURIComponent(id)}/cancel`, { id }, { body: {} });
+    return this.#watch(`${watchPath(id)}/cancel`, { id }, { body: {} });
   }
 
   /** Send an event again. This call is never repeated by itself. */
   async redeliver(id, eventId) {
-    const path = `/rpc/commerce/webhooks/${encodeURIComponent(id)}/events/${encodeURIComponent(eventId)}/redeliver`;
+    const path = `${watchPath(id)}/events/${idOf(eventId, "svcevt_", "an event")}/redeliver`;
     const event = await this.#object(path, "event", { body: {}, authorized: true, repeatable: false });
     checkSame(members(event, "event", { id: "text", event: "text", attempts: "count" }), { id: eventId }, "event");
     return event;
@@ -492,12 +524,11 @@ export class Client {
     }
   }
 
-  /** A page of the transfers from or to an address, in the mempool or on the chain, the newest first. */
-  async #transfersOf(address, { waiting, before }) {
+  /** The transfers from or to an address, in the mempool or on the chain, the newest first. */
+  async *#transfersOf(address, waiting) {
     const path = waiting ? `/rpc/mempool/${address}` : `/rpc/address/${address}/transactions`;
-    const parameters = before === null ? { limit: "100" } : { limit: "100", before };
-    const answer = parseJson(await this.#ask(path, { parameters }), "the answer");
-    return members(answer, "the answer", { transactions: "objects", next: "text?" });
+    for await (const answer of this.#pages(path, { limit: "100" }, "before"))
+      yield* members(answer, "the answer", { transactions: "objects" }).transactions;
   }
 
   // What `Payouts` and the light client ask, which is not part of the interface of this package.
@@ -509,7 +540,7 @@ export class Client {
       suggestedFee: (network, maximumFee) => client.#suggestedFee(network, maximumFee),
       checkRecipient: (sender, wanted) => client.#checkRecipient(sender, wanted),
       confirmations: (txid) => client.#confirmations(txid),
-      transfersOf: (address, options) => client.#transfersOf(address, options),
+      transfersOf: (address, waiting) => client.#transfersOf(address, waiting),
     });
   }
 

@@ -453,7 +453,8 @@ export function signTransfer(key: Key, network: Network, draft: Draft): Promise<
 export interface ClientOptions {
   /** The management token, needed only for watches; never in a browser. */
   token?: string | null;
-  /** Seconds until a request with its repetitions is given up, 15 by default, and the time of a long poll on top. */
+  /** Seconds until a request with its repetitions, or a list with its pages, is given up, 15 by default; a long poll has
+   * its time on top. */
   timeout?: number;
   /** Seconds that a request may wait in all before it is repeated, 5 by default and at most `timeout`; then it rejects
    * with the refusal. */

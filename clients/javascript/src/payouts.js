@@ -38,7 +38,6 @@ import { signTransfer } from "./wallet.js";
 const WINDOW = 16n;
 /** Transfers of one payout that are sent at once, if the node refuses the newest. */
 const ATTEMPTS = 3;
-const PAGES = 1000;
 
 const ofNode = (error) =>
   error instanceof ApiError || error instanceof NodeUnreachable || error instanceof InvalidAnswer;
@@ -339,20 +338,14 @@ export class Payouts {
   /** Txid and confirmations of a transfer with this nonce that the key has signed, as the node shows it, or null. */
   async #signedWith(nonce, waiting) {
     const address = await this.#key.address(this.#network);
-    let before = null;
-    for (let page = 0; page < PAGES; page++) {
-      const { transactions, next = null } = await this.#ask.transfersOf(address, { waiting, before });
-      for (const record of transactions) {
-        const transfer = await this.#own(record);
-        if (transfer === null) continue;
-        const confirmations = Number.isSafeInteger(record.confirmations) ? record.confirmations : 0;
-        if (nonceOf(transfer) === nonce) return { txid: transfer.txid, confirmations };
-        if (nonceOf(transfer) < nonce && !waiting) return null;
-      }
-      if (next === null) return null;
-      before = next;
+    for await (const record of this.#ask.transfersOf(address, waiting)) {
+      const transfer = await this.#own(record);
+      if (transfer === null) continue;
+      const confirmations = Number.isSafeInteger(record.confirmations) ? record.confirmations : 0;
+      if (nonceOf(transfer) === nonce) return { txid: transfer.txid, confirmations };
+      if (nonceOf(transfer) < nonce && !waiting) return null;
     }
-    throw new InvalidAnswer(`the node lists more than ${PAGES} pages of transfers`);
+    return null;
   }
 
   /** The transfer in a record, if this key has signed it; else null. */

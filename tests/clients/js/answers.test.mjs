@@ -118,6 +118,16 @@ test("a call ends at its timeout, whatever comes until then", { timeout: 20_000 
   }
 });
 
+test("a list of many pages ends at the timeout", { timeout: 20_000 }, async () => {
+  const slow = clientOf(
+    (_, response) => setTimeout(() => response.end(JSON.stringify({ ok: true, payments: [], next: `${requests.length}` })), 200),
+    { timeout: 0.5 },
+  );
+  const began = performance.now();
+  await assert.rejects(slow.payments(SHOP), pay.NodeUnreachable);
+  assert.ok(performance.now() - began < 1_500);
+});
+
 test("a signal ends a call whose answer is on its way", { timeout: 10_000 }, async () => {
   const stop = new AbortController();
   const { client } = endless(1, 20);

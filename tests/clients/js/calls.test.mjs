@@ -8,6 +8,7 @@ import * as pay from "../../../clients/javascript/src/index.js";
 const SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
 const ORDER = { reference: "order-1", recipient: SHOP, amount: 100n, confirmations: 3 };
 const LOST = Symbol("lost");
+const [WATCH, EVENT] = [`svcwh_${"1".repeat(32)}`, `svcevt_${"1".repeat(32)}`];
 
 const answer = (content, status = 200, headers = {}) => new Response(JSON.stringify(content), { status, headers });
 const refusal = (status, retryAfter) =>
@@ -113,7 +114,7 @@ test("a payment request names nobody else than the shop, and nothing else than i
 });
 
 test("an answer about something else than was asked for is refused", async () => {
-  const watch = { id: "svcwh_1", active: true, lastState: "unpaid", callbackUrl: "https://a.example/" };
+  const watch = { id: WATCH, active: true, lastState: "unpaid", callbackUrl: "https://a.example/" };
   const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 3 };
   const subscription = { ...watch, ...terms, wantedEvents: [], expiresAt: "1" };
   const other = { ...subscription, id: "svcwh_2", reference: "order-2" };
@@ -124,9 +125,9 @@ test("an answer about something else than was asked for is refused", async () =>
     [answer({ ok: true, account }), (client) => client.account(SHOP)],
     [answer({ ok: true, block: { height: "2", hash: "ab" } }), (client) => client.blockHash(1n)],
     [answer({ ok: true, subscription: other }), (client) => client.register(ORDER, "https://a.example/")],
-    [answer({ ok: true, subscription: other }), (client) => client.watch("svcwh_1")],
-    [answer({ ok: true, subscription: other }), (client) => client.cancel("svcwh_1")],
-    [answer({ ok: true, event }), (client) => client.redeliver("svcwh_1", "svcevt_1")],
+    [answer({ ok: true, subscription: other }), (client) => client.watch(WATCH)],
+    [answer({ ok: true, subscription: other }), (client) => client.cancel(WATCH)],
+    [answer({ ok: true, event }), (client) => client.redeliver(WATCH, EVENT)],
   ];
   const message = /about another .* than the one that was asked for/;
   for (const [told, call] of cases)
@@ -154,7 +155,7 @@ test("Retry-After is respected as long as the caller waits, five seconds unless 
 
 test("what would have a further effect is never repeated", async () => {
   for (const trouble of [LOST, () => refusal(503), () => refusal(429, "1"), () => refusal(409)]) {
-    for (const call of [(c) => c.redeliver("svcwh_1", "svcevt_1"), (c) => c.testCallback("https://a.example/")]) {
+    for (const call of [(c) => c.redeliver(WATCH, EVENT), (c) => c.testCallback("https://a.example/")]) {
       const { client, asked, paused } = clientOf(trouble, LOST);
       await assert.rejects(call(client), pay.SvcPayError);
       assert.deepEqual([asked.length, paused], [1, []]);
@@ -273,16 +274,45 @@ test("payments are read to their end, and a proof is the answer as it came", asy
   assert.equal(proof.asked[0].url.searchParams.get("chain"), "1");
 });
 
+test("a list with something that was not asked for is refused", async () => {
+  const transfer = { txid: "ab", sender: SHOP, reference: "order-1", amount: "5", canonical: true, confirmations: 1 };
+  const listed = (changes) => clientOf(() => answer({ payments: [{ ...transfer, ...changes }], next: null })).client;
+  const asked = { reference: "order-1", sinceHeight: 7n };
+  for (const right of [{}, { blockHeight: "7" }, { canonical: false }])
+    assert.equal((await listed(right).payments(SHOP, asked)).length, 1);
+  for (const wrong of [{ reference: null }, { reference: "order-2" }, { blockHeight: "6" }])
+    await assert.rejects(listed(wrong).payments(SHOP, asked), { name: "InvalidAnswer" }, JSON.stringify(wrong));
+  assert.equal((await listed({ reference: null, blockHeight: "6" }).payments(SHOP)).length, 1);
+  const watch = { id: WATCH, active: true, reference: "order-1", lastState: "pending", callbackUrl: "https://[::1]:9/" };
+  const kept = { ...watch, wantedEvents: [], expiresAt: "2" };
+  const watched = (changes) => clientOf(() => answer({ subscriptions: [{ ...kept, ...changes }], next: null })).client;
+  const chosen = { reference: "order-1", state: "pending", host: "0:0::1" };
+  assert.equal((await watched({}).watches(chosen)).watches.length, 1);
+  for (const wrong of [{ reference: "order-2" }, { lastState: "unpaid" }, { callbackUrl: "https://a/" }, { callbackUrl: "" }])
+    await assert.rejects(watched(wrong).watches(chosen), { name: "InvalidAnswer" }, JSON.stringify(wrong));
+});
+
+test("an id becomes a part of a path only in its form", async () => {
+  const { client, asked } = clientOf();
+  const event = /the id of an event is svcevt_ and 32/;
+  for (const id of ["", "..", `${WATCH}/cancel`, `${WATCH}\n`, WATCH.toUpperCase(), EVENT, 5, null, undefined]) {
+    const refused = { name: "InvalidInput", message: /the id of a watch is svcwh_ and 32 lower-case hex characters/ };
+    for (const call of [client.watch(id), client.cancel(id), client.redeliver(id, EVENT)]) await assert.rejects(call, refused);
+    if (id !== EVENT) await assert.rejects(client.redeliver(WATCH, id), { name: "InvalidInput", message: event });
+  }
+  assert.equal(asked.length, 0);
+});
+
 test("watches are listed page after page", async () => {
-  const one = { id: "svcwh_1", active: true, lastState: "pending", callbackUrl: "https://a/", wantedEvents: [] };
-  const page = { subscriptions: [{ ...one, expiresAt: "2", events: [] }], next: "svcwh_1" };
+  const one = { id: WATCH, active: true, lastState: "pending", callbackUrl: "https://a/", wantedEvents: [] };
+  const page = { subscriptions: [{ ...one, expiresAt: "2", events: [] }], next: WATCH };
   const { client, asked } = clientOf(
     () => refusal(503),
     () => answer(page),
     () => answer({ subscriptions: [], next: null }),
   );
   const found = await client.watches({ state: "pending", host: "a", after: "svcwh_2", limit: 9 });
-  assert.deepEqual([found.watches.map(({ id }) => id), found.next], [["svcwh_1"], "svcwh_1"]);
+  assert.deepEqual([found.watches.map(({ id }) => id), found.next], [[WATCH], WATCH]);
   assert.deepEqual(await client.watches({ after: null }), { watches: [], next: null });
   assert.deepEqual(
     asked.map(({ url, headers }) => [url.pathname, url.search, headers.authorization]),
@@ -307,13 +337,13 @@ test("only watches get the token", async () => {
     () => refusal(404),
   );
   await client.payment(ORDER);
-  await assert.rejects(client.watch("svcwh_/../1"), pay.ApiError);
+  await assert.rejects(client.watch(WATCH), pay.ApiError);
   assert.deepEqual(
     asked.map(({ headers }) => headers.authorization),
     [undefined, `Bearer ${"t".repeat(32)}`],
   );
-  assert.equal(asked[1].url.pathname, "/rpc/commerce/webhooks/svcwh_%2F..%2F1");
-  await assert.rejects(new pay.Client("http://node.example").watch("svcwh_1"), /management token/);
+  assert.equal(asked[1].url.pathname, `/rpc/commerce/webhooks/${WATCH}`);
+  await assert.rejects(new pay.Client("http://node.example").watch(WATCH), /management token/);
 });
 
 test("impossible values are refused before anything is asked", async () => {
