@@ -6,7 +6,7 @@ import { checkNames, checkNetwork, checkOrder, must as checkInput, networkFor } 
 import { Client, questionsOf } from "./client.js";
 import { ApiError, InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
 import { checkAccount, parseAccountProof } from "./light/account-proof.mjs";
-import { checkChain, checkWork, MAX_PROOF_BYTES, parseChainProof, tipTime, WORK_SALT } from "./light/chain-proof.mjs";
+import { checkChain, checkWork, evaluating, MAX_PROOF_BYTES, parseChainProof, tipTime } from "./light/chain-proof.mjs";
 import { genesisOf } from "./light/chain-rules.mjs";
 import { provenTransfer } from "./light/payment-proof.mjs";
 import { exactFields, must, strictJson } from "./light/strict-json.mjs";
@@ -25,9 +25,7 @@ async function hashWasm() {
 async function workOf({ argon2id, progress, signal }) {
   const hash = argon2id ?? (await hashWasm());
   checkInput(typeof hash === "function", "argon2id must be the function of that name of hash-wasm");
-  const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
-  const evaluate = (password, memorySize) => hash({ ...fixed, password, memorySize });
-  return { evaluate, progress, signal, checked: new Set() };
+  return { evaluate: evaluating(hash), progress, signal, checked: new Set() };
 }
 
 // The checks of texts

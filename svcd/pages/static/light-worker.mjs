@@ -2,7 +2,7 @@
 
 import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
-import { WORK_SALT } from "./chain-proof.mjs";
+import { evaluating } from "./chain-proof.mjs";
 import { networkCalled, provenAccount, Unanswered } from "./light-node.mjs";
 import { InvalidProof } from "./errors.mjs";
 
@@ -63,9 +63,7 @@ const ask = (path) =>
     tell({ kind: "ask", path });
   });
 
-/** @type {(password: Uint8Array, memorySize: number) => Promise<Uint8Array>} */
-const evaluate = (password, memorySize) =>
-  argon2id({ password, salt: WORK_SALT, iterations: 1, parallelism: 1, memorySize, hashLength: 32, outputType: "binary" });
+const evaluate = evaluating(argon2id);
 
 /** @type {(one: { balance: bigint, nonce: bigint }, other: { balance: bigint, nonce: bigint }) => boolean} */
 const isSame = (one, other) => one.balance === other.balance && one.nonce === other.nonce;

@@ -2,7 +2,7 @@
 
 import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
-import { WORK_SALT } from "./chain-proof.mjs";
+import { evaluating } from "./chain-proof.mjs";
 import { networkOfRules } from "./network-rules.mjs";
 import { provenPayment } from "./proof-file.mjs";
 import { InvalidProof } from "./errors.mjs";
@@ -12,9 +12,7 @@ import { InvalidProof } from "./errors.mjs";
 /** @type {(told: Told) => void} */
 const tell = (told) => postMessage(told);
 
-/** @type {(password: Uint8Array, memorySize: number) => Promise<Uint8Array>} */
-const evaluate = (password, memorySize) =>
-  argon2id({ password, salt: WORK_SALT, iterations: 1, parallelism: 1, memorySize, hashLength: 32, outputType: "binary" });
+const evaluate = evaluating(argon2id);
 
 /** @type {(done: number, total: number) => void} */
 const progress = (done, total) => tell({ kind: "progress", done, total });

@@ -10,15 +10,14 @@ import { DEVNET, InvalidProof, MAINNET, NETWORKS } from "svc-pay";
 import { checkChainProof } from "svc-pay/light";
 
 import { checkAccount, parseAccountProof } from "./node_modules/svc-pay/src/light/account-proof.mjs";
-import { checkChain, checkWork, HEADER_FIELDS, parseChainProof, WORK_SALT } from "./node_modules/svc-pay/src/light/chain-proof.mjs";
+import { checkChain, checkWork, evaluating, HEADER_FIELDS, parseChainProof } from "./node_modules/svc-pay/src/light/chain-proof.mjs";
 import { blockWork, effectiveTarget, issuedAfter, nextTarget } from "./node_modules/svc-pay/src/light/chain-rules.mjs";
 import { paymentIn } from "./node_modules/svc-pay/src/light.js";
 import { strictJson } from "./node_modules/svc-pay/src/light/strict-json.mjs";
 
 const vectors = JSON.parse(readFileSync(process.env.SVC_VECTORS, "utf8"));
 const bytes = (hex) => new Uint8Array(Buffer.from(hex, "hex"));
-const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
-const evaluate = (password, memorySize) => argon2id({ ...fixed, password, memorySize });
+const evaluate = evaluating(argon2id);
 const checked = new Set();
 
 async function proven({ proof, minimumWork, recent, samples }) {

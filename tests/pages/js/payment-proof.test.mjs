@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { argon2id } from "../../../svcd/pages/static/argon2.mjs";
-import { checkWork, WORK_SALT } from "../../../svcd/pages/static/chain-proof.mjs";
+import { checkWork, evaluating } from "../../../svcd/pages/static/chain-proof.mjs";
 import { InvalidProof } from "../../../svcd/pages/static/errors.mjs";
 import { networkOfRules } from "../../../svcd/pages/static/network-rules.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
@@ -14,8 +14,7 @@ import { vectors } from "./vectors.mjs";
 
 const { paymentProofs } = vectors("svc_protocol");
 const { devnet } = NETWORKS;
-const fixed = { salt: WORK_SALT, iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" };
-const evaluate = (password, memorySize) => argon2id({ ...fixed, password, memorySize });
+const evaluate = evaluating(argon2id);
 
 for (const { why, proof, confirmations, rule, recent, samples } of paymentProofs)
   test(`payment: ${why}`, async () => {

@@ -48,6 +48,8 @@ import { InvalidProof } from "./errors.mjs";
 /** @typedef {{ tip: string, headers: Header[], nodes: HistoryNode[] }} ChainProof of which only the form is checked. */
 /** @typedef {{ head: Head, headers: ShownHeader[] }} ReadChain whose headers are by height. */
 /** @typedef {{ minimumWork?: bigint, recent?: number, samples?: number }} Demands whose last two are for vectors. */
+/** @typedef {(options: { password: Uint8Array, salt: Uint8Array, iterations: number, parallelism: number,
+ *   memorySize: number, hashLength: number, outputType: "binary" }) => Promise<Uint8Array>} Argon2id of hash-wasm. */
 /** @typedef {(password: Bytes, memoryKiB: number) => Promise<Uint8Array>} Evaluate Argon2id with the salt and the costs
  * of section 1: its 32 bytes. */
 
@@ -62,7 +64,7 @@ const MAX_MORE = 8;
 /** The greatest size of a proof. */
 export const MAX_PROOF_BYTES = 4 * 1024 * 1024;
 /** The salt of participation work. */
-export const WORK_SALT = utf8("svc/work/v4/salt");
+const WORK_SALT = utf8("svc/work/v4/salt");
 
 /** The names of the fields of a header in a chain proof. */
 export const HEADER_FIELDS = /** @type {const} */ ([
@@ -414,6 +416,13 @@ export function tipTime(network, slot, now) {
   must(time <= BigInt(now) + AHEAD, ahead);
   return time;
 }
+
+/** What evaluates participation work (section 1) with the function `argon2id` of hash-wasm.
+ * @type {(argon2id: Argon2id) => Evaluate} */
+export const evaluating = (argon2id) => {
+  const fixed = /** @type {const} */ ({ iterations: 1, parallelism: 1, hashLength: 32, outputType: "binary" });
+  return (password, memorySize) => argon2id({ ...fixed, salt: WORK_SALT, password, memorySize });
+};
 
 /** Check the participation work of headers, the last one first; throws InvalidProof.
  *
