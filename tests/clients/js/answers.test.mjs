@@ -16,7 +16,8 @@ const json = { "content-type": "application/json" };
 
 let answer;
 let requests = [];
-const server = createServer((request, response) => {
+// Otherwise a busy computer closes a connection that it keeps just as the client uses it, which then asks again.
+const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) => {
   requests.push(request);
   response.on("error", () => {});
   answer(request, response);
