@@ -53,7 +53,10 @@ _constants: Final[list[Limit]] = []
 
 
 def limit(value: N, name: str, unit: str, stops: str) -> N:
-    """Add a constant to the limits, as the module that enforces it is imported; returns ``value``."""
+    """Add a constant to the limits, as the module that enforces it is imported; returns ``value``.
+
+    The rules of the chain know no limits of a node: their constants are added by the modules that apply them.
+    """
     _constants.append(Limit(name, value, unit, stops))
     return value
 

@@ -27,7 +27,8 @@ from svcd.chain.difficulty import multiplier, next_target
 from svcd.chain.errors import Refusal
 from svcd.chain.params import DEVNET, NetworkParams, ProducerChange
 from svcd.chain.signature import public_key_of, sign
-from svcd.chain.state_tree import Row, Scan, state_root
+from svcd.chain.state_root import state_root
+from svcd.chain.state_tree import Row, Scan
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import (
     ChainHead,

@@ -46,21 +46,28 @@ MAY_IMPORT = {
     "cli.wallet": {"cli", "chain", "keyfile", "keyfile_errors", "commerce.payment_request"},
     "cli.merchant": {
         *("cli", "chain", "light", "web"),
-        *("commerce.payment_proof", "commerce.payment_request", "commerce.signing"),
+        *("commerce.payment_request", "commerce.signing"),
     },
     "cli.operator": {"cli", "chain", "keyfile", "seed_file", "store", "node", "process"},
     "cli.main": {"cli", "chain", "keyfile_errors"},
-    "config": {"chain.address", "chain.errors", "chain.params", "chain.units", "endpoint_description", "net.targets"},
+    "config": {
+        *("chain.address", "chain.errors", "chain.network_rules", "chain.params", "chain.units", "chain.value_types"),
+        *("endpoint_description", "net.targets"),
+    },
     "process": {"endpoint_description"},
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
     "composition": {*EVERY_PACKAGE},
     "tap": {*EVERY_PACKAGE, "composition"},
 }
 PURE = set(
-    "__future__ abc argon2 attrs bisect collections enum functools hashlib heapq itertools json math nacl operator re "
-    "string struct svcd types typing".split()
+    "__future__ abc attrs bisect collections datetime enum functools hashlib heapq itertools json math nacl operator "
+    "re string struct types typing".split()
 )
-IMPURE = {"nacl.utils", "argon2.PasswordHasher"}
+IMPURE = {"nacl.utils"}
+LATE = {"argon2"}
+"""Imported only where it is called: the Python client has these packages too, and can do without Argon2id."""
+SHARED = ("chain", "light")
+"""Their modules are also those of the Python client, below another package, and so import each other relatively."""
 SQL = re.compile(
     r"\s*((SELECT|INSERT|REPLACE|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA) +\w|(BEGIN( IMMEDIATE)?|COMMIT|ROLLBACK)$)"
 )
@@ -86,7 +93,10 @@ WRITERS = {
     "store.mempool_journal.MempoolJournal": {"node.transaction_pool", "node.node_context"},
 }
 """Who may write blocks and waiting transfers: the one write path of each, its assembly, repairs of a stopped node."""
-AMBIENT = re.compile(r"(time\.(time|monotonic|perf_counter)(_ns)?|(secrets|random)\.\w+|os\.urandom|uuid\.uuid\d)$")
+AMBIENT = re.compile(
+    r"(time\.(time|monotonic|perf_counter)(_ns)?|datetime\.(now|today|utcnow)|(secrets|random)\.\w+"
+    r"|os\.urandom|uuid\.uuid\d)$"
+)
 """Calls for a clock or for randomness that nobody has handed in."""
 ASSEMBLY = ("composition", "tap", "cli", "process")
 """What hands them in: at the start of a node, and in the programs that are not one."""
@@ -109,7 +119,15 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, "." * node.level + f"{node.module or ''}.{alias.name}") for alias in node.names)
+            from_module = "." * node.level + (f"{node.module}." if node.module else "")
+            yield from ((node.lineno, from_module + alias.name) for alias in node.names)
+
+
+def absolute(module: str, name: str) -> str:
+    """The name of what a module of svcd imports, if it may be relative."""
+    left = name.lstrip(".")
+    above = len(name) - len(left)
+    return f"svcd.{'.'.join([*module.split('.')[:-above], left])}" if above else name
 
 
 def within(name: str, package: str) -> bool:
@@ -125,13 +143,13 @@ def directions(module: str, tree: ast.AST) -> Problems:
     package = package_of(module)
     # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
     anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses", "visible_text"}
-    shared = {"limits"} if package == "chain" else anywhere
-    allowed = {package} | shared | MAY_IMPORT.get(package, set())
+    allowed = {package} | (set() if package in SHARED else anywhere) | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)
-    for line, name in imports(tree):
+    for line, given in imports(tree):
+        name = absolute(module, given)
         imported = name.removeprefix("svcd.")
-        if name.startswith("."):
-            yield f"{line}: relative import {name}"
+        if within(name, "svcd") and given.startswith(".") != (package in SHARED):
+            yield f"{line}: {package} must {'' if package in SHARED else 'not '}import {given} relatively"
         elif (
             within(name, "svcd")
             and package_of(imported) not in allowed
@@ -141,10 +159,15 @@ def directions(module: str, tree: ast.AST) -> Problems:
 
 
 def purity(module: str, tree: ast.AST) -> Problems:
-    if module.split(".")[0] in ("chain", "light"):
-        for line, name in imports(tree):
-            if name.split(".")[0] not in PURE or any(within(name, impure) for impure in IMPURE):
-                yield f"{line}: a pure package may not import {name}"
+    if module.split(".")[0] not in SHARED:
+        return
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    late = {line for function in functions for line, _ in imports(function)}
+    for line, name in imports(tree):
+        package = name.split(".")[0]
+        pure = package == "" or package in PURE or (package in LATE and line in late)
+        if not pure or any(within(name, impure) for impure in IMPURE):
+            yield f"{line}: a pure package may not import {name}{' here' if package in LATE else ''}"
 
 
 def global_reactor(module: str, tree: ast.AST) -> Problems:
@@ -304,10 +327,10 @@ def test_every_package_is_known() -> None:
     assert {module.split(".")[0] for module in modules()} <= {"__init__", *MAY_IMPORT}
 
 
-def imported_modules(tree: ast.AST) -> Iterator[str]:
+def imported_modules(module: str, tree: ast.AST) -> Iterator[str]:
     """The names of everything imported, also for the type checker alone, and of the modules imported from."""
-    yield from (name for _, name in imports(tree))
-    yield from (node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    for _, name in imports(tree):
+        yield from (absolute(module, name), absolute(module, name).rpartition(".")[0])
 
 
 def circle(below: Mapping[str, Iterable[str]]) -> list[str]:
@@ -342,7 +365,8 @@ def test_packages_do_not_import_in_a_circle() -> None:
 def test_modules_do_not_import_in_a_circle() -> None:
     known = modules()
     below = {
-        name: {used.removeprefix("svcd.") for used in imported_modules(ast.parse(path.read_text()))} & known.keys()
+        name: {used.removeprefix("svcd.") for used in imported_modules(name, ast.parse(path.read_text()))}
+        & known.keys()
         for name, path in known.items()
     }
     assert circle(below) == []
@@ -364,7 +388,12 @@ def test_a_circle_of_any_length_is_found(below: dict[str, list[str]], found: lis
 
 def test_an_import_for_the_type_checker_counts() -> None:
     tree = ast.parse("if TYPE_CHECKING:\n    from svcd.web.site import Site")
-    assert set(imported_modules(tree)) == {"svcd.web.site", "svcd.web.site.Site"}
+    assert set(imported_modules("web.request", tree)) == {"svcd.web.site", "svcd.web.site.Site"}
+
+
+def test_a_relative_import_counts() -> None:
+    tree = ast.parse("from .encoding import canonical\nfrom ..chain.params import MAINNET")
+    assert {"svcd.light.encoding", "svcd.chain.params"} <= set(imported_modules("light.prover", tree))
 
 
 def test_the_plugin_imports_nothing_of_ours() -> None:
@@ -382,11 +411,15 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
 @pytest.mark.parametrize(
     ("check", "module", "source"),
     [
-        (directions, "chain.block", "from svcd.store import chain_store"),
+        (directions, "chain.block", "from ..store import chain_store"),
+        (directions, "chain.block", "from ..limits import limit"),
+        (directions, "chain.block", "from svcd.chain.params import NetworkParams"),
+        (directions, "light.prover", "from svcd.chain.params import NetworkParams"),
+        (directions, "light.prover", "from ..visible_text import visible"),
         (directions, "store.database", "import svcd.node.chain_manager"),
         (directions, "node.chain_manager", "def f():\n    from svcd import rpc"),
         (directions, "node.chain_manager", "from ..rpc import chain_routes"),
-        (directions, "chain.block", "from svcd.interfaces import Clock"),
+        (directions, "chain.block", "from ..interfaces import Clock"),
         (directions, "web.site", "from svcd.chain.params import MAINNET"),
         (directions, "process.logs", "from svcd.chain import params"),
         (directions, "config.schema", "from svcd.chain.block import Block"),
@@ -405,6 +438,9 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
         (purity, "chain.work", "from nacl.utils import random"),
         (purity, "chain.work", "from nacl import utils"),
         (purity, "chain.work", "from twisted.logger import Logger"),
+        (purity, "chain.work", "from argon2.low_level import hash_secret_raw"),
+        (purity, "chain.work", "class A:\n    from argon2.low_level import hash_secret_raw"),
+        (purity, "chain.work", "def f():\n    import time"),
         (global_reactor, "node.miner", "def f():\n    from twisted.internet import reactor"),
         (global_reactor, "node.miner", "import twisted.internet.reactor"),
         (global_reactor, "node.miner", "from twisted.internet.threads import deferToThread"),
@@ -413,6 +449,7 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
         (write_path, "rpc.chain_routes", "from svcd.store.mempool_journal import MempoolJournal"),
         (injected, "node.miner", "import time\nnow = time.monotonic()"),
         (injected, "p2p.peers", "from time import time"),
+        (injected, "chain.value_types", "from datetime import datetime\nnow = datetime.now()"),
         (injected, "commerce.sender", "key = secrets.token_bytes(32)"),
         (injected, "store.database", "clock = field(factory=time.monotonic_ns)"),
         (private_imports, "web.request", "from twisted.web.http import _IDENTITY"),
@@ -460,7 +497,9 @@ def test_a_check_bites(check: Callable[[str, ast.AST], Problems], module: str, s
         (directions, "cli.operator.database", "from svcd.store.database import open_writer"),
         (directions, "web.site", "from svcd.interfaces import Clock"),
         (directions, "chain.block", "import svcd_other"),
-        (purity, "chain.work", "from argon2.low_level import hash_secret_raw\nfrom svcd.chain import units"),
+        (directions, "chain.block", "from .params import NetworkParams\nfrom . import units"),
+        (directions, "light.prover", "from ..chain.params import NetworkParams\nfrom .chain_proof import draws"),
+        (purity, "chain.work", "def f():\n    from argon2.low_level import hash_secret_raw\nfrom . import units"),
         (purity, "node.mempool", "import time"),
         (global_reactor, "tap", "from twisted.internet import reactor"),
         (global_reactor, "node.miner", "from twisted.internet.threads import deferToThreadPool"),

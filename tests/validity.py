@@ -8,7 +8,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import parse_block
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.state_tree import state_root
+from svcd.chain.state_root import state_root
 from svcd.chain.transition import ChainHead, apply_block, check_header, check_state_root
 from svcd.chain.work import check_work
 

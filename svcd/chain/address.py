@@ -4,8 +4,8 @@ from functools import reduce
 from operator import getitem, xor
 from typing import Final, NamedTuple
 
-from svcd.chain.encoding import tagged_hash
-from svcd.chain.errors import Corrupt, Refusal, RuleViolation
+from .encoding import tagged_hash
+from .errors import Corrupt, Refusal, RuleViolation
 
 _CHARSET: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _VALUE_OF: Final = {character: value for value, character in enumerate(_CHARSET)}

@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.chain.encoding import (
+from .encoding import (
     decimal_u53,
     exact_fields,
     hex_bytes,
@@ -15,11 +15,11 @@ from svcd.chain.encoding import (
     parse_wire_object,
     tagged_hash,
 )
-from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.merkle import merkle_root
-from svcd.chain.params import BASIS_POINTS, NetworkParams
-from svcd.chain.signature import is_valid
-from svcd.chain.transaction import Known, Transfer, block_entry, parse_canonical_transfers, parse_transfer
+from .errors import Refusal, RuleViolation
+from .merkle import merkle_root
+from .params import BASIS_POINTS, NetworkParams
+from .signature import is_valid
+from .transaction import Known, Transfer, block_entry, parse_canonical_transfers, parse_transfer
 
 VERSION: Final = 4
 HEADER_ROOM: Final = 1_280

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from svcd.chain.accounts import Account
-from svcd.chain.params import BASIS_POINTS, NetworkParams
+from .accounts import Account
+from .params import BASIS_POINTS, NetworkParams
 
 _RADIX: Final = 65536
 

@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Final, NoReturn
 
-from svcd.chain.errors import Refusal, RuleViolation
-from svcd.limits import limit
+from .errors import Refusal, RuleViolation
 
 MAX_INTEGER: Final = 2**53 - 1
 """The largest height, slot, nonce, amount or time on the wire."""
 
 MAX_JSON_INTEGER: Final = 2**53
-_MANY_OBJECTS: Final = "Deeply nested JSON, millions of empty arrays, long integers, or a query of thousands of names"
-MAX_DEPTH: Final = limit(8, "levels of nesting in JSON", "levels", _MANY_OBJECTS)
-FREE_VALUES: Final = limit(1_000, "arrays and objects in JSON of any size, and as many commas", "values", _MANY_OBJECTS)
+MAX_DEPTH: Final = 8
+"""Levels of nesting in JSON."""
+FREE_VALUES: Final = 1_000
 """The number of arrays and objects, and of commas, that JSON of any size may have."""
-CONTAINER_BYTES: Final = limit(200, "bytes of JSON for each further array or object", "bytes", _MANY_OBJECTS)
+CONTAINER_BYTES: Final = 200
 """One further array or object is allowed for each of so many bytes: the shortest transfer has two in 453 bytes."""
-MEMBER_BYTES: Final = limit(32, "bytes of JSON for each further comma", "bytes", _MANY_OBJECTS)
+MEMBER_BYTES: Final = 32
 """One further comma is allowed for each of so many bytes: the shortest transfer has eleven in 453 bytes."""
 
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,15}")
@@ -144,7 +143,6 @@ _decode_wire: Final[Callable[[str], object]] = json.JSONDecoder(
 
 
 def _decoded(data: bytes, decode: Callable[[str], object]) -> object:
-    _check_structure(data)
     try:
         return decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -155,12 +153,15 @@ def _decoded(data: bytes, decode: Callable[[str], object]) -> object:
         _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
 
 
-def parse_json(data: bytes) -> object:
+def parse_json(data: bytes, *, counted: bool = True) -> object:
     """The value of the strict JSON ``data``.
 
     Raises RuleViolation(ENCODING) for anything but strict UTF-8, for duplicate keys, floats, NaN, ``-0``, integers over
-    2^53, lone surrogates, more than eight levels of nesting and far more values than is usual for its size.
+    2^53, lone surrogates, more than eight levels of nesting and far more values than is usual for its size. The last
+    only if ``counted``; a client does not count, because lists of a node have many small values.
     """
+    if counted:
+        _check_structure(data)
     value = _decoded(data, _decode)
     if not (_is_plain(data) and data.count(b"{") + data.count(b"[") <= MAX_DEPTH):
         _walk([value], 0)
@@ -178,6 +179,7 @@ def parse_wire_object(data: bytes) -> dict[str, object]:
     That comparison refuses duplicate keys, blanks, floats and escapes, so this parser need only be safe, and is
     several times faster than :func:`parse_json`. Raises RuleViolation(ENCODING).
     """
+    _check_structure(data)
     value = _decoded(data, _decode_wire)
     if type(value) is not dict:
         _refuse("a JSON object is expected")

@@ -1,6 +1,12 @@
 """Three kinds of failure: of the sender, of the moment, of this node (docs/protocol.md 10)."""
 
 from enum import StrEnum
+from typing import Final
+
+DAMAGE_ADVICE: Final = (
+    "try `svc db rebuild`, restore the database from a backup, or move it away and the node fetches the chain again"
+)
+"""What to do about damage of the accounts on disk."""
 
 
 class Refusal(StrEnum):

@@ -1,7 +1,7 @@
 """Which of two tips is the chain (docs/protocol.md 10)."""
 
-from svcd.chain.encoding import tagged_hash
-from svcd.chain.transition import ChainPoint
+from .encoding import tagged_hash
+from .transition import ChainPoint
 
 
 def tie_winner(a: bytes, b: bytes) -> bytes:

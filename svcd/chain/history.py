@@ -11,8 +11,8 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.encoding import decimal_u53, hex_bytes
-from svcd.chain.errors import Refusal, RuleViolation
+from .encoding import decimal_u53, hex_bytes
+from .errors import Refusal, RuleViolation
 
 Node = bytes
 """A packed node, NODE_SIZE bytes: its 32-byte digest, then u256 work, u64 slot and u64 clock.

@@ -7,8 +7,8 @@ from typing import Final
 
 from attrs import Attribute, field, frozen
 
-from svcd.chain.address import decode_address
-from svcd.chain.encoding import MAX_INTEGER, canonical, tagged_hash
+from .address import decode_address
+from .encoding import MAX_INTEGER, canonical, tagged_hash
 
 BASIS_POINTS: Final = 10_000
 

@@ -6,7 +6,7 @@ from attrs import frozen
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
 from nacl.exceptions import BadSignatureError
 
-from svcd.chain.errors import Corrupt
+from .errors import Corrupt
 
 PUBLIC_KEY_SIZE: Final = 32
 SIGNATURE_SIZE: Final = 64

@@ -15,15 +15,14 @@ from typing import Final
 
 from attrs import field, frozen
 
-from svcd.chain.accounts import KEY_BITS, Account, pack_held_since, unpack_held_since
-from svcd.chain.encoding import MAX_INTEGER, canonical, decimal_u53, hex_bytes
-from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.state_tree import subtree_root
-from svcd.limits import ENDLESS_ANSWER, limit
+from .accounts import KEY_BITS, Account, pack_held_since, unpack_held_since
+from .encoding import MAX_INTEGER, canonical, decimal_u53, hex_bytes
+from .errors import Refusal, RuleViolation
+from .state_root import subtree_root
 
-CHUNK_ACCOUNTS: Final = limit(16_384, "accounts in a chunk of a snapshot", "accounts", ENDLESS_ANSWER)
-"""720,896 bytes; part of the format: with another number the same accounts are cut in another way."""
-MAX_CHUNKS: Final = limit(32_768, "chunks of a snapshot", "chunks", ENDLESS_ANSWER)
+CHUNK_ACCOUNTS: Final = 16_384
+"""Accounts in a chunk, 720,896 bytes; part of the format: another number would cut the same accounts in another way."""
+MAX_CHUNKS: Final = 32_768
 """Enough for 4 · 10^8 accounts; a manifest of so many has 3 MiB."""
 SNAPSHOT_BLOCKS: Final = 1_440
 """Snapshots are of the blocks whose heights are multiples of this."""
@@ -186,7 +185,7 @@ def pack_account(key20: bytes, balance: int, nonce: int, held_since: int | None)
 
 
 def leaves(records: bytes) -> list[tuple[int, bytes]]:
-    """Key and leaf hash of each account in a chunk, for :func:`svcd.chain.state_tree.subtree_root`."""
+    """Key and leaf hash of each account in a chunk, for :func:`svcd.chain.state_root.subtree_root`."""
     return [
         (int.from_bytes(records[at : at + _KEY_BYTES], "big"), sha256(b"\0" + records[at : at + RECORD_BYTES]).digest())
         for at in range(0, len(records), RECORD_BYTES)

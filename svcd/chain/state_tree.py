@@ -16,20 +16,17 @@ The changes of new blocks are an overlay on the tree, and are merged into the tr
 pure function of the accounts; one of its levels, saved after some block, saves reading all of them (:class:`Level`).
 """
 
-import struct
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from hashlib import sha256
 from operator import add
-from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from attrs import field, frozen
 
-from svcd.chain.accounts import KEY_BITS, Account, pack_held_since
-from svcd.chain.errors import Corrupt
-from svcd.chain.transition import Effect
+from .accounts import KEY_BITS, Account, pack_held_since
+from .state_root import LEAF, Leaf, common_bits, damaged, leaf_hash, lifted, middle_of, root_of, subtree_root
+from .transition import Effect
 
 Row = tuple[bytes, int, int, int | None]
 """An account as it lies on disk: key hash, balance, nonce, held since."""
@@ -40,16 +37,11 @@ Node = bytes
 
 Not a tuple, for a full block makes twenty thousand nodes and the garbage collector would have to track them all.
 """
-Leaf: TypeAlias = tuple[int, bytes]
-"""The key hash as a number, and the hash of the account."""
 Bucket: TypeAlias = dict[bytes, bytes]
 """The hash of each account in a bucket by its key hash; of bytes alone, so that the garbage collector need not look."""
 Place: TypeAlias = int
 """Where a node is: a bit 1, and the bits that the key hashes below it begin with."""
 
-DAMAGE_ADVICE: Final = (
-    "try `svc db rebuild`, restore the database from a backup, or move it away and the node fetches the chain again"
-)
 _MANY: Final = 2
 """Two accounts or more, for which a node has no byte. The byte is the number of accounts, 0 or 1, or _UNKNOWN."""
 _UNKNOWN: Final = 3
@@ -58,8 +50,6 @@ _SIZE: Final = 32
 _EMPTY: Final = bytes(_SIZE)
 _NONE: Final[Node] = _EMPTY + b"\0"
 _NOT_READ: Final[Node] = _EMPTY + bytes([_UNKNOWN])
-_EMPTY_LEFT: Final = b"\1" + _EMPTY
-_LEAF: Final = Struct(">x20sQQQ")
 _NEVER_HELD: Final = pack_held_since(None)
 _ROOT: Final[Place] = 1
 _DENSE: Final = 20
@@ -80,64 +70,6 @@ _COPIED_AT_ONCE: Final = 1 << 20
 """Bytes, in 0.1 ms: a copy in one piece would hold the interpreter for longer than other threads should wait."""
 
 
-# The definition
-
-
-def leaf_hash(key20: bytes, balance: int, nonce: int, held_since: int | None) -> bytes:
-    """The 32-byte commitment to one account; raises Corrupt if one of the numbers does not fit into 64 bits."""
-    try:
-        packed = _LEAF.pack(key20, balance, nonce, _NEVER_HELD if held_since is None else held_since)
-    except struct.error:
-        raise _damaged() from None
-    return sha256(packed).digest()
-
-
-def subtree_root(leaves: Sequence[Leaf], depth: int) -> bytes:
-    """The 32-byte root over ``leaves``, which ascend and share their first ``depth`` bits."""
-    return _root(leaves, 0, len(leaves), depth)
-
-
-def state_root(accounts: Iterable[tuple[bytes, Account]]) -> bytes:
-    """The root over all ``accounts`` by definition; :class:`Overlay` computes it from the changed accounts."""
-    leaves = [
-        (int.from_bytes(key, "big"), leaf_hash(key, account.balance, account.nonce, account.held_since))
-        for key, account in accounts
-    ]
-    return subtree_root(sorted(leaves), 0)
-
-
-def _root(leaves: Sequence[Leaf], begin: int, end: int, depth: int) -> bytes:
-    if end - begin < 2:
-        return leaves[begin][1] if end > begin else _EMPTY
-    # The leaves are split at the first bit in which they differ; above that bit they are all on one side.
-    first = leaves[begin][0]
-    at = _common_bits(first, leaves[end - 1][0])
-    middle = begin + 1 if end - begin == 2 else _middle(leaves, begin, end, at)
-    left, right = _root(leaves, begin, middle, at + 1), _root(leaves, middle, end, at + 1)
-    return _lifted(sha256(b"\1" + left + right).digest(), first, at, depth)
-
-
-def _common_bits(key: int, other: int) -> int:
-    """How many bits two keys begin with that are the same."""
-    return KEY_BITS - (key ^ other).bit_length()
-
-
-def _middle(leaves: Sequence[tuple[int, bytes | None]], begin: int, end: int, at: int) -> int:
-    """The index of the first leaf whose bit ``at`` is 1; before that bit, all are the same."""
-    below = KEY_BITS - 1 - at
-    boundary = (leaves[begin][0] >> below | 1) << below
-    return bisect_left(leaves, (boundary,), begin, end)
-
-
-def _lifted(node: bytes, key: int, depth: int, to: int) -> bytes:
-    """The hash at the lesser depth ``to`` over the accounts of a node at ``depth``, two or more; ``key`` is of one."""
-    if depth == to:
-        return node
-    for bit in f"{key:0160b}"[to:depth][::-1]:
-        node = sha256(_EMPTY_LEFT + node if bit == "1" else b"\1" + node + _EMPTY).digest()
-    return node
-
-
 # The tree below a bucket with many accounts
 
 
@@ -156,12 +88,12 @@ class InnerNode(NamedTuple):
     def moved(self, depth: int) -> "InnerNode":
         """The same below a parent at another depth; ``depth`` is one more than that."""
         own = sha256(b"\1" + _digest(self.left) + _digest(self.right)).digest()
-        return self._replace(node=_lifted(own, self.key, self.depth, depth))
+        return self._replace(node=lifted(own, self.key, self.depth, depth))
 
     def find(self, key: int) -> tuple[Place, Node]:
         """The bucket in which an account of ``key`` is or would be, and its hash."""
         at = self
-        while (common := _common_bits(key, at.key)) >= at.depth:
+        while (common := common_bits(key, at.key)) >= at.depth:
             child = at.right if key >> KEY_BITS - 1 - at.depth & 1 else at.left
             if not isinstance(child, InnerNode):
                 return _place(key, at.depth + 1), child
@@ -202,10 +134,10 @@ def _build(
     if _is_bucket(leaves, begin, end, _depth(place), most):
         if buckets is not None:
             buckets[place] = {key.to_bytes(20, "big"): leaf for key, leaf in leaves[begin:end]}
-        return _node(_root(leaves, begin, end, _depth(place)), end - begin)
+        return _node(root_of(leaves, begin, end, _depth(place)), end - begin)
     first = leaves[begin][0]
-    at = _common_bits(first, leaves[end - 1][0])
-    middle, side = _middle(leaves, begin, end, at), _place(first, at) << 1
+    at = common_bits(first, leaves[end - 1][0])
+    middle, side = middle_of(leaves, begin, end, at), _place(first, at) << 1
     left = _build(leaves, begin, middle, side, buckets, most=_DENSE_BELOW)
     right = _build(leaves, middle, end, side | 1, buckets, most=_DENSE_BELOW)
     return _branch(at, first, left, right, _depth(place))
@@ -226,7 +158,7 @@ def _is_bucket(leaves: Sequence[Leaf], begin: int, end: int, depth: int, most: i
 
 
 def _branch(at: int, key: int, left: Child, right: Child, depth: int) -> InnerNode:
-    node = _lifted(sha256(b"\1" + _digest(left) + _digest(right)).digest(), key, at, depth)
+    node = lifted(sha256(b"\1" + _digest(left) + _digest(right)).digest(), key, at, depth)
     return InnerNode(at, key >> KEY_BITS - at << KEY_BITS - at, left, right, node)
 
 
@@ -237,7 +169,7 @@ def _node(digest: bytes, count: int) -> Node:
 def _hashed(bucket: Bucket, depth: int) -> Node:
     if len(bucket) < _MANY:
         return next(iter(bucket.values())) + b"\1" if bucket else _NONE
-    return _root(_leaves(bucket), 0, len(bucket), depth)
+    return root_of(_leaves(bucket), 0, len(bucket), depth)
 
 
 def _leaves(bucket: Bucket) -> list[Leaf]:
@@ -260,10 +192,6 @@ def _joined(left: Node, right: Node) -> Node:
 def _bounds(place: Place) -> tuple[bytes, bytes]:
     first = _first_key(place)
     return first.to_bytes(20, "big"), (first | (1 << KEY_BITS - _depth(place)) - 1).to_bytes(20, "big")
-
-
-def _damaged() -> Corrupt:
-    return Corrupt(f"accounts on disk do not have the hash that the state tree has for them: {DAMAGE_ADVICE}")
 
 
 @frozen
@@ -420,7 +348,7 @@ class StateTree:
             depth, node = depth + 1, below
         child: Child = self.branches.get(_place(key, depth), node)
         while isinstance(child, InnerNode):
-            common = min(_common_bits(key, child.key), child.depth)
+            common = min(common_bits(key, child.key), child.depth)
             siblings += [_EMPTY] * (common - depth)
             if common < child.depth:
                 beside, child = child.moved(common + 1).node, _NONE
@@ -433,16 +361,16 @@ class StateTree:
         rows = sorted(self.rows([_place(key, depth)]))
         leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
         begin, end = 0, len(rows)
-        if _node(_root(leaves, begin, end, depth), end) != child:
-            raise _damaged()
+        if _node(root_of(leaves, begin, end, depth), end) != child:
+            raise damaged()
         while end - begin > 1:
-            middle = _middle(leaves, begin, end, depth)
+            middle = middle_of(leaves, begin, end, depth)
             depth += 1
             if key >> KEY_BITS - depth & 1:
-                siblings.append(_root(leaves, begin, middle, depth))
+                siblings.append(root_of(leaves, begin, middle, depth))
                 begin = middle
             else:
-                siblings.append(_root(leaves, middle, end, depth))
+                siblings.append(root_of(leaves, middle, end, depth))
                 end = middle
         return rows[begin] if end > begin else None, siblings[::-1]
 
@@ -527,8 +455,8 @@ class StateTree:
         for index, leaves in buckets.items():
             leaves.sort()
             if _node(subtree_root(leaves, above), len(leaves)) != self.node(above, index):
-                raise _damaged()
-            middle = _middle(leaves, 0, len(leaves), above) if leaves else 0
+                raise damaged()
+            middle = middle_of(leaves, 0, len(leaves), above) if leaves else 0
             side = 2 << above | 2 * index
             self._put(2 * index, _build(leaves, 0, middle, side, most=_DENSE))
             self._put(2 * index + 1, _build(leaves, middle, len(leaves), side | 1, most=_DENSE))
@@ -633,7 +561,7 @@ class Overlay:
             leaf = None
             if account is not None:
                 held = account.held_since
-                packed = _LEAF.pack(key, account.balance, account.nonce, _NEVER_HELD if held is None else held)
+                packed = LEAF.pack(key, account.balance, account.nonce, _NEVER_HELD if held is None else held)
                 leaf = sha256(packed).digest()
             number = int.from_bytes(key, "big")
             place = top | number >> shift
@@ -652,7 +580,7 @@ class Overlay:
             leaves = _leaves(bucket) if len(bucket) >= _MANY else []
             if _is_bucket(leaves, 0, len(leaves), self.depth, _DENSE):
                 self._buckets[place] = bucket
-                deepest[place ^ top] = _root(leaves, 0, len(leaves), self.depth) if leaves else _hashed(bucket, 0)
+                deepest[place ^ top] = root_of(leaves, 0, len(leaves), self.depth) if leaves else _hashed(bucket, 0)
             else:
                 del self._buckets[place]
                 self._put(place, _build(leaves, 0, len(leaves), place, self._buckets, most=_DENSE))
@@ -678,12 +606,12 @@ class Overlay:
                 else:
                     bucket.pop(key.to_bytes(20, "big"), None)
             return _build(_leaves(bucket), 0, len(bucket), place, self._buckets, most=_DENSE_BELOW)
-        at = min(child.depth, _common_bits(changes[0][0], child.key), _common_bits(changes[-1][0], child.key))
+        at = min(child.depth, common_bits(changes[0][0], child.key), common_bits(changes[-1][0], child.key))
         left, right = child.left, child.right
         if at < child.depth:
             moved = child.moved(at + 1)
             left, right = (_NONE, moved) if child.key >> KEY_BITS - 1 - at & 1 else (moved, _NONE)
-        middle, side = _middle(changes, 0, len(changes), at), _place(child.key, at) << 1
+        middle, side = middle_of(changes, 0, len(changes), at), _place(child.key, at) << 1
         if middle:
             left = self._changed_child(left, side, changes[:middle])
         if middle < len(changes):
@@ -703,7 +631,7 @@ class Overlay:
             self._buckets[to] = bucket
         else:
             self._buckets.pop(to, None)
-        return _lifted(child, _first_key(place), _depth(place), _depth(to)) if _kind(child) == _MANY else child
+        return lifted(child, _first_key(place), _depth(place), _depth(to)) if _kind(child) == _MANY else child
 
     def _branch(self, place: Place) -> InnerNode | None:
         return self.branches[place] if place in self.branches else self._base.branches.get(place)
@@ -750,7 +678,7 @@ class Overlay:
         if checked:
             for place, bucket in found.items():
                 if _hashed(bucket, place.bit_length() - 1) != wanted[place]:
-                    raise _damaged()
+                    raise damaged()
         self._buckets.update(found)
 
     def _find(self, key: int) -> Place:

@@ -13,11 +13,11 @@ from typing import Final
 
 from attrs import field, frozen
 
-from svcd.chain.address import decode_address, encode_address, key_hash
-from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
-from svcd.chain.errors import Corrupt, Refusal, RuleViolation
-from svcd.chain.params import NetworkParams
-from svcd.chain.signature import is_valid, public_key_of, sign
+from .address import decode_address, encode_address, key_hash
+from .encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
+from .errors import Corrupt, Refusal, RuleViolation
+from .params import NetworkParams
+from .signature import is_valid, public_key_of, sign
 
 VERSION: Final = 2
 TRANSFER: Final = 1

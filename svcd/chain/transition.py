@@ -5,16 +5,16 @@ from typing import Protocol
 
 from attrs import frozen
 
-from svcd.chain.accounts import Account
-from svcd.chain.address import decode_address, encode_address, key_hash
-from svcd.chain.block import EMPTY_ROOT, Block, Header
-from svcd.chain.difficulty import multiplier, next_clock, next_target
-from svcd.chain.encoding import tagged_hash
-from svcd.chain.errors import ProducerViolation, Refusal, RuleViolation
-from svcd.chain.history import History, Node, pack_node
-from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer
-from svcd.chain.work import block_work
+from .accounts import Account
+from .address import decode_address, encode_address, key_hash
+from .block import EMPTY_ROOT, Block, Header
+from .difficulty import multiplier, next_clock, next_target
+from .encoding import tagged_hash
+from .errors import ProducerViolation, Refusal, RuleViolation
+from .history import History, Node, pack_node
+from .params import NetworkParams
+from .transaction import Transfer
+from .work import block_work
 
 
 @frozen(kw_only=True)

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.errors import Refusal, RuleViolation
+from .encoding import MAX_INTEGER
+from .errors import Refusal, RuleViolation
 
 BASE_UNITS_PER_COIN: Final = 10**8
 _DECIMAL_AMOUNT: Final = re.compile(r"(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?")
@@ -42,5 +42,6 @@ def _in_range(units: int, what: str) -> int:
 
 def format_amount(units: int) -> str:
     """The shortest decimal text of base units in coins: ``"25"``, ``"0.5"``, never an exponent."""
-    coins, rest = divmod(units, BASE_UNITS_PER_COIN)
-    return f"{coins}.{rest:08d}".rstrip("0") if rest else str(coins)
+    coins, rest = divmod(abs(units), BASE_UNITS_PER_COIN)
+    text = f"{coins}.{rest:08d}".rstrip("0") if rest else str(coins)
+    return f"-{text}" if units < 0 else text

@@ -2,11 +2,9 @@
 
 from typing import Final
 
-from argon2.low_level import Type, hash_secret_raw
-
-from svcd.chain.block import Header
-from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.params import BASIS_POINTS, NetworkParams
+from .block import Header
+from .errors import Refusal, RuleViolation
+from .params import BASIS_POINTS, NetworkParams
 
 SALT: Final = b"svc/work/v4/salt"
 TIME_COST: Final = 1
@@ -17,7 +15,12 @@ _LARGEST: Final = 2**256 - 1
 
 
 def work_value(core_hash: bytes, work_nonce: bytes, memory_kib: int) -> int:
-    """The 256-bit work value of a header's core and a work nonce; takes milliseconds, without the GIL."""
+    """The 256-bit work value of a header's core and a work nonce; takes milliseconds, without the GIL.
+
+    Raises ImportError if argon2-cffi is not installed, which programs that check no work do not need.
+    """
+    from argon2.low_level import Type, hash_secret_raw
+
     value = hash_secret_raw(
         core_hash + work_nonce,
         SALT,

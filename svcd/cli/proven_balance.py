@@ -7,7 +7,7 @@ from attrs import frozen
 from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams
-from svcd.chain.state_tree import state_root
+from svcd.chain.state_root import state_root
 from svcd.chain.transition import genesis_accounts
 from svcd.cli.errors import ErrorResponse
 from svcd.cli.http_client import NodeClient

@@ -5,13 +5,13 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.accounts import KEY_BITS, Account
-from svcd.chain.address import decode_address
-from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes
-from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.params import NetworkParams
-from svcd.chain.state_tree import leaf_hash
-from svcd.light.chain_proof import Unproved, check_network
+from ..chain.accounts import KEY_BITS, Account
+from ..chain.address import decode_address
+from ..chain.encoding import decimal_u53, exact_fields, hex_bytes
+from ..chain.errors import Refusal, RuleViolation
+from ..chain.params import NetworkParams
+from ..chain.state_root import leaf_hash
+from .chain_proof import Unproved, check_network
 
 _PROOF: Final = frozenset("chainId genesisHash height hash address leaf path".split())
 _LEAF: Final = frozenset("address balance nonce heldSince".split())

@@ -11,14 +11,14 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from svcd.chain.address import key_hash
-from svcd.chain.block import Header
-from svcd.chain.difficulty import next_target, target_at
-from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
-from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.history import Node, clock_of, digest_of, parse_node, slot_of, subtrees_between, work_of
-from svcd.chain.params import NetworkParams
-from svcd.chain.transition import (
+from ..chain.address import key_hash
+from ..chain.block import Header
+from ..chain.difficulty import next_target, target_at
+from ..chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
+from ..chain.errors import Refusal, RuleViolation
+from ..chain.history import Node, clock_of, digest_of, parse_node, slot_of, subtrees_between, work_of
+from ..chain.params import NetworkParams
+from ..chain.transition import (
     ChainHead,
     ChainPoint,
     check_multiplier,
@@ -29,7 +29,7 @@ from svcd.chain.transition import (
     history_leaf,
     point_after,
 )
-from svcd.chain.work import block_work
+from ..chain.work import block_work
 
 RECENT: Final = 100
 """The newest blocks, of which every header is in the proof."""

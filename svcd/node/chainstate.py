@@ -15,11 +15,11 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import parse_wire_object
-from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, StateViolation, Wait
+from svcd.chain.errors import DAMAGE_ADVICE, Corrupt, NotYet, Refusal, RuleViolation, StateViolation, Wait
 from svcd.chain.forkchoice import prefers
 from svcd.chain.history import History
 from svcd.chain.params import NetworkParams
-from svcd.chain.state_tree import DAMAGE_ADVICE, Overlay, StateTree
+from svcd.chain.state_tree import Overlay, StateTree
 from svcd.chain.transition import (
     ChainPoint,
     Effect,

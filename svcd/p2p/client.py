@@ -16,7 +16,7 @@ from svcd.chain.encoding import (
 )
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.snapshot import Manifest, check_chunk, check_manifest, parse_manifest
+from svcd.chain.snapshot import CHUNK_ACCOUNTS, MAX_CHUNKS, Manifest, check_chunk, check_manifest, parse_manifest
 from svcd.chain.transaction import Known
 from svcd.interfaces import Worker
 from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, limit
@@ -58,6 +58,8 @@ MANIFEST_BYTES: Final = limit(
     3 * 1024 * 1024, "size of a reply with the manifest of a snapshot", "bytes", ENDLESS_ANSWER
 )
 """Enough for as many chunks as a snapshot may have, each with as many accounts as it may have."""
+limit(MAX_CHUNKS, "chunks of a snapshot", "chunks", ENDLESS_ANSWER)
+limit(CHUNK_ACCOUNTS, "accounts in a chunk of a snapshot", "accounts", ENDLESS_ANSWER)
 MAX_SNAPSHOTS: Final = 2
 """Snapshots that a peer serves; further ones in its status are not read."""
 TRANSACTIONS_BYTES: Final = 256 * 1024

@@ -28,11 +28,10 @@ from svcd.chain_schemas import (
     WHOLE_NUMBER,
 )
 from svcd.commerce.payment_lookup import PaymentLookup
-from svcd.commerce.payment_proof import render_proof
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.deferreds import shielded
 from svcd.light.chain_proof import HEADER_FIELDS as PROVEN_FIELDS
-from svcd.light.prover import render_account_proof, render_chain_proof, render_chain_section
+from svcd.light.prover import render_account_proof, render_chain_proof, render_chain_section, render_payment_proof
 from svcd.limits import limit
 from svcd.node.node_context import NodeContext
 from svcd.rpc import fields
@@ -248,7 +247,7 @@ def _payment_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
     if paid is None:
         return None, tip_at(tip)
     height = paid.height
-    body = render_proof(
+    body = render_payment_proof(
         params,
         body=unpack_transfer(paid.stored),
         position=paid.position,

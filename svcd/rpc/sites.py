@@ -9,10 +9,11 @@ import apsw
 from attrs import field, frozen
 from twisted.web.resource import Resource
 
-from svcd.chain.encoding import parse_json
+from svcd.chain.encoding import CONTAINER_BYTES, FREE_VALUES, MAX_DEPTH, MEMBER_BYTES, parse_json
 from svcd.chain.errors import Corrupt, NotYet, RuleViolation
 from svcd.chain_schemas import SOME_ADDRESS
 from svcd.interfaces import Clock
+from svcd.limits import limit
 from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
 from svcd.rpc.event_schemas import WEBHOOKS
@@ -36,6 +37,12 @@ from svcd.web.responses import (
 from svcd.web.routes import Route, object_schema
 from svcd.web.site import Site
 from svcd.web.slow_path import KleinApi
+
+_MANY_OBJECTS: Final = "Deeply nested JSON, millions of empty arrays, long integers, or a query of thousands of names"
+limit(MAX_DEPTH, "levels of nesting in JSON", "levels", _MANY_OBJECTS)
+limit(FREE_VALUES, "arrays and objects in JSON of any size, and as many commas", "values", _MANY_OBJECTS)
+limit(CONTAINER_BYTES, "bytes of JSON for each further array or object", "bytes", _MANY_OBJECTS)
+limit(MEMBER_BYTES, "bytes of JSON for each further comma", "bytes", _MANY_OBJECTS)
 
 _TAGS: Final = (
     Tag("chain", "/rpc/", "The chain, accounts and transfers, for wallets and explorers."),

@@ -18,7 +18,7 @@ from svcd.chain.accounts import KEY_BITS
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Corrupt, RuleViolation
 from svcd.chain.snapshot import RECORD_BYTES, Chunk, Manifest, check_manifest, cut, join, leaves, parse_manifest
-from svcd.chain.state_tree import subtree_root
+from svcd.chain.state_root import subtree_root
 from svcd.chain.transition import ChainPoint
 
 Pause = Callable[[], object]

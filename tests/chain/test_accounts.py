@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.accounts import KEY_BITS, Account, pack_held_since, unpack_held_since
-from svcd.chain.state_tree import leaf_hash, state_root
+from svcd.chain.state_root import leaf_hash, state_root
 
 
 def bit(key: bytes, depth: int) -> str:

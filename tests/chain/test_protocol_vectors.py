@@ -19,7 +19,8 @@ from svcd.chain.history import History, mountain_levels, node_json, pack_node, p
 from svcd.chain.merkle import merkle_root
 from svcd.chain.params import DEVNET, NETWORKS, NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
-from svcd.chain.state_tree import Overlay, StateTree, state_root
+from svcd.chain.state_root import state_root
+from svcd.chain.state_tree import Overlay, StateTree
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
 from svcd.chain.transition import (
     ChainHead,

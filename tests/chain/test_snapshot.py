@@ -26,7 +26,7 @@ from svcd.chain.snapshot import (
     pack_account,
     parse_manifest,
 )
-from svcd.chain.state_tree import state_root, subtree_root
+from svcd.chain.state_root import state_root, subtree_root
 from tests.chain.refusing import refuses
 
 State = list[tuple[bytes, Account]]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from svcd.chain import state_tree as tree
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
-from svcd.chain.state_tree import Overlay, Row, StateTree, leaf_hash, state_root
+from svcd.chain.state_root import leaf_hash, state_root
+from svcd.chain.state_tree import Overlay, Row, StateTree
 from svcd.chain.transition import Effect
 from tests.chains import rows_of, scan_of
 

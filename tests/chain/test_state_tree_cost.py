@@ -11,7 +11,8 @@ from attrs import define
 
 from svcd.chain import state_tree as tree
 from svcd.chain.accounts import Account
-from svcd.chain.state_tree import Overlay, Row, StateTree, state_root
+from svcd.chain.state_root import state_root
+from svcd.chain.state_tree import Overlay, Row, StateTree
 from tests.chains import rows_of
 
 PLACES = 500

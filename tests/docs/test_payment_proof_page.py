@@ -7,7 +7,7 @@ import pytest
 
 from svcd.chain.params import BASIS_POINTS, MAINNET
 from svcd.chain.work import effective_target
-from tests.commerce.proofs import answer_of
+from tests.light.proofs import answer_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "payment-proof.md").read_text(encoding="utf-8")
 HIGHEST = MAINNET.multiplier_schedule[-1][1]

@@ -10,9 +10,9 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET, NETWORKS
 from svcd.chain.work import check_work
-from svcd.commerce.payment_proof import check, parse_proof
 from svcd.light.account_proof import check_account, parse_account_proof
 from svcd.light.chain_proof import ProvenChain, Unproved, check_chain, parse_chain_proof
+from svcd.light.payment_proof import check, parse_proof
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())
 

@@ -13,7 +13,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
-from svcd.chain.state_tree import state_root
+from svcd.chain.state_root import state_root
 from svcd.chain.transaction import Transfer
 from svcd.interfaces import Worker
 from svcd.node.chain_manager import ChainManager

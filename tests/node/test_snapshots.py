@@ -16,7 +16,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt
 from svcd.chain.snapshot import RECORD_BYTES, check_chunk, check_manifest, pack_account
-from svcd.chain.state_tree import state_root
+from svcd.chain.state_root import state_root
 from svcd.node import snapshots as module
 from svcd.node.database_health import DatabaseHealth, ReportingWorker
 from svcd.node.snapshots import DEPTH, Snapshots

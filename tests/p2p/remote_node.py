@@ -10,7 +10,7 @@ from attrs import define, field
 from svcd.chain.block import Block
 from svcd.chain.encoding import canonical
 from svcd.chain.snapshot import Chunk, Manifest, cut, pack_account
-from svcd.chain.state_tree import leaf_hash, subtree_root
+from svcd.chain.state_root import leaf_hash, subtree_root
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import milliseconds

@@ -6,7 +6,7 @@ import pytest
 
 from svcd.chain.block import Block
 from svcd.chain.work import check_work
-from svcd.commerce.payment_proof import Proof, ProvenPayment, check, proof_in
+from svcd.light.payment_proof import Proof, ProvenPayment, check, proof_in
 from svcd.web.rate_limits import Rate
 from tests.rpc.conftest import public_client
 from tests.rpc.node import PARAMS, UNLIMITED, Client, Node

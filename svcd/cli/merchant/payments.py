@@ -21,15 +21,6 @@ from svcd.cli.rendering import escape, format_coins, format_time, pluralize, pro
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, format_work, network_of
-from svcd.commerce.payment_proof import (
-    Proof,
-    ProvenPayment,
-    check,
-    check_depth,
-    check_payment,
-    parse_proof,
-    proof_in,
-)
 from svcd.commerce.payment_request import (
     PaymentTerms,
     checkout_path,
@@ -39,6 +30,15 @@ from svcd.commerce.payment_request import (
     parse_uri,
 )
 from svcd.light.chain_proof import ProvenChain, Unproved
+from svcd.light.payment_proof import (
+    Proof,
+    ProvenPayment,
+    check,
+    check_depth,
+    check_payment,
+    parse_proof,
+    proof_in,
+)
 from svcd.visible_text import BadText, decoded
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,7 +98,7 @@ def verify_proof(session: Session, claim: ProofClaim) -> None:
             check_payment(claim.terms, proof)
         proven = check(proof, minimum_work=claim.minimum_work)
         if claim.terms is not None:
-            check_depth(claim.terms, proven.confirmations)
+            check_depth(claim.terms.required, proven.confirmations)
         tip = proven.chain.tip
         if claim.tip is not None and tip.hash != claim.tip:
             raise Unproved(

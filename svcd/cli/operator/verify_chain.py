@@ -19,7 +19,8 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import Corrupt, RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.state_tree import StateTree, state_root
+from svcd.chain.state_root import state_root
+from svcd.chain.state_tree import StateTree
 from svcd.chain.transition import (
     ChainHead,
     ChainPoint,

@@ -16,7 +16,7 @@ from svcd.cli.session import Runtime, Session
 from svcd.commerce.payment_request import PaymentTerms
 from tests.chains import ChainBuilder, address_of
 from tests.cli.test_chain_commands import rows
-from tests.commerce.proofs import rendered
+from tests.light.proofs import rendered
 
 CHAIN = ChainBuilder(DEVNET)
 BLOCKS = list(

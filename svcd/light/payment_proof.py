@@ -1,26 +1,24 @@
 """Payment proofs: a transfer, its Merkle path into its block, and the chain of that block (docs/payment-proof.md).
 
-A node builds a proof, and its holder checks it offline. Pure functions: checking the work of the headers, which takes
-seconds, is left to the caller (:func:`svcd.chain.work.check_work`, in threads).
+Its holder checks it offline. Checking the work of the headers, which takes seconds, is left to the caller
+(:func:`svcd.chain.work.check_work`, in threads).
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from attrs import frozen
 
-from svcd.chain.accounts import Account
-from svcd.chain.address import encode_address
-from svcd.chain.block import Header
-from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, parse_json
-from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.merkle import inclusion_path, root_of_path
-from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, block_entry, block_entry_of, parse_transfer
-from svcd.chain.transition import Workspace
-from svcd.commerce.payment_request import PaymentTerms
-from svcd.light.chain_proof import (
+from ..chain.accounts import Account
+from ..chain.address import encode_address
+from ..chain.block import Header
+from ..chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, parse_json
+from ..chain.errors import Refusal, RuleViolation
+from ..chain.merkle import root_of_path
+from ..chain.params import NetworkParams
+from ..chain.transaction import Transfer, block_entry, parse_transfer
+from ..chain.transition import Workspace
+from .chain_proof import (
     RECENT,
     SAMPLES,
     ChainProof,
@@ -28,13 +26,32 @@ from svcd.light.chain_proof import (
     Unproved,
     check_chain,
     check_network,
-    network_fields,
     parse_chain_section,
 )
 
 _ANSWER: Final = frozenset(("ok", "proof", "next"))
 _PROOF: Final = frozenset("chainId genesisHash transaction index path height chain".split())
 _MAX_PATH: Final = 64
+
+
+class OrderTerms(Protocol):
+    """What an order asks for."""
+
+    @property
+    def reference(self) -> str:
+        """The payment reference."""
+
+    @property
+    def recipient(self) -> str:
+        """The address."""
+
+    @property
+    def amount(self) -> int:
+        """Base units."""
+
+    @property
+    def since_height(self) -> int | None:
+        """Transfers in blocks below this height do not count."""
 
 
 @frozen(kw_only=True)
@@ -57,32 +74,6 @@ class ProvenPayment:
 
     confirmations: int
     chain: ProvenChain
-
-
-def render_proof(
-    params: NetworkParams,
-    *,
-    body: bytes,
-    position: int,
-    bodies: Sequence[bytes],
-    height: int,
-    chain: Mapping[str, object],
-) -> bytes:
-    """The whole answer; hashing a full block takes tens of milliseconds.
-
-    ``body`` is the canonical JSON of the transfer, at ``position`` among the ``bodies`` of its block at ``height``, and
-    ``chain`` a chain section that shows this block (:func:`svcd.light.prover.render_chain_section`).
-    """
-    entries = [block_entry_of(each, params) for each in bodies]
-    proof: dict[str, object] = {
-        **network_fields(params),
-        "transaction": json.loads(body),
-        "index": position,
-        "path": [step.hex() for step in inclusion_path(entries, position)],
-        "height": str(height),
-        "chain": chain,
-    }
-    return canonical({"ok": True, "proof": proof, "next": None})
 
 
 # Parsing a proof
@@ -133,7 +124,7 @@ def _path(value: object) -> tuple[bytes, ...]:
 # Checking a proof
 
 
-def check_payment(terms: PaymentTerms, proof: Proof) -> None:
+def check_payment(terms: OrderTerms, proof: Proof) -> None:
     """Raise Unproved unless the transfer meets ``terms``, in a block that counts, however deep it is."""
     transfer = proof.transfer
     if transfer.reference != terms.reference:
@@ -145,15 +136,15 @@ def check_payment(terms: PaymentTerms, proof: Proof) -> None:
         raise Unproved(f"the transfer in the proof pays {recipient}, not {terms.recipient}")
     if transfer.amount != terms.amount:
         raise Unproved(f"the transfer in the proof pays {transfer.amount} base units, not {terms.amount}")
-    if terms.excludes(proof.height):
+    if terms.since_height is not None and proof.height < terms.since_height:
         raise Unproved(f"the payment is in block {proof.height}; only block {terms.since_height} and later ones count")
 
 
-def check_depth(terms: PaymentTerms, confirmations: int) -> None:
-    """Raise Unproved unless ``confirmations`` are as many as ``terms`` require."""
-    if confirmations < terms.required:
+def check_depth(required: int, confirmations: int) -> None:
+    """Raise Unproved unless ``confirmations`` are as many as are ``required``."""
+    if confirmations < required:
         raise Unproved(
-            f"the proof shows {confirmations} confirmations and {terms.required} are required; "
+            f"the proof shows {confirmations} confirmations and {required} are required; "
             "fetch a new one after more blocks"
         )
 

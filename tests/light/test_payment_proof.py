@@ -16,11 +16,11 @@ from svcd.chain.params import DEVNET
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Draft, Transfer, block_entry, parse_transfer, sign_transfer
 from svcd.chain.work import check_work
-from svcd.commerce.payment_proof import Proof, Unproved, check, check_depth, check_payment, proof_in
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.light.chain_proof import ChainProof
+from svcd.light.payment_proof import Proof, Unproved, check, check_depth, check_payment, proof_in
 from tests.chains import TEST_PARAMS, ChainBuilder, address_of, key_of
-from tests.commerce.proofs import PAID, PLACE, answer_of, parsed, rebuilt, rendered
+from tests.light.proofs import PAID, PLACE, answer_of, parsed, rebuilt, rendered
 
 BOB = address_of("bob", "svct")
 TERMS = PaymentTerms("order-1", BOB, 5000, 4)
@@ -46,7 +46,7 @@ def verdict(proof: Proof, terms: PaymentTerms = TERMS) -> str | None:
     try:
         check_payment(terms, proof)
         proven = check(proof)
-        check_depth(terms, proven.confirmations)
+        check_depth(terms.required, proven.confirmations)
         for header in proven.chain.headers.values():
             check_work(header, proof.params)
     except (Unproved, RuleViolation) as refused:

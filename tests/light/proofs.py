@@ -10,8 +10,8 @@ from svcd.chain.block import Block, Header
 from svcd.chain.signature import sign
 from svcd.chain.transition import ChainHead, consensus_root, head_after, point_after
 from svcd.chain.work import effective_target, work_value
-from svcd.commerce.payment_proof import Proof, proof_in, render_proof
-from svcd.light.prover import render_chain_section
+from svcd.light.payment_proof import Proof, proof_in
+from svcd.light.prover import render_chain_section, render_payment_proof
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.light.built_chain import BuiltChain
 
@@ -32,7 +32,7 @@ def rendered(chain: ChainBuilder, blocks: Sequence[Block], height: int, position
     """The answer of a node whose chain is ``blocks`` with the proof of a transfer."""
     section = render_chain_section(BuiltChain(chain, blocks), chain.point_after(blocks[-1]), including=[height])
     bodies = [transfer.wire for transfer in blocks[height - 1].transfers]
-    return render_proof(
+    return render_payment_proof(
         chain.params, body=bodies[position], position=position, bodies=bodies, height=height, chain=section
     )
 
