@@ -14,6 +14,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactor
 
 from svcd.chain.params import DEVNET, MAINNET
+from svcd.chain.value_types import BadValue
 from svcd.cli.operator.database import CHAIN_FILE
 from svcd.cli.operator.devnet import CONFIG as DEVNET_CONFIG
 from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
@@ -23,7 +24,7 @@ from svcd.config.loader import load
 from svcd.config.network_file import render_network_file
 from svcd.config.schema import Commerce, Config, MerchantSettings
 from svcd.config.server_endpoint import ServerEndpoint
-from svcd.config.types import BadValue, unix_milliseconds
+from svcd.config.types import unix_milliseconds
 from svcd.endpoint_description import EndpointDescription
 from svcd.p2p.snapshot_start import StartMode
 from svcd.store.mempool_journal import FILE as JOURNAL_FILE

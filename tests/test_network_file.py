@@ -7,9 +7,10 @@ import pytest
 from attrs import evolve
 
 from svcd.chain.address import encode_address
+from svcd.chain.network_rules import MAX_FILE_BYTES
 from svcd.chain.params import MAINNET, ProducerChange
 from svcd.config.layers import ConfigError
-from svcd.config.network_file import MAX_FILE_BYTES, parse_network_file, read_network_file, render_network_file
+from svcd.config.network_file import parse_network_file, read_network_file, render_network_file
 
 A, B, C, D = (encode_address(bytes([number]) * 20, "fest") for number in range(4))
 FESTIVAL = evolve(

@@ -6,6 +6,7 @@ from typing import Final
 import click
 from attrs import evolve, frozen
 
+from svcd.chain.network_rules import MAX_FILE_BYTES
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.cli import options
 from svcd.cli.errors import CommandError
@@ -13,7 +14,7 @@ from svcd.cli.http_client import NodeClient, ResponseObject, public_endpoint
 from svcd.cli.invitation import Invitation, Seed, invitation_text
 from svcd.cli.session import Session
 from svcd.config.layers import ConfigError
-from svcd.config.network_file import MAX_FILE_BYTES, parse_network_file
+from svcd.config.network_file import parse_network_file
 from svcd.net.addresses import AddressPolicy, BadAddress
 from svcd.net.targets import BadTarget, Endpoint, Rules, Target
 

@@ -12,8 +12,10 @@ from attrs import frozen
 
 from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.errors import RuleViolation
+from svcd.chain.network_rules import MIN_NETWORK_ID, NAME
 from svcd.chain.params import MAINNET, NetworkParams
 from svcd.chain.units import format_amount
+from svcd.chain.value_types import BadValue
 from svcd.cli import options
 from svcd.cli.errors import CommandError
 from svcd.cli.prompts import ask
@@ -21,15 +23,8 @@ from svcd.cli.rendering import TableColumn, format_coins, format_time, property_
 from svcd.cli.secure_files import replace_file, require_absent, write_whole_file
 from svcd.cli.session import Session
 from svcd.config.layers import ConfigError, Layer, from_option, merged
-from svcd.config.network_file import (
-    MIN_NETWORK_ID,
-    NAME,
-    YEAR,
-    network_of,
-    read_rule,
-    render_network_file,
-)
-from svcd.config.types import NETWORK_FILE, BadValue
+from svcd.config.network_file import YEAR, network_of, read_rule, render_network_file
+from svcd.config.types import NETWORK_FILE
 
 _LONGEST_FIRST_BLOCK: Final = 3600
 """Seconds that the first block may be expected to take on this computer."""

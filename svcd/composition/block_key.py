@@ -11,9 +11,9 @@ from attrs import frozen
 
 from svcd.chain.address import decode_address, encode_address
 from svcd.chain.params import NetworkParams, known_networks
+from svcd.chain.value_types import BadValue
 from svcd.config.loader import credentials_directory, read_secret_file
 from svcd.config.schema import Config
-from svcd.config.types import BadValue
 from svcd.keyfile import Keyfile, parse, unseal
 from svcd.keyfile_errors import KeyfileError, UnknownNetwork
 from svcd.seed_file import SeedFileError, is_encrypted, read_private

@@ -8,12 +8,13 @@ import attrs
 
 from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
+from svcd.chain.value_types import BadValue
 from svcd.config.files import check_files
 from svcd.config.layers import KeyPath, Layer, Settings, from_environment, from_file, merged
 from svcd.config.network_file import read_network_file
 from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, Config, MerchantSettings
 from svcd.config.sections import structured
-from svcd.config.types import NETWORK_FILE, BadValue
+from svcd.config.types import NETWORK_FILE
 from svcd.endpoint_description import EndpointDescription
 from svcd.ip_addresses import parse_address
 from svcd.visible_text import BadText, line_of

@@ -1,4 +1,4 @@
-"""The network file: the rules of a network in readable TOML, read and written (docs/own-network.md).
+"""The network file, read and written (docs/own-network.md).
 
 Amounts are coins, targets powers of two and the genesis time a date, each with one accepted form. The hash of the
 genesis block, which the rules give, is its last line, so that a change of a rule does not go unnoticed.
@@ -6,192 +6,29 @@ genesis block, which the rules give, is its last line, so that a change of a rul
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Final
 
-from attrs import evolve, fields, frozen
-
-from svcd.chain.address import decode_address
-from svcd.chain.errors import RuleViolation
-from svcd.chain.params import DEVNET, MAINNET, NetworkParams, ProducerChange
+from svcd.chain.network_rules import (
+    MAX_FILE_BYTES,
+    MIN_NETWORK_ID,
+    RULES,
+    BadNetwork,
+    MissingKey,
+    UnknownKey,
+    params_in_file,
+)
+from svcd.chain.params import NetworkParams, ProducerChange
 from svcd.chain.units import format_amount
-from svcd.config import types
-from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, camel, lines_of, merged
-from svcd.config.sections import structured, type_of
-from svcd.config.types import Between, Coins, ListOf, Matching, PowerOfTwo
+from svcd.config.layers import ConfigError, Layer, Settings, lines_of, merged
+from svcd.config.sections import hint
 from svcd.visible_text import BadText, text_of
 
-BUILT_IN: Final = (MAINNET, DEVNET)
-MIN_NETWORK_ID: Final = 1000
-"""The least id of a network that is not built in."""
-MAX_FILE_BYTES: Final = 4 << 20
-MAX_SUPPLY: Final = 2**53 - 1
-"""Base units."""
-MAX_PRODUCERS: Final = 1000
-_LEAST_DRIFT_SECONDS: Final = 5
 YEAR: Final = 31_556_952
 """Seconds of a mean year of the calendar."""
 _TOML_REASON: Final = re.compile(r"(.*) \(at line ([0-9]+), column [0-9]+\)")
-
-NAME: Final = Matching(
-    "[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?",
-    '1 to 32 lower-case letters, digits and, between them, hyphens, such as "festival"',
-    tuple((params.name, "a built-in network") for params in BUILT_IN),
-)
-_CHAIN_ID: Final = Matching(
-    "[A-Z0-9](?:[A-Z0-9-]{0,30}[A-Z0-9])?",
-    "1 to 32 capitals, digits and, between them, hyphens, such as FESTIVAL",
-    tuple((params.chain_id, params.name) for params in BUILT_IN),
-)
-_PREFIX: Final = Matching(
-    "[a-z]{2,8}", "2 to 8 lower-case letters", tuple((params.address_prefix, params.name) for params in BUILT_IN)
-)
-
-
-@frozen
-class AllocationSettings:
-    """Coins that exist from the beginning."""
-
-    MAX_SECTIONS: ClassVar[int] = 10_000
-
-    address: Annotated[str, types.String()]
-    amount: Annotated[int, Coins(1)]
-
-
-@frozen
-class ChangeSettings:
-    """Another list of producers from a height on."""
-
-    MAX_SECTIONS: ClassVar[int] = 1_000
-
-    height: Annotated[int, Between(1, MAX_SUPPLY)]
-    producers: Annotated[tuple[str, ...], ListOf(types.String())]
-
-
-@frozen(kw_only=True)
-class RuleSettings:
-    """The rules, under the names of docs/protocol.md 1 and with the bounds of networks that can work."""
-
-    chain_id: Annotated[str, _CHAIN_ID]
-    network_id: Annotated[int, Between(MIN_NETWORK_ID, 2**31 - 1)]
-    address_prefix: Annotated[str, _PREFIX]
-    genesis_time: Annotated[int, types.UtcSecond()]
-    slot_seconds: Annotated[int, Between(1, 600)]
-    # With one slot a block the chain could never be ahead of the clock, and its difficulty would only fall.
-    slots_per_block: Annotated[int, Between(2, 1_000)]
-    half_life_slots: Annotated[int, Between(20, 1_000_000)]
-    gap_cap_slots: Annotated[int, Between(6, 1_000_000)]
-    # So spelt for memoryKiB.
-    memory_ki_b: Annotated[int, Between(64, 65_536)]
-    initial_target: Annotated[int, PowerOfTwo(160, 255)]
-    max_target: Annotated[int, PowerOfTwo(160, 255)]
-    min_target: Annotated[int, PowerOfTwo(128, 255)]
-    initial_reward: Annotated[int, Coins(0)]
-    halving_blocks: Annotated[int, Between(0, 10**9)]
-    minimum_fee: Annotated[int, Coins(1)]
-    account_minimum: Annotated[int, Coins(1)]
-    holding_minimum: Annotated[int, Coins(1)]
-    multiplier_schedule: Annotated[tuple[tuple[int, int], ...], types.Steps()]
-    max_block_transactions: Annotated[int, Between(1, MAINNET.max_block_transactions)]
-    max_block_bytes: Annotated[int, Between(16_384, MAINNET.max_block_bytes)]
-    transaction_past_seconds: Annotated[int, Between(600, 604_800)]
-    transaction_future_seconds: Annotated[int, Between(60, 86_400)]
-    producers: Annotated[tuple[str, ...], ListOf(types.String())]
-    allocations: tuple[AllocationSettings, ...] = ()
-
-    def problem(self, supply: int) -> tuple[KeyPath, str] | None:
-        """The first rule that contradicts another one, or that no network can have, and why.
-
-        ``supply`` is how many base units the rules create in the end, however many can exist.
-        """
-        return next(self._problems(supply), None)
-
-    def _problems(self, supply: int) -> Iterator[tuple[KeyPath, str]]:
-        if self.half_life_slots < 10 * self.slots_per_block:
-            yield ("halfLifeSlots",), f"must be at least ten times slotsPerBlock, {10 * self.slots_per_block}"
-        if self.gap_cap_slots < 3 * self.slots_per_block:
-            yield ("gapCapSlots",), f"must be at least three times slotsPerBlock, {3 * self.slots_per_block}"
-        if self.transaction_past_seconds < 10 * self.slots_per_block * self.slot_seconds:
-            at_least = 10 * self.slots_per_block * self.slot_seconds
-            yield ("transactionPastSeconds",), f"must be at least the time of ten blocks, {at_least}"
-        if self.min_target > self.initial_target:
-            yield ("minTarget",), f'must not be above initialTarget, "{_power(self.initial_target)}"'
-        if self.max_target < self.initial_target:
-            yield ("maxTarget",), f'must not be below initialTarget, "{_power(self.initial_target)}"'
-        yield from self._schedule_problems()
-        yield from ((("producers",), problem) for problem in _producer_problems(self.producers, self.address_prefix))
-        yield from self._money_problems(supply)
-
-    def _schedule_problems(self) -> Iterator[tuple[KeyPath, str]]:
-        steps = self.multiplier_schedule
-        if not (
-            0 < len(steps) <= 16
-            and steps[0] == (0, 10_000)
-            and all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(steps))
-            and steps[-1][1] <= 11_000
-            and steps[-1][0] <= MAX_SUPPLY
-        ):
-            yield (
-                ("multiplierSchedule",),
-                "must begin with [0, 10000] and have at most 16 steps, each with more slots and no fewer basis points "
-                "than the one before, and at most 11000 of them",
-            )
-
-    def _money_problems(self, supply: int) -> Iterator[tuple[KeyPath, str]]:
-        seen: set[str] = set()
-        for number, allocation in enumerate(self.allocations):
-            at = ("allocations", number, "address")
-            yield from ((at, problem) for problem in _address_problems(allocation.address, self.address_prefix))
-            if allocation.address in seen:
-                yield at, "is allocated coins twice; add the two amounts"
-            seen.add(allocation.address)
-        allocated = sum(each.amount for each in self.allocations)
-        if allocated > MAX_SUPPLY:
-            yield ("allocations",), f"must be {format_amount(MAX_SUPPLY)} coins at most together, 2^53 - 1 base units"
-        if supply > MAX_SUPPLY:
-            yield (
-                ("halvingBlocks",),
-                f"with this reward and these allocations there would be {format_amount(supply)} coins in the end, and "
-                f"at most {format_amount(MAX_SUPPLY)} can exist (2^53 - 1 base units): halve the reward after fewer "
-                "blocks, or begin with less",
-            )
-        if supply == 0:
-            yield (
-                ("initialReward",),
-                "without allocations too there would never be a coin: set a reward or an allocation",
-            )
-        if 2 * self.account_minimum + self.minimum_fee > supply:
-            yield (
-                ("accountMinimum",),
-                f"with the minimum fee no transfer would ever be possible, because only {format_amount(supply)} coins "
-                "will exist: sender and recipient must each keep it",
-            )
-
-
-@frozen(kw_only=True)
-class NetworkSettings:
-    """The content of a network file without the hash that it gives."""
-
-    name: Annotated[str, NAME]
-    rules: RuleSettings
-    changes: tuple[ChangeSettings, ...] = ()
-
-
-@frozen
-class GenesisSettings:
-    """What the file says of the genesis block."""
-
-    hash: Annotated[str, Matching("[0-9a-f]{64}", "64 lower-case hex digits")]
-
-
-@frozen(kw_only=True)
-class NetworkFile(NetworkSettings):
-    """The content of a network file."""
-
-    genesis: GenesisSettings
 
 
 def read_network_file(path: Path) -> NetworkParams:
@@ -220,9 +57,8 @@ def parse_network_file(content: bytes, origin: str) -> NetworkParams:
     except tomllib.TOMLDecodeError as error:
         raise _no_toml(origin, str(error)) from error
     settings = merged([Layer(origin, values, lines_of(text))])
-    file = structured(settings, NetworkFile)
-    params = _params(file, settings)
-    if file.genesis.hash != params.genesis_hash.hex():
+    params, genesis_hash = _read(settings, sealed=True)
+    if genesis_hash != params.genesis_hash.hex():
         raise settings.problem(
             ("genesis", "hash"),
             f"the rules of the file give {params.genesis_hash.hex()}: with another rule it is another network; restore "
@@ -242,85 +78,23 @@ def _no_toml(origin: str, reason: str) -> ConfigError:
 
 def network_of(settings: Settings) -> NetworkParams:
     """The network with these settings, which are those of a network file without its hash; raises ConfigError."""
-    return _params(structured(settings, NetworkSettings), settings)
+    return _read(settings, sealed=False)[0]
+
+
+def _read(settings: Settings, *, sealed: bool) -> tuple[NetworkParams, str]:
+    try:
+        return params_in_file(settings.values, sealed=sealed)
+    except MissingKey as bad:
+        raise settings.missing(bad.path) from bad
+    except UnknownKey as bad:
+        raise settings.unknown(bad.path, hint(str(bad.path[-1]), bad.known)) from bad
+    except BadNetwork as bad:
+        raise settings.problem(bad.path, bad.reason) from bad
 
 
 def read_rule(key: str, value: object) -> object:
     """The value of one rule of a file, as its type reads it; raises BadValue."""
-    types_of = {camel(each.name): type_of(each.type) for each in fields(RuleSettings)}
-    value_type = types_of[key]
-    return value if value_type is None else value_type.read(value)
-
-
-def _params(network: NetworkSettings, settings: Settings) -> NetworkParams:
-    rules, params = network.rules, _without_changes(network)
-    if (problem := rules.problem(params.supply_limit)) is not None:
-        path, reason = problem
-        raise settings.problem(("rules", *path), reason)
-    before = 0
-    for number, change in enumerate(network.changes):
-        at: KeyPath = ("changes", number)
-        if not rules.producers:
-            raise settings.problem((*at, "height"), "everybody may make blocks on this network: remove the change")
-        if change.height <= before:
-            raise settings.problem((*at, "height"), f"must be greater than that of the change before it, {before}")
-        if not change.producers:
-            raise settings.problem((*at, "producers"), "must name at least one producer")
-        for reason in _producer_problems(change.producers, rules.address_prefix):
-            raise settings.problem((*at, "producers"), reason)
-        before = change.height
-    changes = tuple(ProducerChange(height=each.height, producers=each.producers) for each in network.changes)
-    return evolve(params, changes=changes)
-
-
-def _without_changes(network: NetworkSettings) -> NetworkParams:
-    rules = network.rules
-    return NetworkParams(
-        name=network.name,
-        network_id=rules.network_id,
-        chain_id=rules.chain_id,
-        address_prefix=rules.address_prefix,
-        genesis_time=rules.genesis_time,
-        slot_seconds=rules.slot_seconds,
-        slots_per_block=rules.slots_per_block,
-        half_life_slots=rules.half_life_slots,
-        gap_cap_slots=rules.gap_cap_slots,
-        drift_slots=max(2, -(-_LEAST_DRIFT_SECONDS // rules.slot_seconds)),
-        memory_kib=rules.memory_ki_b,
-        initial_target=rules.initial_target,
-        max_target=rules.max_target,
-        min_target=rules.min_target,
-        initial_reward=rules.initial_reward,
-        halving_blocks=rules.halving_blocks,
-        minimum_fee=rules.minimum_fee,
-        account_minimum=rules.account_minimum,
-        holding_minimum=rules.holding_minimum,
-        multiplier_schedule=rules.multiplier_schedule,
-        max_block_transactions=rules.max_block_transactions,
-        max_block_bytes=rules.max_block_bytes,
-        transaction_past_seconds=rules.transaction_past_seconds,
-        transaction_future_seconds=rules.transaction_future_seconds,
-        producers=rules.producers,
-        allocations=tuple((each.address, each.amount) for each in rules.allocations),
-    )
-
-
-def _address_problems(address: str, prefix: str) -> Iterator[str]:
-    try:
-        decode_address(address, prefix, address)
-    except RuleViolation as violation:
-        yield violation.detail
-
-
-def _producer_problems(producers: Iterable[str], prefix: str) -> Iterator[str]:
-    seen: set[str] = set()
-    for producer in producers:
-        yield from _address_problems(producer, prefix)
-        if producer in seen:
-            yield f"must name {producer} once"
-        seen.add(producer)
-    if len(seen) > MAX_PRODUCERS:
-        yield f"must name at most {MAX_PRODUCERS} producers"
+    return RULES[key].read(value)
 
 
 def _power(number: int) -> str:

@@ -15,9 +15,10 @@ from twisted.internet.endpoints import quoteStringArgument
 from svcd.chain.params import NETWORKS as NETWORK_PARAMS
 from svcd.chain.params import NetworkParams
 from svcd.chain.units import BASE_UNITS_PER_COIN
+from svcd.chain.value_types import Between, Coins, ListOf, String
 from svcd.config import types
 from svcd.config.server_endpoint import ServerEndpoint, owner_only
-from svcd.config.types import Between, ListOf, OneOf
+from svcd.config.types import OneOf
 from svcd.ip_addresses import IPNetwork
 from svcd.limits import IDLE_CONNECTIONS, MANY_WATCHES, MEMPOOL_FLOOD, TOO_MANY_REQUESTS, Limit
 
@@ -79,8 +80,8 @@ class Participation:
     workers: Annotated[int, Between(1, 256)] = 1
     key_file: Annotated[str, types.FileName()] = "operator.key"
     key_password_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
-    pay_to: Annotated[str, types.String()] = ""
-    sweep_above: Annotated[int, types.Coins(BASE_UNITS_PER_COIN)] = 10_000 * BASE_UNITS_PER_COIN
+    pay_to: Annotated[str, String()] = ""
+    sweep_above: Annotated[int, Coins(BASE_UNITS_PER_COIN)] = 10_000 * BASE_UNITS_PER_COIN
     """Base units."""
     on_demand: Annotated[bool, types.Boolean()] = False
 
@@ -219,7 +220,7 @@ class MerchantSettings:
     """When the previous token ends."""
     read_only_token_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
     previous_signing_secret_file: Annotated[str, types.FileName(may_be_empty=True)] = ""
-    recipients: Annotated[tuple[str, ...], ListOf(types.String())] = ()
+    recipients: Annotated[tuple[str, ...], ListOf(String())] = ()
     """The addresses whose payments the merchant may watch; empty for all."""
     # Read from the files:
     token: str = field(default="", repr=False)
@@ -313,7 +314,7 @@ class Commerce:
 class Pages:
     """The checkout and the wallet page."""
 
-    recipients: Annotated[tuple[str, ...], ListOf(types.String())] = ()
+    recipients: Annotated[tuple[str, ...], ListOf(String())] = ()
     """The recipients of the payment links of this site; empty: see ``Config.link_recipients``."""
     return_hosts: Annotated[tuple[str, ...], ListOf(types.WebHost())] = ()
     """The hosts to which such links lead back; empty for any."""

@@ -1,15 +1,15 @@
 """Makes an object of the merged settings, each read by the type in the annotation of its field."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar, get_args
 
 import attrs
 from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, override
 
+from svcd.chain.value_types import BadValue, ValueType
 from svcd.config.layers import ConfigError, KeyPath, Settings, camel
-from svcd.config.types import BadValue, ValueType
 
 T = TypeVar("T")
 
@@ -59,10 +59,15 @@ def _leaves(error: Exception, path: KeyPath) -> Iterator[tuple[KeyPath, Exceptio
 
 def _unknown(settings: Settings, section: KeyPath, error: ForbiddenExtraKeysError) -> ConfigError:
     key = min(error.extra_fields)
-    known = {camel(each.name).lower(): camel(each.name) for each in attrs.fields(error.cl) if _is_setting(each.type)}
-    close = difflib.get_close_matches(key.lower().replace("_", ""), known, n=1)
-    hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
-    return settings.unknown((*section, key), hint)
+    known = [camel(each.name) for each in attrs.fields(error.cl) if _is_setting(each.type)]
+    return settings.unknown((*section, key), hint(key, known))
+
+
+def hint(key: str, known: Collection[str]) -> str:
+    """What a person may have meant by an unknown key, of those that are ``known``."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(key.lower().replace("_", ""), names, n=1)
+    return f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(known)}"
 
 
 def type_of(annotation: Any) -> ValueType | None:

@@ -8,7 +8,7 @@ from OpenSSL.crypto import Error as CryptoError
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import VerifyError
 
-from svcd.config.types import BadValue, String
+from svcd.chain.value_types import BadValue, String
 from svcd.endpoint_description import EndpointDescription
 
 # Twisted has no annotation of it.

@@ -1,18 +1,18 @@
 """The types of configuration values: one class per type, whose error sentence names the accepted form.
 
-A type is part of a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loader` calls its `read`.
+A type is part of a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loader` calls its `read`. Those
+that rules of a network have too are in `svcd.chain.value_types`.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from attrs import field, frozen
 
-from svcd.chain.errors import RuleViolation
-from svcd.chain.units import format_amount, parse_amount
+from svcd.chain.value_types import BadValue, String
 from svcd.ip_addresses import IPNetwork, parse_literal
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.visible_text import BadText, check_line
@@ -23,22 +23,6 @@ _MERCHANT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _WEB_HOST = re.compile(r"([^:]+)(?::[0-9]{1,5})?")
 
 
-class BadValue(ValueError):
-    """A value is not of its type; the text says what would be right and follows the value and a colon."""
-
-
-class ValueType(Protocol):
-    """A type of value: converts the value in the file into the one that the program uses."""
-
-    def read(self, value: object) -> object:
-        """Convert the value.
-
-        Raises:
-            BadValue: it is not of this type.
-        """
-        ...
-
-
 @frozen
 class Boolean:
     """True or false; never 0, 1 or a string."""
@@ -47,17 +31,6 @@ class Boolean:
         """Return the flag."""
         if not isinstance(value, bool):
             raise BadValue("must be true or false, without quotes")
-        return value
-
-
-@frozen
-class String:
-    """Any string."""
-
-    def read(self, value: object) -> str:
-        """Return the string."""
-        if not isinstance(value, str):
-            raise BadValue("must be a string in quotes")
         return value
 
 
@@ -102,20 +75,6 @@ class MerchantName:
 
 
 @frozen
-class Between:
-    """An integer within bounds, both included."""
-
-    low: int
-    high: int
-
-    def read(self, value: object) -> int:
-        """Return the integer."""
-        if type(value) is not int or not self.low <= value <= self.high:
-            raise BadValue(f"must be an integer from {self.low} to {self.high}, without quotes")
-        return value
-
-
-@frozen
 class ZeroOrAtLeast:
     """0, or an integer of at least ``minimum``."""
 
@@ -141,90 +100,6 @@ class BlockAtHeight:
                 "that you trust shows them, or empty"
             )
         return text.lower()
-
-
-@frozen
-class Matching:
-    """A string of which all matches a regular expression; ``wanted`` completes "must be"."""
-
-    pattern: str
-    wanted: str
-    taken: tuple[tuple[str, str], ...] = ()
-    """Pairs of a string that is refused, and whose it is."""
-
-    def read(self, value: object) -> str:
-        """Return the string."""
-        text = String().read(value)
-        if not re.fullmatch(self.pattern, text):
-            raise BadValue(f"must be {self.wanted}")
-        for other, owner in self.taken:
-            if text == other:
-                raise BadValue(f"is that of {owner}; choose another one")
-        return text
-
-
-@frozen
-class PowerOfTwo:
-    """A power of two, written ``2^EXPONENT`` in quotes, with an exponent within bounds."""
-
-    low: int
-    high: int
-
-    def read(self, value: object) -> int:
-        """Return the number."""
-        match = re.fullmatch(r"2\^([1-9][0-9]{0,2})", value) if isinstance(value, str) else None
-        if match is None or not self.low <= int(match[1]) <= self.high:
-            raise BadValue(f'must be a power of two in quotes, from "2^{self.low}" to "2^{self.high}"')
-        return 1 << int(match[1])
-
-
-@frozen
-class UtcSecond:
-    """A date and time of TOML in UTC, to the second, without quotes."""
-
-    def read(self, value: object) -> int:
-        """Return the Unix time in milliseconds."""
-        if not (
-            isinstance(value, datetime)
-            and value.utcoffset() == timedelta(0)
-            and value.microsecond == 0
-            and 2020 <= value.year < 2200
-        ):
-            raise BadValue("must be a date and time in UTC to the second, without quotes, such as 2026-12-01T00:00:00Z")
-        return int(value.timestamp()) * 1000
-
-
-@frozen
-class Steps:
-    """A list of pairs of integers."""
-
-    def read(self, value: object) -> tuple[tuple[int, int], ...]:
-        """Return the pairs."""
-        if not isinstance(value, list) or not all(
-            isinstance(pair, list) and len(pair) == 2 and all(type(each) is int for each in pair) for pair in value
-        ):
-            raise BadValue("must be a list of pairs of integers, such as [[0, 10000], [8640, 10200]]")
-        return tuple((first, second) for first, second in value)
-
-
-@frozen
-class Coins:
-    """An amount of coins, a decimal number in quotes; at least ``minimum`` base units."""
-
-    minimum: int
-
-    def read(self, value: object) -> int:
-        """Return the base units."""
-        wanted = f'must be an amount of coins in quotes, such as "10000", and at least "{format_amount(self.minimum)}"'
-        if value == "0" and self.minimum == 0:
-            return 0
-        try:
-            units = parse_amount(value)
-        except RuleViolation as error:
-            raise BadValue(wanted) from error
-        if units < self.minimum:
-            raise BadValue(wanted)
-        return units
 
 
 @frozen
@@ -345,19 +220,6 @@ class Cidr:
             return ip_network(String().read(value))
         except ValueError as error:
             raise BadValue(f'must be an address range such as "127.0.0.0/8" or "::1/128" ({error})') from error
-
-
-@frozen
-class ListOf:
-    """A list whose members are all of one type."""
-
-    member: ValueType
-
-    def read(self, value: object) -> tuple[object, ...]:
-        """Return the members in order."""
-        if not isinstance(value, list):
-            raise BadValue('must be a list in brackets, such as ["…", "…"]')
-        return tuple(self.member.read(each) for each in value)
 
 
 def _is_host(text: str) -> bool:

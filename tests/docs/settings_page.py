@@ -12,25 +12,22 @@ import attrs
 from attrs import frozen
 
 from svcd.chain.units import format_amount
+from svcd.chain.value_types import Between, Coins, ListOf, String
 from svcd.config.layers import camel
 from svcd.config.schema import DEFAULTS, Config, MerchantSettings
 from svcd.config.sections import type_of
 from svcd.config.server_endpoint import ServerEndpoint
 from svcd.config.types import (
     BaseUrl,
-    Between,
     BlockAtHeight,
     Boolean,
-    Coins,
     Directory,
     FileName,
-    ListOf,
     MerchantName,
     Moment,
     NetworkOrFile,
     OneOf,
     Secret,
-    String,
     ZeroOrAtLeast,
 )
 
