@@ -328,6 +328,68 @@ def test_payments_are_read_page_after_page_and_told_once() -> None:
     assert [call.query.get("after") for call in ran.calls] == [None, "x", "y"]
 
 
+def test_the_timeout_of_a_client_is_for_a_whole_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pages a node makes of it: each page takes four seconds here."""
+    now, asked = 100.0, 0
+
+    def page(request: httpx.Request) -> httpx.Response:
+        nonlocal now, asked
+        now, asked = now + 4, asked + 1
+        return httpx.Response(200, json={"payments": [], "next": f"{asked}"})
+
+    for module in (calls, svc_pay.client, svc_pay.exchange):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    with Client("http://node.example", timeout=15, transport=httpx.MockTransport(page)) as client:
+        with pytest.raises(svc_pay.NodeUnreachable, match="taken too long"):
+            client.payments(SHOP)
+        assert asked == 4
+        with pytest.raises(svc_pay.NodeUnreachable, match="taken too long"):
+            client.payments(SHOP)
+    assert asked == 8
+
+
+@pytest.mark.parametrize(
+    ("asked", "lie", "sentence"),
+    [
+        ({"reference": "order-1"}, {"reference": "order-2"}, "its reference is 'order-2', not 'order-1'"),
+        ({"reference": "order-1"}, {"reference": None}, "its reference is None, not 'order-1'"),
+        ({"amount": 5}, {"amount": "4"}, "its mismatch is 'none', not 'too-little'"),
+        ({"amount": 5}, {"amount": "6", "mismatch": "duplicate"}, "its mismatch is 'none', not 'too-much'"),
+        ({"amount": 5}, {"mismatch": "too-much"}, "its mismatch is 'too-much', not 'none'"),
+        ({"since_height": 10}, {"blockHeight": "9"}, "its block height is"),
+    ],
+)
+def test_a_list_has_only_the_transfers_that_were_asked_for(
+    asked: dict[str, Any], lie: dict[str, object], sentence: str
+) -> None:
+    one = {"txid": "ab", "sender": SHOP, "reference": "order-1", "amount": "5", "canonical": True, "confirmations": 1}
+    one |= {"blockHeight": "10", "mismatch": None}
+    good = Ran(calls.payments(SHOP, **asked), [answer({"ok": True, "payments": [one], "next": None})])
+    assert [each.txid for each in good.result] == ["ab"]
+    ran = Ran(calls.payments(SHOP, **asked), [answer({"ok": True, "payments": [one | lie], "next": None})])
+    assert isinstance(ran.error, svc_pay.InvalidAnswer)
+    assert sentence in str(ran.error)
+
+
+@pytest.mark.parametrize(
+    ("asked", "lie"),
+    [
+        ({"reference": "order-1"}, {"reference": "order-2"}),
+        ({"state": "pending"}, {"lastState": "unpaid"}),
+        ({"host": "shop.example.com"}, {"callbackUrl": "https://shop.example.com.evil.example/"}),
+        ({"host": "shop.example.com"}, {"callbackUrl": "https://[/"}),
+    ],
+)
+def test_a_page_has_only_the_watches_that_were_asked_for(asked: dict[str, str], lie: dict[str, str]) -> None:
+    one: dict[str, object] = {"id": "svcwh_1", "active": True, "lastState": "pending", "wantedEvents": []}
+    one |= {"callbackUrl": "https://shop.example.com:8443/paid", "reference": "order-1", "recipient": SHOP}
+    one |= {"amount": "5", "requiredConfirmations": 3, "expiresAt": "1", "createdAt": "1"}
+    good = Ran(calls.watches(**asked), [answer({"ok": True, "subscriptions": [one], "next": None})])
+    assert [each.id for each in good.result.watches] == ["svcwh_1"]
+    ran = Ran(calls.watches(**asked), [answer({"ok": True, "subscriptions": [one | lie], "next": None})])
+    assert "the node's list has a watch that was not asked for" in str(ran.error)
+
+
 def test_watches_are_listed_page_after_page() -> None:
     one = {"id": "svcwh_1", "active": True, "lastState": "pending", "callbackUrl": "https://a/", "wantedEvents": []}
     one |= {"reference": "order-1", "recipient": SHOP, "amount": "5", "requiredConfirmations": 3}

@@ -3,10 +3,12 @@
 import asyncio
 import gzip
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -14,6 +16,7 @@ import svc_pay
 from attrs import define, field
 from svc_pay import AsyncClient, Client
 from svc_pay.exchange import MAX_ANSWER
+from svc_pay.exchange import _trusted as trusted
 
 pytestmark = pytest.mark.socket
 
@@ -168,6 +171,41 @@ def test_no_proxy_is_taken_from_the_environment(
     with pytest.raises(svc_pay.NodeUnreachable):
         ask("http://127.0.0.1:1", timeout=SOON)
     assert hostile.heads == []
+
+
+def test_no_file_for_keys_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise whoever may read that file reads the management token."""
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    contexts = []
+    monkeypatch.setattr(svc_pay.exchange, "_trusted", lambda: contexts.append(trusted()) or contexts[-1])
+    Client("https://node.example").close()
+    asyncio.run(AsyncClient("https://node.example").aclose())
+    assert [context.keylog_filename for context in contexts] == [None, None]
+    assert not (tmp_path / "keys").exists()
+
+
+@pytest.mark.parametrize("where", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_trusted_certificates_are_those_that_the_environment_names(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    given, default = trusted(), ssl.create_default_context()
+    assert (given.verify_mode, given.check_hostname, given.verify_flags, given.minimum_version) == (
+        default.verify_mode,
+        default.check_hostname,
+        default.verify_flags,
+        default.minimum_version,
+    )
+    assert given.get_ca_certs()
+    none = tmp_path / "none.pem"
+    none.write_text("")
+    monkeypatch.setenv(where, str(none if where == "SSL_CERT_FILE" else tmp_path))
+    if where == "SSL_CERT_FILE":
+        with pytest.raises(ssl.SSLError):
+            trusted()
+    else:
+        assert trusted().get_ca_certs() == []
 
 
 def test_threads_that_share_a_client_do_not_wait_for_each_other(hostile: Hostile) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import random
 from time import monotonic
 from typing import Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from svc_pay.chain import (
     Network,
@@ -86,6 +86,8 @@ class Call:
     """How long the answer may take beyond the client's timeout."""
     limit: float | None = None
     """Seconds after which it is given up at the latest; None if only the client's timeout counts."""
+    since: float | None = None
+    """When the client's timeout began, by the monotonic clock; None if it begins with this request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +132,10 @@ def get(
     authorized: bool = False,
     seconds: float = 0,
     limit: float | None = None,
+    since: float | None = None,
 ) -> Call:
     """A request that changes nothing."""
-    return Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds, limit=limit)
+    return Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds, limit=limit, since=since)
 
 
 def post(path: str, body: object, *, repeatable: bool, authorized: bool = True, seconds: float = 0) -> Call:
@@ -274,6 +277,8 @@ class Pages:
     """Where the next page of a list begins. A node decides how many there are; here it does not."""
 
     def __init__(self) -> None:
+        self.since = monotonic()
+        """When the list began: the client's timeout is for all of it."""
         self._seen: set[str] = set()
         self._left = _MAX_LIST
 
@@ -371,7 +376,10 @@ def _reached(found: Payment, state: State) -> bool:
 def payments(
     recipient: str, *, reference: str | None = None, amount: int | None = None, since_height: int | None = None
 ) -> Steps[list[ReceivedTransfer]]:
-    """Every transfer to an address, paying an order or not; with ``amount``, whether each pays that order."""
+    """Every transfer to an address, paying an order or not; with ``amount``, whether each pays that order.
+
+    The timeout of the client is for the whole list.
+    """
     yield from network_for(recipient)
     query = {"recipient": recipient, "limit": "100"}
     if reference is not None:
@@ -384,12 +392,29 @@ def payments(
     after: str | None = None
     pages = Pages()
     while True:
-        body = yield from ask(get("/rpc/commerce/payments", query if after is None else {**query, "after": after}))
+        page = query if after is None else {**query, "after": after}
+        body = yield from ask(get("/rpc/commerce/payments", page, since=pages.since))
         answer = Members.of(body, "the answer")
-        found |= {each.txid: each for each in map(ReceivedTransfer.parse, answer.objects("payments"))}
+        for each in map(ReceivedTransfer.parse, answer.objects("payments")):
+            _check_listed("transfer", "reference", each.reference, reference)
+            if amount is not None:
+                told = each.mismatch if each.mismatch in ("too-little", "too-much") else "none"
+                right = "too-little" if each.amount < amount else "too-much" if each.amount > amount else "none"
+                _check_listed("transfer", "mismatch", told, right)
+            if since_height is not None and each.block_height is not None:
+                _check_listed("transfer", "block height", max(each.block_height, since_height), each.block_height)
+            found[each.txid] = each
         after = pages.follow(answer.text_or_none("next"), body)
         if after is None:
             return list(found.values())
+
+
+def _check_listed(what: str, name: str, found: object, asked: object) -> None:
+    """Raise InvalidAnswer unless a record of a list has the value that was asked for; None was not."""
+    if asked is not None and found != asked:
+        raise InvalidAnswer(
+            f"the node's list has a {what} that was not asked for: its {name} is {found!r}, not {asked!r}"
+        )
 
 
 def proof(order: Order) -> Steps[bytes]:
@@ -456,7 +481,19 @@ def watches(
     given = {**chosen, "after": after, "limit": str(check_number(limit, "limit"))}
     query = {name: value for name, value in given.items() if value is not None}
     answer = Members.of((yield from ask(get("/rpc/commerce/webhooks", query, authorized=True))), "the answer")
-    return WatchPage(tuple(map(Watch.parse, answer.objects("subscriptions"))), answer.text_or_none("next"))
+    found = tuple(map(Watch.parse, answer.objects("subscriptions")))
+    for each in found:
+        _check_listed("watch", "reference", each.reference, reference)
+        _check_listed("watch", "state", each.last_state, state)
+        _check_listed("watch", "host", _host_of(each.callback_url), host)
+    return WatchPage(found, answer.text_or_none("next"))
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def cancel(watch_id: str) -> Steps[Watch]:
@@ -593,7 +630,7 @@ def transfers_of(
     """A page of the transfers from or to an address, in the mempool or on the chain, the newest first."""
     path = f"/rpc/mempool/{address}" if waiting else f"/rpc/address/{address}/transactions"
     query = {"limit": "100"} if before is None else {"limit": "100", "before": before}
-    body = yield from ask(get(path, query))
+    body = yield from ask(get(path, query, since=pages.since))
     answer = Members.of(body, "the answer")
     return answer.objects("transactions"), pages.follow(answer.text_or_none("next"), body)
 

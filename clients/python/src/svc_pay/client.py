@@ -62,9 +62,10 @@ class _Settings:
         self._retry_seconds = retry_seconds
 
     def until(self, call: Call) -> float:
-        """When a request that begins now is given up, by the monotonic clock."""
+        """When a request is given up, by the monotonic clock."""
         seconds = self._timeout + call.seconds
-        return monotonic() + (seconds if call.limit is None else min(seconds, call.limit))
+        began = monotonic() if call.since is None else call.since
+        return began + (seconds if call.limit is None else min(seconds, call.limit))
 
     def refusal(self, pause: Pause, until: float) -> SvcPayError | None:
         """The error to raise instead of a pause that is too long; None for any other pause."""

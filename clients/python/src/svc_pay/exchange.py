@@ -2,16 +2,20 @@
 
 A server, or a proxy in front of it, chooses every byte of an answer. So an exchange has a deadline, and an answer has a
 maximum size and is not compressed; no redirect is followed, and neither a proxy nor a password is taken from the
-environment. Trusted certificates are found as in other programs: ``SSL_CERT_FILE`` may name them.
+environment, nor ``SSLKEYLOGFILE``, which would write the keys of connections to a file. Trusted certificates are found
+as in other programs: ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` may name them.
 """
 
 import asyncio
+import os
+import ssl
+import sys
 from contextvars import ContextVar
 from math import inf
-from ssl import SSLContext
 from time import monotonic
 from typing import Any, Final
 
+import certifi
 import httpcore
 import httpx
 
@@ -50,7 +54,7 @@ class _Stream(httpcore.NetworkStream):
         self._stream.close()
 
     def start_tls(
-        self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
         return _Stream(self._stream.start_tls(ssl_context, server_hostname, left(_until.get(), timeout)))
 
@@ -67,9 +71,23 @@ class _Backend(httpcore.SyncBackend):
         return _Stream(super().connect_tcp(host, port, left(_until.get(), timeout), *given, **named))
 
 
+def _trusted() -> ssl.SSLContext:
+    """What :func:`ssl.create_default_context` returns, without a file for the keys of connections."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if sys.version_info >= (3, 13):
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
+    # As httpx does.
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if file or not folder:
+        context.load_verify_locations(cafile=file or certifi.where())
+    else:
+        context.load_verify_locations(capath=folder)
+    return context
+
+
 class _Transport(httpx.HTTPTransport):
     def __init__(self) -> None:
-        trusted = httpx.create_ssl_context()
+        trusted = _trusted()
         super().__init__(verify=trusted, trust_env=False)
         # httpx has no other way to hand in what connects. The numbers are its own; those of httpcore are lower.
         self._pool = httpcore.ConnectionPool(
@@ -89,7 +107,7 @@ def connections(transport: httpx.BaseTransport | None) -> httpx.Client:
 def async_connections(transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
     """The connections of an asynchronous client."""
     if transport is None:
-        transport = httpx.AsyncHTTPTransport(verify=httpx.create_ssl_context(), trust_env=False)
+        transport = httpx.AsyncHTTPTransport(verify=_trusted(), trust_env=False)
     return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
 
 
