@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from svcd.chain.difficulty import target_at
 from svcd.chain.params import NetworkParams
-from svcd.chain.state_tree import state_root
+from svcd.chain.state_root import state_root
 from svcd.chain.transition import genesis_accounts
 from tests.browser.between import between
 from tests.browser.chain import FAUCET, SHOP, Chain, fresh

@@ -246,6 +246,12 @@ def test_a_page_of_a_proxy_is_no_sentence() -> None:
     [
         Answer(200, None, b"<html>"),
         Answer(200, None, b"[]"),
+        Answer(200, None, b"[" * 100_000),
+        Answer(200, None, payment("unpaid").body.replace(b'"state"', b'"state": "confirmed", "state"')),
+        Answer(200, None, payment("unpaid").body.replace(b"{", b'{"later": NaN, ', 1)),
+        Answer(200, None, payment("unpaid").body.replace(b"{", b'{"later": 1.5, ', 1)),
+        Answer(200, None, payment("unpaid").body.replace(b"{", b'{"later": [[[[[[[[]]]]]]]], ', 1)),
+        Answer(200, None, payment("unpaid").body.decode().encode("utf-16")),
         answer({"ok": True}),
         payment("paid"),
         payment("unpaid", amount=100),

@@ -18,9 +18,9 @@ from svc_pay.webhooks import parse_event
 
 from svcd.chain import params
 from svcd.chain.units import format_amount
-from svcd.commerce.payment_proof import Unproved, check, check_depth, check_payment, proof_in
 from svcd.commerce.payment_request import PaymentTerms, refund_reference
 from svcd.commerce.signing import SigningKeys, signed_headers
+from svcd.light.payment_proof import Unproved, check, check_depth, check_payment, proof_in
 from tests.clients.vectors import ProofCase, changed_proofs, vectors
 
 PROTOCOL = vectors("svc_protocol")["networks"]
@@ -86,7 +86,7 @@ def test_words_that_are_no_wallet_are_refused(words: dict[str, str]) -> None:
         ({"amount": 2**53}, "amount must be an integer"),
         ({"reference": "order 1"}, "a reference is 1 to 64"),
         ({"reference": ".."}, "a reference is 1 to 64"),
-        ({"recipient": SHOP[:-1] + "q"}, "is mistyped: its checksum is wrong"),
+        ({"recipient": SHOP[:-1] + "q"}, "is not an address of devnet: it has a wrong checksum"),
         ({"recipient": SHOP.upper()}, "an address begins with svc1q"),
         ({"confirmations": 0}, "confirmations must be an integer from 1 to 1000"),
         ({"since_height": -1}, "since_height must be an integer"),
@@ -144,7 +144,7 @@ def node_verdict(case: ProofCase) -> None:
     terms = PaymentTerms(order.reference, order.recipient, order.amount, order.confirmations, order.since_height)
     check_payment(terms, proof)
     proven = check(proof)
-    check_depth(terms, proven.confirmations)
+    check_depth(terms.required, proven.confirmations)
     if proven.chain.tip.hash.hex() != case.tip:
         raise Unproved("svc verify --tip compares them")
 

@@ -71,7 +71,7 @@ def fee_of(transfer: SignedTransfer) -> int:
 
 def void_at(transfer: SignedTransfer, network: Network) -> int:
     """From when on no block at its time can include a transfer (docs/protocol.md 4), in Unix milliseconds."""
-    return int(str(transfer.transaction["timestamp"])) + 1000 * network.rules.past_seconds
+    return int(str(transfer.transaction["timestamp"])) + 1000 * network.rules.transaction_past_seconds
 
 
 def given_up_at(transfer: SignedTransfer, network: Network) -> int:
@@ -82,7 +82,7 @@ def given_up_at(transfer: SignedTransfer, network: Network) -> int:
 def is_void(transfer: SignedTransfer, now: int, network: Network) -> bool:
     """Whether a transfer has to be signed again at ``now``: its time is over, or it is dated into the future."""
     left = void_at(transfer, network) - now
-    return not 0 < left <= 1000 * network.rules.past_seconds + _FUTURE_MILLISECONDS
+    return not 0 < left <= 1000 * network.rules.transaction_past_seconds + _FUTURE_MILLISECONDS
 
 
 def terms_of(transfer: SignedTransfer) -> Terms:

@@ -4,37 +4,34 @@ Of several nodes the one that proves the chain with the most work wins, so that 
 Argon2id comes from argon2-cffi, which the extra ``light`` installs. A check takes all processors for some seconds.
 """
 
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import time
 from typing import Any, Final, Generic, TypeVar
 
-from svc_pay.account_proof import Leaf, check_account, parse_account_proof
+from svc_pay._svcd.chain.accounts import Account
+from svc_pay._svcd.chain.address import encode_address
+from svc_pay._svcd.chain.encoding import exact_fields, parse_json
+from svc_pay._svcd.chain.errors import RuleViolation
+from svc_pay._svcd.chain.state_root import state_root
+from svc_pay._svcd.chain.transition import ChainPoint, genesis_accounts
+from svc_pay._svcd.chain.work import check_work
+from svc_pay._svcd.light.account_proof import check_account, parse_account_proof
+from svc_pay._svcd.light.chain_proof import MAX_PROOF_BYTES, Unproved, check_chain, parse_chain_proof
+from svc_pay._svcd.light.chain_proof import ProvenChain as CheckedChain
+from svc_pay._svcd.light.payment_proof import Proof, check, check_depth, check_payment, parse_proof
 from svc_pay.calls import Blocking, Steps, ask, get
 from svc_pay.calls import proof as proof_of
-from svc_pay.chain import Network, check_address, check_number, network_of
-from svc_pay.chain_proof import (
-    MAX_PROOF_BYTES,
-    RECENT,
-    SAMPLES,
-    Head,
-    ReadChain,
-    ShownHeader,
-    check_chain,
-    check_network,
-    check_work,
-    parse_chain_proof,
-    parse_chain_section,
-    work_values,
-)
+from svc_pay.chain import Network, check_address, check_number, key_of, network_of
 from svc_pay.client import AsyncClient, Client
-from svc_pay.errors import ApiError, InvalidAnswer, InvalidInput, InvalidProof, SvcPayError
-from svc_pay.members import Members
+from svc_pay.errors import ApiError, InvalidInput, InvalidProof, SvcPayError
 from svc_pay.model import Order
-from svc_pay.proof import check_terms, check_transfer
-from svc_pay.strict_json import decimal, elements, exact_fields, hex_bytes, must, strict_json, whole
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -45,11 +42,6 @@ Progress = Callable[[int, int], None]
 AHEAD: Final = 300_000
 """How far the newest block may be in the future of this computer's clock, in milliseconds."""
 
-_PAYMENT: Final = ("chainId", "genesisHash", "transaction", "index", "path", "height", "chain")
-_TRANSFER: Final = tuple(
-    "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
-)
-_MAX_PATH: Final = 64
 _HASH: Final = re.compile("[0-9a-fA-F]{64}")
 _ABSENT: Final = (404, 410)
 
@@ -117,6 +109,15 @@ class ProvenPayment:
     chain: ProvenChain
 
 
+@contextmanager
+def _proving() -> Iterator[None]:
+    """Turns what is wrong with a proof into InvalidProof."""
+    try:
+        yield
+    except (Unproved, RuleViolation) as error:
+        raise InvalidProof(str(error)) from None
+
+
 # What one node claims
 
 
@@ -125,7 +126,7 @@ class _Claim(Generic[C]):
     """A checked chain, and what a node shows on it."""
 
     url: str | None
-    read: ReadChain
+    read: CheckedChain
     content: C | SvcPayError
     """An error if the node shows nothing but its chain."""
 
@@ -143,16 +144,28 @@ class _Checks:
     evaluated: set[bytes] = field(default_factory=set)
     """The hashes of the headers whose work was checked."""
 
-    def chain(self, answer: bytes) -> ReadChain:
+    def chain(self, answer: bytes) -> CheckedChain:
         """The chain that an answer proves; raises InvalidProof."""
-        proof = parse_chain_proof(_proof_in(answer), self.network)
-        return self.checked(check_chain(proof, self.network, minimum_work=self.minimum_work))
+        with _proving():
+            proof = parse_chain_proof(_proof_in(answer), self.network.rules)
+            return self.checked(check_chain(proof, self.network.rules, minimum_work=self.minimum_work))
 
-    def checked(self, read: ReadChain) -> ReadChain:
-        """A chain whose work is right and whose tip is not in the future; raises InvalidProof."""
-        ahead = "the newest block is more than five minutes in the future of this computer's clock"
-        must(self.network.rules.slot_time(read.head.slot) <= self.now + AHEAD, ahead)
-        check_work(read.headers, self.network, checked=self.evaluated, progress=self.progress)
+    def checked(self, read: CheckedChain) -> CheckedChain:
+        """A chain whose work is right and whose tip is not in the future; raises Unproved or RuleViolation."""
+        rules = self.network.rules
+        if rules.slot_time(read.tip.slot) > self.now + AHEAD:
+            raise Unproved("the newest block is more than five minutes in the future of this computer's clock")
+        left = [header for header in read.headers.values() if header.hash not in self.evaluated]
+        pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="svc-pay-work")
+        try:
+            work = pool.map(partial(check_work, params=rules), left)
+            for done, (header, _) in enumerate(zip(left, work, strict=True), 1):
+                self.evaluated.add(header.hash)
+                if self.progress is not None:
+                    self.progress(done, len(left))
+        finally:
+            # After a header without work the rest is of no interest.
+            pool.shutdown(cancel_futures=True)
         return read
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> Steps[bytes]:
@@ -168,21 +181,30 @@ def _checks(network: Network, minimum_work: int, now: int | None, progress: Prog
         raise InvalidInput("network must be MAINNET, DEVNET or a network that read_network has returned")
     if type(minimum_work) is not int or minimum_work < 0:
         raise InvalidInput("minimum_work must be an integer from 0 on")
-    work_values(network)
+    try:
+        import argon2.low_level  # noqa: F401
+    except ImportError:
+        raise InvalidInput("checking a chain needs Argon2id: pip install argon2-cffi") from None
     present = int(time() * 1000) if now is None else check_number(now, "now")
     return _Checks(network, minimum_work, present, progress)
 
 
 def _proof_in(answer: bytes, *without_value: str) -> object:
-    """The member ``proof`` of an answer that has ``ok`` besides, and the others as null; raises InvalidProof."""
+    """The member ``proof`` of an answer that has ``ok`` besides, and the others as null.
+
+    Raises Unproved or RuleViolation.
+    """
     given: object = answer
     if not isinstance(given, bytes):
         raise InvalidInput("give the answer of the node as bytes")
-    value = strict_json(answer, MAX_PROOF_BYTES)
-    fields = exact_fields(value, ("ok", "proof", *without_value), "the answer")
-    must(fields["ok"] is True, "ok must be true")
+    if len(answer) > MAX_PROOF_BYTES:
+        raise Unproved(f"the answer has {len(answer)} bytes, more than {MAX_PROOF_BYTES}")
+    fields = exact_fields(parse_json(answer, counted=False), frozenset(("ok", "proof", *without_value)), "the answer")
+    if fields["ok"] is not True:
+        raise Unproved("ok must be true")
     for name in without_value:
-        must(fields[name] is None, f"{name} must be null")
+        if fields[name] is not None:
+            raise Unproved(f"{name} must be null")
     return fields["proof"]
 
 
@@ -209,10 +231,10 @@ class _Question(ABC, Generic[C, T]):
         """What a node claims; raises SvcPayError."""
 
     @abstractmethod
-    def result(self, content: C, head: Head, chain: ProvenChain) -> T:
+    def result(self, content: C, head: ChainPoint, chain: ProvenChain) -> T:
         """What was asked, for a claim on a chain that ends in ``head``."""
 
-    def confirm(self, content: C, head: Head) -> None:
+    def confirm(self, content: C, head: ChainPoint) -> None:
         """Raise InvalidProof unless a claim meets what was asked, on a chain that ends in ``head``."""
 
     def take(self, claim: _Claim[C]) -> None:
@@ -225,7 +247,7 @@ class _Question(ABC, Generic[C, T]):
 
     def answer(self) -> T:
         """What holds on the chain with the most work; raises SvcPayError."""
-        claims = sorted(self._claims, key=lambda claim: -claim.read.head.work)
+        claims = sorted(self._claims, key=lambda claim: -claim.read.tip.work)
         counting: list[tuple[str | None, C]] = []
         refused: list[Refused] = []
         for claim in claims:
@@ -236,23 +258,24 @@ class _Question(ABC, Generic[C, T]):
         refused += self._refused
         if not counting:
             raise refused[0].error
-        (url, content), head = counting[0], claims[0].read.head
+        (url, content), head = counting[0], claims[0].read.tip
         return self.result(content, head, self._chain(head, url, tuple(refused)))
 
-    def _confirmed(self, claim: _Claim[C], best: ReadChain) -> C:
+    def _confirmed(self, claim: _Claim[C], best: CheckedChain) -> C:
         """What a node claims, if it holds on the chain with the most work; raises SvcPayError."""
-        head = claim.read.head
-        if head.hash.hex() != self.checks.network.genesis_hash and all(head.hash != each.hash for each in best.headers):
+        head = claim.read.tip
+        shown = {self.checks.network.rules.genesis_hash, *(each.hash for each in best.headers.values())}
+        if head.hash not in shown:
             raise InvalidProof(
                 f"its chain is another one, or far behind: it ends at height {head.height} with the work of"
-                f" {head.work:,} hashes, where another node proves {best.head.work:,}"
+                f" {head.work:,} hashes, where another node proves {best.tip.work:,}"
             )
         if isinstance(claim.content, SvcPayError):
             raise claim.content
-        self.confirm(claim.content, best.head)
+        self.confirm(claim.content, best.tip)
         return claim.content
 
-    def _chain(self, head: Head, url: str | None, refused: tuple[Refused, ...]) -> ProvenChain:
+    def _chain(self, head: ChainPoint, url: str | None, refused: tuple[Refused, ...]) -> ProvenChain:
         checks = self.checks
         began = checks.network.rules.slot_time(head.slot)
         tip = ProvenTip(head.hash.hex(), head.height, head.slot, began)
@@ -267,47 +290,53 @@ class _ChainQuestion(_Question[None, ProvenChain]):
         read = yield from _threaded(lambda: self.checks.chain(answer))
         return _Claim(url, read, None)
 
-    def result(self, content: None, head: Head, chain: ProvenChain) -> ProvenChain:
+    def result(self, content: None, head: ChainPoint, chain: ProvenChain) -> ProvenChain:
         return chain
 
 
-class _AccountQuestion(_Question[Leaf | None, ProvenAccount]):
+class _AccountQuestion(_Question[Account | None, ProvenAccount]):
     """What does the account of an address have?"""
 
     def __init__(self, checks: _Checks, address: str) -> None:
         super().__init__(checks)
         self._address = address
 
-    def claim(self, url: str | None) -> Steps[_Claim[Leaf | None]]:
+    def claim(self, url: str | None) -> Steps[_Claim[Account | None]]:
         answer = yield from self.checks.fetch(f"/rpc/proof/account/{self._address}")
-        tip = parse_account_proof(_proof_in(answer), self.checks.network).block.hex()
+        with _proving():
+            tip = parse_account_proof(_proof_in(answer), self.checks.network.rules).block.hex()
         chain_answer = yield from self.checks.fetch("/rpc/proof/chain", {"tip": tip})
         return (yield from _threaded(lambda: self.check(url, answer, chain_answer)))
 
-    def check(self, url: str | None, answer: bytes, chain_answer: bytes) -> _Claim[Leaf | None]:
+    def check(self, url: str | None, answer: bytes, chain_answer: bytes) -> _Claim[Account | None]:
         """What two answers prove; raises InvalidProof."""
         network = self.checks.network
-        proof = parse_account_proof(_proof_in(answer), network)
-        read = self.checks.chain(chain_answer)
-        # No proof shows the header of the genesis, whose accounts are in the rules.
-        root = read.headers[-1].header.state_root if read.headers else network.rules.genesis_state_root
-        head = read.head
-        leaf = check_account(proof, self._address, network, block=head.hash, height=head.height, state_root=root)
-        return _Claim(url, read, leaf)
+        with _proving():
+            proof = parse_account_proof(_proof_in(answer), network.rules)
+            if proof.key != key_of(self._address, network):
+                raise Unproved("the proof is for another address")
+            read = self.checks.chain(chain_answer)
+            tip = read.tip
+            # No proof shows the header of the genesis, whose accounts are in the rules.
+            root = (
+                read.headers[tip.height].state_root
+                if tip.height
+                else state_root(genesis_accounts(network.rules).items())
+            )
+            return _Claim(url, read, check_account(proof, block=tip.hash, height=tip.height, state_root=root))
 
-    def result(self, content: Leaf | None, head: Head, chain: ProvenChain) -> ProvenAccount:
-        leaf = content or Leaf(0, balance=0, nonce=0, held_since=None)
+    def result(self, content: Account | None, head: ChainPoint, chain: ProvenChain) -> ProvenAccount:
+        account = content or Account()
         exists = content is not None
-        return ProvenAccount(self._address, exists, leaf.balance, leaf.nonce, leaf.held_since, chain)
+        return ProvenAccount(self._address, exists, account.balance, account.nonce, account.held_since, chain)
 
 
 @dataclass(frozen=True, slots=True)
 class _Payment:
     """A transfer in a block, as its proof shows it."""
 
-    transaction: Members
-    txid: bytes
-    block: ShownHeader
+    proof: Proof
+    block_hash: bytes
 
 
 class _PaymentQuestion(_Question[_Payment, ProvenPayment]):
@@ -333,74 +362,23 @@ class _PaymentQuestion(_Question[_Payment, ProvenPayment]):
     def check(self, url: str | None, answer: bytes, *, tip: str | None = None) -> _Claim[_Payment]:
         """What an answer proves, and that its chain ends in ``tip``, the hash of a block; raises InvalidProof."""
         checks = self.checks
-        proof = _proof_in(answer, "next")
-        read, payment = payment_in(proof, checks.network, minimum_work=checks.minimum_work)
-        last = read.head.hash.hex()
-        must(tip is None or last == tip.lower(), f"the proof ends in block {last}, not in {tip}")
-        return _Claim(url, checks.checked(read), payment)
+        with _proving():
+            proof = parse_proof(_proof_in(answer, "next"), checks.network.rules)
+            read = check(proof, minimum_work=checks.minimum_work).chain
+            last = read.tip.hash.hex()
+            if tip is not None and last != tip.lower():
+                raise Unproved(f"the proof ends in block {last}, not in {tip}")
+            return _Claim(url, checks.checked(read), _Payment(proof, read.headers[proof.height].hash))
 
-    def confirm(self, content: _Payment, head: Head) -> None:
-        height = content.block.header.height
-        try:
-            check_terms(content.transaction, height, head.height - height + 1, self._order)
-        except InvalidAnswer as error:
-            raise InvalidProof(f"this is not a proof: {error}") from None
+    def confirm(self, content: _Payment, head: ChainPoint) -> None:
+        with _proving():
+            check_payment(self._order, content.proof)
+            check_depth(self._order.confirmations, head.height - content.proof.height + 1)
 
-    def result(self, content: _Payment, head: Head, chain: ProvenChain) -> ProvenPayment:
-        block, height = content.block.hash.hex(), content.block.header.height
-        sender = content.transaction.text("senderAddress")
-        return ProvenPayment(content.txid.hex(), sender, block, height, head.height - height + 1, chain)
-
-
-def payment_in(
-    proof: object, network: Network, *, minimum_work: int = 0, recent: int = RECENT, samples: int = SAMPLES
-) -> tuple[ReadChain, _Payment]:
-    """The transfer in the member ``proof`` of an answer, and its chain but for the work; raises InvalidProof.
-
-    The arguments are those of :func:`svc_pay.chain_proof.check_chain`.
-    """
-    fields = exact_fields(proof, _PAYMENT, "proof")
-    check_network(fields, network)
-    transaction = exact_fields(fields["transaction"], _TRANSFER, "transaction")
-    index, height = whole(fields["index"], "index"), decimal(fields["height"], "height")
-    path = elements(fields["path"], "path")
-    must(len(path) <= _MAX_PATH, f"path must be an array of at most {_MAX_PATH} hashes")
-    steps = [hex_bytes(step, 32, f"path[{at}]").hex() for at, step in enumerate(path)]
-    section = parse_chain_section(fields["chain"])
-    read = check_chain(section, network, minimum_work=minimum_work, recent=recent, samples=samples)
-    block = next((shown for shown in read.headers if shown.header.height == height), None)
-    if block is None:
-        raise InvalidProof(f"the chain section does not show the block at height {height}")
-    _check_form(transaction, network, block.header.slot)
-    header = block.header
-    committed: dict[str, object] = {
-        "transactionCount": header.transaction_count,
-        "transactionsRoot": header.transactions_root.hex(),
-    }
-    signed = Members(transaction, "transaction")
-    try:
-        placed = Members({"index": index, "path": steps}, "proof")
-        return read, _Payment(signed, check_transfer(placed, signed, Members(committed, "the header"), network), block)
-    except (InvalidAnswer, UnicodeEncodeError) as error:
-        raise InvalidProof(f"this is not a proof: {error}") from None
-
-
-def _check_form(fields: dict[str, object], network: Network, slot: int) -> None:
-    """Raise InvalidProof unless a transfer has the form of its network, and may be in a block of this slot."""
-    # True and 1 are equal in Python.
-    constants = [whole(fields[name], name) for name in ("version", "networkId", "type")]
-    must(constants == [2, network.network_id, 1], f"the transaction is not a transfer of {network.chain_id}")
-    hex_bytes(fields["senderPublicKey"], 32, "senderPublicKey")
-    hex_bytes(fields["signature"], 64, "signature")
-    decimal(fields["nonce"], "nonce")
-    rules = network.rules
-    must(decimal(fields["fee"], "fee") >= rules.minimum_fee, f"fee must be at least {rules.minimum_fee}")
-    payload = fields["payload"]
-    named = ("paymentReference",) if isinstance(payload, dict) and "paymentReference" in payload else ()
-    exact_fields(payload, ("recipient", "amount", *named), "payload")
-    time, signed_at = rules.slot_time(slot), decimal(fields["timestamp"], "timestamp")
-    oldest, newest = time - 1000 * rules.past_seconds, time + 1000 * rules.future_seconds
-    must(oldest <= signed_at <= newest, f"timestamp must be from {oldest} to {newest} in this block")
+    def result(self, content: _Payment, head: ChainPoint, chain: ProvenChain) -> ProvenPayment:
+        transfer, height = content.proof.transfer, content.proof.height
+        sender, block = encode_address(transfer.sender, self.checks.network.prefix), content.block_hash.hex()
+        return ProvenPayment(transfer.txid.hex(), sender, block, height, head.height - height + 1, chain)
 
 
 def _network_of(address: str, network: Network | None) -> Network:

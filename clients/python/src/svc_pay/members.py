@@ -1,14 +1,10 @@
 """Reads JSON objects of a node; unknown members are ignored, and a missing or malformed one raises InvalidAnswer."""
 
-import json
-import re
 from collections.abc import Mapping
-from typing import Final
 
-from svc_pay.chain import GREATEST
+from svc_pay._svcd.chain.encoding import decimal_u53, integer, parse_json
+from svc_pay._svcd.chain.errors import RuleViolation
 from svc_pay.errors import InvalidAnswer
-
-_NUMBER: Final = re.compile("0|[1-9][0-9]{0,15}")
 
 
 class Members:
@@ -22,11 +18,11 @@ class Members:
 
     @classmethod
     def of(cls, body: bytes, where: str) -> "Members":
-        """The members of the object in a JSON text."""
+        """The members of the object in a JSON text, which is strict: docs/protocol.md 2 says what that refuses."""
         try:
-            return cls(json.loads(body), where)
-        except (ValueError, RecursionError):
-            raise InvalidAnswer(f"{where} is not JSON") from None
+            return cls(parse_json(body, counted=False), where)
+        except RuleViolation as violation:
+            raise InvalidAnswer(f"{where} is not the JSON of a node: {violation.detail}") from None
 
     def __contains__(self, name: str) -> bool:
         return self.raw.get(name) is not None
@@ -69,17 +65,17 @@ class Members:
 
     def count(self, name: str) -> int:
         """A JSON integer."""
-        value = self.raw.get(name)
-        if type(value) is not int or value < 0:
-            raise self._wrong(name, "a whole number")
-        return value
+        try:
+            return integer(self.raw.get(name), f"{name} in {self._where}")
+        except RuleViolation as violation:
+            raise InvalidAnswer(violation.detail) from None
 
     def number(self, name: str) -> int:
         """The integer in a decimal string."""
-        text = self.text(name)
-        if not _NUMBER.fullmatch(text) or int(text) > GREATEST:
-            raise self._wrong(name, "a decimal string")
-        return int(text)
+        try:
+            return decimal_u53(self.raw.get(name), f"{name} in {self._where}")
+        except RuleViolation as violation:
+            raise InvalidAnswer(violation.detail) from None
 
     def number_or_none(self, name: str) -> int | None:
         """The integer in a decimal string; None if it is null or absent."""

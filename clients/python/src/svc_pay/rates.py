@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import httpx
 
-from svc_pay.chain import COIN, GREATEST, format_amount, is_loopback
+from svc_pay._svcd.chain.encoding import MAX_INTEGER
+from svc_pay.chain import COIN, format_amount, is_loopback
 from svc_pay.errors import InvalidAnswer, InvalidInput, RateRefused
 from svc_pay.exchange import PLAIN, connections, exchange
 
@@ -143,8 +144,8 @@ def order_amount(price: Price, currency: str, rate: Rate, *, now: float | None =
     if asked is None:
         raise InvalidInput(f"{_shown(price)} is not a price; give a decimal above 0 as a string, such as '12.50'")
     amount = ceil(Fraction(asked) * COIN / Fraction(coin))
-    if amount > GREATEST:
-        most = format_amount(GREATEST)
+    if amount > MAX_INTEGER:
+        most = format_amount(MAX_INTEGER)
         raise InvalidInput(f"at {coin} {currency} for a coin, {asked} {currency} is more than {most} coins, the most")
     return Quote(amount, asked, currency, coin, rate.at)
 

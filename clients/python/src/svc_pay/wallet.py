@@ -11,18 +11,14 @@ from hmac import digest as hmac_digest
 from time import time
 
 from mnemonic import Mnemonic
-from nacl.signing import SigningKey
 
-from svc_pay.chain import (
-    Network,
-    address_of,
-    canonical,
-    check_address,
-    check_amount,
-    check_number,
-    check_reference,
-    txid_of,
-)
+from svc_pay._svcd.chain.address import encode_address, key_hash
+from svc_pay._svcd.chain.encoding import canonical, parse_json
+from svc_pay._svcd.chain.errors import RuleViolation
+from svc_pay._svcd.chain.signature import public_key_of, sign
+from svc_pay._svcd.chain.transaction import Draft, Transfer, parse_transfer
+from svc_pay._svcd.chain.transaction import sign_transfer as signed_transfer
+from svc_pay.chain import Network, check_address, check_amount, check_number, check_reference
 from svc_pay.errors import ImpossibleAmount, InvalidInput
 
 _WORDS = 24
@@ -59,15 +55,15 @@ class Key:
     @property
     def public_key(self) -> bytes:
         """32 bytes."""
-        return SigningKey(self.seed).verify_key.encode()
+        return public_key_of(self.seed)
 
     def address(self, network: Network) -> str:
         """The address on a network."""
-        return address_of(self.public_key, network)
+        return encode_address(key_hash(self.public_key), network.prefix)
 
     def sign(self, message: bytes) -> bytes:
         """The 64-byte signature of a message."""
-        return SigningKey(self.seed).sign(message).signature
+        return sign(self.seed, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +83,14 @@ class SignedTransfer:
     def from_text(cls, text: str, network: Network) -> "SignedTransfer":
         """A transfer that was stored as :attr:`text`; raises InvalidInput."""
         try:
-            transaction = json.loads(text)
-        except ValueError:
-            transaction = None
-        if not isinstance(transaction, dict) or "signature" not in transaction:
-            raise InvalidInput("this is not the text of a signed transfer")
-        return cls(txid_of(transaction, network).hex(), transaction)
+            value = parse_json(text.encode("utf-8", "surrogatepass"))
+            return cls._of(parse_transfer(value, network.rules))
+        except RuleViolation as violation:
+            raise InvalidInput(f"this is not the text of a signed transfer: {violation.detail}") from None
+
+    @classmethod
+    def _of(cls, transfer: Transfer) -> "SignedTransfer":
+        return cls(transfer.txid.hex(), json.loads(transfer.wire))
 
 
 def check_minimum(amount: int, *, minimum: int, fee: int, available: int, received: int) -> None:
@@ -141,22 +139,12 @@ def sign_transfer(
     """
     now = int(time() * 1000) if timestamp is None else timestamp
     least = network.rules.minimum_fee
-    payload: dict[str, object] = {
-        "recipient": check_address(recipient, network),
-        "amount": str(check_amount(amount)),
-    }
-    if reference is not None:
-        payload["paymentReference"] = check_reference(reference)
-    transaction: dict[str, object] = {
-        "version": 2,
-        "networkId": network.network_id,
-        "type": 1,
-        "senderPublicKey": key.public_key.hex(),
-        "senderAddress": key.address(network),
-        "nonce": str(check_number(nonce, "nonce")),
-        "fee": str(check_number(least if fee is None else fee, "fee", least=least)),
-        "timestamp": str(check_number(now, "timestamp")),
-        "payload": payload,
-    }
-    txid = txid_of(transaction, network)
-    return SignedTransfer(txid.hex(), {**transaction, "signature": key.sign(txid).hex()})
+    draft = Draft(
+        recipient=check_address(recipient, network),
+        amount=check_amount(amount),
+        fee=check_number(least if fee is None else fee, "fee", least=least),
+        nonce=check_number(nonce, "nonce"),
+        timestamp=check_number(now, "timestamp"),
+        reference=None if reference is None else check_reference(reference),
+    )
+    return SignedTransfer._of(signed_transfer(draft, seed=key.seed, params=network.rules))

@@ -8,11 +8,11 @@ from hmac import digest as hmac_digest
 from time import time
 from typing import Final, Literal, get_args
 
+from svc_pay._svcd.visible_text import BadText, check_line
 from svc_pay.chain import format_amount
 from svc_pay.errors import InvalidAnswer, InvalidInput, InvalidSignature
 from svc_pay.members import Members
 from svc_pay.model import Alarm, Drop, Mismatch, Order, Payment, State, Tip
-from svc_pay.visible_text import secret_in
 
 TOLERANCE_SECONDS: Final = 300
 
@@ -173,7 +173,13 @@ class Webhook:
 
 
 def _key(given: str) -> bytes:
-    secret = secret_in(given, "the signing secret")
+    secret = given.removeprefix("\ufeff").rstrip("\r\n").strip(" ")
+    try:
+        check_line(secret)
+    except BadText as error:
+        raise InvalidInput(f"the signing secret {error}") from None
+    if not secret:
+        raise InvalidInput("the signing secret is empty")
     if not secret.startswith("whsec_"):
         return secret.encode()
     try:

@@ -1,0 +1,1 @@
+../../../../../../svcd/chain/accounts.py

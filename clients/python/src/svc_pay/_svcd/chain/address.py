@@ -1,0 +1,1 @@
+../../../../../../svcd/chain/address.py

@@ -1,0 +1,1 @@
+../../../../../../svcd/chain/difficulty.py

@@ -1,0 +1,1 @@
+../../../../../../svcd/chain/network_rules.py

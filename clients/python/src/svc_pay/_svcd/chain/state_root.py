@@ -1,0 +1,1 @@
+../../../../../../svcd/chain/state_root.py

@@ -1,0 +1,1 @@
+../../../../../../svcd/chain/value_types.py

@@ -1,0 +1,1 @@
+../../../../../../svcd/light/account_proof.py

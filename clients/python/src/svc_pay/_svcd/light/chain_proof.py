@@ -1,0 +1,1 @@
+../../../../../../svcd/light/chain_proof.py

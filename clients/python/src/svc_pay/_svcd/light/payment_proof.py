@@ -1,0 +1,1 @@
+../../../../../../svcd/light/payment_proof.py

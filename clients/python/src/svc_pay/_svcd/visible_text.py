@@ -1,0 +1,1 @@
+../../../../../svcd/visible_text.py
