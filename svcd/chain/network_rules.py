@@ -94,14 +94,9 @@ class BadNetwork(Exception):
         self.path = path
         self.reason = reason
 
-    @property
-    def place(self) -> str:
-        """The path as people write it, such as ``rules.allocations[0].amount``."""
-        keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
-        return keys.removeprefix(".") or "the whole"
-
     def __str__(self) -> str:
-        return f"{self.place}: {self.reason}"
+        keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
+        return f"{keys.removeprefix('.') or 'the network'}: {self.reason}"
 
 
 class MissingKey(BadNetwork):
@@ -110,19 +105,13 @@ class MissingKey(BadNetwork):
     def __init__(self, path: KeyPath) -> None:
         super().__init__(path, "is missing")
 
-    def __str__(self) -> str:
-        return f"{self.place} {self.reason}"
-
 
 class UnknownKey(BadNetwork):
     """There must be no value at ``path``; ``known`` are the keys beside it that may be."""
 
     def __init__(self, path: KeyPath, known: Collection[str]) -> None:
-        super().__init__(path, "is not known: this version may be too old for it")
+        super().__init__(path, "is not known; this version may be too old for it")
         self.known = known
-
-    def __str__(self) -> str:
-        return f"{self.place} {self.reason}"
 
 
 # What a file and JSON say

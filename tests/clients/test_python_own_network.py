@@ -157,8 +157,8 @@ def test_a_file_with_another_hash_than_its_rules_give_is_refused(tmp_path: Path)
         ('"2^252"', '"2^256"', "initialTarget: must be a power of two in quotes"),
         ("networkId = 48213", "networkId = 2026-12-01", "networkId: must be an integer from 1000"),
         ("00Z", "00+01:00", "genesisTime: must be a date and time in UTC to the second"),
-        ("[genesis]", "[end]", "end is not known: this version may be too old"),
-        ('hash = "', 'digest = "', "genesis.digest is not known"),
+        ("[genesis]", "[end]", "end: is not known; this version may be too old"),
+        ('hash = "', 'digest = "', "genesis.digest: is not known"),
         ("height = 10\n", 'height = "10"\n', r"changes\[0\].height: must be an integer"),
     ],
 )

@@ -121,11 +121,11 @@ def network_of(address: str) -> Network:
 
 def check_address(address: str, network: Network) -> str:
     """``address`` if it is one of ``network``; raises InvalidInput."""
-    key_of(address, network)
+    key_hash_of(address, network)
     return address
 
 
-def key_of(address: str, network: Network) -> bytes:
+def key_hash_of(address: str, network: Network) -> bytes:
     """The 20-byte key hash in an address of ``network``; raises InvalidInput."""
     try:
         return decode_address(address, network.prefix, "it")

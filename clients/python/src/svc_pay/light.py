@@ -28,7 +28,7 @@ from svc_pay._svcd.light.chain_proof import ProvenChain as CheckedChain
 from svc_pay._svcd.light.payment_proof import Proof, check, check_depth, check_payment, parse_proof
 from svc_pay.calls import Blocking, Steps, ask, get
 from svc_pay.calls import proof as proof_of
-from svc_pay.chain import Network, check_address, check_number, key_of, network_of
+from svc_pay.chain import Network, check_address, check_number, key_hash_of, network_of
 from svc_pay.client import AsyncClient, Client
 from svc_pay.errors import ApiError, InvalidInput, InvalidProof, SvcPayError
 from svc_pay.model import Order
@@ -313,7 +313,7 @@ class _AccountQuestion(_Question[Account | None, ProvenAccount]):
         network = self.checks.network
         with _proving():
             proof = parse_account_proof(_proof_in(answer), network.rules)
-            if proof.key != key_of(self._address, network):
+            if proof.key != key_hash_of(self._address, network):
                 raise Unproved("the proof is for another address")
             read = self.checks.chain(chain_answer)
             tip = read.tip
