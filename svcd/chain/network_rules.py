@@ -124,8 +124,8 @@ def params_in_file(values: Mapping[str, object], *, sealed: bool = True) -> tupl
     """
     keys = ("name", "rules", "changes", *(["genesis"] if sealed else []))
     values = _table({"changes": [], **values}, keys, ())
-    rules = {"allocations": [], **_table(values["rules"], None, ("rules",))}
-    rules = _table(rules, (*RULES, "allocations"), ("rules",))
+    given = {"allocations": [], **_table(values["rules"], None, ("rules",))}
+    rules = _table(given, (*RULES, "allocations"), ("rules",))
     params = _params(
         _read({"name": values["name"]}, {"name": NAME}, (), json=False)["name"],
         _read(rules, RULES, ("rules",), json=False),

@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socket import socket
@@ -165,8 +166,10 @@ def test_in_any_order_and_however_often_the_newest_event_decides(arriving: list[
 
 
 def test_a_callback_that_fails_half_way_is_rolled_back(db: sqlite3.Connection) -> None:
+    event = parse_event(json.dumps(event_of(*CONFIRMED)).encode())
+    assert isinstance(event, WatchEvent)
     with pytest.raises(OverflowError):
-        taken(db, event_of(*CONFIRMED, payment={"confirmations": 2**70}))
+        shop.take(db, replace(event, payment=replace(event.payment, confirmations=2**70)), None)
     assert status(db) == "waiting for payment"
     assert taken(db, event_of(*CONFIRMED)) == "recorded"
     assert status(db) == "ready to ship"
