@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+import subprocess
 import sys
 import tarfile
 import tomllib
@@ -139,6 +140,17 @@ def wrong(node: Client, webhook: Webhook) -> None:
     node.register(Order("order-1", "svcd1…", 5), "https://shop.example/", events=["paid"])  # type: ignore[list-item]
 """
 """What somebody writes who uses the client, and what the types do not allow."""
+
+
+def test_a_copy_of_its_folder_alone_is_not_built(tmp_path: Path) -> None:
+    shutil.copytree(CLIENT, tmp_path / "python", symlinks=True)
+    build = "from setuptools import build_meta as b; b.build_wheel('..')"
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=tmp_path / "python", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "built in a clone of the whole repository: svc_pay/_svcd/chain/__init__.py is a link" in done.stderr
+    assert not list(tmp_path.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
