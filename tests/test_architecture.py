@@ -103,6 +103,9 @@ ASSEMBLY = ("composition", "tap", "cli", "process")
 WAITING = {"node.threads", "store.postgresql", "store.webhook_move"}
 """Threads that wait for other threads or for a server: no clock of a test would move those."""
 LOG_METHODS = {"debug", "info", "warn", "error", "critical", "failure", "failuresHandled"}
+READERS_OF_BODIES = {"cli.http_client", "cli.trustless", "cli.invite", "cli.wallet.page_check"}
+"""What of `svc` fetches more than JSON of a node that `cli.answers` reads: strict proofs, a file, pages."""
+READERS_OF_JSON = {"cli.answers", "cli.wallet.page_check"}
 NAMES_THAT_SAY_NOTHING = {"handler", "helper", "helpers", "util", "utils", "processor", "engine"}
 
 # Where nobody would argue. What a good size is, CONTRIBUTING.md tells, and the reader decides.
@@ -183,6 +186,20 @@ def write_path(module: str, tree: ast.AST) -> Problems:
         allowed = {"store"} | WRITERS.get(name.removeprefix("svcd."), {module})
         if not any(within(module, each) for each in allowed):
             yield f"{line}: only {', '.join(sorted(allowed))} may write with {name}"
+
+
+def answers(module: str, tree: ast.AST) -> Problems:
+    """What a node says reaches people only as `cli.answers` shows it."""
+    for node in ast.walk(tree) if within(module, "cli") and module != "cli.answers" else ():
+        if not isinstance(node, ast.Attribute):
+            continue
+        owner, name = ast.unparse(node.value), node.attr
+        if name in ("_members", "_value") and owner != "self":
+            yield f"{node.lineno}: only cli.answers takes an answer of a node apart"
+        if name == "fetch" and module not in READERS_OF_BODIES:
+            yield f"{node.lineno}: only {', '.join(sorted(READERS_OF_BODIES))} may fetch what cli.answers does not read"
+        if owner == "json" and name in ("load", "loads", "JSONDecoder") and module not in READERS_OF_JSON:
+            yield f"{node.lineno}: cli.answers reads the JSON of nodes"
 
 
 def injected(module: str, tree: ast.AST) -> Problems:
@@ -295,6 +312,7 @@ CHECKS: list[Callable[[str, ast.AST], Problems]] = [
     purity,
     global_reactor,
     write_path,
+    answers,
     injected,
     private_imports,
     sql,
@@ -447,6 +465,10 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
         (write_path, "p2p.routes", "from svcd.store.chain_store import ChainWriter"),
         (write_path, "node.miner", "from svcd.store.chain_store import ChainReader, ChainWriter"),
         (write_path, "rpc.chain_routes", "from svcd.store.mempool_journal import MempoolJournal"),
+        (answers, "cli.export", "text = page._members['next']"),
+        (answers, "cli.export", "text = page.verbatim('next')._value"),
+        (answers, "cli.export", "body = node.fetch('GET', path).body"),
+        (answers, "cli.wallet.send", "value = json.loads(body)"),
         (injected, "node.miner", "import time\nnow = time.monotonic()"),
         (injected, "p2p.peers", "from time import time"),
         (injected, "chain.value_types", "from datetime import datetime\nnow = datetime.now()"),
@@ -506,6 +528,9 @@ def test_a_check_bites(check: Callable[[str, ast.AST], Problems], module: str, s
         (write_path, "node.chainstate", "from svcd.store.chain_store import ChainReader, ChainWriter"),
         (write_path, "cli.operator.reindex", "from svcd.store.chain_store import ChainWriter"),
         (write_path, "p2p.routes", "from svcd.store.chain_store import ChainReader"),
+        (answers, "cli.export", "text = page.text('next')"),
+        (answers, "cli.trustless", "fetched = node.fetch('GET', path)"),
+        (answers, "rpc.chain_routes", "value = json.loads(body)"),
         (injected, "node.miner", "import time\nnow = self._clock.seconds()\ntime.sleep(1)"),
         (injected, "composition.services", "import secrets\nkey = secrets.token_bytes(32)"),
         (private_imports, "metrics.build", "from twisted import __version__ as twisted_version"),

@@ -6,11 +6,11 @@ from typing import Final
 import click
 
 from svcd.chain.address import encode_address, key_hash
-from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer
 from svcd.cli import options
-from svcd.cli.http_client import ResponseObject, invalid_response
+from svcd.cli.answers import ResponseObject, invalid_response
+from svcd.cli.http_client import NodeClient
 from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
 from svcd.cli.session import Session
 
@@ -31,7 +31,7 @@ def status(session: Session) -> None:
       svc status --url https://node.example.org
     """
     response = session.node().get("/rpc/status").object("status")
-    session.print_result(response.members, status_text(response))
+    session.print_result(response, status_text(response))
 
 
 @click.command(cls=options.NumericCommand)
@@ -50,7 +50,8 @@ def block(session: Session, height: int) -> None:
       svc block 120 --json
     """
     response = session.node().get(f"/rpc/block/{height}").object("block")
-    session.print_result(response.members, block_text(response, session.meant))
+    response.check(height=str(height))
+    session.print_result(response, block_text(response, session.meant))
 
 
 @click.command()
@@ -79,8 +80,8 @@ def balance(session: Session, address: str, *, trustless: bool, minimum_work: in
         return
     if minimum_work is not None:
         raise click.UsageError("--minimum-work needs --trustless")
-    response = session.node().get(f"/rpc/balance/{address}").object("account")
-    session.print_result(response.members, account_text(response))
+    response = account(session.node(), address)
+    session.print_result(response, account_text(response))
 
 
 @click.command()
@@ -97,8 +98,34 @@ def tx(session: Session, txid: str) -> None:
     Example:
       svc tx 979f69a6855b36464938f51370d863aead9ccd677d84973b4628427d4bae7f70
     """
-    response = session.node().get(f"/rpc/transaction/{txid}").object("transaction")
-    session.print_result(response.members, transaction_text(response))
+    response = transaction(session.node(), txid)
+    transfer_of(response, txid, response.network(session.meant))
+    session.print_result(response, transaction_text(response))
+
+
+def account(node: NodeClient, address: str) -> ResponseObject:
+    """The account of an address as a node shows it; raises CommandError, even if it shows another one."""
+    shown = node.get(f"/rpc/balance/{address}").object("account")
+    shown.check(address=address)
+    return shown
+
+
+def transaction(node: NodeClient, txid: str) -> ResponseObject:
+    """The transfer with a txid as a node shows it in a block; raises CommandError, even if it shows another one."""
+    shown = node.get(f"/rpc/transaction/{txid}").object("transaction")
+    shown.check(txid=txid)
+    return shown
+
+
+def transfer_of(record: ResponseObject, txid: str, params: NetworkParams) -> Transfer:
+    """The transfer in a record, whose fields have this txid; raises CommandError.
+
+    The txid proves sender, recipient, amount and reference: a node cannot name others.
+    """
+    transfer = record.transfer(params)
+    if transfer.txid.hex() != txid:
+        raise invalid_response(f"it returns the transfer {transfer.txid.hex()} for {txid}")
+    return transfer
 
 
 def _blocks_here(status: ResponseObject) -> list[tuple[str, str]]:
@@ -131,7 +158,7 @@ def status_text(status: ResponseObject) -> str:
 
 def is_alone(status: ResponseObject) -> bool:
     """Whether a node makes its own chain; the specification does not ask a node to say so."""
-    return status.members.get("alone") is True
+    return "alone" in status and status.flag("alone")
 
 
 def sync_state(status: ResponseObject) -> str:
@@ -182,7 +209,7 @@ def transaction_text(record: ResponseObject) -> str:
 def block_text(block: ResponseObject, networks: Iterable[NetworkParams]) -> str:
     """A block object as text: a summary and its transfers; raises CommandError."""
     params = block.network(networks)
-    transfers = [_transfer(item, params) for item in block.objects("transactions")]
+    transfers = [item.transfer(params) for item in block.objects("transactions")]
     slot = block.number("slot")
     rows = [
         ("block", str(block.number("height"))),
@@ -199,18 +226,8 @@ def block_text(block: ResponseObject, networks: Iterable[NetworkParams]) -> str:
 
 
 def _producer(block: ResponseObject, params: NetworkParams) -> str:
-    try:
-        key = bytes.fromhex(block.text("producerPublicKey"))
-    except ValueError:
-        raise invalid_response("block.producerPublicKey must be hex") from None
+    key = bytes.fromhex(block.hash("producerPublicKey"))
     return encode_address(key_hash(key), params.address_prefix) if any(key) else "none (genesis)"
-
-
-def _transfer(item: ResponseObject, params: NetworkParams) -> Transfer:
-    try:
-        return parse_transfer(dict(item.members), params)
-    except RuleViolation as violation:
-        raise invalid_response(f"{item.name}: {violation.detail}") from None
 
 
 def _transfer_lines(transfer: Transfer, params: NetworkParams) -> Iterator[str]:

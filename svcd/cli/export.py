@@ -14,8 +14,9 @@ from attrs import evolve, frozen
 
 from svcd.chain.units import format_amount
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
+from svcd.cli.http_client import NodeClient
 from svcd.cli.prices import Prices, read_prices, value_of
 from svcd.cli.rendering import format_coins, format_time
 from svcd.cli.session import Session
@@ -26,7 +27,7 @@ COLUMNS: Final = (
 )
 _SIGNS: Final = {"allocation": 1, "received": 1, "reward": 1, "sent": -1, "self": 0}
 _DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = ("=", "+", "-", "@")
 """The first characters by which spreadsheets know a formula."""
 _TOO_MANY_REQUESTS: Final = 429
 _PAUSE: Final = 2.0
@@ -56,6 +57,12 @@ class Period:
         """The part of the route's query."""
         start = "" if self.first is None else f"&from={_milliseconds(self.first)}"
         return start if self.last is None else f"{start}&to={_milliseconds(self.last + timedelta(days=1))}"
+
+    def includes(self, time: int) -> bool:
+        """Whether a time in Unix milliseconds is in it."""
+        return (self.first is None or time >= _milliseconds(self.first)) and (
+            self.last is None or time < _milliseconds(self.last + timedelta(days=1))
+        )
 
     @property
     def is_all(self) -> bool:
@@ -105,11 +112,12 @@ class Statement:
     def as_json(self) -> dict[str, object]:
         """For programs; coins in base units, prices and values as decimals."""
         totals = {name: str(units) for name, units in self.totals.items()}
-        entries: list[dict[str, object]] = [dict(entry.members) for entry in self.entries]
         if (valued := self.valuation) is None:
-            return {"address": self.address, "entries": entries, "totals": totals}
-        for entry, price, worth in zip(entries, valued.prices, valued.values, strict=True):
-            entry |= {"price": price, "value": _signed(worth)}
+            return {"address": self.address, "entries": self.entries, "totals": totals}
+        entries = [
+            entry.with_members({"price": price, "value": _signed(worth)})
+            for entry, price, worth in zip(self.entries, valued.prices, valued.values, strict=True)
+        ]
         totals["value"] = valued.total
         return {"address": self.address, "currency": valued.currency, "entries": entries, "totals": totals}
 
@@ -196,13 +204,20 @@ def export(
 
 def _statement(node: NodeClient, address: str, period: Period) -> Statement:
     entries: list[ResponseObject] = []
+    place = (-1, -1)
     after = ""
     while True:
         page = _page(node, f"/rpc/address/{address}/statement?limit={PAGE}{period.query}{after}")
-        entries += page.objects("entries")
-        if "next" not in page:
+        page.check(address=address)
+        for entry in page.objects("entries"):
+            before, place = place, (entry.number("height"), entry.count("index"))
+            if place <= before or not period.includes(entry.number("time")):
+                raise invalid_response(f"{entry.name} is not in order, or not in the period that was requested")
+            entries.append(entry)
+        following = page.cursor()
+        if following is None:
             return Statement(address, entries, page.number("balance"))
-        after = f"&after={page.text('next')}"
+        after = f"&after={following}"
 
 
 def _page(node: NodeClient, path: str) -> ResponseObject:

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPMessage, IncompleteRead, RemoteDisconnected
 from ipaddress import ip_address
@@ -15,108 +15,9 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from svcd.chain.encoding import decimal_u53, integer
-from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NetworkParams
+from svcd.cli.answers import ResponseObject, parse_object
 from svcd.cli.clock import BlockingClock
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
-
-MAX_DEPTH: Final = 32
-"""Nesting levels of a response, so that no recursive function exhausts the stack."""
-
-
-@frozen
-class ResponseObject:
-    """One JSON object in a node's response; ``name`` locates it in errors. Every method raises NoValidResponse."""
-
-    name: str
-    members: Mapping[str, object]
-
-    def __contains__(self, name: str) -> bool:
-        return self.members.get(name) is not None
-
-    def value(self, name: str) -> object:
-        """The field ``name``, of any type."""
-        if name not in self.members:
-            raise invalid_response(f"{self.name} lacks the field {name}")
-        return self.members[name]
-
-    def object(self, name: str) -> "ResponseObject":
-        """The object in the field ``name``."""
-        return _as_object(self.value(name), name)
-
-    def objects(self, name: str) -> "list[ResponseObject]":
-        """The array of objects in the field ``name``."""
-        value = self.value(name)
-        if not isinstance(value, list):
-            raise invalid_response(f"{self.name}.{name} must be an array")
-        return [_as_object(item, f"{name}[{position}]") for position, item in enumerate(value)]
-
-    def text(self, name: str) -> str:
-        """The string in the field ``name``."""
-        value = self.value(name)
-        if not isinstance(value, str):
-            raise invalid_response(f"{self.name}.{name} must be a string")
-        return value
-
-    def texts(self, name: str) -> list[str]:
-        """The array of strings in the field ``name``."""
-        value = self.value(name)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise invalid_response(f"{self.name}.{name} must be an array of strings")
-        return value
-
-    def number(self, name: str) -> int:
-        """The decimal string in the field ``name``, as heights, amounts and times are encoded."""
-        try:
-            return decimal_u53(self.value(name), f"{self.name}.{name}")
-        except RuleViolation as violation:
-            raise invalid_response(violation.detail) from None
-
-    def count(self, name: str) -> int:
-        """The JSON integer in the field ``name``, as counts and confirmations are encoded."""
-        try:
-            return integer(self.value(name), f"{self.name}.{name}")
-        except RuleViolation as violation:
-            raise invalid_response(violation.detail) from None
-
-    def network(self, networks: Iterable[NetworkParams]) -> NetworkParams:
-        """The one of ``networks`` whose id is in the field ``networkId``."""
-        number = self.count("networkId")
-        for params in networks:
-            if params.network_id == number:
-                return params
-        raise invalid_response(
-            f"{self.name} is on network {number}, which svc does not know without its file (--network)"
-        )
-
-
-def invalid_response(detail: str) -> NoValidResponse:
-    """The error for a response that breaks the API in the way that ``detail`` says."""
-    return NoValidResponse(f"the node does not answer as svcd does: {detail}")
-
-
-def parse_object(data: bytes, name: str) -> ResponseObject | None:
-    """The JSON object in ``data``; None for anything else, and for one nested deeper than ``MAX_DEPTH``."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return ResponseObject(name, value) if isinstance(value, dict) and _is_shallow(value, MAX_DEPTH) else None
-
-
-def _as_object(value: object, name: str) -> ResponseObject:
-    if not isinstance(value, dict):
-        raise invalid_response(f"{name} must be a JSON object")
-    return ResponseObject(name, value)
-
-
-def _is_shallow(value: object, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(_is_shallow(item, levels - 1) for item in inner)
-
 
 TIMEOUT: Final = 30.0
 """Seconds for a request to the public interface."""
@@ -223,7 +124,7 @@ class Fetched:
 class NodeClient:
     """A client of one HTTP interface.
 
-    Every method raises CommandError: ErrorResponse, NoValidResponse, or itself. No redirect is followed.
+    Every method raises CommandError: ErrorResponse, NoValidResponse, or itself.
     """
 
     def __init__(
@@ -292,9 +193,9 @@ class NodeClient:
     def parse(self, fetched: Fetched) -> ResponseObject:
         """The object in a successful response."""
         response, status = parse_object(fetched.body, "the response"), fetched.status
-        if response is not None and status in _SUCCESSES and response.members.get("ok") is True:
+        if response is not None and status in _SUCCESSES and "ok" in response and response.flag("ok"):
             return response
-        if response is not None and isinstance(response.members.get("error"), str):
+        if response is not None and "error" in response:
             raise ErrorResponse(status, response.text("error"))
         raise NoValidResponse(f"{self._endpoint.name} does not answer as an svcd node does (HTTP status {status})")
 

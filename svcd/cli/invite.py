@@ -6,11 +6,13 @@ from typing import Final
 import click
 from attrs import evolve, frozen
 
+from svcd.chain.address import NODE_ID_PATTERN
 from svcd.chain.network_rules import MAX_FILE_BYTES
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import NodeClient, ResponseObject, public_endpoint
+from svcd.cli.http_client import NodeClient, public_endpoint
 from svcd.cli.invitation import Invitation, Seed, invitation_text
 from svcd.cli.session import Session
 from svcd.config.layers import ConfigError
@@ -22,6 +24,7 @@ _SECONDS: Final = 10.0
 """How long a seed or the site of the file may take to answer."""
 _FILE_URLS: Final = Rules(name="the URL", max_length=2048, allow_http=True, allow_private=True, setting="", bare=False)
 _PUBLIC_NAMES: Final = Rules.for_peers(allow_private=False)
+_NODE_ID: Final = re.compile(NODE_ID_PATTERN)
 _REPOSITORY: Final = re.compile("[A-Za-z0-9/.~][!-~]*")
 
 
@@ -100,23 +103,37 @@ def invite(
         raise click.UsageError(f"{network.name} is built into svcd: name the file of a network of your own")
     own = session.operator().get("/operator/status").object("status")
     _check_hashes(network, own, f"the node in {session.data_dir}")
-    node_id = own.text("nodeId")
-    endpoint = own.text("endpoint") if "endpoint" in own else ""
-    if not seeds and not endpoint:
+    node_id = _node_id(own)
+    endpoint = _endpoint(own) if "endpoint" in own else None
+    if not seeds and endpoint is None:
         raise CommandError(
             "this node has no publicUrl: set it in [http] to the URL at which members reach the node, or name another "
             "node with --seed"
         )
-    alarms = own.object("alarms").members
-    checks = _Checks(session, network, node_id, endpoint, allow_private, unchecked, str(alarms.get("unreachable", "")))
+    alarms = own.object("alarms")
+    unreachable = alarms.text("unreachable") if "unreachable" in alarms else ""
+    checks = _Checks(session, network, node_id, endpoint, allow_private, unchecked, unreachable)
     invitation = Invitation(
         params=network,
         node_id=node_id,
-        seeds=tuple(map(checks.seed, dict.fromkeys(seeds or (Endpoint(endpoint),)))),
+        seeds=tuple(map(checks.seed, dict.fromkeys(seeds or filter(None, [endpoint])))),
         file_url="" if file_url is None else checks.file_url(file_url),
         repository=repository or "",
     )
     session.print_result(_record(invitation), invitation_text(invitation).rstrip("\n"))
+
+
+def _node_id(status: ResponseObject) -> str:
+    """The name of a node's key, which stands among commands for a shell; raises NoValidResponse."""
+    return status.identifier("nodeId", _NODE_ID, "svcnode_ and 32 lower-case hex digits")
+
+
+def _endpoint(status: ResponseObject) -> Endpoint:
+    """The URL that a node names as its own; raises NoValidResponse."""
+    try:
+        return Endpoint(status.text("endpoint"))
+    except BadTarget as error:
+        raise invalid_response(str(error)) from None
 
 
 def _record(invitation: Invitation) -> dict[str, object]:
@@ -136,13 +153,13 @@ def _record(invitation: Invitation) -> dict[str, object]:
 
 def _check_hashes(params: NetworkParams, status: ResponseObject, what: str) -> None:
     """Raise CommandError if a node does not run with the file; ``status`` is its own or the operator's."""
-    found = status.text("genesisHash")
+    found = status.hash("genesisHash")
     if found != params.genesis_hash.hex():
         raise CommandError(
             f"{what} is on {status.text('chainId')} with the genesis hash {found}, and the file is that of "
             f"{params.chain_id} with {params.genesis_hash.hex()}: name the file with which the node runs"
         )
-    if params.producers and status.text("changesHash") != params.changes_hash.hex():
+    if params.producers and status.hash("changesHash") != params.changes_hash.hex():
         raise CommandError(f"{what} has other changes of the producers than the file: all nodes need the newest file")
 
 
@@ -153,7 +170,7 @@ class _Checks:
     session: Session
     params: NetworkParams
     node_id: str
-    endpoint: str
+    endpoint: Endpoint | None
     allow_private: bool
     unchecked: bool
     unreachable: str
@@ -177,7 +194,7 @@ class _Checks:
                 f"the node at {url} names {named or 'no URL'} as its own, so that other nodes do not take it for a "
                 "peer there: set its publicUrl to the URL that members use, and give the same one here"
             )
-        found = status.text("nodeId")
+        found = _node_id(status)
         if own and found != self.node_id:
             raise CommandError(
                 f"another node, {found}, answers at {url}, which this node names as its own: correct its publicUrl or "

@@ -18,10 +18,11 @@ from svcd.cli.connections import connect
 from svcd.cli.core_dumps import forbid_core_dumps
 from svcd.cli.errors import CommandError
 from svcd.cli.lazy_commands import LazyCommand, LazyGroup
-from svcd.cli.rendering import escape, property_table
+from svcd.cli.rendering import property_table
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
 from svcd.cli.standard_output import checked_output
 from svcd.keyfile_errors import KeyfileError, UnknownNetwork
+from svcd.visible_text import visible
 
 PAGES: Final = Path(__file__).with_name("docs")
 """The pages of `svc help`: a link to docs/ in a clone, a folder with its pages in an installed svcd."""
@@ -38,9 +39,9 @@ class ErrorPrintingGroup(LazyGroup):
             return super().invoke(ctx)
         except UnknownNetwork as error:
             advice = "name the file of that network with --network or SVC_NETWORK"
-            raise click.ClickException(f"{escape(str(error))}: {advice}") from error
+            raise click.ClickException(f"{visible(str(error))}: {advice}") from error
         except (CommandError, KeyfileError, RuleViolation) as error:
-            raise click.ClickException(escape(str(error))) from error
+            raise click.ClickException(visible(str(error))) from error
 
 
 @click.group(cls=ErrorPrintingGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

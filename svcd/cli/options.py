@@ -14,8 +14,8 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.cli.http_client import public_endpoint
-from svcd.cli.rendering import escape
 from svcd.cli.session import Session
+from svcd.visible_text import visible
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +61,7 @@ class NetworkType(click.ParamType[NetworkParams]):
             return read_network_file(Path(text))
         except ConfigError as error:
             # Options before the command are read before its failures are printed.
-            raise click.ClickException(escape(str(error))) from None
+            raise click.ClickException(visible(str(error))) from None
 
 
 NETWORK: Final = NetworkType()

@@ -1,7 +1,4 @@
-"""Text for people: tables, amounts and times, as pure functions.
-
-Everything that a node says is untrusted: control characters and non-ASCII characters are escaped.
-"""
+"""Text for people: tables, amounts and times, as pure functions."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,6 +7,7 @@ from typing import Final
 from attrs import frozen
 
 from svcd.chain.units import format_amount
+from svcd.visible_text import visible
 
 Rows = Sequence[tuple[str, str]]
 
@@ -17,11 +15,6 @@ _GAP: Final = "  "
 _ELLIPSIS: Final = "..."
 _MAX_MILLISECONDS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, and of datetime's range."""
-
-
-def escape(text: str) -> str:
-    """``text`` in printable ASCII, with everything else escaped, so that no response can control a terminal."""
-    return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def format_coins(units: int) -> str:
@@ -45,7 +38,7 @@ def format_time(milliseconds: int) -> str:
 def property_table(rows: Rows) -> str:
     """Names and values in two columns."""
     width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(f"{escape(name):<{width}}  {escape(value)}".rstrip() for name, value in rows)
+    return "\n".join(f"{visible(name):<{width}}  {visible(value)}".rstrip() for name, value in rows)
 
 
 @frozen
@@ -62,7 +55,7 @@ def table(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: 
 
     Long cells are shortened in the middle. If that is not enough, each row becomes a property table.
     """
-    cells = [[escape(cell) for cell in row] for row in rows]
+    cells = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in (column.name, *row)) for column, *row in zip(columns, *cells, strict=True)]
     excess = 0 if width is None else sum(widths) + len(_GAP) * (len(widths) - 1) - width
     for index in sorted(range(len(columns)), key=lambda index: -widths[index]):

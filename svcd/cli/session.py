@@ -1,6 +1,5 @@
 """One run of a command: its runtime, its node, and the output of its result."""
 
-import json
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +10,7 @@ import click
 from attrs import define, field, frozen
 
 from svcd.chain.params import NETWORKS, NetworkParams, known_networks
+from svcd.cli.answers import ResponseObject, dumps
 from svcd.cli.clock import BlockingClock
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import (
@@ -111,7 +111,7 @@ class Session:
     def _check_network(self, expected: NetworkParams) -> None:
         """Raise CommandError if the node is of another network; it gets no token before."""
         status = self._client(self.url, None).get("/rpc/status").object("status")
-        genesis = status.text("genesisHash")
+        genesis = status.hash("genesisHash")
         if genesis != expected.genesis_hash.hex():
             raise CommandError(
                 f"the node at {self.url} is on {status.text('chainId')} with the genesis hash {genesis}, not on"
@@ -161,6 +161,6 @@ class Session:
             update_min_steps=update_min_steps,
         )
 
-    def print_result(self, value: Mapping[str, object], text: str) -> None:
+    def print_result(self, value: ResponseObject | Mapping[str, object], text: str) -> None:
         """Print the result of the command: ``value`` as JSON with --json, ``text`` otherwise."""
-        click.echo(json.dumps(value, indent=2) if self.as_json else text)
+        click.echo(dumps(value, indent=2) if self.as_json else text)

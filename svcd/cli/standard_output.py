@@ -58,7 +58,8 @@ def _open() -> _CheckedOutput:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(output),
         encoding=before.encoding if before is not None else "utf-8",
-        errors=before.errors if before is not None else None,
+        # What a node or a file says may have characters that the encoding of this terminal has not.
+        errors="backslashreplace",
         line_buffering=output.isatty(),
     )
     return output

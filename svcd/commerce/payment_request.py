@@ -188,6 +188,11 @@ def checkout_path(request: "PaymentRequest") -> str:
     return f"/pay/?{urlencode(query, quote_via=quote, safe='')}"
 
 
+def wallet_path(request: "PaymentRequest") -> str:
+    """The path of the wallet's page, which is opened with the payment URI (docs/wallet-page.md)."""
+    return f"/wallet/?pay={quote(format_uri(request), safe='')}"
+
+
 # Payment URIs (docs/wallets.md "References and payment links", RFC 3986)
 
 
@@ -314,7 +319,7 @@ def request_record(
     """The API's form of a payment request made at ``tip_height``, with :func:`warning_of`; the node stores none."""
     since_height = max(tip_height - SINCE_HEIGHT_MARGIN, 0)
     request = evolve(request, terms=evolve(request.terms, since_height=since_height))
-    terms, uri = request.terms, format_uri(request)
+    terms = request.terms
     record: dict[str, object] = {
         "protocol": PROTOCOL,
         "version": VERSION,
@@ -324,8 +329,8 @@ def request_record(
         "amountSvc": format_amount(terms.amount),
         "reference": terms.reference,
         "requiredConfirmations": terms.required,
-        "paymentUri": uri,
-        "walletPath": f"/wallet/?pay={quote(uri, safe='')}",
+        "paymentUri": format_uri(request),
+        "walletPath": wallet_path(request),
         "checkoutPath": checkout_path(request),
         "statusPath": status_path(terms),
         "sinceHeight": str(since_height),

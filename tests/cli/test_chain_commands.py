@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.params import DEVNET, MAINNET, NETWORKS
+from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import ALONE, account_text, block_text, status_text, transaction_text
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import ResponseObject
 from svcd.cli.rendering import format_time
 from svcd.node import network_view
 from tests.chains import ChainBuilder, address_of
@@ -208,8 +208,8 @@ def test_a_block_of_an_unknown_network_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"producerPublicKey": "xy"}, "producerPublicKey must be hex"),
-        ({"transactions": [{}]}, r"transactions\[0\]: transaction lacks the field"),
+        ({"producerPublicKey": "xy"}, "producerPublicKey must be 64 lower-case hex digits"),
+        ({"transactions": [{}]}, r"transactions\[0\] lacks the field version"),
         ({"transactions": ["x"]}, r"transactions\[0\] must be a JSON object"),
         ({"transactions": {}}, "block.transactions must be an array"),
         ({"slot": 5}, "block.slot must be a decimal string"),

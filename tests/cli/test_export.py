@@ -177,6 +177,35 @@ def answer(entries: list[dict[str, object]], balance: int) -> Fixed:
     return Fixed((200, json.dumps(body).encode()))
 
 
+def entry(**changes: object) -> dict[str, object]:
+    """An entry of one base unit that was received at the beginning of the chain."""
+    return {
+        "type": "received",
+        "height": "1",
+        "index": 0,
+        "time": "1793491202000",
+        "amount": "1",
+        "fee": "0",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([entry(), entry()], ()),
+        ([entry(height="2"), entry()], ()),
+        ([entry()], ("--from", "2026-11-02")),
+        ([entry()], ("--to", "2026-10-31")),
+    ],
+)
+def test_entries_twice_out_of_order_or_out_of_the_period_are_refused(
+    terminal: Terminal, entries: list[dict[str, object]], words: tuple[str, ...]
+) -> None:
+    terminal.public.site = site_of(answer(entries, len(entries)), terminal.clock)
+    assert "is not in order, or not in the period that was requested" in terminal.failure("export", ADDRESS, *words)
+
+
 def test_books_that_do_not_agree_with_the_balance_are_refused(terminal: Terminal) -> None:
     terminal.public.site = site_of(answer([], 5), terminal.clock)
     assert terminal.failure("export", ADDRESS) == (
@@ -187,7 +216,7 @@ def test_books_that_do_not_agree_with_the_balance_are_refused(terminal: Terminal
 
 
 def test_a_type_that_is_unknown_is_refused(terminal: Terminal) -> None:
-    terminal.public.site = site_of(answer([{"type": "bribe", "amount": "1", "fee": "0"}], 1), terminal.clock)
+    terminal.public.site = site_of(answer([entry(type="bribe")], 1), terminal.clock)
     assert "type is 'bribe'" in terminal.failure("export", ADDRESS)
 
 

@@ -44,11 +44,17 @@ def answers() -> dict[str, Any]:
         "/rpc/consensus": {"consensus": {**NAMED, "minimumFee": "10000", "accountMinimum": "1000000"}},
         "/rpc/fees": {"fees": {"suggestedFee": "10000"}},
         f"/rpc/balance/{ADDRESS}": {
-            "account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0", "pendingBalance": "1000000000"}
+            "account": {
+                "address": ADDRESS,
+                "balance": "1000000000",
+                "nonce": "0",
+                "pendingNonce": "0",
+                "pendingBalance": "1000000000",
+            }
         },
         "/operator/status": {"status": {"height": "7"}},
         "/operator/faucet": {"txid": "cd" * 32},
-        "/operator/backup": {"path": "/copy", "height": "7", "hash": "ab" * 32, "files": {"chain.sqlite": "1000"}},
+        "/operator/backup": {"height": "7", "hash": "ab" * 32, "files": {"chain.sqlite": "1000"}},
     }
 
 
@@ -60,7 +66,10 @@ class Answering(BaseHTTPRequestHandler):
             self.server.hanging.set()  # type: ignore[attr-defined]
             self.connection.recv(1)
             return
-        body = json.dumps({"ok": True, **answers()[self.path]}).encode()
+        members = answers()[self.path]
+        if self.path == "/operator/backup":
+            members["path"] = json.loads(self.server.posted)["path"]  # type: ignore[attr-defined]
+        body = json.dumps({"ok": True, **members}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -158,8 +167,11 @@ def asked(process: "subprocess.Popen[str]", question: str) -> None:
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
-ANSWERED = f"""\
-folder        /copy
+
+def answered(folder: Path) -> str:
+    """What a backup into the folder prints."""
+    return f"""\
+folder        {folder}
 tip           7, {"ab" * 32}
 chain.sqlite  0.0 MiB
 
@@ -277,7 +289,7 @@ def test_backup_progress_at_a_terminal(data_dir: tuple[Path, Any]) -> None:
     while b"48%" not in said:
         said += os.read(ours, 1024)
     server.copied.set()
-    assert outcome(process)[:2] == (0, ANSWERED)
+    assert outcome(process)[:2] == (0, answered(folder / "copy"))
     timer.cancel()
     with suppress(OSError):
         while piece := os.read(ours, 1024):

@@ -1,6 +1,5 @@
 """Follows watches at a node: `svc webhook watch` (docs/command-line.md)."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -9,10 +8,10 @@ from urllib.parse import urlencode
 import click
 from attrs import define, field, frozen
 
+from svcd.cli.answers import ResponseObject, dumps
 from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient, ResponseObject
+from svcd.cli.http_client import NodeClient
 from svcd.cli.merchant.story import KEPT_EVENTS, ending_line, event_line, standing_line
-from svcd.cli.rendering import escape
 from svcd.commerce.payment_request import parse_reference
 
 PATH: Final = "/rpc/commerce/webhooks"
@@ -23,6 +22,8 @@ REQUESTS_PER_SECOND: Final = 5
 MAX_RETRY_SECONDS: Final = 30.0
 """Between two attempts to reach a node that is away, at most."""
 _WATCH: Final = re.compile("svcwh_[0-9a-f]{32}")
+_FOUND: Final = 2
+"""Watches of an order that are asked for: the newest one, and whether there are others."""
 _TRY_AGAIN: Final = (408, 429)
 """The statuses of refusals that end by themselves."""
 
@@ -40,17 +41,31 @@ def find_watch(node: NodeClient, wanted: str) -> ResponseObject:
     If the reference has others, standard error says so.
     """
     if _WATCH.fullmatch(wanted):
-        return node.get(f"{PATH}/{wanted}").object("subscription")
-    page = node.get(f"{PATH}?{urlencode({'reference': wanted, 'limit': 2})}")
+        return watch_with(node, wanted)
+    page = node.get(f"{PATH}?{urlencode({'reference': wanted, 'limit': _FOUND})}")
     watches = page.objects("subscriptions")
+    for watch in watches:
+        watch.check(reference=wanted)
     if not watches:
         raise CommandError(
             f"the merchant of this token has no watch of the order {wanted}; `svc webhook list` shows the watches"
         )
     if len(watches) > 1:
-        newest = watches[0].text("id")
-        click.echo(escape(f"{wanted} has several watches; the newest is {newest}, give an id for another"), err=True)
+        newest = watch_id(watches[0])
+        click.echo(f"{wanted} has several watches; the newest is {newest}, give an id for another", err=True)
     return watches[0]
+
+
+def watch_with(node: NodeClient, wanted: str) -> ResponseObject:
+    """The watch with this id; raises CommandError, even if the node shows another one."""
+    watch = node.get(f"{PATH}/{wanted}").object("subscription")
+    watch.check(id=wanted)
+    return watch
+
+
+def watch_id(watch: ResponseObject) -> str:
+    """The id of a watch, which goes into paths and commands; raises NoValidResponse."""
+    return watch.identifier("id", _WATCH, "svcwh_ and 32 lower-case hex digits")
 
 
 @define
@@ -58,6 +73,7 @@ class _Followed:
     """A watch that is being followed."""
 
     id: str
+    reference: str
     seen: set[str] = field(factory=set)
     """The ids of its events so far."""
     ended: bool = False
@@ -86,12 +102,12 @@ class Follower:
         followed: dict[str, _Followed] = {}
         for wanted in orders:
             watch = find_watch(self.node, wanted)
-            each = _Followed(watch.text("id"))
+            each = _Followed(watch_id(watch), watch.text("reference"))
             if each.id in followed:
                 continue
             followed[each.id] = each
             self._new_events(each, watch)
-            each.ended = watch.value("active") is not True
+            each.ended = not watch.flag("active")
             click.echo(standing_line(watch), err=True)
         return [*followed.values()]
 
@@ -99,12 +115,13 @@ class Follower:
         """Look at each watch once; gives the number of failures in a row since the node last answered."""
         for each in active:
             try:
-                watch = self.node.get(f"{PATH}/{each.id}").object("subscription")
+                watch = watch_with(self.node, each.id)
+                watch.check(reference=each.reference)
             except CommandError as error:
                 if _is_final(error):
                     raise
                 if failures == 0:
-                    click.echo(escape(f"no answer, asking again until there is one: {error}"), err=True)
+                    click.echo(f"no answer, asking again until there is one: {error}", err=True)
                 return min(failures + 1, 10)
             if failures:
                 failures = 0
@@ -115,17 +132,17 @@ class Follower:
     def _print(self, each: _Followed, watch: ResponseObject) -> None:
         new = self._new_events(each, watch)
         if len(new) == KEPT_EVENTS:
-            reference = escape(watch.text("reference"))
-            click.echo(f"{reference}: events may be missing, because the node shows the newest {KEPT_EVENTS}", err=True)
+            sentence = f"events may be missing, because the node shows the newest {KEPT_EVENTS}"
+            click.echo(f"{each.reference}: {sentence}", err=True)
         for event in new:
-            self._put({**_named(watch), **event.members}, event_line(event, watch))
-        if watch.value("active") is not True:
+            self._put(event.with_members(_named(watch)), event_line(event, watch))
+        if not watch.flag("active"):
             each.ended = True
-            ending = {name: watch.value(name) for name in ("ending", "endedAt") if name in watch}
+            ending = {name: watch.verbatim(name) for name in ("ending", "endedAt") if name in watch}
             self._put({**_named(watch), **ending}, ending_line(watch))
 
-    def _put(self, value: dict[str, object], line: str) -> None:
-        click.echo(json.dumps(value, separators=(",", ":")) if self.as_json else line)
+    def _put(self, value: ResponseObject | dict[str, object], line: str) -> None:
+        click.echo(dumps(value) if self.as_json else line)
 
     def _new_events(self, each: _Followed, watch: ResponseObject) -> list[ResponseObject]:
         """The events that were not seen before, oldest first."""
@@ -136,7 +153,7 @@ class Follower:
 
 def _named(watch: ResponseObject) -> dict[str, object]:
     """What every line of JSON says of its watch."""
-    return {"subscriptionId": watch.value("id"), **{name: watch.value(name) for name in ("reference", "active")}}
+    return {"subscriptionId": watch_id(watch), **{name: watch.verbatim(name) for name in ("reference", "active")}}
 
 
 def _is_final(error: CommandError) -> bool:

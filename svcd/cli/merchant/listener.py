@@ -4,7 +4,6 @@
 # mypy: allow-untyped-calls
 # ruff: noqa: N815
 
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -24,14 +23,15 @@ from twisted.internet.ssl import CertificateOptions
 from twisted.web.resource import Resource
 
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject, dumps, parse_object
 from svcd.cli.errors import CommandError, NoValidResponse
-from svcd.cli.http_client import ResponseObject, parse_object
 from svcd.cli.merchant.story import subject_of
-from svcd.cli.rendering import escape, format_time
+from svcd.cli.rendering import format_time
 from svcd.cli.secure_files import read_bounded, read_secret_line
 from svcd.cli.session import Session
 from svcd.commerce.signing import BadSignature, verify
 from svcd.interfaces import Clock
+from svcd.visible_text import visible
 from svcd.web.connections import BodyCaps, SiteLimits, UnreadBudget
 from svcd.web.rate_limits import Clients
 from svcd.web.responses import HttpError, method_not_allowed
@@ -112,17 +112,17 @@ class ReceivedEvent:
     """What a mismatched transfer or an alarm is about; empty for other events."""
     synced: bool
     """Whether the node's chain was the network's."""
-    body: bytes
+    body: ResponseObject
 
     def line(self, now: float, *, repeated: bool) -> str:
         """The event in one line; ``now`` is the Unix time in seconds, ``repeated`` marks a repeated delivery."""
         notes = [self.subject, "" if self.synced else "the node is not synced", "again" if repeated else ""]
         parts = [format_time(int(now * 1000)), self.name, self.payment, self.id, *notes]
-        return escape("  ".join(filter(None, parts)))
+        return "  ".join(filter(None, parts))
 
     def json(self) -> str:
         """The body on one line, in ASCII."""
-        return json.dumps(json.loads(self.body), separators=(",", ":"))
+        return dumps(self.body)
 
 
 def check_signature(body: bytes, *, timestamp: str, signature: str, secrets: Sequence[str], now: int) -> None:
@@ -137,24 +137,24 @@ def check_signature(body: bytes, *, timestamp: str, signature: str, secrets: Seq
 
 def parse_event(body: bytes) -> ReceivedEvent:
     """The event in a signed body (docs/webhook-reference.md); raises InvalidEvent."""
-    event = parse_object(body, "the body")
-    if event is None:
-        raise InvalidEvent("the body is signed but is not a JSON object")
     try:
-        return _event(event, body)
+        event = parse_object(body, "the body")
+        if event is None:
+            raise InvalidEvent("the body is signed but is not a JSON object")
+        return _event(event)
     except NoValidResponse as error:
         raise InvalidEvent(f"the body is signed but is not an event: {error}") from None
 
 
-def _event(event: ResponseObject, body: bytes) -> ReceivedEvent:
+def _event(event: ResponseObject) -> ReceivedEvent:
     name = event.text("event")
     return ReceivedEvent(
         id=event.text("id"),
         name=name,
         payment=_payment(event.object("payment")) if name.startswith("payment.") else "",
         subject=subject_of(event),
-        synced="node" not in event or event.object("node").value("synced") is True,
-        body=body,
+        synced="node" not in event or event.object("node").flag("synced"),
+        body=event,
     )
 
 
@@ -350,4 +350,4 @@ def _terminal_output(session: Session, listener: CallbackListener) -> ListenerOu
             listener.stop(error)
             raise
 
-    return ListenerOutput(print_event, lambda sentence: click.echo(escape(f"rejected: {sentence}"), err=True))
+    return ListenerOutput(print_event, lambda sentence: click.echo(visible(f"rejected: {sentence}"), err=True))

@@ -14,10 +14,11 @@ from svcd.chain.address import encode_address
 from svcd.chain.errors import RuleViolation
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import MAX_RESPONSE_BYTES, NodeClient, ResponseObject, invalid_response
+from svcd.cli.http_client import MAX_RESPONSE_BYTES, NodeClient
 from svcd.cli.payment_status import payment_status
-from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
+from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, format_work, network_of
@@ -28,6 +29,8 @@ from svcd.commerce.payment_request import (
     parse_price,
     parse_reference,
     parse_uri,
+    status_path,
+    wallet_path,
 )
 from svcd.light.chain_proof import ProvenChain, Unproved
 from svcd.light.payment_proof import (
@@ -268,14 +271,14 @@ def pay_request(
     if label is not None:
         body["label"] = label
     payment = session.node().post(_REQUEST, body).object("payment")
-    _check_uri(session, payment, body)
+    _check_request(session, payment, body)
     if "warning" in payment:
-        click.echo(f"Warning: {escape(payment.text('warning'))}.", err=True)
-    session.print_result(payment.members, _request_text(payment, session.url))
+        click.echo(f"Warning: {payment.text('warning')}.", err=True)
+    session.print_result(payment, _request_text(payment, session.url))
 
 
-def _check_uri(session: Session, payment: ResponseObject, body: dict[str, object]) -> None:
-    """Raise NoValidResponse unless the payment URI is for the requested payment: the buyer will trust it."""
+def _check_request(session: Session, payment: ResponseObject, body: dict[str, object]) -> None:
+    """Raise NoValidResponse unless all of the record is about the requested payment: the buyer will trust it."""
     try:
         request = parse_uri(payment.text("paymentUri"), payment.network(session.meant))
     except RuleViolation as violation:
@@ -291,8 +294,15 @@ def _check_uri(session: Session, payment: ResponseObject, body: dict[str, object
         if actual[name] != value:
             raise invalid_response(f"its payment URI has {actual[name]!r} for {name} instead of {value!r}")
     counted = evolve(request, terms=evolve(request.terms, since_height=payment.number("sinceHeight")))
-    if payment.text("checkoutPath") != checkout_path(counted):
-        raise invalid_response("its checkout is not for the payment of its payment URI")
+    payment.check(
+        recipient=request.terms.recipient,
+        amount=str(request.terms.amount),
+        reference=request.terms.reference,
+        requiredConfirmations=request.terms.required,
+        checkoutPath=checkout_path(counted),
+        walletPath=wallet_path(request),
+        statusPath=status_path(counted.terms),
+    )
 
 
 def _request_text(payment: ResponseObject, url: str) -> str:
@@ -345,8 +355,9 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
     """
     query = f"amountBaseUnits={amount}&coinPrice={format_amount(coin_price)}&hashPrice={format_amount(hash_price)}"
     advice = session.node().get(f"/rpc/commerce/confirmations?{query}").object("confirmations")
+    advice.check(amount=str(amount), coinPrice=format_amount(coin_price), hashPrice=format_amount(hash_price))
     count = advice.count("confirmations")
-    few = " (the most; they cost less to undo than the payment is worth)" if advice.value("capped") is True else ""
+    few = " (the most; they cost less to undo than the payment is worth)" if advice.flag("capped") else ""
     rows = [
         ("confirmations", f"{count}{few}"),
         ("amount", f"{format_coins(amount)}, worth {format_amount(amount * coin_price // BASE_UNITS_PER_COIN)}"),
@@ -355,7 +366,7 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
         ("network", f"{advice.number('hashesPerSecond'):,} hashes a second"),
         ("core", f"{advice.count('hashesPerCoreSecond')} hashes a second"),
     ]
-    session.print_result(advice.members, property_table(rows))
+    session.print_result(advice, property_table(rows))
 
 
 @click.command(cls=options.NumericCommand)
@@ -418,12 +429,12 @@ def verify(
     if minimum_work is not None:
         raise click.UsageError("--minimum-work needs --trustless or --proof")
     payment = payment_status(session.node(), terms)
-    session.print_result(payment.members, "\n".join(_payment_lines(payment)))
+    session.print_result(payment, "\n".join(_payment_lines(payment)))
 
 
 def _undoing(work: ResponseObject) -> str:
     hashes, hours = work.number("hashesToUndo"), work.text("coreHoursToUndo")
-    return escape(f"{hashes:,} hashes, {hours} hours of one core, {work.text('workConfirmations')} blocks of today")
+    return f"{hashes:,} hashes, {hours} hours of one core, {work.text('workConfirmations')} blocks of today"
 
 
 def _is_given(name: str) -> bool:
@@ -452,10 +463,10 @@ def _payment_lines(payment: ResponseObject) -> Iterator[str]:
     if "work" in payment:
         rows.append(("to undo", _undoing(payment.object("work"))))
     rows.append(("tip", f"{tip.number('height')}, {tip.text('hash')}"))
-    if "node" in payment and payment.object("node").value("synced") is False:
+    if "node" in payment and not payment.object("node").flag("synced"):
         rows.append(("node", "fetches blocks, or has had no new block for long: do not rely on this, ask again later"))
     yield property_table(rows)
     for mismatch in payment.objects("mismatches"):
         yield ""
-        yield escape(f"  another amount: {format_coins(mismatch.number('amount'))}, which does not pay this order")
-        yield escape(f"    {mismatch.text('txid')}, {pluralize(mismatch.count('confirmations'), 'confirmation')}")
+        yield f"  another amount: {format_coins(mismatch.number('amount'))}, which does not pay this order"
+        yield f"    {mismatch.text('txid')}, {pluralize(mismatch.count('confirmations'), 'confirmation')}"

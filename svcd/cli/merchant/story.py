@@ -6,8 +6,8 @@ Pure functions over a node's answer (docs/webhook-reference.md). Times are Unix 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from svcd.cli.http_client import ResponseObject
-from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
+from svcd.cli.answers import ResponseObject
+from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
 
 KEPT_EVENTS: Final = 32
 """Events of a watch that a node shows at most."""
@@ -31,7 +31,7 @@ def watch_text(watch: ResponseObject, now: int) -> str:
     parts = [property_table(_terms(watch))]
     if "events" in watch:
         parts += _story(watch)
-    return "\n\n".join([*parts, escape(f"next: {next_step(watch, now)}")])
+    return "\n\n".join([*parts, f"next: {next_step(watch, now)}"])
 
 
 def event_text(event: ResponseObject, required: int | None = None) -> str:
@@ -39,7 +39,7 @@ def event_text(event: ResponseObject, required: int | None = None) -> str:
     content = event.object("content")
     heading = f"{format_time(event.number('createdAt'))}  {event.text('event')}: {_heading(content, required)}"
     below = [*_details(content), _delivery(event), event.text("id")]
-    return "\n".join(map(escape, [heading, *(f"    {line}" for line in below)]))
+    return "\n".join([heading, *(f"    {line}" for line in below)])
 
 
 def event_line(event: ResponseObject, watch: ResponseObject) -> str:
@@ -47,32 +47,32 @@ def event_line(event: ResponseObject, watch: ResponseObject) -> str:
     content = event.object("content")
     state = "" if _is_aside(content) else _short_state(content.object("payment"), watch.count("requiredConfirmations"))
     name = [format_time(event.number("createdAt")), watch.text("reference"), event.text("event")]
-    return escape("  ".join(filter(None, [*name, state, subject_of(content)])))
+    return "  ".join(filter(None, [*name, state, subject_of(content)]))
 
 
 def standing_line(watch: ResponseObject) -> str:
     """The present state of a watch in one line."""
     payment = watch.object("payment")
     state = _short_state(payment, payment.count("requiredConfirmations"))
-    return escape(f"{watch.text('reference')}  {ending_of(watch) or state}")
+    return f"{watch.text('reference')}  {ending_of(watch) or state}"
 
 
 def ending_line(watch: ResponseObject) -> str:
     """The end of a watch in one line."""
     time = [format_time(watch.number("endedAt"))] if "endedAt" in watch else []
-    return escape("  ".join([*time, watch.text("reference"), ending_of(watch)]))
+    return "  ".join([*time, watch.text("reference"), ending_of(watch)])
 
 
 def ending_of(watch: ResponseObject) -> str:
     """How a watch has ended; "" for an active one."""
-    if watch.value("active") is True:
+    if watch.flag("active"):
         return ""
     return f"ended: {watch.text('ending')}" if "ending" in watch else "ended"
 
 
 def active_text(watch: ResponseObject) -> str:
     """Whether a watch is active, and how it has ended."""
-    if watch.value("active") is True:
+    if watch.flag("active"):
         return "yes"
     return f"no, {watch.text('ending')}" if "ending" in watch else "no"
 
@@ -89,8 +89,12 @@ def subject_of(content: ResponseObject) -> str:
 
 def is_waiting(event: ResponseObject) -> bool:
     """Whether an event waits for its delivery."""
-    settled = "deliveredAt" in event or any(event.members.get(name) is True for name in _OUTCOMES)
-    return "nextAttemptAt" in event or not settled
+    return "nextAttemptAt" in event or not ("deliveredAt" in event or _outcome(event))
+
+
+def _outcome(event: ResponseObject) -> str:
+    """Why an event is not sent any more; "" if it has been delivered or waits."""
+    return next((text for name, text in _OUTCOMES.items() if name in event and event.flag(name)), "")
 
 
 def next_step(watch: ResponseObject, now: int) -> str:
@@ -170,7 +174,7 @@ def _named(watch: ResponseObject, event: str) -> str:
 
 
 def _synced(payment: ResponseObject) -> bool:
-    return "node" not in payment or payment.object("node").value("synced") is True
+    return "node" not in payment or payment.object("node").flag("synced")
 
 
 def _next_delivery(event: ResponseObject, watch: ResponseObject, now: int) -> str:
@@ -231,13 +235,13 @@ def _terms(watch: ResponseObject) -> list[tuple[str, str]]:
 def _story(watch: ResponseObject) -> list[str]:
     """The registration, the events, oldest first, and the end."""
     events, required = watch.objects("events"), watch.count("requiredConfirmations")
-    told = [escape(f"{format_time(watch.number('createdAt'))}  registered")]
+    told = [f"{format_time(watch.number('createdAt'))}  registered"]
     if len(events) == KEPT_EVENTS:
         told.append(f"(the node shows the newest {KEPT_EVENTS} events; there may have been others before)")
     told += [event_text(event, required) for event in reversed(events)]
     if "endedAt" in watch:
-        told.append(escape(f"{format_time(watch.number('endedAt'))}  {ending_of(watch)}"))
-    if watch.members.get("moreMismatches") is True:
+        told.append(f"{format_time(watch.number('endedAt'))}  {ending_of(watch)}")
+    if "moreMismatches" in watch and watch.flag("moreMismatches"):
         told.append("(the watch has reported as many mismatches as it may, and reports no more of them)")
     return told
 
@@ -298,5 +302,4 @@ def _delivery(event: ResponseObject) -> str:
         again = "to be delivered again" if "deliveredAt" in event else "not delivered"
         due = format_time(event.number("nextAttemptAt"))
         return f"{again}: {attempts}{error}, next attempt {due}{_attempt(event)}"
-    outcome = next((text for name, text in _OUTCOMES.items() if event.members.get(name) is True), None)
-    return f"{outcome or 'not delivered, waits for another event of the watch'}: {attempts}{error}"
+    return f"{_outcome(event) or 'not delivered, waits for another event of the watch'}: {attempts}{error}"

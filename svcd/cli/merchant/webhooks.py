@@ -10,11 +10,12 @@ import click
 
 from svcd.chain.units import parse_amount
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject
 from svcd.cli.errors import CommandError, NoValidResponse
-from svcd.cli.http_client import NodeClient, ResponseObject
-from svcd.cli.merchant.following import PATH, Follower, find_watch, order
+from svcd.cli.http_client import NodeClient
+from svcd.cli.merchant.following import PATH, Follower, find_watch, order, watch_id
 from svcd.cli.merchant.story import active_text, event_text, is_waiting, watch_text
-from svcd.cli.rendering import TableColumn, escape, table
+from svcd.cli.rendering import TableColumn, table
 from svcd.cli.secure_files import read_secret_line
 from svcd.cli.session import Session
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS, parse_reference
@@ -166,7 +167,13 @@ def register(
         raise CommandError(
             f"{error}. The watch may still have been created; repeating the command shows it and creates no second one"
         ) from None
-    _print_watch(session, response.object("subscription"))
+    watch = response.object("subscription")
+    watch.check(reference=reference, recipient=recipient, amount=str(amount))
+    if confirmations is not None:
+        watch.check(requiredConfirmations=confirmations)
+    if since_height is not None:
+        watch.check(sinceHeight=str(since_height))
+    _print_watch(session, watch)
 
 
 @click.command()
@@ -228,7 +235,9 @@ def cancel(session: Session, id: str, token_file: Path | None) -> None:  # noqa:
     Example:
       svc webhook cancel svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
     """
-    _print_watch(session, _node(session, token_file).post(f"{PATH}/{id}/cancel", {}).object("subscription"))
+    watch = _node(session, token_file).post(f"{PATH}/{id}/cancel", {}).object("subscription")
+    watch.check(id=id)
+    _print_watch(session, watch)
 
 
 @click.command("list")
@@ -264,9 +273,11 @@ def list_watches(
     given = {"state": state, "host": host, "after": after, "limit": limit}
     query = urlencode({name: value for name, value in given.items() if value is not None})
     page = _node(session, token_file, reads=True).get(f"{PATH}?{query}")
+    for watch in page.objects("subscriptions") if state is not None else ():
+        watch.check(lastState=state)
     rows = [
         (
-            watch.text("id"),
+            watch_id(watch),
             watch.text("reference"),
             watch.text("lastState"),
             active_text(watch),
@@ -276,9 +287,9 @@ def list_watches(
     ]
     columns = [TableColumn(name) for name in ("watch", "reference", "last state", "active")]
     text = table([*columns, TableColumn("undelivered", align_right=True)], rows, None) if rows else "no watches"
-    if "next" in page:
-        text += f"\nmore: --after {escape(page.text('next'))}"
-    session.print_result({"subscriptions": page.value("subscriptions"), "next": page.value("next")}, text)
+    if following := page.cursor():
+        text += f"\nmore: --after {following}"
+    session.print_result({"subscriptions": page.verbatim("subscriptions"), "next": following}, text)
 
 
 @click.command("events")
@@ -299,7 +310,7 @@ def list_events(session: Session, wanted: str, token_file: Path | None) -> None:
     watch = find_watch(_node(session, token_file, reads=True), wanted)
     required = watch.count("requiredConfirmations")
     text = "\n\n".join(event_text(event, required) for event in watch.objects("events")) or "no events"
-    session.print_result({"events": watch.value("events")}, text)
+    session.print_result({"events": watch.verbatim("events")}, text)
 
 
 @click.command()
@@ -319,7 +330,8 @@ def redeliver(session: Session, id: str, event: str, token_file: Path | None) ->
     """
     path = f"{PATH}/{id}/events/{event}/redeliver"
     answer = _node(session, token_file).post(path, {}).object("event")
-    session.print_result(answer.members, event_text(answer))
+    answer.check(id=event)
+    session.print_result(answer, event_text(answer))
 
 
 @click.command("test")
@@ -339,12 +351,12 @@ def send_test(session: Session, callback_url: str, token_file: Path | None) -> N
     test = _node(session, token_file).post(f"{PATH}/test", body).object("test")
     seconds = f"{test.count('milliseconds') / 1000:.3f} s"
     if "error" in test:
-        raise CommandError(f"the callback failed after {seconds}: {escape(test.text('error'))}")
-    session.print_result(test.members, f"the callback answered {test.count('status')} after {seconds}")
+        raise CommandError(f"the callback failed after {seconds}: {test.text('error')}")
+    session.print_result(test, f"the callback answered {test.count('status')} after {seconds}")
 
 
 def _print_watch(session: Session, watch: ResponseObject) -> None:
-    session.print_result(watch.members, watch_text(watch, session.runtime.clock.milliseconds()))
+    session.print_result(watch, watch_text(watch, session.runtime.clock.milliseconds()))
 
 
 def _node(session: Session, token_file: Path | None, *, reads: bool = False) -> NodeClient:

@@ -10,8 +10,8 @@ import click
 from attrs import frozen
 
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject
 from svcd.cli.errors import CommandError, NoValidResponse
-from svcd.cli.http_client import ResponseObject
 from svcd.cli.operator.database import CHAIN_FILE, WEBHOOKS_FILE
 from svcd.cli.rendering import property_table
 from svcd.cli.session import Session
@@ -50,11 +50,12 @@ def backup(session: Session, folder: Path) -> None:
         response = _request_with_progress(session, path)
     except NoValidResponse as error:
         raise CommandError(f"{error}. The node may still be copying: check {path}") from None
+    response.check(path=str(path))
     files = response.object("files")
-    sizes = [(name, files.number(name)) for name in files.members]
+    sizes = [(name, files.number(name)) for name in _FILES if name in files]
     rows = [("folder", response.text("path")), ("tip", f"{response.number('height')}, {response.text('hash')}")]
     rows += [(name, f"{size / _MIB:,.1f} MiB") for name, size in sizes]
-    record = {name: response.value(name) for name in ("path", "height", "hash", "files")}
+    record = {name: response.verbatim(name) for name in ("path", "height", "hash", "files")}
     session.print_result(record, f"{property_table(rows)}\n\n{_KEYS}")
 
 

@@ -15,7 +15,7 @@ from svcd.cli import options
 from svcd.cli.errors import CommandError
 from svcd.cli.operator.reindex import ReindexResult, reindex
 from svcd.cli.operator.verify_chain import HeaderVerification, network_of, verify_chain, verify_headers
-from svcd.cli.rendering import escape, pluralize, property_table
+from svcd.cli.rendering import pluralize, property_table
 from svcd.cli.session import Session
 from svcd.process.datadir import CannotLock, lock_directory
 from svcd.process.privileges import UnsafeDirectory, become_owner
@@ -44,6 +44,7 @@ from svcd.store.offline_database import (
     used_bytes,
 )
 from svcd.store.optional_postgresql import postgresql_at
+from svcd.visible_text import visible
 
 if TYPE_CHECKING:
     from svcd.store.webhook_move import MoveResult, Step
@@ -90,7 +91,7 @@ def check(session: Session, data_dir: Path | None) -> None:
     if session.as_json:
         session.print_result(record, "")
     for problem in problems:
-        click.echo(f"wrong: {escape(problem)}", err=True)
+        click.echo(f"wrong: {visible(problem)}", err=True)
     if not damaged:
         raise CommandError(f"the databases in {data_dir} are sound, and the node does not start with such a key")
     if CHAIN in damaged:
@@ -129,7 +130,7 @@ def verify(session: Session, data_dir: Path | None, count: int | None) -> None:
     if result.wrong:
         if session.as_json:
             session.print_result(record, "")
-        raise CommandError(escape(result.wrong))
+        raise CommandError(result.wrong)
     rows = [
         ("headers", f"{result.count} valid, from block {result.first} on"),
         ("rate", f"{result.headers_per_second:.1f} headers/s on {pluralize(threads, 'core')}"),
@@ -173,7 +174,7 @@ def rebuild_(session: Session, data_dir: Path | None) -> None:
     ]
     if result.why:
         rows.append(("left out", f"{pluralize(result.lost, 'block')}, which the node downloads again: {result.why}"))
-    rows += [("not copied", escape(sentence)) for sentence in result.unread]
+    rows += [("not copied", sentence) for sentence in result.unread]
     session.print_result(record, property_table(rows))
 
 

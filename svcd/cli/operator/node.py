@@ -7,10 +7,11 @@ import click
 
 from svcd.chain.units import format_amount, parse_amount
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import is_alone, sync_state
 from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
-from svcd.cli.rendering import escape, format_coins, pluralize, property_table
+from svcd.cli.http_client import NodeClient
+from svcd.cli.rendering import format_coins, pluralize, property_table
 from svcd.cli.session import Session
 
 CHUNK: Final = 100
@@ -32,7 +33,7 @@ def status(session: Session) -> None:
     """
     response = session.operator().get("/operator/status").object("status")
     alone = {"syncState": sync_state(response)} if is_alone(response) else {}
-    session.print_result(response.members, object_text({**response.members, **alone}))
+    session.print_result(response, object_text({**response.shown(), **alone}))
 
 
 @click.command(cls=options.NumericCommand)
@@ -56,7 +57,7 @@ def mine(session: Session, blocks: int, producer: str | None) -> None:
     """
     body: dict[str, object] = {} if producer is None else {"producer": producer}
     hashes = _mine(session, blocks, body)
-    session.print_result({"hashes": hashes}, f"made {pluralize(len(hashes), 'block')}; the tip is {escape(hashes[-1])}")
+    session.print_result({"hashes": hashes}, f"made {pluralize(len(hashes), 'block')}; the tip is {hashes[-1]}")
 
 
 def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
@@ -71,7 +72,7 @@ def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
                 if hashes:
                     raise CommandError(f"{len(hashes)} of {blocks} blocks were made, then: {error}") from None
                 raise
-            made = _hashes(response)
+            made = _hashes(response, count)
             hashes += made
             bar.update(len(made))
     return hashes
@@ -93,7 +94,7 @@ def faucet(session: Session, recipient: str, amount: int) -> None:
     """
     body = {"recipient": recipient, "amount": format_amount(amount)}
     response = _ask_devnet(session.operator(), "/operator/faucet", body)
-    txid = response.text("txid")
+    txid = response.hash("txid")
     rows = [("txid", txid), ("amount", format_coins(amount)), ("recipient", recipient)]
     session.print_result({"txid": txid}, property_table(rows))
 
@@ -116,10 +117,10 @@ def reorganise(session: Session, depth: int, drop_transactions: bool) -> None:
     """
     body = {"depth": depth, "dropTransactions": drop_transactions}
     response = _ask_devnet(session.operator(timeout=DEVNET_TIMEOUT), "/operator/reorganise", body)
-    hashes = _hashes(response)
+    hashes = _hashes(response, depth + 1)
     session.print_result(
         {"hashes": hashes},
-        f"replaced {pluralize(depth, 'block')} by {len(hashes)} empty ones; the tip is {escape(hashes[-1])}",
+        f"replaced {pluralize(depth, 'block')} by {len(hashes)} empty ones; the tip is {hashes[-1]}",
     )
 
 
@@ -133,10 +134,10 @@ def _ask_devnet(operator: NodeClient, path: str, body: Mapping[str, object]) -> 
         raise
 
 
-def _hashes(response: ResponseObject) -> list[str]:
+def _hashes(response: ResponseObject, count: int) -> list[str]:
     hashes = response.texts("hashes")
-    if not hashes:
-        raise CommandError("the node answers that it made no blocks")
+    if len(hashes) != count:
+        raise CommandError(f"the node answers that it made {pluralize(len(hashes), 'block')} of {count}")
     return hashes
 
 
@@ -157,12 +158,12 @@ def participation(session: Session, state: str) -> None:
     """
     body = {"enabled": state == "on"}
     response = session.operator().post("/operator/participation", body)
-    record = {"enabled": response.value("enabled"), "waitsFor": response.value("waitsFor")}
-    if record["enabled"] is not (state == "on"):
+    enabled = response.flag("enabled")
+    if enabled is not (state == "on"):
         raise CommandError(f"the node does not confirm that participation is {state}")
-    waits = f", but not yet: {escape(response.text('waitsFor'))}" if record["waitsFor"] is not None else ""
-    text = f"the node makes blocks{waits}" if record["enabled"] else "the node makes no blocks"
-    session.print_result(record, text)
+    waits = f", but not yet: {response.text('waitsFor')}" if "waitsFor" in response else ""
+    text = f"the node makes blocks{waits}" if enabled else "the node makes no blocks"
+    session.print_result({"enabled": enabled, "waitsFor": response.verbatim("waitsFor")}, text)
 
 
 @click.command()
@@ -178,20 +179,18 @@ def limits(session: Session) -> None:
     """
     response = session.operator().get("/operator/limits")
     text = "\n\n".join(_limit_text(limit) for limit in response.objects("limits"))
-    session.print_result({"limits": response.value("limits")}, text)
+    session.print_result({"limits": response.verbatim("limits")}, text)
 
 
 def _limit_text(limit: ResponseObject) -> str:
-    value = limit.value("value")
-    if type(value) not in {int, float}:
-        raise invalid_response("value must be a number")
-    setting = f", set by {escape(limit.text('setting'))}" if limit.value("setting") is not None else ""
-    shown = "none" if value == 0 else f"{value} {escape(limit.text('unit'))}"
-    return f"{escape(limit.text('name'))}: {shown}{setting}\n  stops: {escape(limit.text('stops'))}"
+    value = limit.quantity("value")
+    setting = f", set by {limit.text('setting')}" if "setting" in limit else ""
+    shown = "none" if value == 0 else f"{value} {limit.text('unit')}"
+    return f"{limit.text('name')}: {shown}{setting}\n  stops: {limit.text('stops')}"
 
 
 def object_text(members: Mapping[str, object]) -> str:
-    """Any JSON object as indented text; names such as ``syncState`` become ``sync state``."""
+    """Visible members of an object as indented text; names such as ``syncState`` become ``sync state``."""
     return "\n".join(_object_lines(members))
 
 
@@ -225,8 +224,8 @@ def _is_nested(value: object) -> bool:
 def _scalar(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "none" if value is None or value in ([], {}) else escape(str(value))
+    return "none" if value is None or value in ([], {}) else str(value)
 
 
 def _label(name: str) -> str:
-    return escape("".join(f" {c.lower()}" if c.isupper() else c for c in name))
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name)

@@ -1,16 +1,19 @@
 """`svc node peers …`: the peers and bans of a running node, over the socket in its data directory."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 import click
 
 from svcd.cli import options
-from svcd.cli.http_client import ResponseObject, invalid_response
-from svcd.cli.rendering import escape, format_time, pluralize
+from svcd.cli.answers import ResponseObject
+from svcd.cli.rendering import format_time, pluralize
 from svcd.cli.session import Session
+from svcd.visible_text import visible
 
 MAX_SECONDS: Final = 10 * 365 * 24 * 3_600
+_WORK: Final = re.compile("[0-9]{1,80}")
 _KINDS: Final = {"node": "node", "endpoint": "endpoint", "address": "address", "posts": "posts from"}
 
 
@@ -46,7 +49,7 @@ def peers(context: click.Context) -> None:
         session: Session = context.obj
         response = session.operator().get("/operator/peers")
         text = peers_text(response)
-        session.print_result({"peers": response.value("peers"), "bans": response.value("bans")}, text)
+        session.print_result({name: response.verbatim(name) for name in ("peers", "bans")}, text)
 
 
 @peers.command()
@@ -66,12 +69,11 @@ def add(session: Session, endpoint: str) -> None:
       svc node peers add https://node.example
     """
     response = session.operator().post("/operator/peers/add", {"endpoint": endpoint})
-    record = {"peer": response.value("peer"), "why": response.value("why")}
-    if record["peer"] is None:
-        text = f"{escape(endpoint)} is added, but is not a peer yet: {escape(response.text('why'))}"
-    else:
+    if "peer" in response:
         text = "\n".join(["connected", *_peer_lines(response.object("peer"))])
-    session.print_result(record, text)
+    else:
+        text = f"{visible(endpoint)} is added, but is not a peer yet: {response.text('why')}"
+    session.print_result({name: response.verbatim(name) for name in ("peer", "why")}, text)
 
 
 @peers.command()
@@ -100,9 +102,9 @@ def ban(session: Session, target: dict[str, object], seconds: int | None) -> Non
     body = target if seconds is None else {**target, "seconds": seconds}
     response = session.operator().post("/operator/peers/ban", body)
     banned, dropped = response.object("ban"), response.texts("dropped")
-    effect = f"dropped: {', '.join(map(escape, dropped))}" if dropped else "no peer was dropped"
+    effect = f"dropped: {', '.join(dropped)}" if dropped else "no peer was dropped"
     text = "\n".join(["banned", *_ban_lines(banned), f"  {effect}"])
-    session.print_result({"ban": dict(banned.members), "dropped": dropped}, text)
+    session.print_result({"ban": banned, "dropped": response.verbatim("dropped")}, text)
 
 
 @peers.command()
@@ -121,7 +123,7 @@ def unban(session: Session, target: dict[str, object]) -> None:
     """
     session.operator().post("/operator/peers/unban", target)
     (name,) = target.values()
-    session.print_result({"unbanned": name}, f"{escape(str(name))} is no longer banned")
+    session.print_result({"unbanned": name}, f"{visible(str(name))} is no longer banned")
 
 
 def peers_text(response: ResponseObject) -> str:
@@ -137,27 +139,20 @@ def _section(noun: str, items: list[ResponseObject]) -> Iterator[str]:
 
 
 def _peer_lines(peer: ResponseObject) -> Iterator[str]:
-    address = f" at {escape(peer.text('address'))}" if "address" in peer else ""
-    yield f"  {escape(peer.text('endpoint'))}{address}"
-    yield f"    {escape(peer.text('nodeId'))}, {escape(peer.text('direction'))}"
+    address = f" at {peer.text('address')}" if "address" in peer else ""
+    yield f"  {peer.text('endpoint')}{address}"
+    yield f"    {peer.text('nodeId')}, {peer.text('direction')}"
     chain = "chain unknown yet"
     if "height" in peer:
-        chain = f"height {peer.number('height')}, work {_work(peer)}"
+        chain = f"height {peer.number('height')}, work {peer.identifier('work', _WORK, 'a number')}"
     failures = pluralize(peer.count("failures"), "failure")
     yield f"    {chain}, last seen {format_time(peer.number('lastSeen'))}, {failures} since"
-    if "otherChanges" in peer and peer.value("otherChanges") is True:
+    if "otherChanges" in peer and peer.flag("otherChanges"):
         yield "    has other changes of the producers than this node: all nodes need the newest file of the network"
 
 
-def _work(peer: ResponseObject) -> str:
-    text = peer.text("work")
-    if not (text.isascii() and text.isdigit()):
-        raise invalid_response("work must be a number")
-    return text
-
-
 def _ban_lines(ban: ResponseObject) -> Iterator[str]:
-    yield f"  {_KINDS.get(ban.text('kind'), 'something')} {escape(ban.text('name'))}"
+    yield f"  {_KINDS.get(ban.text('kind'), 'something')} {ban.text('name')}"
     end = f"until {format_time(ban.number('until'))}" if "until" in ban else "permanent"
-    reason = f": {escape(ban.text('reason'))}" if "reason" in ban else ""
-    yield f"    {end}, {'by the operator' if ban.value('own') is True else 'by the node'}{reason}"
+    reason = f": {ban.text('reason')}" if "reason" in ban else ""
+    yield f"    {end}, {'by the operator' if ban.flag('own') else 'by the node'}{reason}"

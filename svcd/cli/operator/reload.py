@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import click
 
 from svcd.cli import options
-from svcd.cli.http_client import ResponseObject
-from svcd.cli.rendering import escape, pluralize
+from svcd.cli.answers import ResponseObject
+from svcd.cli.rendering import pluralize
 from svcd.cli.session import Session
 
 
@@ -39,7 +39,7 @@ def reload_configuration(session: Session, trust_clock: bool) -> None:
 def _reload(session: Session, *, trust_clock: bool = False) -> None:
     response = session.operator().post("/operator/reload", {"trustClock": True} if trust_clock else {})
     keys = ("added", "changed", "removed", "settings", "certificates", "left")
-    session.print_result({key: response.value(key) for key in keys}, "\n".join(_lines(response)))
+    session.print_result({key: response.verbatim(key) for key in keys}, "\n".join(_lines(response)))
 
 
 @click.group()
@@ -73,21 +73,21 @@ def _lines(response: ResponseObject) -> Iterator[str]:
     changes = list(_changes(response))
     yield from changes or ["nothing has changed"]
     if left := response.texts("left"):
-        yield f"restart the node to change {', '.join(map(escape, left))}"
+        yield f"restart the node to change {', '.join(left)}"
 
 
 def _changes(response: ResponseObject) -> Iterator[str]:
     for name in response.texts("added"):
-        yield f"added {escape(name)}"
+        yield f"added {name}"
     for merchant in response.objects("changed"):
-        yield f"changed {escape(merchant.text('name'))}: {', '.join(map(escape, merchant.texts('settings')))}"
+        yield f"changed {merchant.text('name')}: {', '.join(merchant.texts('settings'))}"
     for merchant in response.objects("removed"):
         watches, undelivered = merchant.count("watches"), merchant.count("undelivered")
         yield (
-            f"removed {escape(merchant.text('name'))}: {pluralize(watches, 'active webhook')} continue; events wait "
+            f"removed {merchant.text('name')}: {pluralize(watches, 'active webhook')} continue; events wait "
             f"for {pluralize(undelivered, 'webhook')}, and are kept for a week and sent if it is configured again"
         )
     for name in response.texts("settings"):
-        yield f"set {escape(name)}"
+        yield f"set {name}"
     for certificate in response.objects("certificates"):
-        yield f"renewed {escape(certificate.text('file'))}"
+        yield f"renewed {certificate.text('file')}"

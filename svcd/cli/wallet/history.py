@@ -13,12 +13,14 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.units import format_amount
 from svcd.cli import options
-from svcd.cli.http_client import ResponseObject
+from svcd.cli.answers import ResponseObject, invalid_response
+from svcd.cli.chain_commands import transfer_of
 from svcd.cli.rendering import TableColumn, format_time, pluralize, table
 from svcd.cli.session import Session
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, reconcile
 from svcd.cli.wallet.preflight import fetch_account_view
 from svcd.cli.wallet.unlocking import load_keyfile
+from svcd.keyfile import Keyfile
 
 MAX_LIMIT: Final = 100
 _CURSOR: Final = re.compile("[0-9]{1,16}-[0-9]{1,16}")
@@ -64,7 +66,7 @@ class _HistoryPage:
     def as_json(self) -> dict[str, object]:
         return {
             "address": self.address,
-            "transactions": [record.members for record in self.records],
+            "transactions": self.records,
             "next": self.next,
             "waiting": [_pending_json(pending, self.params) for pending in self.pending],
             "otherWaiting": self.other_pending,
@@ -107,14 +109,23 @@ def history(session: Session, limit: int, before: str | None, keyfile: Path) -> 
     own = reconcile(PendingFile(keyfile, opened.params), key, view, node.clock.milliseconds()).pending
     cursor = "" if before is None else f"&before={before}"
     response = node.get(f"/rpc/address/{opened.address}/transactions?limit={limit}{cursor}")
-    following = response.text("next") if "next" in response else None
+    response.check(address=opened.address)
     in_mempool = sum(pending.transfer.nonce < view.pending_nonce for pending in own)
     others = max(view.pending_nonce - view.nonce - in_mempool, 0)
     shown = own if before is None else ()
     first = response.number("pruneHeight") if "pruneHeight" in response else 0
     records = response.objects("transactions")
-    page = _HistoryPage(opened.address, opened.params, records, following, shown, others, first)
+    for record in records:
+        _check(record, opened)
+    page = _HistoryPage(opened.address, opened.params, records, response.cursor(), shown, others, first)
     session.print_result(page.as_json(), "\n".join(_lines(page, session.runtime.terminal_width())))
+
+
+def _check(record: ResponseObject, keyfile: Keyfile) -> None:
+    """Raise NoValidResponse unless the record is of a transfer of the wallet, and says of it what its txid proves."""
+    transfer = transfer_of(record, record.hash("txid"), keyfile.params)
+    if decode_address(keyfile.address, keyfile.params.address_prefix) not in (transfer.sender, transfer.recipient):
+        raise invalid_response(f"{record.name} is neither from nor to {keyfile.address}, which was requested")
 
 
 def _lines(page: _HistoryPage, width: int | None) -> Iterator[str]:

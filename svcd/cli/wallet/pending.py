@@ -21,6 +21,7 @@ from svcd.chain.encoding import canonical, exact_fields, parse_json, parse_wire_
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.cli.chain_commands import transaction
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
 from svcd.cli.rendering import format_coins
@@ -262,7 +263,7 @@ def depths(node: NodeClient, transfers: Iterable[Transfer]) -> dict[bytes, int]:
     found = {}
     for transfer in transfers:
         try:
-            record = node.get(f"/rpc/transaction/{transfer.txid.hex()}").object("transaction")
+            record = transaction(node, transfer.txid.hex())
         except ErrorResponse as response:
             if response.status == _NOT_FOUND:
                 continue

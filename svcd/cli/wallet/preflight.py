@@ -8,8 +8,10 @@ from attrs import frozen
 from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams, known_networks
 from svcd.chain.transaction import Draft, Transfer
+from svcd.cli.answers import ResponseObject
+from svcd.cli.chain_commands import account
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import NodeClient, ResponseObject
+from svcd.cli.http_client import NodeClient
 from svcd.cli.rendering import Rows, format_coins, pluralize
 from svcd.keyfile import Keyfile
 
@@ -62,8 +64,7 @@ def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
     consensus = node.get("/rpc/consensus").object("consensus")
     params = network_params(status, consensus, known_networks(keyfile.params))
     check_wallet(keyfile, params)
-    account = node.get(f"/rpc/balance/{keyfile.address}").object("account")
-    return account_view(params, status, account)
+    return account_view(params, status, account(node, keyfile.address))
 
 
 def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
@@ -113,17 +114,17 @@ def recipient_balance(node: NodeClient, request: SendRequest, params: NetworkPar
     if request.amount >= params.account_minimum:
         return None
     decode_address(request.recipient, params.address_prefix, "recipient")
-    return node.get(f"/rpc/balance/{request.recipient}").object("account").number("balance")
+    return account(node, request.recipient).number("balance")
 
 
-def account_view(params: NetworkParams, status: ResponseObject, account: ResponseObject) -> AccountView:
+def account_view(params: NetworkParams, status: ResponseObject, shown: ResponseObject) -> AccountView:
     """The view in two responses of a node; raises CommandError."""
     return AccountView(
         params=params,
-        balance=account.number("balance"),
-        nonce=account.number("nonce"),
-        pending_nonce=account.number("pendingNonce"),
-        pending_balance=account.number("pendingBalance"),
+        balance=shown.number("balance"),
+        nonce=shown.number("nonce"),
+        pending_nonce=shown.number("pendingNonce"),
+        pending_balance=shown.number("pendingBalance"),
         tip_time=params.slot_time(status.number("slot")),
         catching_up=status.text("syncState") != "synced",
     )

@@ -8,11 +8,13 @@ from attrs import evolve, frozen
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer
 from svcd.chain.units import format_amount, parse_amount
 from svcd.cli import options
+from svcd.cli.answers import ResponseObject
+from svcd.cli.chain_commands import transaction, transfer_of
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
+from svcd.cli.http_client import NodeClient
 from svcd.cli.rendering import format_coins, format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.pending import PendingFile
@@ -21,8 +23,6 @@ from svcd.cli.wallet.send import OutgoingPayment, send_payment, signing_options
 from svcd.cli.wallet.unlocking import load_keyfile
 from svcd.commerce.payment_request import refund_reference
 from svcd.keyfile import Keyfile
-
-_SIGNED: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
 
 _WALKS: Final = 5
 """How often the pages of a list are read until no block comes in between."""
@@ -121,10 +121,7 @@ def _received(node: NodeClient, keyfile: Keyfile, txid: str) -> ReceivedPayment:
 
     The txid proves who signed the payment: a node cannot name another sender.
     """
-    record = node.get(f"/rpc/transaction/{txid}").object("transaction")
-    payment = _parse(record, keyfile.params)
-    if payment.transfer.txid.hex() != txid:
-        raise invalid_response(f"it returns the transfer {payment.transfer.txid.hex()} for {txid}")
+    payment = _parse(transaction(node, txid), txid, keyfile.params)
     if payment.recipient != keyfile.address:
         raise CommandError(f"{txid} is a payment to {payment.recipient}, not to this wallet, {keyfile.address}")
     if payment.sender == keyfile.address:
@@ -132,8 +129,8 @@ def _received(node: NodeClient, keyfile: Keyfile, txid: str) -> ReceivedPayment:
     return payment
 
 
-def _parse(record: ResponseObject, params: NetworkParams) -> ReceivedPayment:
-    transfer = parse_transfer({name: record.value(name) for name in _SIGNED}, params)
+def _parse(record: ResponseObject, txid: str, params: NetworkParams) -> ReceivedPayment:
+    transfer = transfer_of(record, txid, params)
     return ReceivedPayment(
         transfer,
         encode_address(transfer.sender, params.address_prefix),
@@ -206,7 +203,7 @@ def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
     if reference is None:
         return payment.transfer.amount
     listed = sent_under_reference(node, payment.recipient, reference, payment.sender)
-    return sum(each.number("amount") for each in listed.values() if each.value("canonical") is True)
+    return sum(each.number("amount") for each in listed.values() if each.flag("canonical"))
 
 
 def _refunded(node: NodeClient, payment: ReceivedPayment, file: PendingFile, besides: int | None = None) -> int:
@@ -245,8 +242,12 @@ def _walk(node: NodeClient, recipient: str, reference: str, sender: str) -> tupl
     after = ""
     while True:
         page = node.get(f"/rpc/commerce/payments?recipient={recipient}&reference={reference}&limit=100{after}")
-        tips.add(page.object("tip").text("hash"))
-        listed.update({each.text("txid"): each for each in page.objects("payments") if each.text("sender") == sender})
-        if "next" not in page:
+        tips.add(page.object("tip").hash("hash"))
+        for each in page.objects("payments"):
+            each.check(reference=reference)
+            if each.text("sender") == sender:
+                listed[each.hash("txid")] = each
+        following = page.cursor()
+        if following is None:
             return tips, listed
-        after = f"&after={page.text('next')}"
+        after = f"&after={following}"

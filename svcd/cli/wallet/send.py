@@ -18,11 +18,11 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Draft, Transfer, check_reference, sign_transfer
 from svcd.chain.units import parse_amount
 from svcd.cli import options
-from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
+from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
 from svcd.cli.payment_status import payment_status
 from svcd.cli.prompts import PasswordSource, confirm
-from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
+from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.payment_link import PaymentLink, parse_link
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, Reconciliation, depths, reconcile
@@ -452,9 +452,9 @@ def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView,
         click.echo(f"Warning: {unknown}.", err=True)
         return
     state = status.text("state")
-    if state == "unpaid" or status.text("txid") in {transfer.txid.hex() for transfer in same}:
+    if state == "unpaid" or (txid := status.hash("txid")) in {transfer.txid.hex() for transfer in same}:
         return
-    paid = f"this order is already paid ({escape(state)}, {escape(status.text('txid'))})"
+    paid = f"this order is already paid ({state}, {txid})"
     if payment.assume_yes and not payment.request.again:
         raise CommandError(f"{paid}; omit --yes to pay it again")
     click.echo(f"Warning: {paid}.", err=True)
@@ -470,8 +470,7 @@ def _broadcast(node: NodeClient, payment: OutgoingPayment, transfer: Transfer) -
     pending.save(transfer, NodeAnswer.NONE, now=node.clock.milliseconds())
     try:
         response = node.post("/rpc/broadcast", {"transaction": parse_wire_object(transfer.wire)})
-        if response.text("txid") != transfer.txid.hex():
-            raise NoValidResponse(f"the node returns another txid, {response.text('txid')}")
+        response.check(txid=transfer.txid.hex())
         state = response.text("state")
     except CommandError as error:
         repeat = "repeat the command without --again" if payment.request.again else "repeat the command"

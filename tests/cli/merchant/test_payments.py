@@ -111,7 +111,7 @@ def test_a_request_with_another_uri_is_rejected(
         ({"networkId": 1}, "its payment URI is invalid: recipient must be an address of this network"),
         ({"paymentUri": "svc:"}, "its payment URI is invalid"),
         ({"paymentUri": None}, "payment.paymentUri must be a string"),
-        ({"checkoutPath": f"/pay/?reference=order-1&recipient={ADDRESS}&amount=2.5"}, "its checkout is not for the"),
+        ({"checkoutPath": f"/pay/?reference=order-1&recipient={ADDRESS}&amount=2.5"}, "payment.checkoutPath is not "),
     ],
 )
 def test_an_invalid_request_is_rejected(terminal: Terminal, changes: dict[str, object], sentence: str) -> None:
@@ -199,11 +199,11 @@ def test_a_wrong_call(terminal: Terminal, words: tuple[str, ...], sentence: str)
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"reference": "order-2"}, "payment.reference is 'order-2', but 'order-1' was requested"),
-        ({"recipient": ADDRESS}, f"payment.recipient is '{ADDRESS}', but '{OTHER}' was requested"),
-        ({"amount": "1"}, "payment.amount is '1', but '250000000' was requested"),
+        ({"reference": "order-2"}, "payment.reference is not 'order-1', which was requested"),
+        ({"recipient": ADDRESS}, f"payment.recipient is not '{OTHER}', which was requested"),
+        ({"amount": "1"}, "payment.amount is not '250000000', which was requested"),
         ({"requiredConfirmations": 1}, "payment.requiredConfirmations is not 12, which was requested"),
-        ({"sinceHeight": None}, "payment.sinceHeight must be a string"),
+        ({"sinceHeight": None}, "payment.sinceHeight is not '5', which was requested"),
     ],
 )
 def test_a_response_for_other_terms_is_rejected(

@@ -17,7 +17,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
-from svcd.cli.http_client import ResponseObject
+from svcd.cli.answers import ResponseObject, dumps
 from svcd.cli.merchant.following import PATH, POLL_SECONDS
 from svcd.cli.merchant.story import KEPT_EVENTS, event_text, next_step, watch_text
 from svcd.cli.merchant.webhooks import EVENTS, STATES
@@ -488,7 +488,7 @@ class OneWatch(BaseHTTPRequestHandler):
             self.rfile.read(1)  # until the client closes the connection
             return
         self.server.answered.acquire()  # type: ignore[attr-defined]
-        body = json.dumps({"ok": True, "subscription": dict(watch().members)}).encode()
+        body = dumps({"ok": True, "subscription": watch()}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

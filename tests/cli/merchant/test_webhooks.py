@@ -132,6 +132,7 @@ def test_register_sends_only_required_fields_by_default(terminal: Terminal, keep
 def test_register_sends_every_given_option(terminal: Terminal, keeping: Keeping) -> None:
     names = ("--event", "payment.confirmed", "--event", "payment.reorged")
     since = ("--since-height", 7)
+    keeping.answer = (201, {"ok": True, "subscription": watch(requiredConfirmations=1, sinceHeight="7")})
     terminal.ok(*REGISTER, "--confirmations", 1, "--ttl", 600, "--pay-within", 60, *since, *names, env=ENVIRONMENT)
     _, _, body = keeping.asked[0]
     assert body["events"] == ["payment.confirmed", "payment.reorged"]

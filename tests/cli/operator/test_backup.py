@@ -122,12 +122,12 @@ def test_progress_follows_a_real_copy(node: Node, terminal: Terminal, tmp_path: 
     assert growth[0].copied < growth[0].total / 2 < growth[-1].copied
 
 
-ANSWER = b'{"ok":true,"path":"/copy","height":"7","hash":"ab","files":{"chain.sqlite":"1000"}}'
+ANSWER = b'{"ok":true,"path":"%b","height":"7","hash":"ab","files":{"chain.sqlite":"1000"}}'
 
 
 def test_progress_is_shown_at_a_terminal_until_the_node_answers(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "chain.sqlite").touch()
-    terminal.operator.site = site_of(Later(ANSWER, terminal.clock), terminal.clock)
+    terminal.operator.site = site_of(Later(ANSWER % bytes(terminal.folder / "copy"), terminal.clock), terminal.clock)
     command = ("node", "backup", "copy", "--data-dir", tmp_path)
     assert terminal.ok(*command).err == ""
     terminal.stderr_is_terminal = True

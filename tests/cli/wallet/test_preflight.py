@@ -8,8 +8,8 @@ from attrs import evolve
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET, MAINNET, NETWORKS
 from svcd.chain.transaction import Draft, sign_transfer
+from svcd.cli.answers import ResponseObject
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import ResponseObject
 from svcd.cli.wallet.preflight import (
     AccountView,
     SendRequest,
@@ -44,15 +44,15 @@ VIEW = AccountView(
 DRAFT = Draft(recipient=OTHER, amount=2 * COIN, fee=FEE, nonce=3, timestamp=NOW, reference="order-17")
 
 
+NAMED = {"chainId": "SVC-DEVNET", "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
+
+
 def status(**changed: Any) -> ResponseObject:
-    named = {"chainId": "SVC-DEVNET", "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
-    return ResponseObject("status", {**named, "syncState": "synced", "slot": "400", **changed})
+    return ResponseObject("status", {**NAMED, "syncState": "synced", "slot": "400", **changed})
 
 
 def consensus(**changed: Any) -> ResponseObject:
-    return ResponseObject(
-        "consensus", {**status().members, "minimumFee": "10000", "accountMinimum": "1000000", **changed}
-    )
+    return ResponseObject("consensus", {**NAMED, "minimumFee": "10000", "accountMinimum": "1000000", **changed})
 
 
 ACCOUNT = ResponseObject(

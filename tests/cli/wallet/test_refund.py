@@ -9,8 +9,8 @@ from attrs import evolve
 
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
+from svcd.cli.answers import ResponseObject
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import ResponseObject
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile
 from svcd.cli.wallet.refund import sent_under_reference
 from svcd.commerce.payment_request import refund_reference
@@ -161,7 +161,7 @@ def test_a_node_cannot_make_an_own_refund_smaller(
 
     def belittled(*asked: Any) -> dict[str, ResponseObject]:
         listed = sent_under_reference(*asked)
-        return {txid: ResponseObject(each.name, {**each.members, "amount": "0"}) for txid, each in listed.items()}
+        return {txid: each.with_members({"amount": "0"}) for txid, each in listed.items()}
 
     monkeypatch.setattr("svcd.cli.wallet.refund.sent_under_reference", belittled)
     assert "2 coins of the 0 coins" in refusal(terminal, paid)
@@ -211,7 +211,7 @@ def test_payments_that_cannot_be_refunded(rich: Node, terminal: Terminal, paid: 
 def test_a_node_cannot_name_another_sender(rich: Node, terminal: Terminal, paid: str) -> None:
     forged = pay(rich, terminal, COIN, "order-1")
     record = json.loads(terminal.ok("tx", forged, "--json").out)
-    site = canned(transaction=record)
+    site = canned(transaction={**record, "txid": paid})
     site.by_path[paid] = site.by_path["transaction"]
     terminal.public.site = site_of(site, terminal.clock)
     assert terminal.failure("wallet", "refund", paid, "--yes", env=KNOWN) == (
@@ -228,8 +228,8 @@ class Pages:
     def get(self, path: str) -> ResponseObject:
         """The next page."""
         number = int("after" in path)
-        sent = {"txid": f"{number}", "sender": ADDRESS, "amount": "5", "canonical": True}
-        tip = {"height": "3", "hash": self.tips.pop(0)}
+        sent = {"txid": 64 * f"{number}", "sender": ADDRESS, "reference": "refund:order-17", "amount": "5"}
+        tip = {"height": "3", "hash": 64 * self.tips.pop(0)}
         return ResponseObject("page", {"payments": [sent], "next": None if number else "3-0-0", "tip": tip})
 
 
@@ -238,10 +238,10 @@ def test_payments_are_read_again_if_the_chain_changes_between_two_pages() -> Non
         return sent_under_reference(node, FAUCET, "refund:order-17", ADDRESS)
 
     changing = Pages("a", "b", "b", "b")
-    assert list(read(changing)) == ["0", "1"]
+    assert list(read(changing)) == [64 * "0", 64 * "1"]
     assert changing.tips == []
     with pytest.raises(CommandError, match="changed again and again while its payments were read"):
-        read(Pages(*"abcdefghij"))
+        read(Pages(*"0123456789"))
 
 
 @pytest.mark.parametrize(
