@@ -15,8 +15,8 @@ from attrs import evolve, frozen
 from svcd.chain.units import format_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
-from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient
+from svcd.cli.errors import CommandError
+from svcd.cli.http_client import ListLimits, NodeClient
 from svcd.cli.prices import Prices, read_prices, value_of
 from svcd.cli.rendering import format_coins, format_time
 from svcd.cli.session import Session
@@ -29,10 +29,14 @@ _SIGNS: Final = {"allocation": 1, "received": 1, "reward": 1, "sent": -1, "self"
 _DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FORMULA: Final = ("=", "+", "-", "@")
 """The first characters by which spreadsheets know a formula."""
-_TOO_MANY_REQUESTS: Final = 429
-_PAUSE: Final = 2.0
-"""Seconds until the next attempt after the node has refused a request for its rate."""
-_ATTEMPTS: Final = 60
+_LIMITS: Final = ListLimits(
+    pages=100_000,
+    bytes=1024 * 1024 * 1024,
+    seconds=24 * 3600,
+    attempts=60,
+    advice="export a shorter period with --from and --to",
+)
+"""Of an export: the blocks of centuries, of which a page looks at 2,000, and two million entries."""
 
 
 def _date(text: str) -> datetime:
@@ -204,32 +208,16 @@ def export(
 
 def _statement(node: NodeClient, address: str, period: Period) -> Statement:
     entries: list[ResponseObject] = []
-    place = (-1, -1)
-    after = ""
-    while True:
-        page = _page(node, f"/rpc/address/{address}/statement?limit={PAGE}{period.query}{after}")
+    balance, place = 0, (-1, -1)
+    for page in node.pages(f"/rpc/address/{address}/statement?limit={PAGE}{period.query}", _LIMITS):
         page.check(address=address)
+        balance = page.number("balance")
         for entry in page.objects("entries"):
             before, place = place, (entry.number("height"), entry.count("index"))
             if place <= before or not period.includes(entry.number("time")):
                 raise invalid_response(f"{entry.name} is not in order, or not in the period that was requested")
             entries.append(entry)
-        following = page.cursor()
-        if following is None:
-            return Statement(address, entries, page.number("balance"))
-        after = f"&after={following}"
-
-
-def _page(node: NodeClient, path: str) -> ResponseObject:
-    """The response to GET ``path``, repeated after 429 until the node accepts it; raises CommandError."""
-    for _ in range(_ATTEMPTS):
-        try:
-            return node.get(path)
-        except ErrorResponse as response:
-            if response.status != _TOO_MANY_REQUESTS:
-                raise
-        node.clock.sleep(_PAUSE)
-    return node.get(path)
+    return Statement(address, entries, balance)
 
 
 def _valuation(statement: Statement, prices: Prices) -> Valuation:

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPMessage, IncompleteRead, RemoteDisconnected
 from ipaddress import ip_address
@@ -34,6 +34,9 @@ POLL_SECONDS: Final = 0.5
 
 _URL: Final = re.compile(r"(https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?)/?")
 _SUCCESSES: Final = (200, 201, 202)
+_TOO_MANY_REQUESTS: Final = 429
+_PAUSE: Final = 2.0
+"""Seconds until the next attempt after the node has refused a request for its rate, whatever its `Retry-After` says."""
 _JSON_HEADERS: Final = {"Content-Type": "application/json"}
 
 
@@ -121,6 +124,23 @@ class Fetched:
     body: bytes
 
 
+@frozen(kw_only=True)
+class ListLimits:
+    """How long a list may be that a node sends in pages."""
+
+    pages: int = 1_000
+    bytes: int = 64 * 1024 * 1024
+    seconds: float = 300.0
+    """Until the last page is asked for."""
+    attempts: int = 1
+    """How often a page is asked for that the node refuses for the rate of requests."""
+    advice: str = "ask another node"
+
+
+INTERACTIVE: Final = ListLimits()
+"""Of a list for which a user waits."""
+
+
 class NodeClient:
     """A client of one HTTP interface.
 
@@ -153,6 +173,41 @@ class NodeClient:
     def post(self, path: str, body: Mapping[str, object]) -> ResponseObject:
         """The response to POST ``path`` with ``body`` as JSON."""
         return self.parse(self.fetch("POST", path, json.dumps(body).encode("ascii"), headers=_JSON_HEADERS))
+
+    def pages(self, path: str, limits: ListLimits = INTERACTIVE) -> Iterator[ResponseObject]:
+        """Each page of the list at ``path``, which has a query; raises NoValidResponse for a list without an end.
+
+        No page is asked for twice. One may be empty and not be the last: a node looks at a part of the chain for each.
+        """
+        name, start = self._endpoint.name, self.clock.monotonic()
+        seen: set[str] = set()
+        room, query = limits.bytes, ""
+        while True:
+            fetched = self._patiently(path + query, limits.attempts)
+            page = self.parse(fetched)
+            room -= len(fetched.body)
+            yield page
+            after = page.cursor()
+            if after is None:
+                return
+            if after in seen:
+                raise NoValidResponse(f"the list of {name} has no end: its page {after} comes again")
+            seen.add(after)
+            if room < 0 or len(seen) == limits.pages or self.clock.monotonic() - start > limits.seconds:
+                raise NoValidResponse(
+                    f"the list of {name} has more than {limits.pages} pages or {limits.bytes} bytes, or takes more than"
+                    f" {limits.seconds:g} s: {limits.advice}"
+                )
+            query = f"&after={after}"
+
+    def _patiently(self, path: str, attempts: int) -> Fetched:
+        """The response to GET ``path``, asked for again if the node refuses it for the rate of requests."""
+        for _ in range(attempts - 1):
+            fetched = self.fetch("GET", path)
+            if fetched.status != _TOO_MANY_REQUESTS:
+                return fetched
+            self.clock.sleep(_PAUSE)
+        return self.fetch("GET", path)
 
     def fetch(
         self,

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ import click
 import pytest
 from attrs import define, evolve, field, frozen
 from click.testing import Result
+from twisted.internet.task import Clock
 from twisted.web.resource import Resource
 
 from svcd.chain.encoding import parse_wire_object
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
+from svcd.cli import export as export_module
+from svcd.cli.errors import NoValidResponse
+from svcd.cli.http_client import Fetched, ListLimits, NodeClient, public_endpoint
 from svcd.cli.lazy_commands import LazyCommand
 from svcd.cli.main import svc
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, request_record
@@ -642,3 +647,77 @@ def test_an_answer_about_another_thing_is_refused(
     result = lie(bench, subject, path, place, value)
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
+
+
+# Lists
+
+
+@define
+class Endless:
+    """A node whose list of pages has no end."""
+
+    clock: Clock
+    cursor: Callable[[int], str] = str
+    size: int = 0
+    asked: int = 0
+    slept: float = 0
+
+    def milliseconds(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return float(self.asked)
+
+    def sleep(self, seconds: float, /) -> None:
+        self.slept += seconds
+
+    def client(self) -> NodeClient:
+        def no_network(*_: object) -> Any:
+            raise AssertionError("asked")
+
+        client = NodeClient(no_network, public_endpoint("http://127.0.0.1:8645"), clock=self)
+        client.fetch = self.fetch  # type: ignore[method-assign, assignment]
+        return client
+
+    def fetch(self, _method: str, path: str) -> Fetched:
+        self.asked += 1
+        page = {"ok": True, "next": self.cursor(self.asked), "padding": "x" * self.size}
+        return Fetched(200, HTTPMessage(), json.dumps(page).encode())
+
+
+PATIENT = ListLimits(seconds=10**9)
+
+
+@pytest.mark.parametrize(
+    ("node", "limits", "asked", "sentence"),
+    [
+        (Endless(Clock()), PATIENT, 1_000, "more than 1000 pages"),
+        (Endless(Clock(), size=1024 * 1024), PATIENT, 64, "or 67108864 bytes"),
+        (Endless(Clock(), cursor=lambda number: "7-7"), PATIENT, 2, "has no end: its page 7-7 comes again"),
+        (Endless(Clock(), cursor=lambda number: f"{number % 3}-7"), PATIENT, 4, "has no end: its page"),
+        (Endless(Clock(), cursor=lambda number: "../x?a=1&b"), PATIENT, 1, "must be the position of a page"),
+        (Endless(Clock(), cursor=lambda number: "x" * 101), PATIENT, 1, "must be the position of a page"),
+        (Endless(Clock()), ListLimits(), 301, "or takes more than 300 s"),
+    ],
+)
+def test_a_list_has_an_end(node: Endless, limits: ListLimits, asked: int, sentence: str) -> None:
+    with pytest.raises(NoValidResponse, match=re.escape(sentence)):
+        for _ in node.client().pages("/rpc/list?limit=1", limits):
+            pass
+    assert node.asked == asked
+
+
+def test_an_export_has_an_end_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_module, "_LIMITS", evolve(export_module._LIMITS, pages=20))
+    pages = iter(range(1_000))
+
+    def page(_request: Any) -> Members:
+        return {**BOOKS, "entries": [], "next": f"{next(pages)}-0-0123456789abcdef"}
+
+    subject = Subject(("export", ADDRESS), {f"/rpc/address/{ADDRESS}/statement": page})
+    bench.script(subject)
+    result = bench.run(subject)
+    assert result.exit_code == 1
+    assert "more than 20 pages" in result.stderr
+    assert "export a shorter period with --from and --to" in result.stderr
+    assert next(pages) == 20

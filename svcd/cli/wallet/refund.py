@@ -239,15 +239,10 @@ def _walk(node: NodeClient, recipient: str, reference: str, sender: str) -> tupl
     """The hashes of the tips at which the pages were read, and the transfers on all of them, by txid."""
     tips: set[str] = set()
     listed: dict[str, ResponseObject] = {}
-    after = ""
-    while True:
-        page = node.get(f"/rpc/commerce/payments?recipient={recipient}&reference={reference}&limit=100{after}")
+    for page in node.pages(f"/rpc/commerce/payments?recipient={recipient}&reference={reference}&limit=100"):
         tips.add(page.object("tip").hash("hash"))
         for each in page.objects("payments"):
             each.check(reference=reference)
             if each.text("sender") == sender:
                 listed[each.hash("txid")] = each
-        following = page.cursor()
-        if following is None:
-            return tips, listed
-        after = f"&after={following}"
+    return tips, listed

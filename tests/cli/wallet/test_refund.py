@@ -1,6 +1,7 @@
 """`svc wallet refund` with a real node: a payment goes back to its sender, and not twice by accident."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,12 +226,11 @@ class Pages:
     def __init__(self, *tips: str) -> None:
         self.tips = list(tips)
 
-    def get(self, path: str) -> ResponseObject:
-        """The next page."""
-        number = int("after" in path)
-        sent = {"txid": 64 * f"{number}", "sender": ADDRESS, "reference": "refund:order-17", "amount": "5"}
-        tip = {"height": "3", "hash": 64 * self.tips.pop(0)}
-        return ResponseObject("page", {"payments": [sent], "next": None if number else "3-0-0", "tip": tip})
+    def pages(self, _path: str) -> Iterator[ResponseObject]:
+        """Both pages."""
+        for number in "01":
+            sent = {"txid": 64 * number, "sender": ADDRESS, "reference": "refund:order-17", "amount": "5"}
+            yield ResponseObject("page", {"payments": [sent], "tip": {"height": "3", "hash": 64 * self.tips.pop(0)}})
 
 
 def test_payments_are_read_again_if_the_chain_changes_between_two_pages() -> None:
