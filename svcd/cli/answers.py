@@ -1,4 +1,4 @@
-"""What a node says: JSON of which every text is shown visibly, about what was asked for.
+"""What a node says: JSON that all programs read alike, with every text shown visibly, about what was asked for.
 
 A node, or whoever answers in its place, chooses each byte of an answer. Nothing else in svcd.cli reads the JSON of one:
 a text leaves a :class:`ResponseObject` as :meth:`~ResponseObject.text` shows it, as an identifier of a known form, or
@@ -7,8 +7,9 @@ as JSON in ASCII.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from attrs import evolve, field, frozen
 
@@ -29,6 +30,10 @@ MAX_TEXT: Final = 4_096
 _CURSOR: Final = re.compile("[0-9A-Za-z_-]{1,100}")
 _HEX: Final = re.compile("[0-9a-f]{64}")
 _SIGNED: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
+_INTEGERS: Final = range(-(2**63), 2**64)
+_DIGITS: Final = 20
+"""Characters of an integer of 64 bits, at most."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def invalid_response(detail: str) -> NoValidResponse:
@@ -210,17 +215,67 @@ def _as_object(value: object, name: str) -> ResponseObject:
     return ResponseObject(name, value)
 
 
+# JSON that all programs read alike
+
+
 def parse_object(data: bytes, name: str) -> ResponseObject | None:
-    """The JSON object in ``data``; None for anything else, and for one nested deeper than ``MAX_DEPTH``."""
+    """The JSON object in ``data``, which is UTF-8; None for anything else.
+
+    Raises NoValidResponse for JSON that programs read in different ways, and for nesting below ``MAX_DEPTH`` levels.
+    """
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        value = _decode(data.decode("utf-8"))
+    except RecursionError:
+        _refuse(f"{name} is nested more than {MAX_DEPTH} levels deep")
+    except ValueError:
         return None
-    return ResponseObject(name, value) if isinstance(value, dict) and _is_shallow(value, MAX_DEPTH) else None
+    if not isinstance(value, dict):
+        return None
+    _check([value], MAX_DEPTH, name)
+    return ResponseObject(name, value)
 
 
-def _is_shallow(value: object, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(_is_shallow(item, levels - 1) for item in inner)
+def _refuse(detail: str) -> NoReturn:
+    raise invalid_response(detail)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        _refuse(f"an object has the member {visible(twice[:64])} twice")
+    return members
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS or int(text) not in _INTEGERS:
+        _refuse(f"{text[:32]} is no integer of 64 bits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if not isfinite(float(text)):
+        _refuse(f"{text[:32]} is too large for a number")
+    return float(text)
+
+
+def _constant(text: str) -> NoReturn:
+    _refuse(f"{text} is not JSON")
+
+
+_decode: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+).decode
+
+
+def _check(values: Sequence[object], levels: int, name: str) -> None:
+    """Raise NoValidResponse for half of a surrogate pair in ``values`` or below, and for more than so many levels."""
+    for value in values:
+        if isinstance(value, str):
+            if not value.isascii() and _SURROGATE.search(value):
+                _refuse(f"a string of {name} has half of a surrogate pair, which is no character")
+        elif isinstance(value, dict | list):
+            if not levels:
+                _refuse(f"{name} is nested more than {MAX_DEPTH} levels deep")
+            _check([*value, *value.values()] if isinstance(value, dict) else value, levels - 1, name)

@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -46,9 +47,10 @@ class SocketConnection:
 def connect(endpoint: NodeEndpoint, seconds: float) -> SocketConnection:
     """A connection to ``endpoint``; raises OSError, which is TimeoutError after ``seconds``.
 
-    For https the certificate must be valid for the host and issued by an authority that this computer trusts. No proxy
-    is used. Run as root, a socket of the operator must be one of root or of the directory's owner, and not a link, else
-    CommandError is raised: the owner could otherwise redirect root's orders to another program.
+    For https the certificate must be valid for the host and issued by an authority that this computer trusts, or that
+    ``SSL_CERT_FILE`` or ``SSL_CERT_DIR`` names. No proxy is used. Run as root, a socket of the operator must be one of
+    root or of the directory's owner, and not a link, else CommandError is raised: the owner could otherwise redirect
+    root's orders to another program.
     """
     if endpoint.socket is not None:
         return SocketConnection(_unix_socket(Path(endpoint.socket), seconds))
@@ -60,10 +62,22 @@ def connect(endpoint: NodeEndpoint, seconds: float) -> SocketConnection:
         return SocketConnection(connected)
     try:
         connected.settimeout(_left(deadline))
-        return SocketConnection(ssl.create_default_context().wrap_socket(connected, server_hostname=host))
+        return SocketConnection(trust().wrap_socket(connected, server_hostname=host))
     except OSError:
         connected.close()
         raise
+
+
+def trust() -> ssl.SSLContext:
+    """TLS with the authorities that this computer trusts, as ssl.create_default_context has it, but for the key log.
+
+    Where SSLKEYLOGFILE is set, that function writes the keys of all connections, and so the tokens in them, to a file.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if sys.version_info >= (3, 13):
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
+    context.load_default_certs()
+    return context
 
 
 def _left(deadline: float) -> float:

@@ -1,4 +1,7 @@
-"""Requests to a node over TCP or its Unix socket: a deadline, a bounded response, a sentence for every failure."""
+"""Requests to a node over TCP or its Unix socket: a deadline, a bounded response, a sentence for every failure.
+
+A response is neither a redirect nor compressed. Nothing is taken from the environment: no proxy and no password.
+"""
 
 import io
 import json
@@ -8,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from http.client import HTTPConnection, HTTPException, HTTPMessage, IncompleteRead, RemoteDisconnected
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, IncompleteRead, RemoteDisconnected
 from ipaddress import ip_address
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -34,6 +37,7 @@ POLL_SECONDS: Final = 0.5
 
 _URL: Final = re.compile(r"(https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?)/?")
 _SUCCESSES: Final = (200, 201, 202)
+_REDIRECTS: Final = range(300, 400)
 _TOO_MANY_REQUESTS: Final = 429
 _PAUSE: Final = 2.0
 """Seconds until the next attempt after the node has refused a request for its rate, whatever its `Retry-After` says."""
@@ -233,6 +237,7 @@ class NodeClient:
             try:
                 http.request(method, path, body, {"Connection": "close", **self._headers, **(headers or {})})
                 response = http.getresponse()
+                _check_plain(response, name)
                 content = response.read(max_bytes + 1)
                 if len(content) <= max_bytes and response.length:
                     raise IncompleteRead(content, response.length)
@@ -323,6 +328,14 @@ class _Exchange(io.RawIOBase):
 
     def _late(self) -> NoValidResponse:
         return NoValidResponse(f"{self._endpoint.name} did not answer within {self._endpoint.timeout:g} s")
+
+
+def _check_plain(response: HTTPResponse, name: str) -> None:
+    """Raise NoValidResponse for a redirect, and for a response that is compressed: it may be large without an end."""
+    if response.status in _REDIRECTS:
+        raise NoValidResponse(f"the response from {name} is a redirect, which svc does not follow: correct the URL")
+    if any(coding.strip().lower() != "identity" for coding in response.headers.get_all("Content-Encoding", [])):
+        raise NoValidResponse(f"the response from {name} is compressed, and plain was asked for; it may be a proxy's")
 
 
 def _too_large(name: str, max_bytes: int) -> NoValidResponse:

@@ -14,7 +14,7 @@ from attrs import evolve
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from svcd.cli.clock import SystemClock
-from svcd.cli.connections import connect
+from svcd.cli.connections import connect, trust
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, public_endpoint
 from tests.net.certificates import Signed, make_authority, sign
@@ -103,6 +103,20 @@ def test_another_certificate_is_refused_before_anything_is_sent(serve: Serve, si
     assert str(refused.value).startswith(
         f"cannot connect to {url}: its certificate is not valid: {reason}; is the node"
     )
+
+
+def test_nothing_of_the_environment_reads_along(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a proxy, nor a file with the keys of the connections, nor a password of another program."""
+    log = tmp_path / "keys"
+    monkeypatch.setenv("SSLKEYLOGFILE", str(log))
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    (tmp_path / ".netrc").write_text("default login somebody password secret")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ask(f"https://localhost:{serve(sign('localhost', by=AUTHORITY))}") == "a socket"
+    assert ask(f"http://127.0.0.1:{serve(None)}") == "a socket"
+    assert trust().keylog_filename is None
+    assert not log.exists()
 
 
 def test_a_server_without_tls_is_reported(serve: Serve) -> None:

@@ -4,9 +4,10 @@ A command that asks a node stands in `SUBJECTS` with what an honest node answers
 False proofs for --trustless are in test_trustless.py.
 """
 
+import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from http.client import HTTPMessage
 from pathlib import Path
@@ -16,6 +17,7 @@ import click
 import pytest
 from attrs import define, evolve, field, frozen
 from click.testing import Result
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.web.resource import Resource
 
@@ -24,7 +26,7 @@ from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
 from svcd.cli import export as export_module
 from svcd.cli.errors import NoValidResponse
-from svcd.cli.http_client import Fetched, ListLimits, NodeClient, public_endpoint
+from svcd.cli.http_client import MAX_RESPONSE_BYTES, Fetched, ListLimits, NodeClient, public_endpoint
 from svcd.cli.lazy_commands import LazyCommand
 from svcd.cli.main import svc
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, request_record
@@ -43,6 +45,7 @@ pytestmark = pytest.mark.usefixtures("stretched_once")
 NOW = DEVNET.slot_time(START_SLOT)
 HASH = "ab" * 32
 EVENT_ID = "svcevt_" + "0" * 32
+YEAR = 365 * 24 * 3600
 ENVIRONMENT = {"SVC_MANAGE_TOKEN": TOKEN, "SVC_WALLET_PASSWORD": PASSWORD}
 Members = dict[str, Any]
 Answer = Members | Callable[[Any], Members]
@@ -202,6 +205,7 @@ class Subject:
     answers: Mapping[str, Answer] = field(factory=dict)
     others: tuple[tuple[str, str, object], ...] = ()
     """Path, member and value of each lie: everything else of the answer stays as it is."""
+    reads_json: bool = True
 
     @property
     def name(self) -> str:
@@ -342,7 +346,7 @@ SUBJECTS = [
             (f"/rpc/address/{ADDRESS}/transactions", "transactions.0.payload.amount", "1"),
         ),
     ),
-    Subject(("wallet", "page-check", "http://127.0.0.1:8645", "--hashes", "hashes")),
+    Subject(("wallet", "page-check", "http://127.0.0.1:8645", "--hashes", "hashes"), reads_json=False),
     Subject(
         ("webhook", "register", "order-17", OTHER, 25, "--callback", CALLBACK, "--confirmations", 12),
         {WATCHES: {"subscription": SHOWN}},
@@ -539,6 +543,7 @@ def bench(terminal: Terminal, wallet: Path) -> Bench:
     return Bench(terminal)
 
 
+subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name[:60] for subject in SUBJECTS])
 SCRIPTED = [subject for subject in SUBJECTS if subject.answers]
 scripted = pytest.mark.parametrize("subject", SCRIPTED, ids=[subject.name[:60] for subject in SCRIPTED])
 
@@ -550,6 +555,123 @@ def test_an_honest_node_is_believed(bench: Bench, subject: Subject) -> None:
     for more in ((), ("--json",)):
         result = bench.run(subject, *more)
         assert result.exit_code == 0, result.output
+
+
+# Bytes
+
+
+class Hostile(Protocol):
+    """Sends `said` once a request is there, then `again` each second of the clock, or at once and without an end."""
+
+    said = b""
+    again = b""
+    pause = 1.0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._timer: Any = None
+
+    def dataReceived(self, _data: bytes) -> None:  # noqa: N802
+        if self._timer is None:
+            self.transport.write(self.said)
+            self._timer = self._clock.callLater(self.pause, self._go_on)
+
+    def _go_on(self) -> None:
+        if self.connected and self.again:
+            self.transport.write(self.again)
+            self._timer = self._clock.callLater(self.pause, self._go_on)
+
+    def connectionLost(self, *_reason: object) -> None:  # noqa: N802
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+
+def answered(status: bytes, body: bytes, *headers: bytes) -> bytes:
+    lines = [b"HTTP/1.1 " + status, b"Content-Length: %d" % len(body), *headers, b"", body]
+    return b"\r\n".join(lines)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SLOW = "did not answer within [0-9]+ s"
+TOO_LARGE = "has more than [0-9]+ bytes"
+NOT_HTTP = "what it sent is not HTTP"
+REDIRECT = "is a redirect, which svc does not follow"
+LATER = answered(b"429 Later", b'{"ok":false,"error":"later"}', b"Retry-After: %d" % YEAR)
+BYTES: dict[str, tuple[bytes, bytes, str]] = {
+    "nothing": (b"", b"", SLOW),
+    "a byte a second": (OK + b"Content-Length: 100000\r\n\r\n", b" ", SLOW),
+    "a header a second": (OK, b"X: a\r\n", f"{SLOW}|{NOT_HTTP}"),
+    "a byte of a header a second": (OK + b"X: ", b"a", SLOW),
+    "an interim answer a second": (b"", b"HTTP/1.1 100 Continue\r\n\r\n", SLOW),
+    "endless headers": (OK + 1_000 * b"X: a\r\n", b"", NOT_HTTP),
+    "an endless header": (OK + b"X: " + 100_000 * b"a", b"", NOT_HTTP),
+    "a giant": (OK + b"Content-Length: 99999999999\r\n\r\n" + b" " * (2 * MAX_RESPONSE_BYTES), b"", TOO_LARGE),
+    "a giant without a length": (OK + b"\r\n" + b" " * (2 * MAX_RESPONSE_BYTES), b"", TOO_LARGE),
+    "a bomb": (answered(b"200 OK", gzip.compress(bytes(10_000_000)), b"Content-Encoding: gzip"), b"", "is compressed"),
+    "a bomb of an unknown kind": (answered(b"200 OK", b"{}", b"Content-Encoding: zstd"), b"", "is compressed"),
+    **{
+        f"a redirect {status}": (answered(b"%d Moved" % status, b"", b"Location: http://127.0.0.1/"), b"", REDIRECT)
+        for status in (301, 302, 303, 307, 308)
+    },
+    "no HTTP": (b"220 mail.example.org ESMTP\r\n", b"", NOT_HTTP),
+}
+JSON: dict[str, tuple[bytes, str]] = {
+    "nesting": (b'{"ok":true,"a":' + b"[" * 100_000, "is nested more than 16 levels deep"),
+    "some nesting": (b'{"ok":true,"a":' + b"[" * 17 + b"]" * 17 + b"}", "is nested more than 16 levels deep"),
+    "a member twice": (b'{"ok":true,"ok":true}', "has the member ok twice"),
+    "a member twice, escaped": (rb'{"ok":true,"\u006fk":true}', "has the member ok twice"),
+    "NaN": (b'{"ok":true,"a":NaN}', "NaN is not JSON"),
+    "Infinity": (b'{"ok":true,"a":Infinity}', "Infinity is not JSON"),
+    "a huge number": (b'{"ok":true,"a":1e999}', "is too large for a number"),
+    "a huge integer": (b'{"ok":true,"a":' + b"9" * 5_000 + b"}", "is no integer of 64 bits"),
+    "half of a character": (rb'{"ok":true,"a":"\udead"}', "half of a surrogate pair"),
+    "no UTF-8": (b'{"ok":true,"a":"\xff"}', "does not answer as an svcd node does"),
+    "UTF-16": ('{"ok":true}'.encode("utf-16"), "does not answer as an svcd node does"),
+    "HTML": (b"<html>", "does not answer as an svcd node does"),
+    "an escape sequence in an error": (rb'{"ok":false,"error":"\u001b[2J\u202e\u200b\n"}', r"Error: .*\\u\{1b\}\[2J"),
+    "an endless error": (b'{"ok":false,"error":"' + b"x" * 5_000 + b'"}', "has 5000 characters, more than 4096"),
+}
+
+
+def refused(bench: Bench, subject: Subject, said: bytes, again: bytes, sentence: str) -> None:
+    kind = type("Sending", (Hostile,), {"said": said, "again": again})
+    bench.serve(Factory.forProtocol(lambda: kind(bench.terminal.clock)))
+    result = bench.run(subject)
+    assert result.exit_code == 1, result.output
+    assert re.search(sentence, result.stderr), result.stderr
+
+
+def each_with(cases: Iterable[str], among: Iterable[Subject]) -> list[Any]:
+    """Each subject with each case; quick ones are each case for one command, and each command in one case."""
+    chosen = list(among)
+    quick = [(chosen[0], case) for case in cases] + [(subject, next(iter(cases))) for subject in chosen[1:]]
+    return [
+        pytest.param(subject, case, id=f"{subject.name[:60]}-{case}", marks=marks)
+        for subject in chosen
+        for case in cases
+        for marks in [() if (subject, case) in quick else pytest.mark.slow]
+    ]
+
+
+@pytest.mark.parametrize(("subject", "case"), each_with(BYTES, SUBJECTS))
+def test_no_answer_takes_longer_or_is_larger_than_an_answer_may(bench: Bench, subject: Subject, case: str) -> None:
+    refused(bench, subject, *BYTES[case])
+
+
+@pytest.mark.parametrize(("subject", "case"), each_with(JSON, [each for each in SUBJECTS if each.reads_json]))
+def test_json_that_programs_read_in_different_ways(bench: Bench, subject: Subject, case: str) -> None:
+    body, sentence = JSON[case]
+    refused(bench, subject, answered(b"200 OK", body), b"", sentence)
+
+
+@subjects
+def test_no_command_waits_because_a_node_says_so(bench: Bench, subject: Subject) -> None:
+    kind = type("Later", (Hostile,), {"said": LATER})
+    bench.serve(Factory.forProtocol(lambda: kind(bench.terminal.clock)))
+    ended: list[float] = []
+    bench.terminal.clock.callLater(150, lambda: ended.append(0))
+    assert bench.run(subject).exit_code == 1
+    assert ended == []
 
 
 # Members

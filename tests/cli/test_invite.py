@@ -254,8 +254,8 @@ def test_the_file_may_be_on_the_web(terminal: Terminal, festival: NetworkParams)
     }.items():
         on_the_web(terminal, wrong)
         assert terminal.failure(*INVITE, "--file-url", url).startswith(sentence)
-    on_the_web(terminal, "", 302)
-    assert terminal.failure(*INVITE, "--file-url", url) == f"{url} answers with HTTP status 302 instead of the file"
+    on_the_web(terminal, "", 404)
+    assert terminal.failure(*INVITE, "--file-url", url) == f"{url} answers with HTTP status 404 instead of the file"
 
 
 @pytest.mark.parametrize(
