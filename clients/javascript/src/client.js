@@ -13,11 +13,11 @@ import {
   networkFor,
 } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
-import { pages, question, textOf } from "./light/answers.mjs";
+import { objectIn, pages, question, textOf } from "./light/answers.mjs";
 import { FEE_LIMIT } from "./light/networks.mjs";
 import { DEFAULT_CONFIRMATIONS, isReference } from "./light/orders.mjs";
 import { formatAmount, GREATEST } from "./light/units.mjs";
-import { isSettled, members, parseJson, payment, rank, shown } from "./members.js";
+import { isSettled, members, payment, rank, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 
 /** The greatest fee in base units that is paid on mainnet and devnet because a node suggests it. */
@@ -79,7 +79,7 @@ function refusal(status, text, retryAfter) {
   const seconds = /^[0-9]{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) : null;
   let sentence = `the answer has status ${status} and no sentence; it may be of a proxy`;
   try {
-    sentence = shown(members(parseJson(text, "the answer"), "the answer", { error: "text" }).error);
+    sentence = shown(members(objectIn(text), "the answer", { error: "text" }).error);
   } catch {
     // What is no answer of a node has no sentence.
   }
@@ -88,7 +88,7 @@ function refusal(status, text, retryAfter) {
 
 /** The rules in the text of an answer; throws InvalidAnswer if the node is on another network. */
 function consensusIn(text, network) {
-  const { consensus } = members(parseJson(text, "the answer"), "the answer", { consensus: "object" });
+  const { consensus } = members(objectIn(text), "the answer", { consensus: "object" });
   const { genesisHash } = members(consensus, "consensus", { genesisHash: "text" });
   const told = shown(genesisHash.slice(0, 64));
   const found = `its genesis hash is '${told}', and that of ${network.name} ${network.genesisHash}`;
@@ -250,7 +250,7 @@ export class Client {
     const end = performance.now() + this.#timeout * 1000;
     for (let given = parameters; ; ) {
       const text = await this.#ask(path, { parameters: given, end });
-      const answer = members(parseJson(text, "the answer"), "the answer", { next: "text?" });
+      const answer = members(objectIn(text), "the answer", { next: "text?" });
       yield answer;
       if ((answer.next ?? null) === null) return;
       given = { ...parameters, [cursor]: following(answer.next, text.length) };
@@ -258,7 +258,7 @@ export class Client {
   }
 
   async #object(path, name, options) {
-    const answer = members(parseJson(await this.#ask(path, options), "the answer"), "the answer", { [name]: "object" });
+    const answer = members(objectIn(await this.#ask(path, options)), "the answer", { [name]: "object" });
     return answer[name];
   }
 
@@ -416,7 +416,7 @@ export class Client {
     must(Number.isSafeInteger(limit) && limit > 0, "limit must be a whole number above 0");
     const given = { reference, state, host, after, limit: String(limit) };
     const parameters = Object.fromEntries(Object.entries(given).filter(([, value]) => (value ?? null) !== null));
-    const answer = parseJson(await this.#ask("/rpc/commerce/webhooks", { parameters, authorized: true }), "the answer");
+    const answer = objectIn(await this.#ask("/rpc/commerce/webhooks", { parameters, authorized: true }));
     const { subscriptions, next } = members(answer, "the answer", { subscriptions: "objects", next: "text?" });
     const chosen = { reference, lastState: state, host: host && literal(host) };
     const expected = Object.fromEntries(Object.entries(chosen).filter(([, value]) => (value ?? null) !== null));
@@ -546,7 +546,7 @@ export class Client {
 
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
   async broadcast({ txid, transaction }) {
-    const answer = parseJson(await this.#ask("/rpc/broadcast", { body: { transaction } }), "the answer");
+    const answer = objectIn(await this.#ask("/rpc/broadcast", { body: { transaction } }));
     checkSame(members(answer, "the answer", { txid: "text", state: "text" }), { txid }, "transfer");
     return answer.state;
   }

@@ -1,7 +1,6 @@
 // Checks the members of a node's answers; unknown ones are left alone.
 
 import { InvalidAnswer } from "./errors.js";
-import { formFault } from "./light/strict-json.mjs";
 import { wireNumber } from "./light/units.mjs";
 
 const MAX_SHOWN = 1000;
@@ -32,19 +31,6 @@ export function members(value, where, forms) {
     if (given.endsWith("?") && (value[name] ?? null) === null) continue;
     if (!fits(value[name])) throw new InvalidAnswer(`${name} in ${where} must be ${form}`);
   }
-  return value;
-}
-
-/** The value of a JSON text that every program reads in the same way. */
-export function parseJson(text, where) {
-  let value;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    throw new InvalidAnswer(`${where} is not JSON`);
-  }
-  const fault = formFault(text);
-  if (fault !== null) throw new InvalidAnswer(`${where} is not one of a node: ${shown(fault)}`);
   return value;
 }
 

@@ -4,8 +4,9 @@ import { checkOrder, must, networkFor } from "./chain.js";
 import { bytesOfBase64 } from "./encodings.js";
 import { InvalidAnswer, InvalidInput, InvalidSignature } from "./errors.js";
 import { joined, utf8 } from "./light/bytes.mjs";
+import { objectIn } from "./light/answers.mjs";
 import { formatAmount } from "./light/units.mjs";
-import { members, parseJson, payment } from "./members.js";
+import { members, payment } from "./members.js";
 
 const TOLERANCE_SECONDS = 300;
 
@@ -57,7 +58,7 @@ export function noticeOf({ alarm, mismatch }) {
 }
 
 function parseEvent(text) {
-  const event = members(parseJson(text, "the event"), "the event", {
+  const event = members(objectIn(text, "the event"), "the event", {
     id: "text",
     event: "text",
     createdAt: "number",

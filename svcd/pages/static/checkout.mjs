@@ -1,6 +1,6 @@
 // Keeps the checkout page up to date without reloading it. All words are in the page; this shows the right ones.
 
-import { question, textOf } from "./answers.mjs";
+import { objectIn, question, textOf } from "./answers.mjs";
 import { digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
 import { localTime, message, timeLeft } from "./texts.mjs";
@@ -211,7 +211,7 @@ function setText(element, text) {
 async function ask(path, { wait, state, signal }) {
   const target = wait ? `${path}&wait=${wait}&state=${state}` : path;
   const answer = await fetch(target, question(signal, {}, "same-origin"));
-  const body = JSON.parse(await textOf(answer));
+  const body = /** @type {any} */ (objectIn(await textOf(answer)));
   if (answer.status === PRUNED) {
     throw new Pruned(body.pruneHeight);
   }

@@ -1,6 +1,6 @@
 // Says on the first page of the explorer that there are new blocks. It does not move what somebody is reading.
 
-import { question, textOf } from "./answers.mjs";
+import { objectIn, question, textOf } from "./answers.mjs";
 import { Poller } from "./polling.mjs";
 import { message } from "./texts.mjs";
 
@@ -35,7 +35,7 @@ function tell(news, text) {
 /** @type {(news: HTMLElement) => Promise<void>} */
 async function look(news) {
   const answer = await fetch("/rpc/status", question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
-  const { status } = JSON.parse(await textOf(answer));
+  const { status } = /** @type {any} */ (objectIn(await textOf(answer)));
   const { height = "", hash = "" } = news.dataset;
   tell(news, newsOf({ height, hash }, status));
 }

@@ -1,7 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { coins, inCoins } from "./amounts.mjs";
-import { pages, question, textOf } from "./answers.mjs";
+import { objectIn, pages, question, textOf } from "./answers.mjs";
 import { builtIn } from "./built-in.mjs";
 import { FEE_LIMIT, NETWORKS, slotTime } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
@@ -66,6 +66,12 @@ export const loaded = (loading) =>
     throw unreachable(message("wallet-script.node-silent"));
   });
 
+/** Throw `node-unreachable` unless a record has these members: it would be about something else than was asked for.
+ * @type {(record: Fields | null, expected: Fields) => void} */
+function checkSame(record, expected) {
+  if (Object.entries(expected).some(([name, value]) => record?.[name] !== value)) throw odd();
+}
+
 /** The place of a transfer in the chain, from a record of it.
  * @type {(record: Fields) => Place} */
 export const placeOf = (record) => ({
@@ -108,7 +114,7 @@ export class Node {
       status = response.status;
       tip = response.headers.get("Svc-Tip")?.split(":")[1] ?? "";
       text = await textOf(response);
-      answer = JSON.parse(text);
+      answer = objectIn(text);
     } catch {
       throw unreachable(message("wallet-script.node-silent"));
     }
@@ -218,6 +224,7 @@ export class Node {
   async account(address) {
     const told = await this.#ask(`/rpc/balance/${address}`);
     const account = this.#read("account", told);
+    checkSame(account, { address });
     const names = ["balance", "pendingBalance", "nonce", "pendingNonce"];
     const [balance, pendingBalance, nonce, pendingNonce] = names.map((name) => numberIn(account, name));
     if (pendingNonce < nonce) throw odd();
@@ -240,7 +247,9 @@ export class Node {
    * @type {(txid: string) => Promise<Place | null>} */
   async transaction(txid) {
     const found = await this.#get(`/rpc/transaction/${txid}`, "transaction");
-    return found === null ? null : placeOf(found);
+    if (found === null) return null;
+    checkSame(found, { txid });
+    return placeOf(found);
   }
 
   /** The first block that the node has whole, and its time; null if the node has all of them.
@@ -251,6 +260,7 @@ export class Node {
     const { network, first } = await this.view();
     if (first === 0n) return null;
     const { first: height, found } = await this.#fromFirst((each) => `/rpc/block/${each}`, "block");
+    checkSame(found, { height: `${height}` });
     const time = Number(slotTime(network.rules, numberIn(found, "slot")));
     return { height, time, newest: time + 1000 * Number(network.rules.transactionFutureSeconds) };
   }
@@ -314,6 +324,7 @@ export class Node {
     const query = `recipient=${recipient}&amountBaseUnits=${amount}&confirmations=${confirmations}`;
     const path = `/rpc/commerce/payment/${encodeURIComponent(reference)}?${query}`;
     const { first, found } = await this.#fromFirst((each) => (each ? `${path}&sinceHeight=${each}` : path), "payment");
+    checkSame(found, { reference, recipient, amount: `${amount}`, requiredConfirmations: confirmations });
     const state = String(found?.state);
     if (!STATES.includes(state)) throw odd();
     return { state, txid: typeof found?.txid === "string" ? found.txid : null, first };

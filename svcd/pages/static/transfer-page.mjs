@@ -1,7 +1,7 @@
 // Keeps the page of a transfer up to date: its confirmations, when it is expected in a block, and the whole page when a
 // block takes it or gives it back.
 
-import { question, textOf } from "./answers.mjs";
+import { objectIn, question, textOf } from "./answers.mjs";
 import { Poller } from "./polling.mjs";
 import { message } from "./texts.mjs";
 
@@ -36,7 +36,7 @@ async function showExpected() {
 async function look(state) {
   const answer = await fetch(`/rpc/transaction/${state.dataset.txid}`, question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
   if (answer.status !== 200 && answer.status !== 404) throw new Error(`status ${answer.status}`);
-  const { block, confirmations, gone } = placeOf(JSON.parse(await textOf(answer)));
+  const { block, confirmations, gone } = placeOf(/** @type {any} */ (objectIn(await textOf(answer))));
   if (gone || block !== state.dataset.block) {
     location.reload();
     return true;

@@ -1,6 +1,9 @@
 // The limits of an answer of a node, or of a proxy in front of it, below all calls of the client and of the pages.
 
 import { InvalidAnswer } from "./errors.mjs";
+import { formFault } from "./strict-json.mjs";
+
+/** @import { Fields } from "./strict-json.mjs" */
 
 /** The greatest answer in bytes. */
 const MAX_ANSWER = 4 * 1024 * 1024;
@@ -39,14 +42,41 @@ export async function textOf({ status, type, headers, body }, most = MAX_ANSWER)
   must(stays, "is a redirect, which no call follows: correct the URL");
   const plain = !decides || (headers.get("content-encoding") ?? "identity") === "identity";
   must(plain, "is compressed, and plain was asked for; it may be of a proxy");
-  const decoder = new TextDecoder();
+  // A byte order mark stays a character, which no JSON begins with.
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  /** @type {(bytes?: Uint8Array) => string} */
+  const decoded = (bytes) => {
+    try {
+      return decoder.decode(bytes, { stream: bytes !== undefined });
+    } catch {
+      must(false, "is not UTF-8");
+      return "";
+    }
+  };
   let [text, size] = ["", 0];
   for (let part; !(part = await reader?.read())?.done && part; ) {
     size += part.value.length;
     must(size <= most, `has more than ${most} bytes`);
-    text += decoder.decode(part.value, { stream: true });
+    text += decoded(part.value);
   }
-  return text + decoder.decode();
+  return text + decoded();
+}
+
+/** The object of a JSON text that every program reads in the same way; throws InvalidAnswer, in which `where` is the
+ * text.
+ * @type {(text: string, where?: string) => Fields} */
+export function objectIn(text, where = "the answer") {
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new InvalidAnswer(`${where} is not JSON`);
+  }
+  const fault = formFault(text);
+  if (fault !== null) throw new InvalidAnswer(`${where} is not one of a node: ${fault}`);
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    throw new InvalidAnswer(`${where} must be an object`);
+  return value;
 }
 
 /** What checks where the next page of a list begins: `next`, and the characters of the page before it. Throws

@@ -48,12 +48,16 @@ export function formFault(text, whole = false) {
       if (!COLON.test(text)) continue;
       const keys = /** @type {Set<string>} */ (open.at(-1));
       const key = JSON.parse(token);
-      if (keys.has(key)) return `the key ${token.slice(0, 64)} occurs twice in one object`;
+      if (keys.has(key)) return `the key ${ascii(token.slice(0, 64))} occurs twice in one object`;
       keys.add(key);
     }
   }
   return null;
 }
+
+/** Text of others for a sentence: no character that a terminal or a page would act on.
+ * @type {(text: string) => string} */
+const ascii = (text) => text.replace(/[^ -~]/gu, (each) => `\\u{${each.codePointAt(0)?.toString(16)}}`);
 
 /** The members of an object that has exactly these; throws InvalidProof.
  * @type {(value: unknown, names: readonly string[], what: string) => Fields} */
