@@ -1,0 +1,247 @@
+"""What every caller of a node survives: answers of a hostile one, or of a proxy that stands before an honest one.
+
+Each caller of ``CALLERS`` is a subject of each case, with all of its calls.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from socket import socket
+from time import monotonic
+from typing import Final
+
+import pytest
+from svc_pay import DEVNET, Client, Key, Order, State, parse_amount, sign_transfer
+
+from tests.browser.chain import FAUCET, SHOP, Account, Chain
+from tests.clients.callers import CALLERS, Caller, Outcome, Shop
+from tests.clients.hostile_node import (
+    LATE,
+    MAX_ANSWER,
+    MAX_PAGES,
+    REFUSED,
+    TEXTS,
+    Answer,
+    HostileNode,
+    Serve,
+    another,
+    hostile_node,
+    mutations,
+    of_json,
+    plain,
+)
+from tests.clients.test_python_live import secret_of
+from tests.process_level.running import DEADLINE, RunningNode, free_port, wait_until
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
+    "payment_request": (
+        *("reference", "recipient", "amount", "requiredConfirmations", "networkId", "label"),
+        *("paymentUri", "checkoutPath", "walletPath"),
+    ),
+    "payment": ("reference", "recipient", "amount", "requiredConfirmations"),
+    "wait_for": ("reference", "recipient", "amount", "requiredConfirmations"),
+    "payments": ("reference",),
+    "block_hash": ("height",),
+    "register": ("reference", "recipient", "amount", "requiredConfirmations"),
+    "watch": ("id",),
+    "watches": ("reference",),
+    "cancel": ("id",),
+    "redeliver": ("id",),
+    "account": ("address",),
+    "sign": ("address", "genesisHash"),
+    "transaction": ("txid",),
+    "view": ("chainId", "genesisHash", "networkId"),
+    "network": ("chainId", "genesisHash", "networkId"),
+    "broadcast": ("txid",),
+    "status": ("chainId", "genesisHash", "networkId"),
+    "balance": ("address",),
+    "block": ("height",),
+    "tx": ("txid",),
+    "pay-request": (
+        *("reference", "recipient", "amount", "requiredConfirmations", "networkId", "label"),
+        *("paymentUri", "checkoutPath", "walletPath"),
+    ),
+    "verify": ("reference", "recipient", "amount", "requiredConfirmations"),
+    "webhook register": ("reference", "recipient", "amount", "requiredConfirmations"),
+    "webhook show": ("reference",),
+    "webhook show id": ("id",),
+    "webhook events": ("reference",),
+    "webhook redeliver": ("id",),
+    "webhook cancel": ("id",),
+}
+"""By call, the members of its answer that say what it is about."""
+NO_IDENTITY: Final = {
+    *("proof", "test_callback", "fee", "first_block", "transfers", "waiting", "statement"),
+    *("trustless balance", "trustless verify", "confirmations", "export", "webhook list", "webhook test"),
+    *("wallet history", "wallet send", "wallet refund"),
+}
+"""Calls whose answers say nothing of what was asked for, or are checked by their proofs."""
+OTHERS: Final[Mapping[str, object]] = {
+    "recipient": FAUCET.address,
+    "address": FAUCET.address,
+    "amount": "1",
+    "height": "7",
+    "requiredConfirmations": 1,
+    "networkId": 1,
+    "chainId": "SVC-MAINNET",
+    "paymentUri": f"svc:{FAUCET.address}?amount=1&ref=order-1&confirmations=2",
+    "checkoutPath": f"/pay/?reference=order-1&recipient={FAUCET.address}&amount=1&confirmations=2",
+    "walletPath": f"/wallet/?pay=svc%3A{FAUCET.address}",
+    "genesisHash": "0" * 64,
+    "txid": "0" * 64,
+}
+"""A value of the right form that is another one; of other members it is "another"."""
+LONG: Final = {"test_callback", "webhook test"}
+"""Calls that wait for the receiver of events, too, for 15 seconds: with one way of coming late."""
+UNREAD: Final = {"proof"}
+"""Calls whose answer is given to the caller as bytes, to be checked by the light client."""
+CONSEQUENCES: Final = {
+    "sign": {"ImpossibleAmount", "InvalidInput"},
+    "fee": {"fee"},
+    "broadcast": {"rejected"},
+    "wait_for": {"WaitTimeout"},
+}
+"""By call, errors that are no refusals of an answer, but say what follows from it."""
+MOST_MUTATED: Final = 50_000
+"""Bytes of an answer that is changed member by member; proofs of the chain have more."""
+WALLET: Final = {"wallet send", "wallet refund"}
+"""Calls that take a second to open the key."""
+LISTS: Final = {"payments": "payments", "statement": "entries", "export": "entries"}
+"""Calls that read a list to its end, and its member."""
+CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+@pytest.fixture(scope="module")
+def hostile(shop_node: RunningNode) -> Iterator[HostileNode]:
+    with hostile_node(shop_node) as given:
+        yield given
+
+
+@pytest.fixture(scope="module")
+def shop(shop_node: RunningNode) -> Shop:
+    """An order that was paid, with a watch whose receiver does not answer."""
+    token, callback = secret_of(shop_node, "manage-token"), f"https://localhost:{free_port()}/paid"
+    with Client(shop_node.url, token=token) as client:
+        order = Order("order-1", SHOP, parse_amount("5"), 2)
+        watch = client.register(order, callback)
+        buyer, chain = Account.random(), Chain(shop_node)
+        chain.fund(buyer.address, "2")
+        (received,) = chain.transfers(buyer.address)
+        chain.fund(buyer.address)
+        key = Key(buyer.seed)
+        paid = client.sign(key, DEVNET, recipient=SHOP, amount=order.amount, reference=order.reference)
+        client.broadcast(paid)
+        shop_node.mine(3)
+        wait_until(lambda: client.watch(watch.id).last_state == State.CONFIRMED, "the event of the confirmed payment")
+        (event,) = [each for each in client.watch(watch.id).events if each.event == "payment.confirmed"]
+        sent = client.account(buyer.address)
+        transfer = sign_transfer(key, DEVNET, recipient=SHOP, amount=order.amount, nonce=sent.pending_nonce, fee=20_000)
+    return Shop(order, token, paid.txid, transfer, watch.id, event.id, callback, buyer.seed, received["txid"])
+
+
+@pytest.fixture(scope="module", params=CALLERS)
+def caller(request: pytest.FixtureRequest, hostile: HostileNode, shop: Shop) -> Iterator[Caller]:
+    """A caller, whose calls the node has answered rightly once."""
+    with closing(CALLERS[request.param](hostile.url, shop)) as caller:
+        hostile.begin(None)
+        # One after the other, each with all the time that it needs on a busy machine.
+        told = {name: _patiently(caller, name) for name in caller.calls}
+        # The receiver does not answer, and the recorded answer is about the transfer that was sent first.
+        for name in {"webhook test", *WALLET}:
+            told.pop(name, None)
+        assert {name: outcome for name, outcome in told.items() if outcome.kind != "answered"} == {}
+        yield caller
+
+
+def _patiently(caller: Caller, name: str) -> Outcome:
+    for _ in range(20):
+        outcome = caller.ask([name])[name]
+        if outcome.kind == "answered":
+            break
+    return outcome
+
+
+def snake(name: str) -> str:
+    """A name in the style of Python."""
+    return re.sub("[A-Z]", lambda each: f"_{each[0].lower()}", name)
+
+
+def taken(outcomes: Mapping[str, Outcome], caller: Caller) -> Mapping[str, Outcome]:
+    """The calls that took what they were told, or did not see what is wrong with it."""
+    return {name: outcome for name, outcome in outcomes.items() if outcome.kind not in caller.refusals}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_a_call_ends_in_time(hostile: HostileNode, caller: Caller, case: str) -> None:
+    hostile.begin(LATE[case])
+    began = monotonic()
+    outcomes = caller.ask([name for name in caller.calls if snake(name) not in LONG or case == "says nothing"])
+    assert monotonic() - began < DEADLINE / 4
+    late = {"Unavailable", "ApiError", "WaitTimeout"} if "year" in case else {"WaitTimeout"}
+    assert {name: told for name, told in taken(outcomes, caller).items() if told.kind not in late} == {}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_answer_that_nobody_takes(hostile: HostileNode, caller: Caller, case: str) -> None:
+    hostile.begin(REFUSED[case])
+    outcomes = caller.ask(name for name in caller.calls if case not in TEXTS or snake(name) not in UNREAD)
+    late = {name for name, told in outcomes.items() if snake(name) == "wait_for" and told.kind == "WaitTimeout"}
+    assert {*taken(outcomes, caller)} - late == set(), outcomes
+    # What the sockets hold comes on top; each call is repeated up to three times.
+    assert hostile.sent < 16 * MAX_ANSWER * len(caller.calls)
+    assert not any("/elsewhere" in asked for asked in hostile.asked), "no redirect is followed"
+    assert all(b"accept-encoding: identity\r\n" in head + b"\r\n" for head in hostile.heads)
+
+
+def test_an_answer_about_something_else(hostile: HostileNode, caller: Caller) -> None:
+    assert {snake(name) for name in caller.calls} <= {*IDENTITY, *NO_IDENTITY}
+    for name in caller.calls:
+        for member in IDENTITY.get(snake(name), ()):
+            value = OTHERS.get(member, "another")
+            hostile.begin(of_json(lambda body, member=member, value=value: another(body, member, value)))  # type: ignore[misc]
+            outcome = caller.ask([name])[name]
+            assert outcome.kind in {*caller.refusals, "rejected"} - {"NodeUnreachable"}, (name, member, outcome)
+
+
+@pytest.mark.parametrize("case", ["begins again", "has always another page", "has always a page of megabytes"])
+def test_lists_end(hostile: HostileNode, caller: Caller, case: str) -> None:
+    for name in {*caller.calls} & {*LISTS}:
+
+        def serve(node: HostileNode, connection: socket, _: Answer, member: str = LISTS[name]) -> None:
+            following = 1 if case == "begins again" else len(node.asked)
+            page = b'{"ok":true,"%s":[],"next":"%d"}' % (member.encode(), following)
+            connection.sendall(plain(page.ljust(MAX_ANSWER) if "megabytes" in case else page))
+
+        hostile.begin(serve)
+        outcome = caller.ask([name])[name]
+        assert outcome.kind in caller.refusals, (name, outcome)
+        assert len(hostile.asked) <= MAX_PAGES + 1, name
+
+
+@pytest.mark.parametrize("caller", [name for name in CALLERS if name != "svc"], indirect=True)
+def test_any_member_of_any_kind(hostile: HostileNode, caller: Caller) -> None:
+    """Each call takes the answer, since it does not need the member, or refuses it in a sentence that can be shown.
+
+    tests/cli/test_hostile_node.py does this with all commands of `svc`, in memory.
+    """
+    for name in {*caller.calls} - WALLET:
+        fit = {*caller.refusals, "answered", *CONSEQUENCES.get(snake(name), ())}
+        hostile.begin(of_json(lambda body: body))
+        caller.ask([name])
+        for right in {id(answer): answer for answer in map(hostile.right, hostile.asked)}.values():
+            if len(right.body) > MOST_MUTATED:
+                continue
+            for place, body in mutations(right.body):
+                hostile.begin(_in_place_of(right, body))
+                outcome = caller.ask([name])[name]
+                assert outcome.kind in fit, (name, place, outcome)
+                assert not CONTROL.search(outcome.sentence), (name, place, outcome)
+
+
+def _in_place_of(right: Answer, body: bytes) -> Serve:
+    def serve(_: HostileNode, connection: socket, given: Answer) -> None:
+        connection.sendall(plain(body if given is right else given.body, given.status))
+
+    return serve
