@@ -12,7 +12,7 @@ from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.http_client import NodeClient
 from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
-from svcd.cli.session import Session
+from svcd.cli.session import Session, check_names
 
 ALONE: Final = "alone: makes its own chain; nothing compares it"
 """The state of such a node, in the words of its log and its pages."""
@@ -31,6 +31,7 @@ def status(session: Session) -> None:
       svc status --url https://node.example.org
     """
     response = session.node().get("/rpc/status").object("status")
+    check_names(response, session.networks)
     session.print_result(response, status_text(response))
 
 

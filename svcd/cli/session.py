@@ -1,8 +1,9 @@
 """One run of a command: its runtime, its node, and the output of its result."""
 
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from operator import eq
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -58,6 +59,15 @@ class Runtime:
     """Keeps keys and passwords in the memory of this process out of core dumps."""
     terminal_width: Callable[[], int | None] = lambda: None
     """Columns of the terminal that standard output goes to; None if it is not a terminal."""
+
+
+def check_names(status: ResponseObject, networks: Iterable[NetworkParams]) -> None:
+    """Raise NoValidResponse if a node's status has a part of the names of one of ``networks``, but not all of them."""
+    said = (status.text("chainId"), status.count("networkId"), status.hash("genesisHash"))
+    for params in networks:
+        names = (params.chain_id, params.network_id, params.genesis_hash.hex())
+        if any(map(eq, said, names)):
+            status.check(chainId=names[0], networkId=names[1], genesisHash=names[2])
 
 
 @define
@@ -118,6 +128,7 @@ class Session:
                 f" {expected.name} with {expected.genesis_hash.hex()}: give a node of {expected.name} with --url, or"
                 " another network with --network"
             )
+        check_names(status, (expected,))
 
     def operator(
         self, *, timeout: float = OPERATOR_TIMEOUT, poll: Callable[[float], object] | None = None

@@ -299,6 +299,7 @@ def _check_request(session: Session, payment: ResponseObject, body: dict[str, ob
         amount=str(request.terms.amount),
         reference=request.terms.reference,
         requiredConfirmations=request.terms.required,
+        label=request.label,
         checkoutPath=checkout_path(counted),
         walletPath=wallet_path(request),
         statusPath=status_path(counted.terms),
