@@ -9,7 +9,7 @@ from svcd.store.database import DatabaseConnection
 from svcd.store.sorted_runs import NEWEST_FIRST, OLDEST_FIRST, SortedRuns, Tree
 
 ACCOUNTS: Final = Tree(
-    name="account", key=("key",), values=("balance", "nonce", "held"), fan_in=8, small=4_096, row_bytes=50
+    name="account", key=("key",), values=("balance", "nonce", "held"), fan_in=6, small=4_096, row_bytes=50
 )
 _COLUMNS: Final = "p.key, balance, nonce, held"
 _ACCOUNT: Final = f"SELECT balance, nonce, held FROM {ACCOUNTS.source} AND p.key = ? ORDER BY {NEWEST_FIRST} LIMIT 1"

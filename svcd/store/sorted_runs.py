@@ -27,7 +27,7 @@ _LIVE: Final = "p.place BETWEEN r.first << 16 AND (r.last << 16) + 65535"
 """Whether a row p of a dated tree is of the heights of its run r: all others are deleted."""
 _STEP: Final = 2_048
 """Rows that one statement moves, in two or three milliseconds."""
-_PER_ADDED_BYTE: Final = 4
+_PER_ADDED_BYTE: Final = 5
 """Bytes that are merged for each one that is added to the trees."""
 _ONE_MORE_UNDER_WAY: Final = 1 << 33
 """With so many bytes in merges under way, one more is merged for each that is added.

@@ -13,7 +13,7 @@ from typing import Final
 from svcd.chain.transaction import Transfer
 from svcd.store.sorted_runs import Tree
 
-TRANSFERS: Final = Tree(name="transfer", key=("key", "place"), is_dated=True, fan_in=12, small=16_384, row_bytes=24)
+TRANSFERS: Final = Tree(name="transfer", key=("key", "place"), is_dated=True, fan_in=6, small=16_384, row_bytes=24)
 
 
 _TXID, _ADDRESS, _REFERENCE, _PAYMENT = range(4)
