@@ -236,6 +236,12 @@ def test_a_refusal_has_a_type_and_the_sentence_of_the_node(status: int, error: t
     assert (type(ran.error), str(ran.error)) == (error, "no, and this is why")
 
 
+def test_what_refuses_the_method_of_a_call_is_no_node() -> None:
+    refused = Answer(405, None, b'{"ok": false, "error": "this path answers GET, HEAD only"}')
+    ran = Ran(calls.payment_request(SHOP, 100), [refused])
+    assert str(ran.error) == "the URL does not lead to the interface of a svcd node (status 405): check the URL"
+
+
 def test_a_page_of_a_proxy_is_no_sentence() -> None:
     ran = Ran(calls.account(SHOP), [Answer(404, None, b"<h1>Not found</h1>")])
     assert str(ran.error) == "the answer has status 404 and no sentence; it may be of a proxy"

@@ -75,20 +75,33 @@ const ACCOUNT = {
   pendingBalance: "number",
 };
 
-function refusal(status, text, retryAfter) {
-  const seconds = /^[0-9]{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) : null;
-  let sentence = `the answer has status ${status} and no sentence; it may be of a proxy`;
+/** What to say of an answer that no node sends. */
+const unlikeNode = (url, why) => `${shown(url)} does not answer like a svcd node (${why}): check the URL`;
+
+/** The node's own sentence in the text of a refusal; null if there is none. */
+function sentenceIn(text) {
   try {
-    sentence = shown(members(objectIn(text), "the answer", { error: "text" }).error);
+    return shown(members(objectIn(text), "the answer", { error: "text" }).error);
   } catch {
-    // What is no answer of a node has no sentence.
+    return null;
   }
-  return new ApiError(status, sentence, seconds);
 }
 
-/** The rules in the text of an answer; throws InvalidAnswer if the node is on another network. */
-function consensusIn(text, network) {
-  const { consensus } = members(objectIn(text), "the answer", { consensus: "object" });
+function refusal({ status, text, retryAfter }, url) {
+  const seconds = /^[0-9]{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) : null;
+  // The methods of this client are those of a node's paths: where another is wanted, there is something else.
+  const told = status === 405 ? null : sentenceIn(text);
+  const passing = `${shown(url)} answers with status ${status}; a proxy before the node may do that`;
+  const why = PASSING.includes(status) ? passing : unlikeNode(url, `status ${status}`);
+  return new ApiError(status, told ?? why, seconds);
+}
+
+/** The value of the text of an answer; throws InvalidAnswer if it is not one of a node. */
+const valueOf = (text, url) => objectIn(text, "the answer", unlikeNode(url, "its answer is not JSON"));
+
+/** The rules in an answer; throws InvalidAnswer if the node is on another network. */
+function consensusIn(answer, network) {
+  const { consensus } = members(answer, "the answer", { consensus: "object" });
   const { genesisHash } = members(consensus, "consensus", { genesisHash: "text" });
   const told = shown(genesisHash.slice(0, 64));
   const found = `its genesis hash is '${told}', and that of ${network.name} ${network.genesisHash}`;
@@ -210,10 +223,10 @@ export class Client {
     for (let attempt = 0; ; attempt++) {
       let refused;
       try {
-        const { status, ok, text, retryAfter } = await this.#sent(`${path}${search && "?"}${search}`, given);
-        if (ok) return text;
-        refused = refusal(status, text, retryAfter);
-        if (!PASSING.includes(status)) throw refused;
+        const answer = await this.#sent(`${path}${search && "?"}${search}`, given);
+        if (answer.ok) return answer.text;
+        refused = refusal(answer, this.#url);
+        if (!PASSING.includes(answer.status)) throw refused;
       } catch (error) {
         signal?.throwIfAborted();
         if (error instanceof SvcPayError) throw error;
@@ -232,7 +245,7 @@ export class Client {
     if (!this.#onNetwork) {
       const told = await this.#answer(CONSENSUS, question(given.signal, JSON_ONLY));
       if (!told.ok) return told;
-      consensusIn(told.text, this.#network);
+      consensusIn(valueOf(told.text, this.#url), this.#network);
       this.#onNetwork = true;
     }
     return this.#answer(target, given);
@@ -250,16 +263,19 @@ export class Client {
     const end = performance.now() + this.#timeout * 1000;
     for (let given = parameters; ; ) {
       const text = await this.#ask(path, { parameters: given, end });
-      const answer = members(objectIn(text), "the answer", { next: "text?" });
+      const answer = members(valueOf(text, this.#url), "the answer", { next: "text?" });
       yield answer;
       if ((answer.next ?? null) === null) return;
       given = { ...parameters, [cursor]: following(answer.next, text.length) };
     }
   }
 
+  async #value(path, options) {
+    return valueOf(await this.#ask(path, options), this.#url);
+  }
+
   async #object(path, name, options) {
-    const answer = members(objectIn(await this.#ask(path, options)), "the answer", { [name]: "object" });
-    return answer[name];
+    return members(await this.#value(path, options), "the answer", { [name]: "object" })[name];
   }
 
   // Payments
@@ -416,7 +432,7 @@ export class Client {
     must(Number.isSafeInteger(limit) && limit > 0, "limit must be a whole number above 0");
     const given = { reference, state, host, after, limit: String(limit) };
     const parameters = Object.fromEntries(Object.entries(given).filter(([, value]) => (value ?? null) !== null));
-    const answer = objectIn(await this.#ask("/rpc/commerce/webhooks", { parameters, authorized: true }));
+    const answer = await this.#value("/rpc/commerce/webhooks", { parameters, authorized: true });
     const { subscriptions, next } = members(answer, "the answer", { subscriptions: "objects", next: "text?" });
     const chosen = { reference, lastState: state, host: host && literal(host) };
     const expected = Object.fromEntries(Object.entries(chosen).filter(([, value]) => (value ?? null) !== null));
@@ -487,7 +503,7 @@ export class Client {
 
   /** The account minimum of a network; rejects if the node is on another one. */
   async #accountMinimum(network) {
-    const rules = consensusIn(await this.#ask(CONSENSUS), network);
+    const rules = consensusIn(await this.#value(CONSENSUS), network);
     return BigInt(members(rules, "consensus", { accountMinimum: "number" }).accountMinimum);
   }
 
@@ -546,7 +562,7 @@ export class Client {
 
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
   async broadcast({ txid, transaction }) {
-    const answer = objectIn(await this.#ask("/rpc/broadcast", { body: { transaction } }));
+    const answer = await this.#value("/rpc/broadcast", { body: { transaction } });
     checkSame(members(answer, "the answer", { txid: "text", state: "text" }), { txid }, "transfer");
     return answer.state;
   }

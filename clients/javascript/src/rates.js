@@ -47,8 +47,9 @@ const shown = (value) => (typeof value === "object" ? JSON.stringify(value) : `"
 /** The digits of the price of a coin; throws RateRefused. */
 function rateOf(value) {
   const digits = positive(value);
-  if (digits === null)
-    throw new RateRefused(`${shown(value)} is not a rate; it must be a decimal above 0 in a string, or an integer`);
+  const rounded = 'a number with a fraction is rounded: give it as a string, such as "0.48"';
+  const advice = typeof value === "number" && value > 0 ? rounded : "give a number above 0 with a point, such as 0.48";
+  if (digits === null) throw new RateRefused(`${shown(value)} is not a rate; ${advice}`);
   return digits;
 }
 

@@ -177,8 +177,18 @@ test("an answer that makes no sense is an error", async () => {
     payment("confirmed", { node: {} }),
   ])
     await assert.rejects(clientOf(() => odd).client.payment(ORDER), pay.InvalidAnswer);
-  const proxy = clientOf(() => new Response("<h1>Not found</h1>", { status: 404 }));
-  await assert.rejects(proxy.client.account(SHOP), /status 404 and no sentence/);
+});
+
+test("a URL that is not a node's is named, with what is wrong with it", async () => {
+  const unlike = (why) => ({ message: `https://node.example does not answer like a svcd node (${why}): check the URL` });
+  const page = (status) => () => new Response("<h1>Welcome</h1>", { status });
+  await assert.rejects(clientOf(page(404)).client.account(SHOP), unlike("status 404"));
+  await assert.rejects(clientOf(page(200)).client.payment(ORDER), unlike("its answer is not JSON"));
+  // A node has a sentence about another method, too, but none of its paths refuses those of this client.
+  const method = { ok: false, error: "this path answers GET, HEAD only" };
+  await assert.rejects(clientOf(() => answer(method, 405)).client.payment(ORDER), unlike("status 405"));
+  const proxy = "https://node.example answers with status 502; a proxy before the node may do that";
+  await assert.rejects(clientOf(...Array(4).fill(page(502))).client.account(SHOP), { message: proxy });
 });
 
 test("a wait asks with the state it knows, and counts a confirmation only on a synced node", async () => {

@@ -63,14 +63,14 @@ export async function textOf({ status, type, headers, body }, most = MAX_ANSWER)
 }
 
 /** The object of a JSON text that every program reads in the same way; throws InvalidAnswer, in which `where` is the
- * text.
- * @type {(text: string, where?: string) => Fields} */
-export function objectIn(text, where = "the answer") {
+ * text, and `other` what is wrong with a text that is not JSON.
+ * @type {(text: string, where?: string, other?: string) => Fields} */
+export function objectIn(text, where = "the answer", other = `${where} is not JSON`) {
   let value;
   try {
     value = JSON.parse(text);
   } catch {
-    throw new InvalidAnswer(`${where} is not JSON`);
+    throw new InvalidAnswer(other);
   }
   const fault = formFault(text);
   if (fault !== null) throw new InvalidAnswer(`${where} is not one of a node: ${fault}`);
