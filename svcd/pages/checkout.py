@@ -237,11 +237,11 @@ def _progress(order: Order, observation: Observation, phase: str, block_seconds:
     hidden = {} if not observation.synced else HIDDEN
     parts: list[Content] = [
         states,
+        *_problems(terms, observation),
         *_pay_before(order, phase),
         tag("div", fallen, data_fallen="", role="status", **HIDDEN),
         tag("div", notice("warn", message("checkout.outdated")), data_outdated="", role="status", **hidden),
         tag("div", notice("warn", kept), data_kept="", role="status", **HIDDEN),
-        *_problems(terms, observation),
         trouble,
     ]
     if phase != PaymentState.CONFIRMED.value:
@@ -322,21 +322,22 @@ def _transfer(observation: Observation) -> Tag:
 
 def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
     """Warnings: payments of another amount, and more than one payment."""
-    mismatches = [_mismatch(format_amount(each.amount), each.txid.hex()) for each in observation.mismatches]
+    mismatches = [_mismatch(terms, format_amount(each.amount), each.txid.hex()) for each in observation.mismatches]
     listed = tag("ul", *mismatches, class_="plain", data_fill="mismatches")
     hidden = {} if mismatches else HIDDEN
-    explained = message("checkout.mismatches", amount=coins(terms.amount))
-    todo = tag("strong", message("checkout.ask-the-shop"))
-    misses = tag("div", notice("warn", tag("p", explained, " ", todo), listed), role="status", data_misses="", **hidden)
-    sample = tag("template", _mismatch("0", ""), id="mismatch")
+    todo = tag("strong", message("checkout.ask-for-refund"))
+    explained = tag("p", message("checkout.pays-nothing"), " ", todo)
+    misses = tag("div", notice("warn", listed, explained), role="status", data_misses="", **hidden)
+    sample = tag("template", _mismatch(terms, "0", ""), id="mismatch")
     hidden = {} if observation.match_count > 1 else HIDDEN
     double = notice("warn", message("checkout.twice"))
     return [misses, sample, tag("div", double, role="status", data_twice="", **hidden)]
 
 
-def _mismatch(coins: str, txid: str) -> Tag:
-    shown = tag("span", tag("span", *digit_groups(coins), data_fill="coins"), " SVC", class_="amount")
-    return tag("li", shown, " · ", link(message("checkout.the-transfer"), "tx", txid))
+def _mismatch(terms: PaymentTerms, number: str, txid: str) -> Tag:
+    shown = tag("span", tag("span", *digit_groups(number), data_fill="coins"), " SVC", class_="amount")
+    arrived = message("checkout.arrived", arrived=shown, amount=amount(terms.amount))
+    return tag("li", tag("strong", arrived), " · ", link(message("checkout.the-transfer"), "tx", txid))
 
 
 def _wallet_path(order: Order) -> str:

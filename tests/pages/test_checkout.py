@@ -130,12 +130,17 @@ def test_mismatched_amount_shows_a_warning(shown: Shown) -> None:
     shown.node.grow(f"genesis: b1\nb1 pays {3 * COIN} from alice to bob for order-1")
     page = shown.see(target(shown))
     assert state(page) == "unpaid"
-    assert "A payment of another amount arrived under this reference" in page.visible
-    assert "3 SVC" in page.visible
+    assert "3 SVC arrived; the order costs 2.5 SVC." in page.visible
+    assert "They pay nothing" in page.visible
+    assert "Ask the shop for their refund." in page.visible
+    assert "Waiting for the payment" not in page.visible
+    german = Document(shown.ask(target(shown), Accept_Language="de").body.decode()).visible
+    assert "3 SVC sind angekommen; die Bestellung kostet 2.5 SVC." in german
+    assert "Bitten Sie den Shop um die Erstattung." in german
     (offer,) = page.all("details", data_offer="")
     assert "open" not in offer, "nobody pays once more without having asked the shop"
     right = shown.see(target(shown, amount="3"))
-    assert "another amount" not in right.visible
+    assert "the order costs" not in right.visible
     assert "open" in right.all("details", data_offer="")[0]
 
 
