@@ -50,7 +50,7 @@ BESIDE = mkdir -p build; unset PYTHONDONTWRITEBYTECODE MAKEFLAGS; \
 FUZZ_SECONDS ?= 60
 # What the stories of plugins/pretix run on, and the sources of plugins/vendure and of its stories.
 PRETIX = pretix==2026.8.0
-VENDURE = src test example package.json tsconfig.json eslint.config.mjs .prettierrc.json .prettierignore
+VENDURE = src test example dashboard package.json tsconfig.json eslint.config.mjs .prettierrc.json .prettierignore
 RELEASE ?= bookworm trixie
 .PHONY: help docs run devnet shop test test-all check bench torture simulate soak fuzz mutate coverage debian test-deb lowest newest requirements release image image-packages deb test-image test-plugins test-pretix test-vendure clean
 

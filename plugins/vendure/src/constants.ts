@@ -6,3 +6,5 @@ export const ROUTE = 'svc-pay';
 export const BODY_LIMIT = 16_384;
 /** The code of the payment method handler. */
 export const CODE = 'svc-pay';
+/** The type of this plugin's entries in the history of an order: Vendure would show a note as one of the buyer. */
+export const SVC_PAY_NOTE = 'SVC_PAY_NOTE';

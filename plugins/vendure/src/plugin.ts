@@ -1,7 +1,8 @@
 import { PluginCommonModule, Type, VendurePlugin } from '@vendure/core';
 import { raw, RequestHandler } from 'express';
+import { parse } from 'graphql';
 
-import { BODY_LIMIT, ROUTE, SVC_PAY_OPTIONS } from './constants';
+import { BODY_LIMIT, ROUTE, SVC_PAY_NOTE, SVC_PAY_OPTIONS } from './constants';
 import { svcPayHandler } from './handler';
 import { svcPayFulfillmentProcess, svcPayOrderProcess, svcPayPaymentProcess } from './processes';
 import { SvcPayController } from './svc-pay.controller';
@@ -60,6 +61,9 @@ const rawBody: RequestHandler = (request, response, next) => {
         });
         return config;
     },
+    adminApiExtensions: { schema: parse(`extend enum HistoryEntryType { ${SVC_PAY_NOTE} }`) },
+    // From lib/src, where this file is compiled to.
+    dashboard: '../../dashboard/index.tsx',
     compatibility: '^3.7.0',
 })
 export class SvcPayPlugin {

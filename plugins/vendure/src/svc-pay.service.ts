@@ -26,26 +26,30 @@ import {
     TransactionalConnection,
     UserInputError,
 } from '@vendure/core';
-import { ConfigArg, HistoryEntryType } from '@vendure/common/lib/generated-types';
+import { ConfigArg } from '@vendure/common/lib/generated-types';
 import { internal_setRequestContext } from '@vendure/core/dist/api/common/request-context';
+import { OrderHistoryEntry } from '@vendure/core/dist/entity/history-entry/order-history-entry.entity';
 import { PaymentStateMachine } from '@vendure/core/dist/service/helpers/payment-state-machine/payment-state-machine';
 import { Request, request } from 'express';
 import { In, Like, MoreThan } from 'typeorm';
 
-import { CODE, loggerCtx, ROUTE, SVC_PAY_OPTIONS } from './constants';
+import { CODE, loggerCtx, ROUTE, SVC_PAY_NOTE, SVC_PAY_OPTIONS } from './constants';
 import { lockRows } from './lock';
-import { Client, NodePayment, PaymentRequest, Quote, RateSource, svcPay } from './svc-pay';
+import { Client, NodePayment, PaymentRequest, Quote, RateSource, ReceivedTransfer, svcPay } from './svc-pay';
 import {
     attemptOf,
+    changedNotes,
     coinsBack,
     decimalOf,
+    hasOpenTransfers,
     KnownState,
     newReference,
     nextState,
-    Note,
+    openSenders,
     PAY,
     REFUND,
     refundedBefore,
+    refundNotes,
     Seen,
     stateNotes,
     transferNotes,
@@ -53,12 +57,20 @@ import {
 } from './terms';
 import {
     Attempt,
+    Note,
     PaymentBack,
     PublicMetadata,
     SvcPayNode,
     SvcPayPluginOptions,
     SvcPaySettings,
+    WrittenNote,
 } from './types';
+
+declare module '@vendure/core' {
+    interface OrderHistoryEntryData {
+        SVC_PAY_NOTE: { note: string; state: Note['state'] };
+    }
+}
 
 const EVENTS = [
     'payment.pending',
@@ -76,6 +88,8 @@ const ENDED = ['Settled', 'Cancelled'] as const;
 const DAY = 86_400_000;
 /** For how long the scheduled check asks about what has ended: a day longer than a watch lasts. */
 const FOLLOWED = 8 * DAY;
+/** For how long it asks whether transfers that do not pay were sent back. */
+const FOLLOWED_BACK = 30 * DAY;
 /** The least pause between two questions about what has ended; it grows to an eighth of the age. */
 const SELDOM = 600_000;
 /** How long after its time a payment is given up whose watch the node has lost. */
@@ -184,6 +198,9 @@ export class SvcPayService implements OnApplicationBootstrap {
             });
         } catch (error) {
             if (!(error instanceof SvcPayError)) throw error;
+            if (error instanceof ApiError && error.status === 404)
+                // A node has this path.
+                return `The node "${node}": ${this.node(node)?.url} does not answer like a svcd node (status 404): check the URL`;
             const asked =
                 error instanceof NodeUnreachable || error instanceof ApiError ? `The node "${node}": ` : '';
             return `${asked}${error.message}`;
@@ -489,8 +506,28 @@ export class SvcPayService implements OnApplicationBootstrap {
         const ended = expired || state === 'Cancelled';
         const odd = payment.mismatches.length > 0 || payment.matchCount > (ended ? 0 : 1);
         const { recipient, reference, amount, sinceHeight } = order;
-        const transfers = odd ? await client.payments(recipient, { reference, amount, sinceHeight }) : [];
-        return { payment, settled: isSettled(payment), expired, transfers };
+        const transfers =
+            odd || hasOpenTransfers(attempt.notes)
+                ? await client.payments(recipient, { reference, amount, sinceHeight })
+                : [];
+        const sentBack = new Map<string, ReceivedTransfer[]>();
+        for (const sender of openSenders(attempt.notes, transfers))
+            sentBack.set(sender, await this.sentBackTo(client, order, sender));
+        return { payment, settled: isSettled(payment), expired, transfers, sentBack };
+    }
+
+    /** What `svc wallet refund` has sent back to a sender under the reference of an attempt. */
+    private async sentBackTo(
+        client: Client,
+        { recipient, reference, sinceHeight }: Attempt['order'],
+        sender: string,
+    ): Promise<ReceivedTransfer[]> {
+        const { refundReference } = await svcPay();
+        const found = await client.payments(sender, {
+            reference: await refundReference(reference, ''),
+            sinceHeight,
+        });
+        return found.filter(each => each.sender === recipient);
     }
 
     /** The node decides, because only it knows when it has seen the transfer first. */
@@ -513,10 +550,16 @@ export class SvcPayService implements OnApplicationBootstrap {
         const from = payment.state as KnownState;
         const to = nextState(from, seen);
         const { state, confirmations, txid } = seen.payment;
-        const notes = [
-            ...stateNotes(from, to, attempt, seen, payment.order),
+        // Not as a relation of the payment: when that is saved, a refund that was created meanwhile would lose it.
+        const refunds = await this.connection
+            .getRepository(ctx, Refund)
+            .findBy({ payment: { id: payment.id }, state: 'Settled' });
+        const refunded = refunds.reduce((sum, refund) => sum + refund.total, 0) >= payment.amount;
+        const order = { state: payment.order.state, refunded };
+        const notes = await this.write(ctx, payment.order.id, attempt.notes, [
+            ...stateNotes(from, to, attempt, seen, order),
             ...transferNotes(to ?? from, attempt, seen),
-        ].filter(note => !attempt.noted.includes(note.key));
+        ]);
         const svc: Attempt = {
             ...attempt,
             seen: state,
@@ -525,17 +568,16 @@ export class SvcPayService implements OnApplicationBootstrap {
             txid,
             turn: attempt.turn + 1,
             askedAt: Date.now(),
-            noted: [...attempt.noted, ...notes.map(note => note.key)],
+            notes,
         };
         const shown: PublicMetadata = {
             ...(payment.metadata.public as PublicMetadata),
             seen: state,
             confirmations,
-            wrongAmounts: wrongAmounts(seen),
+            wrongAmounts: wrongAmounts(seen, notes),
         };
         payment.metadata = { ...payment.metadata, svc, public: shown };
         await this.connection.getRepository(ctx, Payment).save(payment, { reload: false });
-        await this.note(ctx, payment.order.id, notes);
         if (to === null) return;
         await this.move(ctx, payment, to);
         Logger.info(`${attempt.order.reference}: ${from} to ${to}`, loggerCtx);
@@ -562,11 +604,38 @@ export class SvcPayService implements OnApplicationBootstrap {
         for (const payment of open) await this.move(ctx, payment, 'Cancelled');
     }
 
-    private async note(ctx: RequestContext, orderId: ID, notes: Note[]): Promise<void> {
-        for (const { text } of notes) {
-            const entry = { ctx, orderId, type: HistoryEntryType.ORDER_NOTE, data: { note: text } } as const;
-            await this.historyService.createHistoryEntryForOrder(entry, false);
+    /** Writes what is new or has changed of the notes of an attempt; answers with all of them. */
+    private async write(
+        ctx: RequestContext,
+        orderId: ID,
+        written: WrittenNote[],
+        notes: Note[],
+    ): Promise<WrittenNote[]> {
+        const all = new Map(written.map(note => [note.key, note]));
+        for (const note of changedNotes(written, notes))
+            all.set(note.key, {
+                ...note,
+                entry: await this.note(ctx, orderId, note, all.get(note.key)?.entry),
+            });
+        return [...all.values()];
+    }
+
+    /** Writes a note into the history of an order, or over its entry; answers with the id of the entry. */
+    private async note(ctx: RequestContext, orderId: ID, note: Note, entryId?: ID): Promise<ID> {
+        const data = { note: `${note.what} ${note.todo}`, state: note.state };
+        const type = SVC_PAY_NOTE;
+        const before =
+            entryId === undefined
+                ? null
+                : await this.connection.getRepository(ctx, OrderHistoryEntry).findOneBy({ id: entryId });
+        if (before === null) {
+            const entry = { ctx, orderId, type, data } as const;
+            return (await this.historyService.createHistoryEntryForOrder(entry, false)).id;
         }
+        const { note: text, state } = before.data as typeof data;
+        if (text !== data.note || state !== data.state)
+            await this.historyService.updateOrderHistoryEntry(ctx, { ctx, entryId: before.id, type, data });
+        return before.id;
     }
 
     // Refunds
@@ -628,15 +697,14 @@ export class SvcPayService implements OnApplicationBootstrap {
             watchedUntil,
             seen: 'unpaid',
             settled: false,
+            wasSettled: false,
             turn: 0,
             begunAt: now,
             askedAt: now,
+            notes: {},
         };
-        const send = `svc wallet send ${transfer.sender} ${formatAmount(coins)} --reference ${request.order.reference}`;
-        const text =
-            `Refund ${refund.id}: pay ${formatAmount(coins)} coins back to the sender of the payment, with "${send}", or ` +
-            'with another wallet and the payment link in the details of the refund. If the coins may have come from ' +
-            'an exchange, ask the buyer first. The refund is settled when this payment is confirmed.';
+        const view = { id: refund.id, state: refund.state, undone: false };
+        const paidBack = { state: 'unpaid', amountSvc: formatAmount(coins) } as const;
         return this.connection.withTransaction(ctx, async tx => {
             // The refunds of a payment are counted one after the other.
             await lockRows(this.connection, tx, Payment, 'id', payment.id);
@@ -646,12 +714,29 @@ export class SvcPayService implements OnApplicationBootstrap {
             const current = refunds.find(each => each.id === refund.id);
             if (current?.state !== 'Pending' || backOf(current) !== undefined) return true;
             if (refundedBefore(refund.id, refunds) !== before) return false;
+            const notes = await this.writeOfRefund(
+                tx,
+                payment.order.id,
+                svc,
+                refundNotes(view, svc, paidBack),
+            );
             current.transactionId = request.order.reference;
-            current.metadata = { ...current.metadata, svc };
+            current.metadata = { ...current.metadata, svc: { ...svc, notes } };
             await this.connection.getRepository(tx, Refund).save(current, { reload: false });
-            await this.note(tx, payment.order.id, [{ key: 'refund', text }]);
             return true;
         });
+    }
+
+    /** Writes the notes of a refund; answers with the ids of all entries. */
+    private async writeOfRefund(
+        ctx: RequestContext,
+        orderId: ID,
+        back: PaymentBack,
+        notes: Note[],
+    ): Promise<PaymentBack['notes']> {
+        const entries = { ...back.notes };
+        for (const note of notes) entries[note.key] = await this.note(ctx, orderId, note, entries[note.key]);
+        return entries;
     }
 
     /** Two that are created at the same moment can be more than the payment, which Vendure does not notice. */
@@ -661,8 +746,12 @@ export class SvcPayService implements OnApplicationBootstrap {
             const now = await this.connection.getEntityOrThrow(tx, Refund, id);
             if (now.state !== 'Pending' || backOf(now) !== undefined) return;
             await this.orderService.transitionRefundToState(tx, id, 'Failed');
-            const text = `Refund ${id} is more than what is left of the payment ${payment.transactionId}, and has failed.`;
-            await this.note(tx, payment.order.id, [{ key: 'refund-failed', text }]);
+            await this.note(tx, payment.order.id, {
+                key: 'refund-failed',
+                what: `Refund ${id} is more than what is left of the payment ${payment.transactionId}, and has failed.`,
+                todo: 'There is nothing to do.',
+                state: 'done',
+            });
         });
     }
 
@@ -712,23 +801,22 @@ export class SvcPayService implements OnApplicationBootstrap {
         const { isSettled } = await svcPay();
         const settled = isSettled(paid);
         const undone = back.settled && paid.state !== 'confirmed' && paid.node?.synced === true;
-        const svc: PaymentBack = {
+        const { id, state, payment } = refund;
+        const answered: PaymentBack = {
             ...back,
             seen: paid.state,
             settled: settled || (back.settled && !undone),
+            wasSettled: settled || back.wasSettled,
             txid: paid.txid,
             turn: back.turn + 1,
             askedAt: Date.now(),
         };
-        refund.metadata = { ...refund.metadata, svc };
+        const view = { id, state, undone: payment.state === 'Undone' };
+        // A node that is catching up does not know what has become of the payment back.
+        const wanted = paid.node?.synced === true ? refundNotes(view, answered, paid) : [];
+        const notes = await this.writeOfRefund(ctx, payment.order.id, back, wanted);
+        refund.metadata = { ...refund.metadata, svc: { ...answered, notes } };
         await this.connection.getRepository(ctx, Refund).save(refund, { reload: false });
-        const { id, state } = refund;
-        const text = undone
-            ? `A reorganisation has undone the payment of refund ${id}, which Vendure keeps as settled. Most such ` +
-              'payments are confirmed again; do not pay it a second time unless its wallet has given it up.'
-            : `The payment of refund ${id} is confirmed again.`;
-        if (state === 'Settled' && (undone || (settled && !back.settled)))
-            await this.note(ctx, refund.payment.order.id, [{ key: 'refund', text }]);
         if (state === 'Pending' && settled)
             await this.orderService.transitionRefundToState(ctx, id, 'Settled');
     }
@@ -740,12 +828,19 @@ export class SvcPayService implements OnApplicationBootstrap {
         const { ApiError, NodeUnreachable, SvcPayError } = await svcPay();
         const { rawConnection } = this.connection;
         const ours = Like(`${PAY}%`);
-        const young = MoreThan(new Date(Date.now() - FOLLOWED));
+        const since = (time: number) => MoreThan(new Date(Date.now() - time));
+        const young = since(FOLLOWED);
         const payments = await rawConnection.getRepository(Payment).find({
             select: ['id', 'state', 'metadata'],
             where: [
                 { transactionId: ours, state: In([...OPEN]) },
                 { transactionId: ours, state: In([...ENDED]), createdAt: young },
+                {
+                    transactionId: ours,
+                    state: In([...ENDED]),
+                    createdAt: since(FOLLOWED_BACK),
+                    metadata: Like('%"key":"transfer:%"state":"open"%'),
+                },
             ],
         });
         const refunds = await rawConnection.getRepository(Refund).find({
@@ -821,7 +916,7 @@ function newAttempt(
         turn: 0,
         begunAt: now,
         askedAt: now,
-        noted: [],
+        notes: [],
     };
 }
 

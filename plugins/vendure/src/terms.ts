@@ -2,7 +2,7 @@ import type { ID, Payment } from '@vendure/core';
 import { randomBytes } from 'node:crypto';
 
 import type { NodePayment, ReceivedTransfer } from './svc-pay';
-import type { Attempt } from './types';
+import type { Attempt, Note, PaymentBack } from './types';
 
 /** The states of a payment that this plugin knows; `AwaitingTransfer` and `Undone` are its own. */
 export type KnownState = 'AwaitingTransfer' | 'Authorized' | 'Settled' | 'Undone' | 'Cancelled';
@@ -21,6 +21,8 @@ export interface Seen {
     expired: boolean;
     /** The transfers under the reference, if some of them may not be the payment. */
     transfers: ReceivedTransfer[];
+    /** What was sent back to the senders of transfers that do not pay, by sender. */
+    sentBack: Map<string, ReceivedTransfer[]>;
 }
 
 /** The beginnings of the references of payments and refunds. */
@@ -107,12 +109,6 @@ export function refusal(to: KnownState, attempt: Pick<Attempt, 'seen' | 'settled
 /** Of how many transfers the staff is told for each attempt: anybody may send more under its reference. */
 export const MOST_TRANSFERS = 20;
 
-export interface Note {
-    /** What it is about, so that it is written once. */
-    key: string;
-    text: string;
-}
-
 const KINDS = {
     'too-little': 'it is too little',
     'too-much': 'it is too much',
@@ -120,81 +116,237 @@ const KINDS = {
     late: 'it came when the attempt to pay had ended',
 };
 
-/**
- * @description
- * What the staff must know, and was not told yet, of transfers that do not pay the attempt. Transfers that are in
- * no block are left out, because they may never be in one.
- */
-export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): Note[] {
-    const { reference, confirmations } = attempt.order;
-    const notes = seen.transfers.flatMap(transfer => {
-        const kind = transfer.mismatch ?? (state === 'Cancelled' ? 'late' : null);
-        if (kind === null || !transfer.canonical) return [];
-        const { txid, sender, amountSvc } = transfer;
-        const text =
-            `A transfer of ${amountSvc} coins under the reference ${reference} does not pay this order: ` +
-            `${KINDS[kind]} (from ${sender}, transfer ${txid}). Proposed refund, once it has ${confirmations} ` +
-            `confirmations: ${amountSvc} coins to ${sender}, with "svc wallet refund ${txid} --confirmations ${confirmations}".`;
-        return [{ key: `${kind}:${txid}`, text }];
+const TRANSFER = 'transfer:';
+const NO_LONGER = 'This holds no longer, because the chain was reorganised: there is nothing to do.';
+const onTheWay = (txid: string) =>
+    `The transfer ${txid} sends the coins back, and waits for its confirmations: do not pay twice.`;
+const sentBack = (txid: string, height: string) =>
+    `Done: the transfer ${txid} in block ${height} has sent the coins back.`;
+
+const withdrawn = (note: Note): Note => ({ ...note, todo: NO_LONGER, state: 'withdrawn' });
+
+/** Those of the notes that are not written yet, or no longer as they are written. */
+export function changedNotes(written: Note[], notes: Note[]): Note[] {
+    return notes.filter(note => {
+        const before = written.find(({ key }) => key === note.key);
+        return !(['what', 'todo', 'state'] as const).every(name => before?.[name] === note[name]);
     });
-    const fresh = notes.filter(note => !attempt.noted.includes(note.key));
-    const left = MOST_TRANSFERS - attempt.noted.filter(key => key.includes(':')).length;
-    if (fresh.length <= left) return fresh;
-    const text = `There are further transfers under the reference ${reference}; the explorer of the node lists them.`;
-    return [...fresh.slice(0, left), { key: 'more', text }];
 }
 
-/** The coins that arrived for an attempt in another amount than its own, and pay nothing. */
-export function wrongAmounts(seen: Seen): string[] {
+/** A transfer under the reference of an attempt that does not pay it, in a block. */
+interface OddTransfer extends ReceivedTransfer {
+    kind: keyof typeof KINDS;
+}
+
+/** The transfers that do not pay the attempt, by the keys of their notes; one in no block may never be in one. */
+function oddTransfers(state: KnownState, transfers: ReceivedTransfer[]): Map<string, OddTransfer> {
+    return new Map(
+        transfers.flatMap((transfer): Array<[string, OddTransfer]> => {
+            const kind = transfer.mismatch ?? (state === 'Cancelled' ? 'late' : null);
+            return kind === null || !transfer.canonical
+                ? []
+                : [[`${TRANSFER}${transfer.txid}`, { ...transfer, kind }]];
+        }),
+    );
+}
+
+/** Whether the staff was told of a transfer that is still to be sent back. */
+export const hasOpenTransfers = (notes: Note[]) =>
+    notes.some(({ key, state }) => key.startsWith(TRANSFER) && state === 'open');
+
+/** The senders of the transfers that are still to be sent back. */
+export function openSenders(notes: Note[], transfers: ReceivedTransfer[]): string[] {
+    const open = notes.filter(note => note.state === 'open').map(note => note.key);
+    const senders = transfers
+        .filter(({ txid }) => open.includes(`${TRANSFER}${txid}`))
+        .map(({ sender }) => sender);
+    return [...new Set(senders)];
+}
+
+/** The transfer with which all that is owed to its recipient was sent back; undefined if less was sent. */
+function covering(sent: ReceivedTransfer[], owed: bigint): ReceivedTransfer | undefined {
+    const height = ({ canonical, blockHeight }: ReceivedTransfer) =>
+        canonical ? Number(blockHeight ?? 0) : Infinity;
+    let left = owed;
+    for (const transfer of [...sent].sort((one, other) => height(one) - height(other) || 0)) {
+        left -= BigInt(transfer.amount);
+        if (left <= 0n) return transfer;
+    }
+    return undefined;
+}
+
+function transferNote(
+    key: string,
+    { kind, txid, sender, amountSvc }: OddTransfer,
+    { reference, confirmations }: Attempt['order'],
+    back: ReceivedTransfer | undefined,
+): Note {
+    const what =
+        `A transfer of ${amountSvc} coins under the reference ${reference} does not pay this order: ` +
+        `${KINDS[kind]} (from ${sender}, transfer ${txid}).`;
+    if (back === undefined) {
+        const todo =
+            `Proposed refund, once it has ${confirmations} confirmations: ${amountSvc} coins to ${sender}, ` +
+            `with "svc wallet refund ${txid} --confirmations ${confirmations}".`;
+        return { key, what, todo, state: 'open' };
+    }
+    const done = back.canonical && back.confirmations >= confirmations;
+    return done
+        ? { key, what, todo: sentBack(back.txid, back.blockHeight ?? ''), state: 'done' }
+        : { key, what, todo: onTheWay(back.txid), state: 'open' };
+}
+
+/**
+ * @description
+ * What the staff must know of transfers that do not pay the attempt, and what has become of those that it was told of:
+ * a note is done when the coins are sent back to the sender, and withdrawn when a reorganisation has removed the
+ * transfer.
+ */
+export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): Note[] {
+    // A node that is catching up does not know which transfers the chain of the network has.
+    if (seen.payment.node?.synced !== true) return [];
+    const odd = oddTransfers(state, seen.transfers);
+    const told = attempt.notes.filter(({ key }) => key.startsWith(TRANSFER));
+    const fresh = [...odd.keys()].filter(key => told.every(note => note.key !== key));
+    const left = Math.max(MOST_TRANSFERS - told.length, 0);
+    const owed = new Map<string, bigint>();
+    const notes = [...told.map(({ key }) => key), ...fresh.slice(0, left)].flatMap(key => {
+        const before = told.find(note => note.key === key);
+        const transfer = odd.get(key);
+        if (transfer === undefined) return before?.state === 'open' ? [withdrawn(before)] : [];
+        const sum = (owed.get(transfer.sender) ?? 0n) + BigInt(transfer.amount);
+        owed.set(transfer.sender, sum);
+        if (before?.state === 'done') return [];
+        return [
+            transferNote(
+                key,
+                transfer,
+                attempt.order,
+                covering(seen.sentBack.get(transfer.sender) ?? [], sum),
+            ),
+        ];
+    });
+    if (fresh.length <= left) return notes;
+    const what = `There are further transfers under the reference ${attempt.order.reference}.`;
+    return [...notes, { key: 'more', what, todo: 'The explorer of the node lists them.', state: 'open' }];
+}
+
+/** The coins that arrived for an attempt in another amount than its own, pay nothing, and were not sent back. */
+export function wrongAmounts(seen: Seen, notes: Note[]): string[] {
+    const ended = notes.filter(({ state }) => state === 'done').map(({ key }) => key);
     const wrong = seen.transfers.filter(
-        ({ canonical, mismatch }) => canonical && mismatch?.startsWith('too-'),
+        ({ canonical, mismatch, txid }) =>
+            canonical && mismatch?.startsWith('too-') && !ended.includes(`${TRANSFER}${txid}`),
     );
     return wrong.map(({ amountSvc }) => amountSvc);
 }
 
-/** What the staff must know of a change of the state. */
+/** What the staff must know of a change of the state, and what holds no longer after it. */
 export function stateNotes(
     from: KnownState,
     to: KnownState | null,
     attempt: Attempt,
     seen: Seen,
-    order: { state: string },
+    order: { state: string; refunded: boolean },
 ): Note[] {
     const { reference } = attempt.order;
     if (to === 'Undone')
         return [
             {
                 key: `undone-${attempt.turn}`,
-                text:
-                    `A reorganisation has undone the payment ${reference}. Ship nothing and refund nothing until it is ` +
-                    'settled again; most such payments are confirmed again within some blocks.',
+                what: `A reorganisation has undone the payment ${reference}.`,
+                todo:
+                    'Ship nothing and refund nothing until it is settled again; most such payments are confirmed again ' +
+                    'within some blocks.',
+                state: 'open',
             },
         ];
+    if (from === 'Undone' && to === 'Settled')
+        return attempt.notes
+            .filter(({ key, state }) => state === 'open' && /^undone-|^lost$/.test(key))
+            .map(withdrawn);
     if (from === 'Undone' && to === null && seen.payment.state === 'unpaid')
         return [
             {
                 key: 'lost',
-                text:
-                    `The node no longer knows a transfer for the undone payment ${reference}. If it does not come back, ` +
-                    'the sender may have spent the coins otherwise: ask the buyer for another payment, or cancel the ' +
-                    'payment and the order.',
+                what: `The node no longer knows a transfer for the undone payment ${reference}.`,
+                todo:
+                    'If it does not come back, the sender may have spent the coins otherwise: ask the buyer for another ' +
+                    'payment, or cancel the payment and the order.',
+                state: 'open',
             },
         ];
-    if (to === 'Settled' && from !== 'Undone' && order.state === 'Cancelled')
+    if (to === 'Settled' && order.state === 'Cancelled')
         return [
             {
                 key: 'order-cancelled',
-                text: `The payment ${reference} is confirmed, but the order was cancelled: refund it, if no refund waits.`,
+                what: `The payment ${reference} is confirmed, but the order was cancelled.`,
+                todo: 'Refund it, if no refund waits.',
+                state: 'open',
             },
         ];
     if (from === 'Authorized' && to === 'Cancelled')
         return [
             {
                 key: 'never-confirmed',
-                text:
-                    `The payment ${reference} was seen, but never confirmed, and is cancelled. Ask the buyer for ` +
-                    'another payment, or cancel the order, so that its stock is free again.',
+                what: `The payment ${reference} was seen, but never confirmed, and is cancelled.`,
+                todo: 'Ask the buyer for another payment, or cancel the order, so that its stock is free again.',
+                state: 'open',
             },
         ];
-    return [];
+    if (!order.refunded) return [];
+    return attempt.notes
+        .filter(({ key, state }) => key === 'order-cancelled' && state === 'open')
+        .map(note => ({ ...note, todo: 'Done: it is refunded.', state: 'done' }));
+}
+
+const PAY_BACK = 'pay';
+const UNDONE = 'undone';
+
+/** What counts of a refund for its notes. */
+export interface RefundView {
+    id: ID;
+    state: string;
+    /** Whether a reorganisation has undone the payment that it returns. */
+    undone: boolean;
+}
+
+/**
+ * @description
+ * What the staff must know of a refund: what to pay to whom, until it is paid, and that a reorganisation has undone
+ * that, until it is confirmed again. `paid` is what the node says of the payment back.
+ */
+export function refundNotes(
+    refund: RefundView,
+    back: PaymentBack,
+    paid: Pick<NodePayment, 'state' | 'amountSvc' | 'txid' | 'blockHeight'>,
+): Note[] {
+    const { recipient, reference } = back.order;
+    const coins = paid.amountSvc;
+    const what = `Refund ${refund.id} returns ${coins} coins to ${recipient}, the sender of the payment.`;
+    const again: Note = {
+        key: UNDONE,
+        what: `A reorganisation has undone the payment of refund ${refund.id}, which Vendure keeps as settled.`,
+        todo: 'Most such payments are confirmed again: do not pay twice, unless its wallet has given it up.',
+        state: 'open',
+    };
+    const note = (todo: string, state: Note['state']): Note => ({ key: PAY_BACK, what, todo, state });
+    if (back.settled) {
+        const done = note(sentBack(paid.txid ?? '', paid.blockHeight ?? ''), 'done');
+        return UNDONE in back.notes ? [done, withdrawn(again)] : [done];
+    }
+    if (refund.state === 'Settled' && back.wasSettled) return [again];
+    if (paid.state !== 'unpaid') return [note(onTheWay(paid.txid ?? ''), 'open')];
+    if (refund.state === 'Settled') return [note('Done: it was settled in another way.', 'done')];
+    if (refund.undone) {
+        const todo =
+            'Do not pay this refund now: a reorganisation of the chain has undone the payment that it returns.';
+        return [note(todo, 'open')];
+    }
+    const send = `svc wallet send ${recipient} ${coins} --reference ${reference}`;
+    const todo =
+        `Pay ${coins} coins back with "${send}", or with another wallet and the payment link in the details of the ` +
+        'refund. If the coins may have come from an exchange, ask the buyer first. The refund is settled when this ' +
+        'payment is confirmed.';
+    return [note(todo, 'open')];
 }

@@ -65,6 +65,23 @@ export interface PublicMetadata {
     wrongAmounts: string[];
 }
 
+/** A note for the staff in the history of an order. */
+export interface Note {
+    /** What it is about, so that it is written once. */
+    key: string;
+    /** What has happened. */
+    what: string;
+    /** What is to be done about it; or by what it was done, or that it holds no longer. */
+    todo: string;
+    /** It is withdrawn if what it says no longer holds, because the chain was reorganised. */
+    state: 'open' | 'done' | 'withdrawn';
+}
+
+/** A note with the id of its entry in the history. */
+export interface WrittenNote extends Note {
+    entry: ID;
+}
+
 /** One attempt of a buyer to pay, as it is stored in `payment.metadata.svc`. */
 export interface Attempt {
     /** The name of the node in the options of the plugin. */
@@ -88,8 +105,8 @@ export interface Attempt {
     /** When it began, and when the node was asked last, in Unix milliseconds. */
     begunAt: number;
     askedAt: number;
-    /** What the staff was told of already. */
-    noted: string[];
+    /** What the staff was told of. */
+    notes: WrittenNote[];
 }
 
 /** The payment back to the sender, as it is stored in `refund.metadata.svc`. */
@@ -101,8 +118,12 @@ export interface PaymentBack {
     watchedUntil: number;
     seen: State;
     settled: boolean;
+    /** Whether it was settled once, though a reorganisation may have undone it. */
+    wasSettled: boolean;
     txid?: string;
     turn: number;
     begunAt: number;
     askedAt: number;
+    /** The ids of the entries with its notes, by key; buyers can read the metadata of a refund, and no entry. */
+    notes: { [key: string]: ID };
 }

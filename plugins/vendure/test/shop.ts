@@ -286,7 +286,9 @@ export class Shop {
     /** The notes for the staff; none of them may be shown to a buyer. */
     async notes(id: string): Promise<string[]> {
         const { history } = await this.order(id);
-        const notes = history.items.filter(item => item.type === 'ORDER_NOTE');
+        if (history.items.some(item => item.type === 'ORDER_NOTE'))
+            throw new Error('Vendure shows what is for the staff as a note that the buyer has written');
+        const notes = history.items.filter(item => item.type === 'SVC_PAY_NOTE');
         if (notes.some(note => note.isPublic)) throw new Error('a note for the staff is public');
         return notes.map(note => note.data.note ?? '');
     }

@@ -1,4 +1,10 @@
-import { EventBus, PaymentStateTransitionEvent, Refund, TransactionalConnection } from '@vendure/core';
+import {
+    EventBus,
+    Payment,
+    PaymentStateTransitionEvent,
+    Refund,
+    TransactionalConnection,
+} from '@vendure/core';
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -8,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { SvcPayService } from '../src';
+import { Attempt, SvcPayService } from '../src';
 import { svcPay } from '../src/svc-pay';
 import { Devnet, faucetKey, freePort, until } from './devnet';
 import { Buyer, held, logged, openShop, PRICE, Shop, ShopOrder } from './shop';
@@ -16,6 +22,8 @@ import { Buyer, held, logged, openShop, PRICE, Shop, ShopOrder } from './shop';
 const SVC = process.env.SVC ?? 'svc';
 const AMOUNT = 2_500_000_000n; // 12.50 at 0.50 for a coin
 const CONFIRMATIONS = 2;
+const DAY = 86_400_000;
+const NO_LONGER = 'This holds no longer, because the chain was reorganised: there is nothing to do.';
 
 type Key = Awaited<ReturnType<typeof faucetKey>>;
 
@@ -43,7 +51,8 @@ before(async () => {
         publicUrl: node.url,
     };
     const wrong = { ...main, token: 'x'.repeat(43) };
-    shop = await openShop(folder, port, { main, wrong });
+    const page = { ...main, url: `${node.url}/explorer` };
+    shop = await openShop(folder, port, { main, wrong, page });
     const settings = {
         node: 'main',
         recipient: merchantAddress,
@@ -214,6 +223,7 @@ test('an order is paid, undone by a reorganisation, confirmed again, and refunde
     assert.match(await shop.ship(order.id), /undone/);
     await node.mine(CONFIRMATIONS);
     await becomes(order, 'Settled', 'PaymentSettled');
+    await noted(order, 'has undone the payment', NO_LONGER);
 
     const [payment] = (await shop.order(order.id)).payments;
     assert.ok(payment);
@@ -228,7 +238,7 @@ test('an order is paid, undone by a reorganisation, confirmed again, and refunde
         return found?.every(Boolean) && (found as string[]);
     });
     assert.deepEqual(uris.map(uri => /amount=([0-9.]+)/.exec(uri)?.[1]).sort(), ['10', '15']);
-    await noted(order, 'pay 10 coins back');
+    await noted(order, 'Pay 10 coins back');
     for (const uri of uris) {
         const [, to = '', coins = '', ref = ''] = /^svc:(\w+)\?amount=([0-9.]+)&ref=([^&]+)/.exec(uri) ?? [];
         const { parseAmount } = await svcPay();
@@ -239,19 +249,21 @@ test('an order is paid, undone by a reorganisation, confirmed again, and refunde
         (await shop.order(order.id)).payments[0]?.refunds.map(each => each.state),
         ['Pending', 'Pending'],
     );
+    await noted(order, 'returns 10 coins', 'sends the coins back', 'do not pay twice');
     await node.mine(CONFIRMATIONS - 1);
     const refunds = () =>
         until('the refunds', async () =>
             (await shop.order(order.id)).payments[0]?.refunds.every(each => each.state === 'Settled'),
         );
     await refunds();
+    await noted(order, 'returns 10 coins', 'Done: the transfer');
     assert.ok(uris.every(uri => !uri.includes(order.code)));
 
     // Only the payments back are undone, and Vendure has no state for that.
     await node.reorganise(CONFIRMATIONS);
-    await noted(order, 'undone the payment of refund', 'do not pay it a second time');
+    await noted(order, 'undone the payment of refund', 'do not pay twice');
     await node.mine(CONFIRMATIONS);
-    await noted(order, 'The payment of refund', 'is confirmed again');
+    await noted(order, 'undone the payment of refund', NO_LONGER);
     await refunds();
     await becomes(order, 'Settled', 'PaymentSettled');
 });
@@ -264,7 +276,7 @@ test('refunds that are together more than the payment fail', async () => {
     const [payment] = (await shop.order(order.id)).payments;
     assert.equal((await shop.refund(payment?.id ?? '', PRICE)).state, 'Pending');
     assert.equal((await shop.refund(payment?.id ?? '', 1)).__typename, 'RefundAmountError');
-    await noted(order, 'pay 25 coins back');
+    await noted(order, 'Pay 25 coins back');
     // Two administrators at the same moment: Vendure counts only what is stored.
     const refunds = shop.server.app.get(TransactionalConnection).rawConnection.getRepository(Refund);
     const [first] = await refunds.find({
@@ -321,10 +333,11 @@ test('settings with which nothing could be sold are not saved', async () => {
     };
     const rated = { ...right, rate: '0.50', rateMaxAge: 60 };
     const cases: Array<[{ [name: string]: string | number }, RegExp]> = [
-        [{ node: 'mian' }, /no node "mian"; it has main/],
+        [{ node: 'mian' }, /no node "mian"; it has main, wrong, page/],
         [{ recipient: merchantAddress.slice(0, -1) + 'q' }, /is mistyped/],
         [{ recipient: elsewhere }, /network|address/],
-        [{ rate: '0,48' }, /0,48/],
+        [{ rate: '0,48' }, /"0,48" is not a rate; give a number above 0 with a point, such as 0.48/],
+        [{ node: 'page' }, /explorer does not answer like a svcd node \(status 40[45]\): check the URL/],
         [{ rate: '' }, /either a fixed rate or the URL/],
         [{ rateUrl: 'https://rates.example/', ratePath: 'USD' }, /either a fixed rate or the URL/],
         [{ rate: '', rateUrl: 'https://rates.example/' }, /path of the rate/],
@@ -423,6 +436,56 @@ test('too little, too much and twice are noted with the proposed refund, once', 
     await node.mine(1);
     await check();
     assert.equal((await shop.notes(order.id)).length, 3);
+});
+
+test('a note about a wrong amount ends when the coins are sent back, or when they have gone', async () => {
+    const { DEVNET, refundReference } = await svcPay();
+    const { buyer, order, reference } = await begun();
+    const wrong = async () => (await buyer.look(order.code)).payments[0]?.metadata.public.wrongAmounts.length;
+    await pay(reference, AMOUNT - 1n);
+    await node.mine(CONFIRMATIONS);
+    await noted(order, 'too little', 'Proposed refund');
+    assert.equal(await wrong(), 1);
+    await node.reorganise(CONFIRMATIONS);
+    await check();
+    await noted(order, 'too little', NO_LONGER);
+    assert.equal(await wrong(), 0);
+    await node.mine(CONFIRMATIONS);
+    await check();
+    await noted(order, 'too little', 'Proposed refund');
+
+    await pay(await refundReference(reference, ''), AMOUNT - 1n, await faucet.address(DEVNET), merchant);
+    await check();
+    await noted(order, 'too little', 'sends the coins back', 'do not pay twice');
+    await node.mine(CONFIRMATIONS);
+    await check();
+    await noted(order, 'too little', 'Done: the transfer', 'has sent the coins back.');
+    assert.deepEqual([(await shop.notes(order.id)).length, await wrong()], [1, 0]);
+});
+
+test('whether a wrong amount was sent back is asked for thirty days', async () => {
+    const { DEVNET, refundReference } = await svcPay();
+    const payments = shop.server.app.get(TransactionalConnection).rawConnection.getRepository(Payment);
+    const { buyer, order, reference } = await begun();
+    const stored = () => payments.findOneByOrFail({ transactionId: reference });
+    const isAsked = async (days: number) => {
+        const payment = await stored();
+        Object.assign(payment.metadata.svc as object, { askedAt: 0, begunAt: Date.now() - days * DAY });
+        await payments.save(payment);
+        await payments.update(payment.id, { createdAt: new Date(Date.now() - days * DAY) });
+        await check();
+        return ((await stored()).metadata.svc as Attempt).askedAt > 0;
+    };
+    await pay(reference, AMOUNT - 1n);
+    await node.mine(CONFIRMATIONS);
+    await noted(order, 'too little', 'Proposed refund');
+    await buyer.go('AddingItems');
+    assert.deepEqual([await isAsked(29), await isAsked(31)], [true, false]);
+    await pay(await refundReference(reference, ''), AMOUNT - 1n, await faucet.address(DEVNET), merchant);
+    await node.mine(CONFIRMATIONS);
+    assert.ok(await isAsked(29));
+    await noted(order, 'too little', 'Done: the transfer');
+    assert.deepEqual([await isAsked(9), await isAsked(7)], [false, true]);
 });
 
 test('a second attempt has a reference of its own, and the first one is given up', async () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
+    changedNotes,
     coinsBack,
     decimalOf,
     KnownState,
@@ -11,12 +12,14 @@ import {
     PAY,
     refundedBefore,
     REFUND,
+    refundNotes,
     refusal,
     Seen,
     stateNotes,
     transferNotes,
 } from '../src/terms';
-import type { Attempt } from '../src';
+import type { Attempt, Note, PaymentBack, WrittenNote } from '../src';
+import type { ReceivedTransfer, State } from '../src/svc-pay';
 
 const seen = (
     state: string,
@@ -26,6 +29,7 @@ const seen = (
     settled: given.settled ?? false,
     expired: given.expired ?? false,
     transfers: [],
+    sentBack: new Map(),
 });
 
 test('the next state follows from what the node says', () => {
@@ -103,30 +107,120 @@ test('a refund counts what is settled, and what was to be paid back, but not wha
     assert.equal(refundedBefore(1, [refund(2, 'Failed', svc)]), 0);
 });
 
-const attempt = (noted: string[] = []) =>
-    ({ order: { reference: 'vendure.pay.1', confirmations: 2 }, noted, turn: 7 }) as unknown as Attempt;
-
-test('the staff is told of a number of transfers, and then that there are more', () => {
-    const transfers = Array.from({ length: MOST_TRANSFERS + 2 }, (_, index) => ({
-        txid: String(index),
+const written = (key: string, state: Note['state'] = 'open') => ({
+    key,
+    what: '',
+    todo: '',
+    state,
+    entry: 1,
+});
+const attempt = (...notes: WrittenNote[]) =>
+    ({ order: { reference: 'vendure.pay.1', confirmations: 2 }, notes, turn: 7 }) as unknown as Attempt;
+const transfer = (txid: string, more: object = {}) =>
+    ({
+        txid,
+        sender: 'buyer',
+        amount: '10',
+        amountSvc: '0.0000001',
         mismatch: 'too-little',
         canonical: true,
-    }));
-    const told = (noted: string[], count: number) =>
-        transferNotes('Authorized', attempt(noted), {
+        confirmations: 2,
+        blockHeight: '5',
+        ...more,
+    }) as unknown as ReceivedTransfer;
+
+test('the staff is told of a number of transfers, and then that there are more', () => {
+    const transfers = Array.from({ length: MOST_TRANSFERS + 2 }, (_, index) => transfer(String(index)));
+    const told = (count: number, ...notes: WrittenNote[]) =>
+        transferNotes('Authorized', attempt(...notes), {
             ...seen('pending'),
-            transfers: transfers.slice(0, count) as unknown as Seen['transfers'],
+            transfers: transfers.slice(0, count),
         }).map(note => note.key);
-    assert.deepEqual(told([], 2), ['too-little:0', 'too-little:1']);
-    assert.deepEqual(told(['too-little:0', 'undone-3'], 2), ['too-little:1']);
-    assert.equal(told([], MOST_TRANSFERS).length, MOST_TRANSFERS);
-    const all = told([], MOST_TRANSFERS + 2);
+    assert.deepEqual(told(2), ['transfer:0', 'transfer:1']);
+    assert.deepEqual(told(2, written('transfer:1'), written('undone-3')), ['transfer:1', 'transfer:0']);
+    assert.equal(told(MOST_TRANSFERS).length, MOST_TRANSFERS);
+    const all = told(MOST_TRANSFERS + 2);
     assert.deepEqual([all.length, all.at(-1)], [MOST_TRANSFERS + 1, 'more']);
+});
+
+test('a note about a transfer ends with the refund that covers it', () => {
+    const states = (sentBack: ReceivedTransfer[], notes = [written('transfer:a'), written('transfer:b')]) =>
+        transferNotes('Authorized', attempt(...notes), {
+            ...seen('pending'),
+            transfers: [transfer('a'), transfer('b', { amount: '5' })],
+            sentBack: new Map([['buyer', sentBack]]),
+        }).map(({ state, todo }) => `${state} ${/transfer (\w+)/.exec(todo)?.[1] ?? ''}`.trim());
+    assert.deepEqual(states([]), ['open', 'open']);
+    assert.deepEqual(states([transfer('r', { amount: '9' })]), ['open', 'open']);
+    assert.deepEqual(states([transfer('r', { amount: '10' })]), ['done r', 'open']);
+    assert.deepEqual(states([transfer('r', { amount: '15' })]), ['done r', 'done r']);
+    assert.deepEqual(states([transfer('r', { confirmations: 1 })]), ['open r', 'open']);
+    const waits = transfer('w', { canonical: false, confirmations: 0, blockHeight: undefined, amount: '5' });
+    assert.deepEqual(states([waits, transfer('r')]), ['done r', 'open w']);
+    // What is done stays done, and counts for what is owed to the same sender.
+    assert.deepEqual(states([transfer('r')], [written('transfer:a', 'done'), written('transfer:b')]), [
+        'open',
+    ]);
+});
+
+test('a note is withdrawn when its transfer has gone, unless the node is catching up', () => {
+    const notes = [written('transfer:a'), written('transfer:b', 'done')];
+    const states = (synced: boolean, transfers: ReceivedTransfer[]) =>
+        transferNotes('Authorized', attempt(...notes), { ...seen('pending', { synced }), transfers }).map(
+            note => `${note.key} ${note.state}`,
+        );
+    assert.deepEqual(states(true, []), ['transfer:a withdrawn']);
+    assert.deepEqual(states(true, [transfer('a', { canonical: false })]), ['transfer:a withdrawn']);
+    assert.deepEqual(states(false, []), []);
+});
+
+test('a note is written again only when it says something else', () => {
+    const note: Note = { key: 'lost', what: 'a', todo: 'b', state: 'open' };
+    assert.deepEqual(changedNotes([], [note]), [note]);
+    assert.deepEqual(changedNotes([note], [{ ...note }]), []);
+    const again = { ...note, state: 'withdrawn' } as const;
+    assert.deepEqual(changedNotes([note], [again]), [again]);
+});
+
+test('the notes of a refund say what to pay, and when not to pay it', () => {
+    const back = (more: object = {}) =>
+        ({
+            order: { recipient: 'buyer', reference: 'vendure.refund.1' },
+            settled: false,
+            wasSettled: false,
+            notes: {},
+            ...more,
+        }) as unknown as PaymentBack;
+    const paid = (state: State) => ({ state, amountSvc: '10', txid: 'ab', blockHeight: '7' });
+    const told = (state: string, given: PaymentBack, seen: State, undone = false) =>
+        refundNotes({ id: 1, state, undone }, given, paid(seen)).map(note => `${note.state}: ${note.todo}`);
+    const only = (notes: string[], sentence: RegExp) => {
+        assert.equal(notes.length, 1, notes.join('\n'));
+        assert.match(notes[0] ?? '', sentence);
+    };
+    only(
+        told('Pending', back(), 'unpaid'),
+        /^open: Pay 10 coins back with "svc wallet send buyer 10 --reference/,
+    );
+    only(told('Pending', back(), 'unpaid', true), /^open: Do not pay this refund now/);
+    only(told('Pending', back(), 'pending'), /^open: The transfer ab sends the coins back.*do not pay twice/);
+    only(told('Settled', back(), 'unpaid'), /^done: Done: it was settled in another way/);
+    const settled = back({ settled: true, wasSettled: true });
+    only(
+        told('Settled', settled, 'confirmed'),
+        /^done: Done: the transfer ab in block 7 has sent the coins back/,
+    );
+    only(told('Settled', back({ wasSettled: true }), 'pending'), /^open: .*do not pay twice/);
+    const again = told('Settled', { ...settled, notes: { pay: 1, undone: 2 } }, 'confirmed');
+    assert.deepEqual(
+        again.map(note => note.split(':')[0]),
+        ['done', 'withdrawn'],
+    );
 });
 
 test('the staff is told of what Vendure shows nobody', () => {
     const keys = (from: KnownState, to: KnownState | null, state: string, order = 'PaymentSettled') =>
-        stateNotes(from, to, attempt(), seen(state), { state: order }).map(note => note.key);
+        stateNotes(from, to, attempt(), seen(state), { state: order, refunded: false }).map(note => note.key);
     assert.deepEqual(keys('Settled', 'Undone', 'pending'), ['undone-7']);
     assert.deepEqual(keys('Undone', null, 'pending'), []);
     assert.deepEqual(keys('Undone', null, 'unpaid'), ['lost']);
@@ -135,4 +229,15 @@ test('the staff is told of what Vendure shows nobody', () => {
     // It was settled before, and may be refunded already.
     assert.deepEqual(keys('Undone', 'Settled', 'confirmed', 'Cancelled'), []);
     assert.deepEqual(keys('Authorized', 'Cancelled', 'unpaid'), ['never-confirmed']);
+});
+
+test('what the staff was told of a change of the state ends', () => {
+    const notes = ['undone-3', 'lost', 'order-cancelled', 'transfer:a'].map(key => written(key));
+    const ended = (from: KnownState, to: KnownState | null, refunded = false) =>
+        stateNotes(from, to, attempt(...notes), seen('confirmed'), { state: 'Cancelled', refunded }).map(
+            note => `${note.key} ${note.state}`,
+        );
+    assert.deepEqual(ended('Undone', 'Settled'), ['undone-3 withdrawn', 'lost withdrawn']);
+    assert.deepEqual(ended('Settled', null), []);
+    assert.deepEqual(ended('Settled', null, true), ['order-cancelled done']);
 });
