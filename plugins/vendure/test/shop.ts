@@ -1,6 +1,8 @@
 import { AssetServerPlugin } from '@vendure/asset-server-plugin';
 import {
+    DefaultJobQueuePlugin,
     DefaultSchedulerPlugin,
+    DefaultSearchPlugin,
     JobQueueService,
     mergeConfig,
     PaymentProcess,
@@ -74,7 +76,7 @@ export interface Mail {
     body: string;
 }
 
-/** A real Vendure server with one product, with the plugins that `@vendure/create` adds, on sql.js or another database. */
+/** A real Vendure server with one product, with the plugins that `@vendure/create` adds but for its pages, on sql.js or another database. */
 export async function openShop(
     folder: string,
     port: number,
@@ -94,6 +96,8 @@ export async function openShop(
         ...(database && { dbConnectionOptions: database }),
         plugins: [
             DefaultSchedulerPlugin.init({ manualTriggerCheckInterval: 100 }),
+            DefaultJobQueuePlugin.init({ useDatabaseForBuffer: true }),
+            DefaultSearchPlugin.init({ bufferUpdates: false, indexStockStatus: true }),
             AssetServerPlugin.init({ route: 'assets', assetUploadDir: join(folder, 'assets') }),
             EmailPlugin.init({
                 devMode: true,
