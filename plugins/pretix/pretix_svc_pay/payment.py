@@ -195,8 +195,15 @@ class SvcPay(BasePaymentProvider):
             ))
             if not given("rate_path"):
                 errors[f"{self.settings.get_prefix()}rate_path"] = gettext("The path of the rate in the JSON is missing.")
+        elif not given("rate"):
+            errors[f"{self.settings.get_prefix()}rate"] = gettext("Give a fixed rate, such as 0.48, or the URL of a rate.")
         else:
-            check("rate", lambda: RateSource.fixed(self.event.currency, given("rate") or ""))
+            try:
+                RateSource.fixed(self.event.currency, given("rate"))
+            except RateRefused:
+                errors[f"{self.settings.get_prefix()}rate"] = gettext(
+                    "{value} is not a rate: give a number above 0 with a point, such as 0.48."
+                ).format(value=given("rate")[:40])
         if errors:
             raise ValidationError(errors)
         return cleaned_data

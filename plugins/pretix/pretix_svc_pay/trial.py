@@ -32,11 +32,19 @@ def trials(event) -> Iterator[tuple[bool, str]]:
             yield False, _("The node refuses the management token: copy it from the node's settings again.")
             break
         except SvcPayError as error:
-            yield False, _("The node cannot be used: {reason}").format(reason=error)
+            yield False, _("The node cannot be used: {reason}").format(reason=reason_of(error, text(settings, "node_url")))
             break
     if provider.public_node_url:
         yield _public(provider)
     yield _rate(event, settings)
+
+
+def reason_of(error: SvcPayError, url: str) -> str:
+    """What is wrong with a node, or with a URL at which something else answers."""
+    if isinstance(error, ApiError) and error.status in (404, 405):
+        # A node answers with neither of them to what is tried here.
+        return _("{url} does not answer like a svcd node (status {status}): check the URL.").format(url=url, status=error.status)
+    return str(error)
 
 
 def _node(client, provider):
@@ -83,7 +91,7 @@ def _public(provider):
             )
     except SvcPayError as error:
         return False, _("The public URL {url} does not lead to a node of this network, so buyers get a button that does nothing: "
-                        "{reason}").format(url=url, reason=error)
+                        "{reason}").format(url=url, reason=reason_of(error, url))
     return True, _("The public URL leads to a node of this network.")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import socket
 import ssl
 from datetime import timedelta
@@ -73,7 +74,9 @@ def test_right_settings(form):
         ({"public_node_url": "http://127.0.0.1:1"}, "so buyers get a button that does nothing"),
         ({"recipient": "svcd1nobody"}, "address"),
         ({"recipient": fresh_key().address(DEVNET)}, None),
-        ({"rate": "0"}, "is not a rate"),
+        ({"rate": "0"}, "0 is not a rate: give a number above 0 with a point, such as 0.48."),
+        ({"rate": "0,48"}, "0,48 is not a rate: give a number above 0 with a point, such as 0.48."),
+        ({"rate": ""}, "Give a fixed rate, such as 0.48, or the URL of a rate."),
         ({"rate": "", "rate_url": "https://rates.example/", "rate_path": ""}, "The path of the rate in the JSON is missing."),
         ({"rate_url": "https://rates.example/", "rate_path": "EUR"}, "Give a fixed rate or a URL, not both."),
         ({"rate": "", "rate_url": "http://127.0.0.1:1/", "rate_path": "EUR"}, "There is no rate, so nothing is sold for coins"),
@@ -93,6 +96,15 @@ def test_wrong_settings(form, changes, sentence):
 
 def test_a_node_that_is_not_there(form):
     assert "The node does not answer, so nothing else of it was tried" in form(node_url=f"http://127.0.0.1:{free_port()}")
+
+
+def test_a_url_that_is_not_a_nodes(form, shop, devnet):
+    for url in (f"{devnet.url}/explorer", f"{shop.url}{shop.base}".rstrip("/")):
+        page = form(node_url=url, public_node_url=url)
+        sentence = re.escape(url) + r" does not answer like a svcd node \(status 40[45]\): check the URL\."
+        said = re.findall(r"[^<>]*(?:cannot be used|a button that does nothing)[^<>]*", page)
+        assert len(said) == 2
+        assert all(re.search(sentence, each) for each in said), said
 
 
 def test_secrets_are_on_no_page_and_in_no_log(form, shop, devnet, caplog):

@@ -56,6 +56,9 @@ def test_another_amount(shop, devnet, kind, change):
     assert order.custom_followup_at is not None
     page = shop.staff().get(f"/control/event{shop.base}orders/{order.code}/").content.decode()
     assert f"svc wallet refund {txid}" in page
+    # Long words break, so that the table fits into its page.
+    assert 'class="svc-pay"' in page
+    assert "pretix_svc_pay/pending.css" in page
     assert refund_reference(attempt.reference, txid) in page
     browser = shop.browser()
     shown = browser.get(f"{shop.base}order/{order.code}/{order.secret}/").content.decode()
