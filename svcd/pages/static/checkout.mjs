@@ -17,6 +17,7 @@ import { localTime, message, timeLeft } from "./texts.mjs";
  * @property {number} matchCount
  * @property {{ amountSvc: string, txid: string }[]} mismatches
  */
+/** @typedef {{ ok: boolean, error: string, pruneHeight: string, payment: Verification }} Verified an answer. */
 /** @typedef {ReturnType<typeof viewOf>} View */
 /** @typedef {View & { fallen: boolean, expired: boolean, remaining: number }} Shown with the milliseconds that remain. */
 /** @typedef {{ wait: number, state: string, signal: AbortSignal }} Waiting */
@@ -211,7 +212,7 @@ function setText(element, text) {
 async function ask(path, { wait, state, signal }) {
   const target = wait ? `${path}&wait=${wait}&state=${state}` : path;
   const answer = await fetch(target, question(signal, {}, "same-origin"));
-  const body = /** @type {any} */ (objectIn(await textOf(answer)));
+  const body = /** @type {Verified} */ (objectIn(await textOf(answer)));
   if (answer.status === PRUNED) {
     throw new Pruned(body.pruneHeight);
   }

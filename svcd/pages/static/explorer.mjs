@@ -35,7 +35,7 @@ function tell(news, text) {
 /** @type {(news: HTMLElement) => Promise<void>} */
 async function look(news) {
   const answer = await fetch("/rpc/status", question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
-  const { status } = /** @type {any} */ (objectIn(await textOf(answer)));
+  const { status } = /** @type {{ status: Parameters<typeof newsOf>[1] }} */ (objectIn(await textOf(answer)));
   const { height = "", hash = "" } = news.dataset;
   tell(news, newsOf({ height, hash }, status));
 }

@@ -36,7 +36,7 @@ async function showExpected() {
 async function look(state) {
   const answer = await fetch(`/rpc/transaction/${state.dataset.txid}`, question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
   if (answer.status !== 200 && answer.status !== 404) throw new Error(`status ${answer.status}`);
-  const { block, confirmations, gone } = placeOf(/** @type {any} */ (objectIn(await textOf(answer))));
+  const { block, confirmations, gone } = placeOf(/** @type {Parameters<typeof placeOf>[0]} */ (objectIn(await textOf(answer))));
   if (gone || block !== state.dataset.block) {
     location.reload();
     return true;
