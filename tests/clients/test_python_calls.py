@@ -242,9 +242,11 @@ def test_what_refuses_the_method_of_a_call_is_no_node() -> None:
     assert str(ran.error) == "the URL does not lead to the interface of a svcd node (status 405): check the URL"
 
 
-def test_a_page_of_a_proxy_is_no_sentence() -> None:
+def test_a_page_of_another_server_is_no_sentence() -> None:
     ran = Ran(calls.account(SHOP), [Answer(404, None, b"<h1>Not found</h1>")])
-    assert str(ran.error) == "the answer has status 404 and no sentence; it may be of a proxy"
+    assert str(ran.error) == "the URL does not answer like a svcd node (status 404): check the URL"
+    ran = Ran(calls.account(SHOP), [Answer(502, None, b"<h1>Bad gateway</h1>")] * 4)
+    assert str(ran.error) == "the URL answers with status 502; a proxy before the node may do that"
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,10 @@ def _error(answer: Answer) -> ApiError:
     try:
         sentence = Members.of(answer.body, "the answer").text("error")
     except InvalidAnswer:
-        sentence = f"the answer has status {answer.status} and no sentence; it may be of a proxy"
+        if answer.status in _SAFE:
+            sentence = f"the URL answers with status {answer.status}; a proxy before the node may do that"
+        else:
+            sentence = f"the URL does not answer like a svcd node (status {answer.status}): check the URL"
     return api_error(answer.status, sentence, retry_after)
 
 

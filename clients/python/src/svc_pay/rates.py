@@ -185,7 +185,9 @@ def _rate(value: object) -> str:
     """The digits of the price of a coin; raises RateRefused."""
     digits = _positive(value)
     if digits is None:
-        raise RateRefused(f"{_shown(value)} is not a rate; it must be a decimal above 0, and not a float")
+        if isinstance(value, float) and value > 0:
+            raise RateRefused(f'{value!r} is not a rate; a float is rounded: give it as a string, such as "0.48"')
+        raise RateRefused(f"{_shown(value)} is not a rate; give a number above 0 with a point, such as 0.48")
     return digits
 
 
