@@ -169,7 +169,7 @@ def test_every_message_of_a_script_is_sent_to_it() -> None:
     for entry in entries:
         # What the worker of the wallet says, the wallet shows. The other worker takes from modules of the wallet only
         # functions that say nothing.
-        wallet = ("wallet.mjs", "light-worker.mjs", "proof-worker.mjs")
+        wallet = ("wallet.mjs", "wallet-scan.mjs", "light-worker.mjs", "proof-worker.mjs")
         sent = {SCRIPT, WALLET_SCRIPT} if entry in wallet else {SCRIPT}
         for name in bundled(entry):
             for key in re.findall(r'"([a-z-]+\.[a-z0-9-]+)"', SCRIPTS[name]):
@@ -189,9 +189,10 @@ DEVELOPERS = re.compile(r"\b(?:RangeError|damaged|exact|hex)\(.*$|class(?:Name)?
 """What stands before a literal that is not for buyers: faults of the program, and details of a damaged file."""
 DETAILS = {
     f"{name}.mjs"
-    for name in (
-        "account-proof answers argon2 chain-proof light-node network-rules payment-proof proof-file strict-json".split()
-    )
+    for name in [
+        *("account-proof", "answers", "argon2", "chain-proof", "json-form", "light-node", "network-rules"),
+        *("payment-proof", "proof-file", "strict-json"),
+    ]
 }
 """They say in English what is wrong with an answer or a proof; the pages say it in a sentence of their own."""
 NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519"}

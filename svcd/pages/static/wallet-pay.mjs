@@ -4,6 +4,7 @@ import { message } from "./texts.mjs";
 import { byId, element, judged, moment, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
 import { coins, typedAmount } from "./amounts.mjs";
+import { loaded } from "./node.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
@@ -12,11 +13,11 @@ import { possibleAmounts } from "./transaction.mjs";
 import { formatAmount } from "./units.mjs";
 import { checkReference, isLink } from "./uri.mjs";
 import { visible } from "./visible.mjs";
-import { Scanning } from "./wallet-scan.mjs";
 
 /** @import { OpenIntent } from "./paying.mjs" */
 /** @import { Judgement } from "./review.mjs" */
 /** @import { Link } from "./wallet-link.mjs" */
+/** @import { Scanning } from "./wallet-scan.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
 
 const CONFIRMATIONS = 12;
@@ -42,7 +43,8 @@ export class Spending {
   #changed = null;
   /** @type {Poller | null} */
   #poller = null;
-  #scanning;
+  /** @type {Scanning | null} */
+  #scanning = null;
   #turn = 0;
   /** @type {string | null} */
   #tip = null;
@@ -52,7 +54,12 @@ export class Spending {
   /** @param {Wallet} app */
   constructor(app) {
     this.#app = app;
-    this.#scanning = new Scanning((text) => this.#scanned(text));
+    byId("scan-start").hidden = !("BarcodeDetector" in globalThis && navigator.mediaDevices !== undefined);
+    onClick(
+      byId("scan-start"),
+      () => this.#scan(),
+      (problem) => tell(byId("scan-error"), problem),
+    );
     onClick(
       byId("send-all"),
       () => this.#fillAll(),
@@ -69,6 +76,12 @@ export class Spending {
       () => this.#sign(),
       (problem) => this.#fault(problem),
     );
+  }
+
+  async #scan() {
+    const { Scanning } = await loaded(import("./wallet-scan.mjs"));
+    this.#scanning ??= new Scanning((text) => this.#scanned(text));
+    await this.#scanning.start();
   }
 
   /** The intent that is open; throws a RangeError if there is none. */
@@ -88,7 +101,7 @@ export class Spending {
   enterSend() {
     show("send");
     this.#showFee();
-    return () => this.#scanning.stop();
+    return () => this.#scanning?.stop();
   }
 
   async #showFee() {

@@ -18,13 +18,6 @@ export class Scanning {
    * @param {(text: string) => void} found */
   constructor(found) {
     this.#found = found;
-    const canScan = "BarcodeDetector" in globalThis && navigator.mediaDevices !== undefined;
-    byId("scan-start").hidden = !canScan;
-    onClick(
-      byId("scan-start"),
-      () => this.#start(),
-      (problem) => this.#fail(problem),
-    );
     onClick(byId("scan-stop"), () => this.stop());
   }
 
@@ -37,7 +30,17 @@ export class Scanning {
     byId("scan").hidden = true;
   }
 
-  async #start() {
+  /** Switch the camera on, and look for a code; says on the page what is in the way.
+   * @type {() => Promise<void>} */
+  async start() {
+    try {
+      await this.#read();
+    } catch (cause) {
+      this.#fail(cause);
+    }
+  }
+
+  async #read() {
     this.stop();
     tell(byId("scan-error"), null);
     const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });

@@ -41,7 +41,16 @@ def test_a_node_serves_the_page_of_its_release(terminal: Terminal, node: Node, l
     assert (told["same"], set(told["checked"])) == (True, names)
     assert {"/wallet/ en", "/wallet/ de", "/wallet/ Content-Security-Policy"} < names
     scripts = {name.split("/")[-1].split(".")[0] for name in names if name.endswith(".mjs")}
-    assert scripts == {"wallet", "light-worker", "own-network", "passwords", "qr", "mnemonic", "statement-csv"}
+    assert scripts == {
+        "wallet",
+        "light-worker",
+        "own-network",
+        "passwords",
+        "qr",
+        "mnemonic",
+        "statement-csv",
+        "wallet-scan",
+    }
     assert any("common-passwords" in name for name in names)
     assert "is that of the release" in terminal.ok(*CHECK).out
 

@@ -1,7 +1,7 @@
 // The limits of an answer of a node, or of a proxy in front of it, below all calls of the client and of the pages.
 
 import { InvalidAnswer } from "./errors.mjs";
-import { formFault } from "./strict-json.mjs";
+import { formFault } from "./json-form.mjs";
 
 /** @import { Fields } from "./strict-json.mjs" */
 

@@ -1,14 +1,10 @@
 // JSON in which each value has exactly one form (docs/protocol.md 2), as proofs have it.
 
 import { InvalidProof } from "./errors.mjs";
+import { formFault } from "./json-form.mjs";
 import { GREATEST, wireNumber } from "./units.mjs";
 
 /** @typedef {Record<string, unknown>} Fields of an object, which may hold anything. */
-
-const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
-const COLON = /[ \t\r\n]*:/y;
-/** How deep objects and arrays may be in each other. */
-const MAX_DEPTH = 64;
 
 /** Throw InvalidProof unless `truth` holds.
  * @type {(truth: unknown, sentence: string) => asserts truth} */
@@ -30,34 +26,6 @@ export function strictJson(text, most) {
   must(fault === null, String(fault));
   return value;
 }
-
-/** What no program reads as another one does in a text that is JSON, or null: a key twice in one object, too deep a
- * nesting, and, if all numbers must be `whole`, one with a fraction or an exponent.
- * @type {(text: string, whole?: boolean) => string | null} */
-export function formFault(text, whole = false) {
-  /** @type {Set<string>[]} */
-  const open = [];
-  for (const { 0: token, index } of text.matchAll(TOKEN)) {
-    if (token === "{" || token === "[") {
-      if (open.push(new Set()) > MAX_DEPTH) return `objects and arrays are more than ${MAX_DEPTH} deep in each other`;
-    } else if (token === "}" || token === "]") open.pop();
-    else if (token[0] !== '"') {
-      if (whole && !/^(?:0|-?[1-9][0-9]*)$/.test(token)) return `${token.slice(0, 32)} is not a whole number`;
-    } else {
-      COLON.lastIndex = index + token.length;
-      if (!COLON.test(text)) continue;
-      const keys = /** @type {Set<string>} */ (open.at(-1));
-      const key = JSON.parse(token);
-      if (keys.has(key)) return `the key ${ascii(token.slice(0, 64))} occurs twice in one object`;
-      keys.add(key);
-    }
-  }
-  return null;
-}
-
-/** Text of others for a sentence: no character that a terminal or a page would act on.
- * @type {(text: string) => string} */
-const ascii = (text) => text.replace(/[^ -~]/gu, (each) => `\\u{${each.codePointAt(0)?.toString(16)}}`);
 
 /** The members of an object that has exactly these; throws InvalidProof.
  * @type {(value: unknown, names: readonly string[], what: string) => Fields} */
