@@ -130,7 +130,7 @@ class Questions:
         self.fetched += len(fetched.body)
         node.parse(fetched)
         try:
-            return exact_fields(parse_json(fetched.body), members, "the answer")["proof"]
+            return exact_fields(parse_json(fetched.body, counted=False), members, "the answer")["proof"]
         except RuleViolation as violation:
             raise Unproved(f"this is not a proof: {violation.detail}") from None
 

@@ -100,6 +100,12 @@ def test_proofs_hold_across_multipliers_halvings_and_gaps() -> None:
     assert len({header.base_target for header in headers}) > 2
 
 
+def test_a_proof_may_have_more_values_than_what_peers_send() -> None:
+    """One of a chain of millions of blocks has thousands of small ones; here they are too many for a path only."""
+    with pytest.raises(Unproved, match="path"):
+        mutated(lambda proof: proof["path"].extend([""] * 100_000))
+
+
 def test_white_space_and_order_of_members_do_not_matter() -> None:
     assert verdict(proof_in(json.dumps(proof_object(), indent=3, sort_keys=True).encode(), [TEST_PARAMS])) is None
 
