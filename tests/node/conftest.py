@@ -47,5 +47,5 @@ def argon(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         done.append(secret)
         return hash_secret_raw(secret, *args, **kwargs)
 
-    monkeypatch.setattr("svcd.chain.work.hash_secret_raw", counted)
+    monkeypatch.setattr("argon2.low_level.hash_secret_raw", counted)
     return done

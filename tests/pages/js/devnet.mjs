@@ -10,6 +10,23 @@ const genesisTime = Number(rules.genesisTime);
 const slotMilliseconds = 1000 * Number(rules.slotSeconds);
 const refusal = (error) => [400, { ok: false, error }];
 
+const termsOf = (reference, query) => ({
+  reference,
+  recipient: query.get("recipient"),
+  amount: query.get("amountBaseUnits"),
+  requiredConfirmations: Number(query.get("confirmations")),
+});
+
+/** What a record says that it is about, when it answers this question. */
+export function about(path) {
+  const { pathname, searchParams } = new URL(path, "http://node.example");
+  const last = pathname.split("/").at(-1);
+  if (pathname.startsWith("/rpc/balance/")) return { address: last };
+  if (pathname.startsWith("/rpc/transaction/")) return { txid: last };
+  if (pathname.startsWith("/rpc/commerce/payment/")) return termsOf(last, searchParams);
+  throw new RangeError(`a record that answers ${path} is about nothing`);
+}
+
 export class Devnet {
   now = NOW;
   height = 0;
@@ -88,7 +105,7 @@ export class Devnet {
   }
 
   #block(height) {
-    return this.#here(height) ? [200, { block: { slot: `${this.firstSlot}` } }] : this.#gone();
+    return this.#here(height) ? [200, { block: { height: `${height}`, slot: `${this.firstSlot}` } }] : this.#gone();
   }
 
   #statement(from, after) {
@@ -110,7 +127,7 @@ export class Devnet {
     const numbers = new Set(waiting.map((transfer) => transfer.nonce));
     let next = nonce;
     while (numbers.has(`${next}`)) next += 1n;
-    return { balance: `${balance}`, pendingBalance: `${left}`, nonce: `${nonce}`, pendingNonce: `${next}` };
+    return { address, balance: `${balance}`, pendingBalance: `${left}`, nonce: `${nonce}`, pendingNonce: `${next}` };
   }
 
   #transaction(txid) {
@@ -127,11 +144,13 @@ export class Devnet {
         payload.recipient === query.get("recipient") &&
         payload.amount === query.get("amountBaseUnits"),
     );
-    if (!found) return this.#here(Number(query.get("sinceHeight"))) ? [200, { payment: { state: "unpaid" } }] : this.#gone();
+    const terms = termsOf(reference, query);
+    if (!found)
+      return this.#here(Number(query.get("sinceHeight"))) ? [200, { payment: { ...terms, state: "unpaid" } }] : this.#gone();
     const confirmations = this.#confirmations(found);
     const state =
       confirmations >= Number(query.get("confirmations")) ? "confirmed" : confirmations ? "confirming" : "pending";
-    return [200, { payment: { state, txid: found.txid } }];
+    return [200, { payment: { ...terms, state, txid: found.txid } }];
   }
 
   async #take(transfer) {

@@ -11,7 +11,7 @@ import { Node } from "../../../svcd/pages/static/node.mjs";
 import { linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
 import { Problem } from "../../../svcd/pages/static/problem.mjs";
 import { isUnsettled } from "../../../svcd/pages/static/signed.mjs";
-import { Devnet } from "./devnet.mjs";
+import { about, Devnet } from "./devnet.mjs";
 import { Memory } from "./memory.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -67,7 +67,7 @@ test("a node that relays, answers 400 and hides what it relayed gets no second p
   devnet.between = async (path, body) => {
     if (path === "/rpc/broadcast") return behind(devnet, path, body).then(() => refusal("the pool is full"));
     if (path.startsWith("/rpc/transaction/")) return answer(404, { ok: false, error: "no block holds it" });
-    if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { state: "unpaid" } });
+    if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { ...about(path), state: "unpaid" } });
     if (path.startsWith("/rpc/address/")) return answer(200, { transactions: [], next: null });
     return null;
   };
@@ -119,9 +119,9 @@ test("what was refused and is typed again has its nonce, or is not signed while 
   let pendingNonce = "0";
   devnet.between = async (path, body) => {
     if (path === "/rpc/broadcast") return behind(devnet, path, body).then(() => refusal("the pool is full"));
-    if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { state: "pending" } });
+    if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { ...about(path), state: "pending" } });
     if (!path.startsWith("/rpc/balance/")) return null;
-    const account = { balance: `${900n * COIN}`, pendingBalance: `${900n * COIN}`, nonce: "0", pendingNonce };
+    const account = { ...about(path), balance: `${900n * COIN}`, pendingBalance: `${900n * COIN}`, nonce: "0", pendingNonce };
     return answer(200, { account });
   };
   for (const [id, intent] of [["b", typed("send b")], ["c", terms]]) {
@@ -181,15 +181,15 @@ function lyingBetween(devnet, random) {
     if (path.startsWith("/rpc/balance/")) {
       const [nonce, waiting] = random.next() < 0.5 ? [0, 0] : [random.below(4), random.below(3)];
       const pendingNonce = `${nonce + waiting}`;
-      const account = { balance: `${900n * COIN}`, pendingBalance: `${900n * COIN}`, nonce: `${nonce}`, pendingNonce };
+      const account = { ...about(path), balance: `${900n * COIN}`, pendingBalance: `${900n * COIN}`, nonce: `${nonce}`, pendingNonce };
       return answer(200, { account });
     }
     if (path.startsWith("/rpc/transaction/") && random.next() < 0.8) return answer(404, { ok: false, error: "none" });
     if (path.startsWith("/rpc/transaction/")) {
-      const transaction = { confirmations: random.below(120), blockHeight: "1", blockTime: `${devnet.now}` };
+      const transaction = { ...about(path), confirmations: random.below(120), blockHeight: "1", blockTime: `${devnet.now}` };
       return answer(200, { transaction });
     }
-    if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { state: "unpaid" } });
+    if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { ...about(path), state: "unpaid" } });
     if (path.startsWith("/rpc/address/")) return answer(200, { transactions: [], next: null });
     return null;
   };

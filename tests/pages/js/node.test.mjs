@@ -41,7 +41,7 @@ for (const [name, edit] of Object.entries(STRANGE)) {
 }
 
 test("a next nonce before that of the chain makes no sense", async () => {
-  const account = { balance: "1", pendingBalance: "1", nonce: "2", pendingNonce: "1" };
+  const account = { address: ADDRESS, balance: "1", pendingBalance: "1", nonce: "2", pendingNonce: "1" };
   assert.equal(await codeOf(answering({ account }).account(ADDRESS)), "node-unreachable");
 });
 
@@ -70,8 +70,8 @@ const MUTE = {
   "too many requests": answering({ ok: false, error: "too many" }, 429),
   "a fault of the node": answering({ ok: false, error: "failed" }, 500),
   "a node that stops": answering({ ok: false, error: "stopping" }, 503),
-  "numbers that are none": answering({ account: { balance: 1, pendingBalance: "0", nonce: "0", pendingNonce: "0" } }),
-  "a number too large": answering({ account: { balance: "9007199254740992", pendingBalance: "0", nonce: "0", pendingNonce: "0" } }),
+  "numbers that are none": answering({ account: { address: ADDRESS, balance: 1, pendingBalance: "0", nonce: "0", pendingNonce: "0" } }),
+  "a number too large": answering({ account: { address: ADDRESS, balance: "9007199254740992", pendingBalance: "0", nonce: "0", pendingNonce: "0" } }),
 };
 
 for (const [name, node] of Object.entries(MUTE)) {
@@ -196,7 +196,7 @@ function stating(page) {
 }
 
 test("an answer has at most 4 MiB, and none is of elsewhere", async () => {
-  const account = { balance: "1", pendingBalance: "1", nonce: "2", pendingNonce: "2" };
+  const account = { address: ADDRESS, balance: "1", pendingBalance: "1", nonce: "2", pendingNonce: "2" };
   const text = JSON.stringify({ account });
   const most = 4 * 1024 * 1024;
   assert.equal((await answering(text.padEnd(most)).account(ADDRESS)).balance, 1n);

@@ -7,7 +7,7 @@ import { addressOf } from "../../../svcd/pages/static/key-hash.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
 import { hasFallen, linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
-import { Devnet } from "./devnet.mjs";
+import { about, Devnet } from "./devnet.mjs";
 import { Memory } from "./memory.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -352,9 +352,9 @@ test("two clicks on signing again sign once", async () => {
 test("a payment from here keeps its nonce, whatever the node says is the next one", async () => {
   const { devnet, paying } = opened();
   const first = await paying.follow(await paying.sign(sent("a"), signer));
-  const account = { balance: "900000000", pendingBalance: "900000000", nonce: "0", pendingNonce: "0" };
-  const lie = new Response(JSON.stringify({ account }));
-  devnet.between = (path) => (path.startsWith("/rpc/balance/") ? lie.clone() : null);
+  const lie = { balance: "900000000", pendingBalance: "900000000", nonce: "0", pendingNonce: "0" };
+  devnet.between = (path) =>
+    path.startsWith("/rpc/balance/") ? new Response(JSON.stringify({ account: { ...about(path), ...lie } })) : null;
   assert.deepEqual([first.transfer.nonce, (await paying.sign(sent("b"), signer)).transfer.nonce], ["0", "1"]);
 });
 
