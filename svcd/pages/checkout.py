@@ -269,9 +269,9 @@ def _phase(observation: Observation, state: PaymentState, *, expired: bool) -> s
     """
     if state is not PaymentState.UNPAID:
         return state.value
-    if observation.mismatches:
-        return "mismatched"
-    return "expired" if expired else state.value
+    if expired:
+        return "expired"
+    return "mismatched" if observation.mismatches else state.value
 
 
 def _pay_before(order: Order, phase: str) -> list[Tag]:

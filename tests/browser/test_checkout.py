@@ -101,7 +101,8 @@ def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
     page.wait_for_selector("[data-misses]:not([hidden])")
     assert [line for line in page.inner_text("[data-misses]").split("\n") if line] == [
         "2 SVC arrived; the order costs 2.5 SVC. · the transfer",
-        "They pay nothing, because the amount must match exactly, in one transfer. Ask the shop for their refund.",
+        "These coins do not pay the order, because the amount must match exactly, in one transfer. "
+        "If you sent them and did not get them back, ask the shop for a refund.",
     ]
     assert not page.is_visible("text=Waiting for the payment")
     seen(page, "mismatched")

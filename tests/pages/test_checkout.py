@@ -131,12 +131,12 @@ def test_mismatched_amount_shows_a_warning(shown: Shown) -> None:
     page = shown.see(target(shown))
     assert state(page) == "unpaid"
     assert "3 SVC arrived; the order costs 2.5 SVC." in page.visible
-    assert "They pay nothing" in page.visible
-    assert "Ask the shop for their refund." in page.visible
+    assert "These coins do not pay the order" in page.visible
+    assert "If you sent them and did not get them back, ask the shop for a refund." in page.visible
     assert "Waiting for the payment" not in page.visible
     german = Document(shown.ask(target(shown), Accept_Language="de").body.decode()).visible
-    assert "3 SVC sind angekommen; die Bestellung kostet 2.5 SVC." in german
-    assert "Bitten Sie den Shop um die Erstattung." in german
+    assert "Angekommen: 3 SVC; die Bestellung kostet 2.5 SVC." in german
+    assert "Diese Coins bezahlen die Bestellung nicht, weil" in german
     (offer,) = page.all("details", data_offer="")
     assert "open" not in offer, "nobody pays once more without having asked the shop"
     right = shown.see(target(shown, amount="3"))
@@ -217,7 +217,11 @@ def test_an_order_expires(shown: Shown) -> None:
     assert "This order has expired" in page.visible
     assert "Waiting for the payment" not in page.visible
     assert "Open in your wallet" not in page.visible
-    shown.node.grow(f"genesis: b1\nb1 pays {5 * COIN // 2} from alice to bob for order-1")
+    shown.node.grow(f"genesis: b1\nb1 pays {3 * COIN} from alice to bob for order-1")
+    page = shown.see(link)
+    assert "This order has expired" in page.visible
+    assert "3 SVC arrived; the order costs 2.5 SVC." in page.visible
+    shown.node.grow(f"genesis: c[1..2]\nc2 pays {5 * COIN // 2} from alice to bob for order-1")
     page = shown.see(link)
     assert state(page) == "confirming"
     assert "This order has expired" not in page.visible

@@ -87,8 +87,8 @@ const memory = {
 function phaseOf({ state, fallen, mismatches, expired }) {
   if (state !== "unpaid") return state;
   if (fallen) return "gone";
-  if (mismatches.length > 0) return "mismatched";
-  return expired ? "expired" : "unpaid";
+  if (expired) return "expired";
+  return mismatches.length > 0 ? "mismatched" : "unpaid";
 }
 
 /** A part that the page always has.

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Pruned, viewOf, watch } from "../../../svcd/pages/static/checkout.mjs";
+import { Pruned, show, viewOf, watch } from "../../../svcd/pages/static/checkout.mjs";
 import { copyText, press } from "../../../svcd/pages/static/copy.mjs";
 import { newsOf } from "../../../svcd/pages/static/explorer.mjs";
 
@@ -249,6 +249,15 @@ test("a payment of a wrong amount folds the ways to pay, once", async () => {
   timers.due();
   await settle();
   assert.equal(offer.open, true, "what the buyer has unfolded stays so");
+});
+
+test("an order that has expired is shown as expired, though a wrong amount came", () => {
+  const { root, parts, phase } = watched("unpaid", [UNPAID]);
+  const view = { ...viewOf({ ...UNPAID, mismatches: PAYMENT.mismatches }), fallen: false, remaining: 0 };
+  show(root, { ...view, expired: true });
+  assert.deepEqual([phase(), parts["[data-offer]"].hidden], ["expired", true]);
+  show(root, { ...view, expired: false });
+  assert.equal(phase(), "mismatched");
 });
 
 test("the page waits at the node, and asks again at once", async () => {
