@@ -7,7 +7,7 @@ as JSON in ASCII.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -162,6 +162,10 @@ class ResponseObject:
     def with_members(self, members: Mapping[str, object]) -> "ResponseObject":
         """The object with these members besides its own, or in the place of them."""
         return evolve(self, members={**self._members, **members})
+
+    def only(self, names: Collection[str]) -> "ResponseObject":
+        """The object without members of other names, for one that is kept: those may take any memory."""
+        return evolve(self, members={name: value for name, value in self._members.items() if name in names})
 
     # Last, because the rest of the class would take its name for that of the type.
 

@@ -25,6 +25,13 @@ PAGE: Final = 500
 COLUMNS: Final = (
     *("date (UTC)", "type", "amount", "fee", "change", "counterparty", "reference", "txid", "height", "confirmations"),
 )
+_MEMBERS: Final = frozenset(
+    (
+        *("type", "amount", "amountSvc", "fee", "feeSvc", "counterparty", "reference", "txid", "height", "index"),
+        *("time", "confirmations"),
+    )
+)
+"""Of an entry."""
 _SIGNS: Final = {"allocation": 1, "received": 1, "reward": 1, "sent": -1, "self": 0}
 _DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FORMULA: Final = ("=", "+", "-", "@")
@@ -216,7 +223,7 @@ def _statement(node: NodeClient, address: str, period: Period) -> Statement:
             before, place = place, (entry.number("height"), entry.count("index"))
             if place <= before or not period.includes(entry.number("time")):
                 raise invalid_response(f"{entry.name} is not in order, or not in the period that was requested")
-            entries.append(entry)
+            entries.append(entry.only(_MEMBERS))
     return Statement(address, entries, balance)
 
 

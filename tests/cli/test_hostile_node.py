@@ -305,7 +305,8 @@ SUBJECTS = [
         tuple(
             ("/rpc/commerce/confirmations", f"confirmations.{name}", "7")
             for name in ("amount", "coinPrice", "hashPrice")
-        ),
+        )
+        + tuple(("/rpc/commerce/confirmations", "confirmations.confirmations", count) for count in (0, 11, 1001)),
     ),
     Subject(("wallet", "send", OTHER, 1, "--yes"), WALLET, (*WRONG_NODE, ("/rpc/broadcast", "txid", HASH))),
     Subject(

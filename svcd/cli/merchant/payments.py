@@ -23,6 +23,8 @@ from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, format_work, network_of
 from svcd.commerce.payment_request import (
+    DEFAULT_CONFIRMATIONS,
+    MAX_CONFIRMATIONS,
     PaymentTerms,
     checkout_path,
     parse_label,
@@ -358,6 +360,10 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
     advice = session.node().get(f"/rpc/commerce/confirmations?{query}").object("confirmations")
     advice.check(amount=str(amount), coinPrice=format_amount(coin_price), hashPrice=format_amount(hash_price))
     count = advice.count("confirmations")
+    if not DEFAULT_CONFIRMATIONS <= count <= MAX_CONFIRMATIONS:
+        raise invalid_response(
+            f"confirmations.confirmations is {count}, not from {DEFAULT_CONFIRMATIONS} to {MAX_CONFIRMATIONS}"
+        )
     few = " (the most; they cost less to undo than the payment is worth)" if advice.flag("capped") else ""
     rows = [
         ("confirmations", f"{count}{few}"),
