@@ -38,7 +38,7 @@ much is merged. So trees of any size have few runs.
 _LEAST: Final = 1 << 17
 """Bytes that are merged with any addition, in some 10 ms.
 
-Rows of small blocks are moved more often, of one transfer 90 times: their runs count as the same size up to some
+Rows of small blocks are moved more often, of one transfer 270 times: their runs count as the same size up to some
 blocks' rows. This is why it is added to what is merged, but not in full blocks.
 """
 
