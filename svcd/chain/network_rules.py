@@ -95,7 +95,9 @@ class BadNetwork(Exception):
         self.reason = reason
 
     def __str__(self) -> str:
-        keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
+        # A key that no network has may be any text, such as one that moves the cursor of a terminal.
+        shown = [key if isinstance(key, int) else key.encode("unicode_escape").decode("ascii") for key in self.path]
+        keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in shown)
         return f"{keys.removeprefix('.') or 'the network'}: {self.reason}"
 
 
@@ -172,7 +174,7 @@ def _pairs(value: object) -> object:
 def _table(value: object, keys: Collection[str] | None, path: KeyPath) -> _Values:
     """``value`` as a section with exactly these keys, or with any for None; raises BadNetwork."""
     if not isinstance(value, dict):
-        raise BadNetwork(path, "must be a section with keys of its own")
+        raise BadNetwork(path, "must be a section with keys of its own, in JSON an object")
     if keys is not None:
         for key in sorted(value.keys() - set(keys)):
             raise UnknownKey((*path, key), keys)
@@ -198,7 +200,7 @@ def _several(
 ) -> list[dict[str, Any]]:
     """Sections of one name; raises BadNetwork."""
     if not isinstance(value, list):
-        raise BadNetwork(path, "must be sections, each with its name in double brackets")
+        raise BadNetwork(path, "must be sections, each with its name in double brackets, in JSON a list of objects")
     if len(value) > most:
         raise BadNetwork(path, f"there must be at most {most}")
     places = [(*path, number) for number in range(len(value))]

@@ -26,15 +26,13 @@ from svcd.chain.params import DEVNET
 from svcd.chain.units import format_amount
 from svcd.cli.clock import SystemClock
 from svcd.cli.connections import connect
-from svcd.cli.http_client import NodeConnection, NodeEndpoint
+from svcd.cli.http_client import TIMEOUT, NodeConnection, NodeEndpoint
 from svcd.cli.main import svc, system_runtime
 from svcd.keyfile import Pbkdf2, render, seal
 from tests.process_level.running import DEADLINE
 
 SOON: Final = 0.5
-"""Seconds after which a call is given up."""
-FASTER: Final = 150
-"""How fast the seconds pass of programs whose time limits are constants."""
+"""Seconds after which a call is given up that is to be late."""
 JS: Final = Path(__file__).with_name("js")
 
 
@@ -45,8 +43,15 @@ class Outcome:
     kind: str
     """The name of the error's class; "answered" if there was none."""
     sentence: str = ""
-    value: str = ""
-    """What it returned."""
+
+    @property
+    def late(self) -> bool:
+        """Whether no answer came in time, or none that the caller tells from none."""
+        return (
+            self.kind == "NodeUnreachable"
+            or self.sentence == "wallet-script.node-silent"
+            or "did not answer within" in self.sentence
+        )
 
 
 @frozen
@@ -67,9 +72,8 @@ class Shop:
     received: str
     """The txid of the transfer that gave it its coins."""
 
-    @property
-    def json(self) -> dict[str, Any]:
-        """For callers in JavaScript."""
+    def as_json(self, seconds: float) -> dict[str, Any]:
+        """For callers in JavaScript, which give a call up after so many seconds."""
         order = self.order
         return {
             "order": {
@@ -85,7 +89,7 @@ class Shop:
             "event": self.event,
             "callback": self.callback,
             "seed": self.seed.hex(),
-            "timeout": SOON,
+            "timeout": seconds,
         }
 
 
@@ -138,9 +142,9 @@ def _ended(error: BaseException) -> Outcome:
 
 
 class _PythonCaller(Caller):
-    def __init__(self, url: str, shop: Shop) -> None:
+    def __init__(self, url: str, shop: Shop, seconds: float) -> None:
         self._url = url
-        self._given: dict[str, Any] = {"token": shop.token, "timeout": SOON, "retry_seconds": 1e9}
+        self._given: dict[str, Any] = {"token": shop.token, "timeout": seconds, "retry_seconds": 1e9}
         self._calls = _python_calls(shop)
 
     @property
@@ -151,8 +155,8 @@ class _PythonCaller(Caller):
 class SynchronousPython(_PythonCaller):
     """``svc_pay.Client``, one for all calls, in threads as a shop has them."""
 
-    def __init__(self, url: str, shop: Shop) -> None:
-        super().__init__(url, shop)
+    def __init__(self, url: str, shop: Shop, seconds: float) -> None:
+        super().__init__(url, shop, seconds)
         self._client = Client(url, **self._given)
         self._threads = ThreadPoolExecutor(len(self._calls))
 
@@ -162,7 +166,8 @@ class SynchronousPython(_PythonCaller):
 
     def _asked(self, name: str) -> Outcome:
         try:
-            return Outcome("answered", value=repr(self._calls[name](self._client)))
+            self._calls[name](self._client)
+            return Outcome("answered")
         except Exception as error:
             return _ended(error)
 
@@ -175,8 +180,8 @@ class SynchronousPython(_PythonCaller):
 class AsynchronousPython(_PythonCaller):
     """``svc_pay.AsyncClient``, one for all calls."""
 
-    def __init__(self, url: str, shop: Shop) -> None:
-        super().__init__(url, shop)
+    def __init__(self, url: str, shop: Shop, seconds: float) -> None:
+        super().__init__(url, shop, seconds)
         self._client = AsyncClient(url, **self._given)
         self._runner = asyncio.Runner()
 
@@ -191,7 +196,8 @@ class AsynchronousPython(_PythonCaller):
     async def _asked(self, name: str) -> Outcome:
         try:
             async with asyncio.timeout(DEADLINE):
-                return Outcome("answered", value=repr(await self._calls[name](self._client)))
+                await self._calls[name](self._client)
+            return Outcome("answered")
         except Exception as error:
             return _ended(error)
 
@@ -204,8 +210,8 @@ class AsynchronousPython(_PythonCaller):
 class JavaScript(Caller):
     """A program of `js/` that makes the calls of which it reads the names."""
 
-    def __init__(self, url: str, shop: Shop, program: str) -> None:
-        given = json.dumps({"url": url, **shop.json})
+    def __init__(self, url: str, shop: Shop, seconds: float, *, program: str) -> None:
+        given = json.dumps({"url": url, **shop.as_json(seconds)})
         self._process = subprocess.Popen(
             ["node", JS / program, given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -235,7 +241,9 @@ class JavaScript(Caller):
 
 @frozen
 class _FastClock:
-    """The clock of this computer, in which the seconds of `svc` pass faster."""
+    """The clock of this computer, in which the seconds of `svc` pass so many times as fast."""
+
+    faster: float
 
     def milliseconds(self) -> int:
         """Unix milliseconds, as they are."""
@@ -243,15 +251,11 @@ class _FastClock:
 
     def monotonic(self) -> float:
         """Seconds since some moment."""
-        return monotonic() * FASTER
+        return monotonic() * self.faster
 
     def sleep(self, seconds: float, /) -> None:
         """Wait."""
-        sleep(seconds / FASTER)
-
-
-def _connect_fast(endpoint: NodeEndpoint, seconds: float) -> NodeConnection:
-    return _FastConnection(connect(endpoint, seconds / FASTER))
+        sleep(seconds / self.faster)
 
 
 @frozen
@@ -259,14 +263,15 @@ class _FastConnection:
     """A connection to a node, of which each wait ends sooner."""
 
     inner: NodeConnection
+    faster: float
 
     def send(self, data: bytes, seconds: float, /) -> None:
         """Send all of ``data``."""
-        self.inner.send(data, seconds / FASTER)
+        self.inner.send(data, seconds / self.faster)
 
     def receive(self, size: int, seconds: float, /) -> bytes:
         """At most ``size`` bytes, none at the end."""
-        return self.inner.receive(size, seconds / FASTER)
+        return self.inner.receive(size, seconds / self.faster)
 
     def close(self) -> None:
         """End it."""
@@ -278,7 +283,7 @@ class Svc(Caller):
 
     refusals = frozenset({"refused"})
 
-    def __init__(self, url: str, shop: Shop) -> None:
+    def __init__(self, url: str, shop: Shop, seconds: float) -> None:
         self._folder = TemporaryDirectory()
         folder = Path(self._folder.name)
         kdf = Pbkdf2(iterations=600_000)
@@ -293,8 +298,16 @@ class Svc(Caller):
             "SVC_WALLET": str(wallet),
             "XDG_STATE_HOME": str(wallet.parent),
         }
+        faster = TIMEOUT / seconds
+
+        def connect_fast(endpoint: NodeEndpoint, seconds: float) -> NodeConnection:
+            return _FastConnection(connect(endpoint, seconds / faster), faster)
+
         self._runtime = evolve(
-            system_runtime(), connect=_connect_fast, clock=_FastClock(), environ={**os.environ, **self._environment}
+            system_runtime(),
+            connect=connect_fast,
+            clock=_FastClock(faster),
+            environ={**os.environ, **self._environment},
         )
         order = shop.order
         terms = (order.reference, order.recipient, format_amount(order.amount))
@@ -341,24 +354,24 @@ class Svc(Caller):
         done = CliRunner(env=self._environment).invoke(svc, words, obj=self._runtime, prog_name="svc")
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             return _ended(done.exception)
-        return Outcome({0: "answered", 1: "refused"}[done.exit_code], done.stderr, done.stdout)
+        return Outcome({0: "answered", 1: "refused"}[done.exit_code], done.stderr)
 
     def close(self) -> None:
         """Remove its files."""
         self._folder.cleanup()
 
 
-def _pages(url: str, shop: Shop) -> Caller:
-    caller = JavaScript(url, shop, "pages-caller.mjs")
+def _pages(url: str, shop: Shop, seconds: float) -> Caller:
+    caller = JavaScript(url, shop, seconds, program="pages-caller.mjs")
     caller.refusals = frozenset({"node-unreachable", "wrong-network"})
     return caller
 
 
-CALLERS: Final[Mapping[str, Callable[[str, Shop], Caller]]] = {
+CALLERS: Final[Mapping[str, Callable[[str, Shop, float], Caller]]] = {
     "the synchronous client in Python": SynchronousPython,
     "the asynchronous client in Python": AsynchronousPython,
     "the client in JavaScript": partial(JavaScript, program="client-caller.mjs"),
     "the pages": _pages,
     "svc": Svc,
 }
-"""By name, what makes a caller of the node at a URL."""
+"""By name, what makes a caller of the node at a URL, which gives a call up after so many seconds."""

@@ -48,11 +48,13 @@ class HostileNode:
     heads: list[bytes] = field(factory=list)
     sent: int = 0
     """Bytes of endless answers that were taken."""
+    served: bool = False
+    """Whether a changed answer was given since :meth:`begin`."""
     recorded: dict[tuple[str, str], Answer] = field(factory=dict)
 
     def begin(self, serve: "Serve | None") -> None:
         """Answer so from now on, and forget what was asked."""
-        self.serve, self.sent = serve, 0
+        self.serve, self.sent, self.served = serve, 0, False
         self.asked.clear()
         self.heads.clear()
 
@@ -230,7 +232,7 @@ REFUSED: Final[Mapping[str, Serve]] = {
     **TEXTS,
     "no HTTP": instead(b"SSH-2.0-OpenSSH_9.2\r\n"),
 }
-"""Answers that nobody takes."""
+"""Answers that every caller must refuse."""
 
 
 # What a right answer says, changed
