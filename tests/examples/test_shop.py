@@ -188,8 +188,6 @@ def test_a_shop_that_is_started_again_remembers(db: sqlite3.Connection, settings
         {"payment": {"amount": "2500000001"}},
         {"payment": {"recipient": OTHER}},
         {"payment": {"reference": "order-2"}},
-        {"payment": {"confirmations": 2}},
-        {"payment": {"canonical": False}},
         {"genesisHash": MAINNET.genesis_hash},
     ],
 )
@@ -197,6 +195,14 @@ def test_only_a_valid_payment_makes_the_order_ready(
     db: sqlite3.Connection, send: Send, changes: dict[str, Any]
 ) -> None:
     assert send(*CONFIRMED, **changes) == 200
+    assert status(db) == "waiting for payment"
+
+
+@pytest.mark.parametrize("changes", [{"confirmations": 2}, {"canonical": False}])
+def test_a_confirmed_payment_that_is_not_deep_enough_is_no_event(
+    db: sqlite3.Connection, send: Send, changes: dict[str, Any]
+) -> None:
+    assert send(*CONFIRMED, payment=changes) == 401
     assert status(db) == "waiting for payment"
 
 

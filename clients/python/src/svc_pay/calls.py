@@ -323,6 +323,7 @@ def _terms(order: Order) -> Mapping[str, object]:
         "recipient": order.recipient,
         "amount": str(order.amount),
         "requiredConfirmations": order.confirmations,
+        "sinceHeight": None if order.since_height is None else str(order.since_height),
     }
 
 
@@ -398,7 +399,7 @@ def payments(
         page = query if after is None else {**query, "after": after}
         body = yield from ask(get("/rpc/commerce/payments", page, since=pages.since))
         answer = Members.of(body, "the answer")
-        for each in map(ReceivedTransfer.parse, answer.objects("payments")):
+        for each in [ReceivedTransfer.parse(each, recipient) for each in answer.objects("payments")]:
             _check_listed("transfer", "reference", each.reference, reference)
             if amount is not None:
                 told = each.mismatch if each.mismatch in ("too-little", "too-much") else "none"
@@ -649,4 +650,4 @@ def broadcast(transfer: SignedTransfer) -> Steps[str]:
 def block_hash(height: int) -> Steps[str]:
     """The hash of the block at a height: the tip of a proof, if this node is trusted."""
     call = get(f"/rpc/block/{check_number(height, 'height')}")
-    return _same(call, "block", {"height": str(height)}, "block", lambda block: block.text("hash"))
+    return _same(call, "block", {"height": str(height)}, "block", lambda block: block.hash("hash"))

@@ -1,10 +1,17 @@
 """Reads JSON objects of a node; unknown members are ignored, and a missing or malformed one raises InvalidAnswer."""
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
+from svc_pay._svcd.chain.address import decode_address
 from svc_pay._svcd.chain.encoding import decimal_u53, integer, parse_json
 from svc_pay._svcd.chain.errors import RuleViolation
+from svc_pay._svcd.chain.units import format_amount
 from svc_pay.errors import InvalidAnswer
+
+_HASH: Final = re.compile("[0-9a-f]{64}")
+_PREFIX: Final = re.compile("([a-z]{2,8})1")
 
 
 class Members:
@@ -55,6 +62,41 @@ class Members:
     def text_or_none(self, name: str) -> str | None:
         """A string; None if it is null or absent."""
         return self.text(name) if name in self else None
+
+    def hash(self, name: str) -> str:
+        """A txid, or the hash of a block: 64 lower-case hex digits."""
+        value = self.raw.get(name)
+        if not isinstance(value, str) or not _HASH.fullmatch(value):
+            raise self._wrong(name, "64 lower-case hex digits")
+        return value
+
+    def hash_or_none(self, name: str) -> str | None:
+        """The same; None if it is null or absent."""
+        return self.hash(name) if name in self else None
+
+    def address(self, name: str, like: str | None = None) -> str:
+        """An address of the network of the address ``like``; without that, of any network."""
+        value = self.text(name)
+        begin = _PREFIX.match(value if like is None else like)
+        try:
+            decode_address(value, begin[1] if begin else "svc", name)
+        except RuleViolation:
+            raise self._wrong(name, "an address of the network") from None
+        return value
+
+    def one_of(self, name: str, *known: str) -> str | None:
+        """One of some words; None if it is null or absent."""
+        value = self.raw.get(name)
+        if value is not None and value not in known:
+            raise self._wrong(name, f"null or one of {', '.join(known)}")
+        return None if value is None else str(value)
+
+    def amount(self, name: str = "amount") -> int:
+        """An amount in base units; if the object has it in coins, too, both are the same."""
+        units, coins = self.number(name), self.raw.get(f"{name}Svc")
+        if coins is not None and coins != format_amount(units):
+            raise InvalidAnswer(f"{name} and {name}Svc in {self._where} must be the same")
+        return units
 
     def flag(self, name: str) -> bool:
         """A truth value."""

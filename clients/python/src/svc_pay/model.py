@@ -23,6 +23,7 @@ from svc_pay.members import Members
 DEFAULT_CONFIRMATIONS: Final = 12
 _OF_RECIPIENT: Any = None
 """What stands for the network of an order until that is read from its recipient: an order always has one."""
+_MISMATCHES: Final = ("too-little", "too-much", "duplicate")
 _DECIMAL: Final = re.compile(r"[0-9]{1,20}\.[0-9]{1,8}")
 
 
@@ -135,7 +136,7 @@ class Tip:
     @classmethod
     def parse(cls, members: Members) -> "Tip":
         """From `tip` or `node`."""
-        return cls(members.number("height"), members.text("hash"))
+        return cls(members.number("height"), members.hash("hash"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +153,12 @@ class Mismatch:
     """True if this is the last one that the watch reports: read the list of payments from now on."""
 
     @classmethod
-    def parse(cls, members: Members) -> "Mismatch":
-        """From `mismatch` of an event, or from one of `mismatches`."""
-        texts = members.text_or_none
+    def parse(cls, members: Members, recipient: str | None = None) -> "Mismatch":
+        """From `mismatch` of an event, or from one of `mismatches`; ``recipient`` is that of the order, if known."""
+        kind = members.one_of("kind", *_MISMATCHES, "late")
+        sender = members.address("sender", recipient) if "sender" in members else None
         more = "more" in members and members.flag("more")
-        return cls(members.text("txid"), members.number("amount"), texts("kind"), texts("sender"), more)
+        return cls(members.hash("txid"), members.amount(), kind, sender, more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,22 +213,35 @@ class Payment:
         return self.state is State.CONFIRMED and self.synced is True
 
     @classmethod
-    def parse(cls, members: Members) -> "Payment":
-        """From the member `payment` of an answer or an event."""
+    def parse(cls, members: Members, *, earlier: bool = False) -> "Payment":
+        """From the member `payment` of an answer or an event.
+
+        ``earlier`` is true for the events about something else than the payment, whose state may be that of an earlier
+        moment than their confirmations.
+        """
+        payment = cls._read(members)
+        deep = payment.canonical and payment.confirmations >= payment.required_confirmations
+        if payment.state is State.CONFIRMED and not deep and not earlier:
+            raise InvalidAnswer("a confirmed payment must be canonical and have the required confirmations")
+        return payment
+
+    @classmethod
+    def _read(cls, members: Members) -> "Payment":
+        recipient = members.address("recipient")
         return cls(
             state=_state(members.text("state")),
             reference=members.text("reference"),
-            recipient=members.text("recipient"),
-            amount=members.number("amount"),
+            recipient=recipient,
+            amount=members.amount(),
             confirmations=members.count("confirmations"),
             required_confirmations=members.count("requiredConfirmations"),
             canonical=members.flag("canonical"),
             match_count=members.count("matchCount"),
-            mismatches=tuple(map(Mismatch.parse, members.objects("mismatches"))),
+            mismatches=tuple(Mismatch.parse(each, recipient) for each in members.objects("mismatches")),
             tip=Tip.parse(members.object("tip")) if "tip" in members else None,
             synced=members.object("node").flag("synced") if "node" in members else None,
-            txid=members.text_or_none("txid"),
-            block_hash=members.text_or_none("blockHash"),
+            txid=members.hash_or_none("txid"),
+            block_hash=members.hash_or_none("blockHash"),
             block_height=members.number_or_none("blockHeight"),
             block_time=members.number_or_none("blockTime"),
             work=Work.parse(members.object("work")) if "work" in members else None,
@@ -250,18 +265,18 @@ class ReceivedTransfer:
     block_time: int | None = None
 
     @classmethod
-    def parse(cls, members: Members) -> "ReceivedTransfer":
-        """From one of `payments`."""
+    def parse(cls, members: Members, recipient: str | None = None) -> "ReceivedTransfer":
+        """From one of `payments`, of the transfers to ``recipient``."""
         return cls(
-            txid=members.text("txid"),
-            sender=members.text("sender"),
+            txid=members.hash("txid"),
+            sender=members.address("sender", recipient),
             reference=members.text_or_none("reference"),
-            amount=members.number("amount"),
+            amount=members.amount(),
             canonical=members.flag("canonical"),
             confirmations=members.count("confirmations"),
             block_height=members.number_or_none("blockHeight"),
-            mismatch=members.text_or_none("mismatch"),
-            block_hash=members.text_or_none("blockHash"),
+            mismatch=members.one_of("mismatch", *_MISMATCHES),
+            block_hash=members.hash_or_none("blockHash"),
             block_time=members.number_or_none("blockTime"),
         )
 
@@ -324,7 +339,7 @@ class Drop:
     @classmethod
     def parse(cls, members: Members) -> "Drop":
         """From the member `dropped` of an event."""
-        return cls(members.text("reason"), members.text_or_none("txid"), members.text_or_none("replacedBy"))
+        return cls(members.text("reason"), members.hash_or_none("txid"), members.hash_or_none("replacedBy"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,17 +359,17 @@ class DeliveryContent:
     alarm: Alarm | None
 
     @classmethod
-    def parse(cls, members: Members) -> "DeliveryContent":
-        """From the member `content` of an event in a list."""
+    def parse(cls, members: Members, recipient: str | None = None) -> "DeliveryContent":
+        """From the member `content` of an event in a list; ``recipient`` is that of the order, if known."""
         payment = members.object("payment")
         return cls(
             state=payment.text("state"),
             confirmations=payment.count("confirmations"),
-            txid=payment.text_or_none("txid"),
-            block_hash=payment.text_or_none("blockHash"),
+            txid=payment.hash_or_none("txid"),
+            block_hash=payment.hash_or_none("blockHash"),
             block_height=payment.number_or_none("blockHeight"),
             tip=Tip.parse(members.object("tip")),
-            mismatch=Mismatch.parse(members.object("mismatch")) if "mismatch" in members else None,
+            mismatch=Mismatch.parse(members.object("mismatch"), recipient) if "mismatch" in members else None,
             dropped=Drop.parse(members.object("dropped")) if "dropped" in members else None,
             alarm=Alarm.parse(members.object("alarm")) if "alarm" in members else None,
         )
@@ -380,8 +395,8 @@ class Delivery:
     """Of an event that waits for its delivery, else None."""
 
     @classmethod
-    def parse(cls, members: Members) -> "Delivery":
-        """From one of `events`, or `event`."""
+    def parse(cls, members: Members, recipient: str | None = None) -> "Delivery":
+        """From one of `events`, or `event`; ``recipient`` is that of the order, if known."""
         return cls(
             id=members.text("id"),
             event=members.text("event"),
@@ -394,7 +409,7 @@ class Delivery:
             last_attempt_at=members.number_or_none("lastAttemptAt"),
             ending=next((name for name in _ENDINGS if name in members and members.flag(name)), None),
             attempts_left=members.count("attemptsLeft") if "attemptsLeft" in members else None,
-            content=DeliveryContent.parse(members.object("content")),
+            content=DeliveryContent.parse(members.object("content"), recipient),
         )
 
 
@@ -451,6 +466,8 @@ class Watch:
     @classmethod
     def parse(cls, members: Members) -> "Watch":
         """From the member `subscription` of an answer, or one of `subscriptions`."""
+        recipient = members.address("recipient")
+        events = members.objects("events") if "events" in members else []
         return cls(
             id=members.text("id"),
             active=members.flag("active"),
@@ -462,12 +479,12 @@ class Watch:
             existing="existing" in members and members.flag("existing"),
             ending=members.text_or_none("ending"),
             reference=members.text("reference"),
-            recipient=members.text("recipient"),
-            amount=members.number("amount"),
+            recipient=recipient,
+            amount=members.amount(),
             required_confirmations=members.count("requiredConfirmations"),
             created_at=members.number("createdAt"),
             more_mismatches="moreMismatches" in members and members.flag("moreMismatches"),
-            events=tuple(map(Delivery.parse, members.objects("events"))) if "events" in members else (),
+            events=tuple(Delivery.parse(each, recipient) for each in events),
             pay_until=members.number_or_none("payUntil"),
             warning=members.text_or_none("warning"),
             closes_at_height=members.number_or_none("closesAtHeight"),

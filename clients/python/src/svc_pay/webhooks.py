@@ -111,6 +111,7 @@ def parse_event(body: bytes) -> Event | WatchEvent:
     )
     if name not in EVENT_NAMES:
         return Event(*chain)
+    payment = Payment.parse(members.object("payment"), earlier=name in ("payment.mismatched", "node.alarm"))
     left = members.object("dropped") if "dropped" in members else None
     return WatchEvent(
         *chain,
@@ -119,11 +120,11 @@ def parse_event(body: bytes) -> Event | WatchEvent:
         sequence=members.count("sequence"),
         initial=members.flag("initial"),
         previous_state=members.text("previousState"),
-        payment=Payment.parse(members.object("payment")),
+        payment=payment,
         tip=Tip.parse(members.object("tip")),
         node=Tip.parse(members.object("node")),
         synced=members.object("node").flag("synced"),
-        mismatch=Mismatch.parse(members.object("mismatch")) if "mismatch" in members else None,
+        mismatch=Mismatch.parse(members.object("mismatch"), payment.recipient) if "mismatch" in members else None,
         alarm=Alarm.parse(members.object("alarm")) if "alarm" in members else None,
         dropped=None if left is None else Drop.parse(left),
     )
