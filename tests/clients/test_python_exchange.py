@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from socket import socket
+from time import monotonic
 
+import httpcore
 import pytest
 import svc_pay
-from svc_pay import AsyncClient, Client
+from svc_pay import AsyncClient, BoundedTransport, Client
 from svc_pay.exchange import _trusted as trusted
 
-from tests.clients.hostile_node import Answer, HostileNode, hostile_node, plain
+from tests.clients.hostile_node import LATE, Answer, HostileNode, hostile_node, instead, plain
 
 pytestmark = pytest.mark.socket
 
@@ -68,7 +70,8 @@ def test_no_file_for_keys_is_taken_from_the_environment(tmp_path: Path, monkeypa
     monkeypatch.setattr(svc_pay.exchange, "_trusted", lambda: contexts.append(trusted()) or contexts[-1])
     Client("https://node.example").close()
     asyncio.run(AsyncClient("https://node.example").aclose())
-    assert [context.keylog_filename for context in contexts] == [None, None]
+    BoundedTransport(proxy="https://proxy.example").close()
+    assert [context.keylog_filename for context in contexts] == [None] * 3
     assert not (tmp_path / "keys").exists()
 
 
@@ -94,6 +97,80 @@ def test_trusted_certificates_are_those_that_the_environment_names(
             trusted()
     else:
         assert trusted().get_ca_certs() == []
+
+
+@pytest.mark.parametrize("case", ["an endless header", "endless headers", "endless informational answers"])
+def test_a_transport_of_a_program_keeps_the_deadline(hostile: HostileNode, case: str) -> None:
+    """httpx bounds single steps, of which such an answer has any number."""
+    hostile.begin(LATE[case])
+    with Client(hostile.url, timeout=SOON, transport=BoundedTransport(addresses=lambda _: ["127.0.0.1"])) as client:
+        began = monotonic()
+        with pytest.raises(svc_pay.NodeUnreachable):
+            client.account(ADDRESS)
+    assert monotonic() - began < DEADLINE / 4
+
+
+def test_only_the_given_addresses_are_called(hostile: HostileNode) -> None:
+    asked: list[str] = []
+
+    def addresses(host: str) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"] if host == "node.example" else []
+
+    hostile.begin(instead(plain(b'{"ok": false, "error": "no such account"}', 404)))
+    port = hostile.url.rpartition(":")[2]
+    for name, error in (("node", "no such account"), ("other", r"other\.example has no address")):
+        transport = BoundedTransport(addresses=addresses)
+        with (
+            Client(f"http://{name}.example:{port}", transport=transport) as client,
+            pytest.raises(svc_pay.SvcPayError, match=error),
+        ):
+            client.account(ADDRESS)
+    assert {*asked} == {"node.example", "other.example"}
+    assert f"host: node.example:{port}".encode() in hostile.heads[0]
+
+
+def test_a_transport_may_use_a_proxy(hostile: HostileNode) -> None:
+    hostile.begin(instead(plain(b'{"ok": false, "error": "no such account"}', 404)))
+    transport = BoundedTransport(proxy=hostile.url)
+    with Client("http://node.invalid", transport=transport) as client, pytest.raises(svc_pay.NotFound):
+        client.account(ADDRESS)
+    assert hostile.heads[0].startswith(b"get http://node.invalid/rpc/balance/")
+    for proxy in ("ftp://proxy.example", "http://[::1", "proxy.example"):
+        with pytest.raises(svc_pay.InvalidInput, match="the proxy cannot be used"):
+            BoundedTransport(proxy=proxy)
+
+
+def test_the_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the name could otherwise multiply the deadline of a request by the number of its addresses."""
+    shares: list[float] = []
+
+    def silent(address: tuple[str, int], timeout: float, **_: object) -> socket:
+        shares.append(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(httpcore._backends.sync.socket, "create_connection", silent)
+    transport = BoundedTransport(addresses=lambda _: [f"192.0.2.{number}" for number in range(4)])
+    client = Client("http://node.example", timeout=DEADLINE, retry_seconds=0, transport=transport)
+    with client, pytest.raises(svc_pay.NodeUnreachable):
+        client.account(ADDRESS)
+    # None of the four took any of its time here, so that the shares of the others grew.
+    assert [round(DEADLINE / share) for share in shares] == [4, 3, 2, 1]
+
+
+def test_a_name_server_that_does_not_answer_ends_with_the_request() -> None:
+    answered = threading.Event()
+
+    def addresses(_: str) -> list[str]:
+        answered.wait(DEADLINE)
+        return []
+
+    with Client("http://node.example", timeout=SOON, transport=BoundedTransport(addresses=addresses)) as client:
+        began = monotonic()
+        with pytest.raises(svc_pay.NodeUnreachable, match="taken too long"):
+            client.account(ADDRESS)
+    assert monotonic() - began < DEADLINE / 4
+    answered.set()
 
 
 def test_threads_that_share_a_client_do_not_wait_for_each_other(hostile: HostileNode) -> None:

@@ -35,6 +35,7 @@ from svc_pay.errors import (
     Unavailable,
     WaitTimeout,
 )
+from svc_pay.exchange import BoundedTransport
 from svc_pay.journal import Journal, SqliteJournal
 from svc_pay.model import (
     DEFAULT_CONFIRMATIONS,
@@ -77,6 +78,7 @@ __all__ = [
     "AsyncClient",
     "AsyncPayouts",
     "BadRequest",
+    "BoundedTransport",
     "Breaker",
     "CallbackTest",
     "Client",

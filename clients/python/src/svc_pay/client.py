@@ -159,7 +159,8 @@ class _Node(ABC, Generic[Http, Transport]):
         ``retry_seconds``; then the refusal of the node is raised, with its ``retry_after``.
 
         ``transport`` is one of httpx, for programs that decide which addresses are called, or how; it is closed with
-        the client.
+        the client. Of the synchronous client it must be a :class:`svc_pay.BoundedTransport`, or else ``timeout`` bounds
+        only single steps of a request.
         """
         self._settings = _Settings(url, token, timeout, retry_seconds, insecure_http=insecure_http)
         self.network: Final = network

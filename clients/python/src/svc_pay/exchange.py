@@ -4,12 +4,20 @@ A server, or a proxy in front of it, chooses every byte of an answer. So an exch
 maximum size and is not compressed; no redirect is followed, and neither a proxy nor a password is taken from the
 environment, nor ``SSLKEYLOGFILE``, which would write the keys of connections to a file. Trusted certificates are found
 as in other programs: ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` may name them.
+
+The deadline of a synchronous exchange is kept by :class:`BoundedTransport`. Any other transport that a program hands in
+has only the timeouts of httpx, which are for single steps: with httpx.HTTPTransport a server that sends its header byte
+by byte is waited for without end.
 """
 
 import asyncio
 import os
+import socket
 import ssl
 import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextvars import ContextVar
 from math import inf
 from time import monotonic
@@ -20,7 +28,7 @@ import httpcore
 import httpx
 
 from svc_pay.calls import Answer
-from svc_pay.errors import InvalidAnswer
+from svc_pay.errors import InvalidAnswer, InvalidInput
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
 """Bytes of an answer, at most."""
@@ -38,6 +46,12 @@ def left(until: float, most: float | None = None) -> float:
     return seconds if most is None else min(seconds, most)
 
 
+def _step(timeout: float | None) -> float | None:
+    """The seconds of a step: at most ``timeout``, and none after the end of the exchange; None if both are without."""
+    seconds = left(_until.get(), timeout)
+    return None if seconds == inf else seconds
+
+
 class _Stream(httpcore.NetworkStream):
     """A connection on which every step ends with the exchange; httpx bounds only single steps."""
 
@@ -45,10 +59,10 @@ class _Stream(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, left(_until.get(), timeout))
+        return self._stream.read(max_bytes, _step(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, left(_until.get(), timeout))
+        self._stream.write(buffer, _step(timeout))
 
     def close(self) -> None:
         self._stream.close()
@@ -56,19 +70,61 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left(_until.get(), timeout)))
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, _step(timeout)))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
 
 class _Backend(httpcore.SyncBackend):
-    """Connects as httpx does, until the exchange ends."""
+    """Connects to the first address of a host that takes the connection, until the exchange ends."""
+
+    def __init__(self, addresses: "Addresses") -> None:
+        self._addresses = addresses
 
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, *given: Any, **named: Any
     ) -> httpcore.NetworkStream:
-        return _Stream(super().connect_tcp(host, port, left(_until.get(), timeout), *given, **named))
+        end = monotonic() + left(_until.get(), timeout)
+        failure: httpcore.ConnectError | httpcore.ConnectTimeout = httpcore.ConnectError(f"{host} has no address")
+        addresses = _looked_up(self._addresses, host, None if end == inf else left(end))
+        for tried, address in enumerate(addresses):
+            # An address that does not answer leaves the others a share of the time.
+            share = None if end == inf else left(end) / (len(addresses) - tried)
+            try:
+                return _Stream(super().connect_tcp(address, port, share, *given, **named))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+
+Addresses = Callable[[str], Sequence[str]]
+"""The addresses of a host that may be called; raises OSError, UnicodeError or httpx.ConnectError."""
+
+
+def _addresses_of(host: str) -> Sequence[str]:
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for _, _, _, _, address in found]
+
+
+def _looked_up(addresses: Addresses, host: str, seconds: float | None) -> Sequence[str]:
+    """``addresses`` of ``host``. No deadline ends a look-up of the system: a thread waits for it and is left behind."""
+    found: Future[Sequence[str]] = Future()
+
+    def look_up() -> None:
+        try:
+            found.set_result(addresses(host))
+        except BaseException as error:
+            # It is raised in the other thread.
+            found.set_exception(error)
+
+    threading.Thread(target=look_up, daemon=True).start()
+    try:
+        return found.result(seconds)
+    except TimeoutError:
+        raise httpcore.ConnectTimeout("the look-up of the host has taken too long") from None
+    except (OSError, UnicodeError) as error:
+        raise httpcore.ConnectError(str(error)) from None
 
 
 def _trusted() -> ssl.SSLContext:
@@ -85,23 +141,32 @@ def _trusted() -> ssl.SSLContext:
     return context
 
 
-class _Transport(httpx.HTTPTransport):
-    def __init__(self) -> None:
+class BoundedTransport(httpx.HTTPTransport):
+    """The transport of the synchronous client, with which an exchange ends in time, whatever a server sends.
+
+    It takes neither a proxy nor ``SSLKEYLOGFILE`` from the environment. ``proxy`` is the URL of a proxy. ``addresses``
+    returns the addresses of a host that may be called, or raises httpx.ConnectError; no other ones are called, and the
+    certificate is still checked against the name. A proxy looks names up on its own: then ``addresses`` is asked only
+    for that of the proxy. Raises InvalidInput for a proxy that cannot be used.
+    """
+
+    def __init__(self, *, proxy: str | None = None, addresses: Addresses | None = None) -> None:
         trusted = _trusted()
-        super().__init__(verify=trusted, trust_env=False)
-        # httpx has no other way to hand in what connects. The numbers are its own; those of httpcore are lower.
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=trusted,
-            max_connections=100,
-            max_keepalive_connections=20,
-            keepalive_expiry=5.0,
-            network_backend=_Backend(),
-        )
+        try:
+            # The context of httpcore for a proxy would take SSLKEYLOGFILE.
+            secure = proxy is not None and httpx.URL(proxy).scheme == "https"
+            through = None if proxy is None else httpx.Proxy(proxy, ssl_context=trusted if secure else None)
+            super().__init__(verify=trusted, trust_env=False, proxy=through)
+        except (ValueError, ImportError, httpx.InvalidURL) as error:
+            raise InvalidInput(f"the proxy cannot be used: {error}") from None
+        # httpx has no way to hand in what connects.
+        pool: Any = self._pool
+        pool._network_backend = _Backend(addresses or _addresses_of)
 
 
 def connections(transport: httpx.BaseTransport | None) -> httpx.Client:
     """The connections of a synchronous client, by a transport of the program's own if there is one."""
-    return httpx.Client(transport=transport or _Transport(), trust_env=False, follow_redirects=False)
+    return httpx.Client(transport=transport or BoundedTransport(), trust_env=False, follow_redirects=False)
 
 
 def async_connections(transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:

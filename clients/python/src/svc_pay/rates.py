@@ -106,7 +106,8 @@ class RateSource:
         The server is asked again when its last rate is older than ``max_age`` seconds. The URL must begin with
         https://, or with http:// and a loopback address, and no redirect is followed.
 
-        ``open_transport`` makes the transport of httpx for a call, in programs that decide which addresses are called.
+        ``open_transport`` makes the transport of httpx for a call, in programs that decide which addresses are called:
+        a :class:`svc_pay.BoundedTransport`, or else the deadline bounds only single steps of a request.
         """
         _check_url(url)
         steps = [str(step) for step in (path.split(".") if isinstance(path, str) else path)]
