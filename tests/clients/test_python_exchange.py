@@ -63,6 +63,26 @@ def test_no_proxy_is_taken_from_the_environment(
     assert hostile.heads == []
 
 
+@pytest.mark.parametrize("kind", [_sync, _async])
+def test_no_cookie_is_kept(hostile: HostileNode, kind: object) -> None:
+    hostile.begin(instead(plain(b'{"ok": false, "error": "no such account"}', 404, "Set-Cookie: a=b; Path=/\r\n")))
+
+    async def twice() -> None:
+        async with AsyncClient(hostile.url) as client:
+            for _ in range(2):
+                with pytest.raises(svc_pay.NotFound):
+                    await asyncio.wait_for(client.account(ADDRESS), DEADLINE)
+
+    if kind is _async:
+        asyncio.run(twice())
+    else:
+        with Client(hostile.url) as client:
+            for _ in range(2):
+                with pytest.raises(svc_pay.NotFound):
+                    client.account(ADDRESS)
+    assert ["cookie" in head.decode() for head in hostile.heads] == [False, False]
+
+
 def test_no_file_for_keys_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise whoever may read that file reads the management token."""
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from math import inf
 from time import monotonic
 from typing import Any, Final
@@ -166,14 +167,21 @@ class BoundedTransport(httpx.HTTPTransport):
 
 def connections(transport: httpx.BaseTransport | None) -> httpx.Client:
     """The connections of a synchronous client, by a transport of the program's own if there is one."""
-    return httpx.Client(transport=transport or BoundedTransport(), trust_env=False, follow_redirects=False)
+    return httpx.Client(
+        transport=transport or BoundedTransport(), cookies=_no_cookies(), trust_env=False, follow_redirects=False
+    )
 
 
 def async_connections(transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
     """The connections of an asynchronous client."""
     if transport is None:
         transport = httpx.AsyncHTTPTransport(verify=_trusted(), trust_env=False)
-    return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
+    return httpx.AsyncClient(transport=transport, cookies=_no_cookies(), trust_env=False, follow_redirects=False)
+
+
+def _no_cookies() -> CookieJar:
+    """A jar that takes none: a server could let every further request grow until nothing accepts it."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def exchange(http: httpx.Client, request: httpx.Request, until: float, *, most: int = MAX_ANSWER) -> Answer:
