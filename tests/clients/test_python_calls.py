@@ -320,6 +320,13 @@ def test_a_payment_counts_as_confirmed_only_on_a_synced_node() -> None:
     assert Ran(calls.wait_for(ORDER, State.CONFIRMING, timeout=None), [unsynced]).result.state is State.CONFIRMED
 
 
+def test_a_long_poll_that_does_not_wait_is_not_asked_again_at_once() -> None:
+    answers = [payment("unpaid"), payment("unpaid"), payment("unpaid"), payment("pending")]
+    ran = Ran(calls.wait_for(ORDER, State.PENDING, timeout=None), answers)
+    assert (ran.result.state, ran.pauses) == (State.PENDING, [2, 2])
+    assert [call.query.get("wait") for call in ran.calls] == [None, "30", "30", "30"]
+
+
 def test_a_wait_for_which_there_is_no_room_asks_without_waiting() -> None:
     full = [refusal(429, "1")] * 4
     ran = Ran(calls.wait_for(ORDER, State.PENDING, timeout=None), [payment("unpaid"), *full, payment("pending")])

@@ -345,6 +345,8 @@ def wait_for(order: Order, state: State = State.CONFIRMED, *, timeout: float | N
         # The answer of a long poll takes as long as the wait, and needs a moment to arrive.
         limit = None if give_up_at is None else max(left, 0) + 1
         failure: SvcPayError | None = None
+        # A cache, or a node that does not wait, would otherwise be asked again and again.
+        soonest = monotonic() + 1 if wait else 0
         try:
             found = yield from _payment(order, wait=wait, state=told, limit=limit)
         except (NodeUnreachable, TooManyRequests, Unavailable) as error:
@@ -355,7 +357,8 @@ def wait_for(order: Order, state: State = State.CONFIRMED, *, timeout: float | N
         else:
             if _reached(found, state):
                 return found
-        left = float(LONGEST_WAIT) if give_up_at is None else give_up_at - monotonic()
+        time = monotonic()
+        left = float(LONGEST_WAIT) if give_up_at is None else give_up_at - time
         if left < 1:
             raise WaitTimeout(_late(order, state, found, failure))
         if failure is not None:
@@ -363,8 +366,12 @@ def wait_for(order: Order, state: State = State.CONFIRMED, *, timeout: float | N
             yield Pause(min(float(asked or _RETRY_WAIT), left))
             left, wait = left if give_up_at is None else give_up_at - monotonic(), 0
         elif found is not None:
+            if found.state is told and time < soonest:
+                yield Pause(min(float(_RETRY_WAIT), left))
+                left = left if give_up_at is None else give_up_at - monotonic()
             # Whether the node is synced does not end a wait, so it is asked again soon.
-            wait = int(min(left, _UNSYNCED_WAIT if found.state is State.CONFIRMED else LONGEST_WAIT))
+            longest = _UNSYNCED_WAIT if found.state is State.CONFIRMED else LONGEST_WAIT
+            wait = max(int(min(left, longest)), 0)
 
 
 def _late(order: Order, state: State, found: Payment | None, failure: SvcPayError | None) -> str:
