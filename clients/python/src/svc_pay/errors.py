@@ -96,7 +96,4 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 def api_error(status: int, sentence: str, retry_after: int | None) -> ApiError:
     """The error for an HTTP status."""
-    if status == 405:
-        # The methods of the calls are those of a node's paths: where another is wanted, there is something else.
-        sentence = "the URL does not lead to the interface of a svcd node (status 405): check the URL"
     return _BY_STATUS.get(status, Unavailable if status >= 500 else ApiError)(status, sentence, retry_after)
